@@ -1,0 +1,48 @@
+# The tasks of this repository. `make` lists them. Works with GNU Make 3.81 (macOS) and later.
+
+DATABASE ?= sqlite
+PYTEST_ARGS ?= -n 2
+
+venv := .venv
+
+# Read when a recipe runs, since the set-up before it is what writes java_home.
+python = JAVA_HOME="$$(cat $(venv)/java_home)" $(venv)/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench docs test-system-icu clean
+
+help: ## list these tasks
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
+
+setup: ## create .venv and install what is missing (the other tasks do it too)
+	@bash tools/setup.sh
+
+demo: setup ## run the demonstration; DATABASE=sqlite or postgres
+	$(python) -m examples.cities.demo --database $(DATABASE)
+
+test: lint ## lint, then run all tests; PYTEST_ARGS="-n 2" may be changed
+	$(python) -m pytest $(PYTEST_ARGS)
+
+lint: setup ## check style and types
+	$(python) -m ruff check
+	$(python) -m ruff format --check
+	$(python) -m mypy --strict zapdb
+
+format: setup ## repair style and layout where a tool can
+	$(python) -m ruff check --fix
+	$(python) -m ruff format
+
+bench: setup ## measure speed against the ratios to reach
+	$(python) -m tests.bench
+
+docs: setup ## generate docs/reference from the code
+	$(python) -m tools.docs
+
+test-system-icu: venv := .venv-system-icu
+test-system-icu: ## run the tests with the ICU of the operating system
+	@bash tools/setup.sh --system-icu
+	$(python) -m pytest $(PYTEST_ARGS)
+
+clean: ## remove environments, caches and build output
+	rm -rf .venv .venv-system-icu .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,95 @@
+"""The wheel works where nothing but the wheel is: no checkout, no tests, no development tools."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+BIN = "Scripts" if os.name == "nt" else "bin"
+
+MIGRATION = """\
+zapdb: 1
+summary: People
+changes:
+  - create_table:
+      table: people
+      key: [id]
+      fields:
+        - {name: id, type: integer}
+        - {name: name, type: string}
+rollback: inferred
+"""
+
+APPLICATION = """\
+import sys
+from pathlib import Path
+
+import zapdb
+
+assert Path(zapdb.__file__).is_relative_to(sys.prefix), zapdb.__file__
+
+db = zapdb.open("sqlite:///x.db", migrations="people_migrations", apply="auto")
+people = db.table("people")
+people.insert(id=1, name="Ada")
+assert people.get(1).name == "Ada"
+db.close()
+"""
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a command in an environment that doesn't lead back to the checkout; return its output."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "ZAPDB_")) and name != "VIRTUAL_ENV"
+    }
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory]
+    run(*build, cwd=REPOSITORY)
+    (wheel,) = directory.glob("*.whl")
+    return wheel
+
+
+def test_wheel_holds_the_package_and_its_layout_revisions_only(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    revisions = REPOSITORY / "migrations" / "versions"
+    expected = {f"zapdb/storage/layout_revisions/versions/{p.name}" for p in revisions.glob("*.py")}
+
+    assert expected
+    assert expected <= names
+    assert {"zapdb/py.typed", "zapdb/storage/layout_revisions/env.py"} <= names
+    metadata = "-".join(wheel.name.split("-")[:2]) + ".dist-info"
+    assert {name.split("/")[0] for name in names} == {"zapdb", metadata}
+    assert not {name for name in names if "tests" in name.split("/")}
+
+
+def test_installed_wheel_serves_an_application_and_the_command_line(
+    wheel: Path, tmp_path: Path
+) -> None:
+    environment = tmp_path / "environment"
+    run(sys.executable, "-m", "venv", environment, cwd=tmp_path)
+    python, zapdb = environment / BIN / "python", environment / BIN / "zapdb"
+    pip_install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    run(*pip_install, "-c", REPOSITORY / "constraints.txt", wheel, cwd=tmp_path)
+
+    application = tmp_path / "application"
+    migrations = application / "people_migrations"
+    migrations.mkdir(parents=True)
+    (migrations / "0001_people.yaml").write_text(MIGRATION, encoding="utf-8")
+    (application / "main.py").write_text(APPLICATION, encoding="utf-8")
+
+    run(python, "main.py", cwd=application)
+    assert "migrate" in run(zapdb, "--help", cwd=application)
+    database = ["--database", "sqlite:///x.db", "--migrations", migrations.name]
+    assert "0001_people" in run(zapdb, "migrate", "status", *database, cwd=application)

@@ -1,0 +1,188 @@
+#!/usr/bin/env bash
+# Makes this checkout ready to work in: a virtual environment with zapdb[dev], and a Java for Spark.
+#
+#   tools/setup.sh                 .venv: collation from the ICU that pyicu-wheels carries
+#   tools/setup.sh --system-icu    .venv-system-icu: collation from the ICU of the operating system
+#
+# Run it as often as you like: it does what is missing, and prints nothing when nothing is.
+# As root on Debian or Ubuntu it installs missing system packages; elsewhere one line names them.
+# PYTHON=... chooses the interpreter of a new environment. Needs bash 3.2 (macOS) or later.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly java_min=17 # what Spark 4 asks for
+readonly pyicu=pyicu==2.17
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() {
+    say "$*"
+    exit 1
+}
+
+# --- system packages -----------------------------------------------------------------------------
+
+can_apt() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+
+apt_updated=no
+apt_update() {
+    [ "$apt_updated" = no ] || return 0
+    # Some unrelated source may be broken; if a needed one is, the installation says so.
+    apt-get update -qq || true
+    apt_updated=yes
+}
+
+apt_install() {
+    apt_update
+    say "installing $*"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# --- Python --------------------------------------------------------------------------------------
+
+is_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+find_python() {
+    local candidate
+    if [ -n "${PYTHON:-}" ]; then
+        is_python "$PYTHON" || die "PYTHON=$PYTHON is not a Python of 3.11 or later"
+        python=$PYTHON
+        return
+    fi
+    for candidate in python3 python3.13 python3.12 python3.11; do
+        if is_python "$candidate"; then
+            python=$candidate
+            return
+        fi
+    done
+    return 1
+}
+
+create_venv() {
+    local package
+    if ! find_python; then
+        can_apt || die "no Python of 3.11 or later: install one, or name it in PYTHON"
+        apt_install python3 python3-venv
+        find_python || die "no Python of 3.11 or later: install one, or name it in PYTHON"
+    fi
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then # Debian packs them apart
+        package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+        can_apt || die "$python lacks the venv module: install $package"
+        apt_install "$package"
+    fi
+    say "creating $venv with $("$python" --version)"
+    "$python" -m venv --clear "$venv"
+}
+
+# What the installed packages depend on. The path is in it since an editable install points to it.
+fingerprint() {
+    "$venv/bin/python" - "$PWD" "$@" <<'PYTHON'
+import hashlib, pathlib, sys
+
+parts = [sys.version, *sys.argv[1:]]
+parts += [pathlib.Path(name).read_text() for name in ("pyproject.toml", "constraints.txt")]
+print(hashlib.sha256("\0".join(parts).encode()).hexdigest())
+PYTHON
+}
+
+pip_install() { "$venv/bin/python" -m pip install --disable-pip-version-check -q "$@"; }
+
+install_packages() {
+    say "installing zapdb[dev] into $venv"
+    # In the environment too, since only there it holds for what builds a package: up to pip 25.2
+    # under the first name, later under the second.
+    PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+        pip_install -c constraints.txt -e '.[dev]'
+}
+
+# --- Java ----------------------------------------------------------------------------------------
+
+# Prints the home of the Java that a command starts, if Spark takes its version.
+java_home_of() {
+    # Java 8 calls itself 1.8, which is too low either way.
+    "$1" -XshowSettings:properties -version 2>&1 | awk -F ' = ' -v min="$java_min" '
+        / java\.home = / {home = $2}
+        / java\.specification\.version = / {version = $2}
+        END {if (version + 0 < min) exit 1; print home}'
+}
+
+# Not only the first java on the path: JAVA_HOME may be stale and the path may lead to an old one.
+find_java() {
+    local candidate
+    for candidate in ${JAVA_HOME:+"$JAVA_HOME/bin/java"} java /usr/lib/jvm/*/bin/java \
+        /opt/homebrew/opt/openjdk*/bin/java \
+        /Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java; do
+        if java_home=$(java_home_of "$candidate"); then
+            return
+        fi
+    done
+    return 1
+}
+
+install_java() {
+    local package=openjdk-$java_min-jre-headless # no compiler is needed
+    can_apt || die "no Java of $java_min or later: install one (a JRE will do), or set JAVA_HOME"
+    apt_update
+    # Later Debians have another one; the default may be older than 17 where 17 exists.
+    apt-get install -qq --simulate "$package" >/dev/null 2>&1 || package=default-jre-headless
+    apt_install "$package"
+    find_java || die "$package is not a Java of $java_min or later: install one, or set JAVA_HOME"
+}
+
+# --- the system's ICU ----------------------------------------------------------------------------
+
+has_python_headers() {
+    "$venv/bin/python" - <<'PYTHON'
+import pathlib, sys, sysconfig
+
+sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())
+PYTHON
+}
+
+require_icu_headers() {
+    local missing=""
+    command -v g++ >/dev/null || missing="$missing g++"
+    command -v pkg-config >/dev/null || missing="$missing pkg-config"
+    pkg-config --exists icu-i18n 2>/dev/null || missing="$missing libicu-dev"
+    has_python_headers || missing="$missing python3-dev"
+    [ -n "$missing" ] || return 0
+    can_apt || die "to compile PyICU, install$missing (or what your system calls them)"
+    # shellcheck disable=SC2086  # a list of words
+    apt_install $missing
+}
+
+replace_icu() {
+    say "compiling $pyicu against ICU $icu_version"
+    # Both packages own the module icu, so one must go before the other comes. A wheel in pip's cache
+    # may be linked to an ICU that is gone.
+    "$venv/bin/python" -m pip uninstall -q -y pyicu-wheels
+    pip_install --force-reinstall --no-deps --no-cache-dir --no-binary pyicu "$pyicu"
+    "$venv/bin/python" -c 'import icu, sys; sys.exit(icu.ICU_VERSION != sys.argv[1])' "$icu_version" ||
+        die "PyICU was compiled, but does not use ICU $icu_version"
+}
+
+# --- all of it -----------------------------------------------------------------------------------
+
+venv=.venv
+icu_version=wheel
+case "${1:-}" in
+"") ;;
+--system-icu) venv=.venv-system-icu ;;
+*) die "usage: tools/setup.sh [--system-icu]" ;;
+esac
+
+is_python "$venv/bin/python" && "$venv/bin/python" -c 'import pip' 2>/dev/null || create_venv
+
+if [ "$venv" = .venv-system-icu ]; then
+    require_icu_headers
+    icu_version=$(pkg-config --modversion icu-i18n)
+fi
+
+wanted=$(fingerprint "$pyicu" "$icu_version")
+if [ "$wanted" != "$(cat "$venv/installed" 2>/dev/null)" ]; then
+    install_packages
+    [ "$icu_version" = wheel ] || replace_icu
+    echo "$wanted" >"$venv/installed" # last, so that an interrupted installation is repeated
+fi
+
+find_java || install_java
+echo "$java_home" >"$venv/java_home" # the Makefile exports it

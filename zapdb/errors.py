@@ -1,0 +1,340 @@
+"""The one tree of zapdb's errors.
+
+    ZapdbError
+    ├── InvalidValue (ValueError)          a value does not fit its field          caller
+    ├── UnknownName (LookupError)          no such table, field, index, migration  caller
+    ├── UsageError (RuntimeError)          a call that makes no sense now          caller
+    ├── RecordNotFound (KeyError)          no record has this key                  caller
+    ├── RecordExists (ValueError)          a record with this key is there         caller
+    ├── MigrationError
+    │   ├── InvalidMigration (ValueError)  the file does not say what it must
+    │   │   └── NotExhaustive              a rollback is missing
+    │   ├── MigrationConflict              files and database disagree
+    │   ├── LockfileMismatch               zapdb.lock and files disagree
+    │   └── PendingMigrations              files beyond what the database stores   exit 3
+    ├── CorruptionError
+    │   ├── CorruptRecord                  stored bytes that no encoder wrote
+    │   └── CorruptCatalog                 a stored migration or catalog row that was tampered with
+    ├── CompatibilityError
+    │   ├── NotZapdb                       the database is somebody else's
+    │   ├── NewerLayout                    written by a later release
+    │   ├── IncompatibleVersion            the cluster's level is above this release
+    │   ├── DatasetMismatch                collation or tz data differ between processes
+    │   ├── ServedShapeUnavailable         the files end before the active migration
+    │   └── UnsupportedServer              the server lacks a feature in use
+    ├── ConcurrencyError
+    │   ├── GateTimeout (TimeoutError)     writers did not let a change of state through
+    │   ├── LeaseLost                      another process took over, or this one was evicted
+    │   ├── LeaseHeld                      another process is at work
+    │   ├── ForgetInProgress               writes wait until a forget is finished
+    │   ├── TransactionConflict            serialization failure; run it again
+    │   └── CommitUnknown                  COMMIT reported an error; the outcome is not known
+    ├── JobError
+    │   └── ExecutorUnfit                  a task's process differs from what its job needs
+    ├── StorageError                       the database driver reported an error
+    └── MissingExtra (ImportError)         an optional dependency is not installed
+
+Each class has a stable code, an exit status for the command line, and the name of a gRPC status.
+The message is a static sentence; what varies is in the context, by key; the hint names the way out.
+All errors pickle, since they cross Spark. No record contents appear beyond a short hex prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_PENDING = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a file; line and column count from 1, and 0 stands for the file as a whole."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+class ZapdbError(Exception):
+    """The root of all errors that zapdb raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    exit_status: ClassVar[int] = EXIT_ERROR
+    rpc_status: ClassVar[str] = "INTERNAL"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        location: Location | None = None,
+        **context: Any,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.location = location
+        self.context = context
+
+    def __str__(self) -> str:
+        lines = [f"{self.location}: {self.message}" if self.location else self.message]
+        lines += [f"  {key}: {value}" for key, value in self.context.items()]
+        if self.hint:
+            lines.append(f"  way out: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.__dict__.copy())
+
+    def to_json(self) -> dict[str, Any]:
+        """The error as plain data, for `--json` and for the wire."""
+        place = self.location
+        return {
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            "location": None
+            if place is None
+            else {"file": place.file, "line": place.line, "column": place.column},
+            "context": {key: str(value) for key, value in self.context.items()},
+        }
+
+
+def _rebuild(kind: type[ZapdbError], state: dict[str, Any]) -> ZapdbError:
+    error = kind.__new__(kind)
+    error.args = (state["message"],)
+    error.__dict__.update(state)
+    return error
+
+
+class InvalidValue(ZapdbError, ValueError):
+    code = "value.invalid"
+    rpc_status = "INVALID_ARGUMENT"
+
+    @classmethod
+    def of(cls, path: str, expected: str, value: object) -> InvalidValue:
+        """`path` names the place inside the record; the value itself is shown by type and length."""
+        return cls("a value does not fit its field", field=path, expected=expected, got=describe(value))
+
+
+class UnknownName(ZapdbError, LookupError):
+    code = "name.unknown"
+    rpc_status = "NOT_FOUND"
+
+
+class UsageError(ZapdbError, RuntimeError):
+    code = "usage"
+    exit_status = EXIT_USAGE
+    rpc_status = "FAILED_PRECONDITION"
+
+
+class RecordNotFound(ZapdbError, KeyError):
+    code = "record.not_found"
+    rpc_status = "NOT_FOUND"
+
+
+class RecordExists(ZapdbError, ValueError):
+    code = "record.exists"
+    rpc_status = "ALREADY_EXISTS"
+
+
+class MigrationError(ZapdbError):
+    code = "migration"
+    rpc_status = "FAILED_PRECONDITION"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing wrong with a document, and where."""
+
+    location: Location
+    message: str
+    hint: str = ""
+    excerpt: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.location}: {self.message}"
+        if self.excerpt:
+            text += f"\n{self.excerpt}"
+        if self.hint:
+            text += f"\n  way out: {self.hint}"
+        return text
+
+
+class InvalidMigration(MigrationError, ValueError):
+    """All violations that were found, in the order of the file."""
+
+    code = "migration.invalid"
+    rpc_status = "INVALID_ARGUMENT"
+
+    def __init__(self, violations: Iterable[Violation]) -> None:
+        self.violations = tuple(violations)
+        first = self.violations[0]
+        super().__init__(first.message, hint=first.hint, location=first.location)
+
+    def __str__(self) -> str:
+        return "\n".join(str(violation) for violation in self.violations)
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {
+            "violations": [
+                {
+                    "file": violation.location.file,
+                    "line": violation.location.line,
+                    "column": violation.location.column,
+                    "message": violation.message,
+                    "hint": violation.hint,
+                }
+                for violation in self.violations
+            ]
+        }
+
+
+class NotExhaustive(InvalidMigration):
+    code = "migration.not_exhaustive"
+
+
+class MigrationConflict(MigrationError):
+    code = "migration.conflict"
+
+
+class LockfileMismatch(MigrationError):
+    code = "migration.lockfile"
+
+
+class PendingMigrations(MigrationError):
+    code = "migration.pending"
+    exit_status = EXIT_PENDING
+
+
+class CorruptionError(ZapdbError):
+    code = "corruption"
+    rpc_status = "DATA_LOSS"
+
+
+class CorruptRecord(CorruptionError):
+    """Bytes that no encoder wrote; `offset` counts from the start of the record."""
+
+    code = "corruption.record"
+
+    @classmethod
+    def at(cls, what: str, data: bytes, offset: int) -> CorruptRecord:
+        return cls(
+            "stored bytes can't be decoded",
+            what=what,
+            offset=offset,
+            size=len(data),
+            bytes=bytes(data[max(0, offset - 4) : offset + 12]).hex(" ") or "(none)",
+            hint="run `zapdb verify` for all such records, and restore them from a backup",
+        )
+
+
+class CorruptCatalog(CorruptionError):
+    code = "corruption.catalog"
+
+
+class CompatibilityError(ZapdbError):
+    code = "compatibility"
+    rpc_status = "FAILED_PRECONDITION"
+
+
+class NotZapdb(CompatibilityError):
+    code = "compatibility.not_zapdb"
+
+
+class NewerLayout(CompatibilityError):
+    code = "compatibility.newer_layout"
+
+
+class IncompatibleVersion(CompatibilityError):
+    code = "compatibility.version"
+
+
+class DatasetMismatch(CompatibilityError):
+    code = "compatibility.dataset"
+
+
+class ServedShapeUnavailable(CompatibilityError):
+    code = "compatibility.served_shape"
+
+
+class UnsupportedServer(CompatibilityError):
+    code = "compatibility.server"
+
+
+class ConcurrencyError(ZapdbError):
+    code = "concurrency"
+    rpc_status = "ABORTED"
+
+
+class GateTimeout(ConcurrencyError, TimeoutError):
+    code = "concurrency.gate_timeout"
+
+
+class LeaseLost(ConcurrencyError):
+    code = "concurrency.lease_lost"
+
+
+class LeaseHeld(ConcurrencyError):
+    code = "concurrency.lease_held"
+
+
+class ForgetInProgress(ConcurrencyError):
+    code = "concurrency.forget_in_progress"
+    rpc_status = "UNAVAILABLE"
+
+
+class TransactionConflict(ConcurrencyError):
+    code = "concurrency.conflict"
+
+
+class CommitUnknown(ConcurrencyError):
+    code = "concurrency.commit_unknown"
+    rpc_status = "UNKNOWN"
+
+
+class JobError(ZapdbError):
+    code = "job"
+
+
+class ExecutorUnfit(JobError):
+    code = "job.executor_unfit"
+    rpc_status = "FAILED_PRECONDITION"
+
+
+class StorageError(ZapdbError):
+    code = "storage"
+    rpc_status = "UNAVAILABLE"
+
+
+class MissingExtra(ZapdbError, ImportError):
+    code = "extra.missing"
+
+    @classmethod
+    def named(cls, extra: str, package: str) -> MissingExtra:
+        return cls(
+            "an optional dependency is not installed",
+            package=package,
+            hint=f"pip install 'zapdb[{extra}]'",
+        )
+
+
+def describe(value: object) -> str:
+    """A value's type and extent; never its contents beyond a number or a short hex prefix."""
+    kind = type(value).__name__
+    if isinstance(value, bytes | bytearray):
+        return f"{kind} of {len(value)} bytes, {bytes(value[:8]).hex()}…"
+    if isinstance(value, str):
+        return f"{kind} of {len(value)} characters"
+    if isinstance(value, bool) or value is None:
+        return repr(value)
+    if isinstance(value, int):
+        return f"{kind} of {value.bit_length()} bits"
+    return kind

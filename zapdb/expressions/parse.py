@@ -1,0 +1,161 @@
+"""From text to a tree. Python's `ast` reads the syntax; only the listed nodes are let through.
+
+The text never reaches `compile`: what runs later is generated from the checked tree. Names are
+ASCII identifiers; attributes, subscripts, comprehensions, lambdas, f-strings, arithmetic and
+everything else are refused by name.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+import warnings
+from typing import Final
+
+from zapdb.expressions.tree import (
+    Call,
+    Compare,
+    Comparison,
+    Conditional,
+    Expression,
+    IsNull,
+    Literal,
+    Logic,
+    Name,
+    Not,
+)
+from zapdb.limits import EXPRESSION_DEPTH_MAX, EXPRESSION_LENGTH_CHARS_MAX, EXPRESSION_NODES_MAX
+from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
+
+COMPARISONS: Final[dict[type[ast.cmpop], Comparison]] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+
+# `else=` is not Python; a name of the same length takes its place, so that columns stay true.
+ELSE_KEYWORD: Final = "els_"
+
+
+class ExpressionError(Exception):
+    """What is wrong with an expression, and at which column of its text (from 1)."""
+
+    def __init__(self, message: str, column: int = 1, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.column = column
+        self.hint = hint
+
+
+def parse(text: str) -> Expression:
+    """Parse one expression; raises `ExpressionError`."""
+    if len(text) > EXPRESSION_LENGTH_CHARS_MAX:
+        raise ExpressionError(f"an expression has at most {EXPRESSION_LENGTH_CHARS_MAX} characters")
+    if "\n" in text or "\r" in text:
+        raise ExpressionError("an expression stands on one line")
+    stripped = text.strip(" \t")  # leading blanks would be an indent to Python
+    reader = _Reader(stripped, len(text) - len(text.lstrip(" \t")))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            body = ast.parse(_admit_else(stripped), mode="eval").body
+    except SyntaxError as error:
+        raise ExpressionError(f"not an expression: {error.msg}", error.offset or 1) from None
+    except (ValueError, RecursionError, MemoryError, tokenize.TokenError):
+        raise ExpressionError("not an expression that can be read") from None
+    return reader.read(body, 0)
+
+
+def _admit_else(text: str) -> str:
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    characters = list(text)
+    for token, following in zip(tokens, tokens[1:], strict=False):
+        if token.type == tokenize.NAME:
+            at = token.start[1]
+            if token.string == ELSE_KEYWORD:
+                raise ExpressionError(f"{ELSE_KEYWORD!r} is reserved", at + 1)
+            if token.string == "else" and following.string == "=":
+                characters[at : at + len(ELSE_KEYWORD)] = ELSE_KEYWORD
+    return "".join(characters)
+
+
+class _Reader:
+    """Turns syntax nodes into trees; `lead` is how many blanks were stripped before the text."""
+
+    def __init__(self, text: str, lead: int) -> None:
+        self.encoded = text.encode(errors="replace")
+        self.lead = lead
+        self.nodes = 0
+
+    def column(self, node: ast.expr) -> int:
+        """Counted in characters from 1; Python's syntax tree counts UTF-8 bytes."""
+        before = self.encoded[: node.col_offset].decode(errors="replace")
+        return len(before) + self.lead + 1
+
+    def read(self, node: ast.expr, depth: int) -> Expression:
+        self.nodes += 1
+        column = self.column(node)
+        if depth > EXPRESSION_DEPTH_MAX or self.nodes > EXPRESSION_NODES_MAX:
+            raise ExpressionError(
+                f"an expression is at most {EXPRESSION_DEPTH_MAX} deep and has at most "
+                f"{EXPRESSION_NODES_MAX} parts",
+                column,
+            )
+
+        def read(part: ast.expr) -> Expression:
+            return self.read(part, depth + 1)
+
+        match node:
+            case ast.Constant(value=bool() | int() | str() | None as value):
+                return _literal(value, column)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
+                if isinstance(value, bool):
+                    raise ExpressionError("a sign belongs before a number", column)
+                return _literal(-value, column)
+            case ast.Name(id=name):
+                if not name.isascii():
+                    raise ExpressionError("names are ASCII", column)
+                return Name(name, column)
+            case ast.IfExp(test=test, body=then, orelse=otherwise):
+                return Conditional(read(test), read(then), read(otherwise), column)
+            case ast.BoolOp(op=operator, values=operands):
+                word = "and" if isinstance(operator, ast.And) else "or"
+                return Logic(word, tuple(map(read, operands)), column)  # type: ignore[arg-type]  # mypy widens the two words to str
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return Not(read(operand), column)
+            case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot() as op], comparators=[right]):
+                if not (isinstance(right, ast.Constant) and right.value is None):
+                    raise ExpressionError("`is` compares with None alone; use ==", column)
+                return IsNull(read(left), isinstance(op, ast.IsNot), column)
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARISONS:
+                return Compare(COMPARISONS[type(op)], read(left), read(right), column)
+            case ast.Compare():
+                raise ExpressionError("one comparison at a time: write `a < b and b < c`", column)
+            case ast.Call(func=ast.Name(id=function), args=arguments, keywords=keywords):
+                if any(isinstance(argument, ast.Starred) for argument in arguments):
+                    raise ExpressionError("arguments can't be unpacked here", column)
+                if any(keyword.arg != ELSE_KEYWORD for keyword in keywords) or len(keywords) > 1:
+                    raise ExpressionError("the only named argument is else=", column)
+                otherwise = read(keywords[0].value) if keywords else None
+                return Call(function, tuple(map(read, arguments)), otherwise, column)
+        kind = type(node).__name__
+        raise ExpressionError(
+            f"{kind} is not part of the expression language",
+            column,
+            "it has literals, field names, comparison, and/or/not, `a if b else c` and functions",
+        )
+
+
+def _literal(value: str | int | bool | None, column: int) -> Literal:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ExpressionError("a string of valid Unicode is needed", column) from None
+    elif isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
+        raise ExpressionError("the integer is too large", column)
+    return Literal(value, column)

@@ -1,0 +1,124 @@
+"""The closed set of expressions, as frozen trees, and their one canonical text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal as OneOf
+
+Comparison = OneOf["==", "!=", "<", "<=", ">", ">="]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: str | int | bool | None
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    name: str
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`otherwise` is what the author wrote as `else=`: the result where the call would fail."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    otherwise: Expression | None = None
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    test: Expression
+    then: Expression
+    otherwise: Expression
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    operator: Comparison
+    left: Expression
+    right: Expression
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    operand: Expression
+    negated: bool = False
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    operator: OneOf["and", "or"]
+    operands: tuple[Expression, ...]
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    operand: Expression
+    column: int = field(default=0, compare=False)
+
+
+Expression = Literal | Name | Call | Conditional | Compare | IsNull | Logic | Not
+
+
+def unparse(expression: Expression) -> str:
+    """The canonical text: every composite operand in parentheses, so nothing depends on ranks."""
+    match expression:
+        case Literal(value):
+            return _quote(value) if isinstance(value, str) else str(value)
+        case Name(name):
+            return name
+        case Call(function, arguments, otherwise):
+            parts = [unparse(argument) for argument in arguments]
+            if otherwise is not None:
+                parts.append(f"else={unparse(otherwise)}")
+            return f"{function}({', '.join(parts)})"
+        case Conditional(test, then, otherwise):
+            return f"{_operand(then)} if {_operand(test)} else {_operand(otherwise)}"
+        case Compare(operator, left, right):
+            return f"{_operand(left)} {operator} {_operand(right)}"
+        case IsNull(operand, negated):
+            return f"{_operand(operand)} is {'not ' if negated else ''}None"
+        case Logic(operator, operands):
+            return f" {operator} ".join(_operand(operand) for operand in operands)
+        case Not(operand):
+            return f"not {_operand(operand)}"
+
+
+def names_in(expression: Expression) -> frozenset[str]:
+    """The field names that the expression reads."""
+    match expression:
+        case Literal():
+            return frozenset()
+        case Name(name):
+            return frozenset((name,))
+        case Call(_, arguments, otherwise):
+            parts = arguments if otherwise is None else (*arguments, otherwise)
+        case Conditional(test, then, otherwise):
+            parts = (test, then, otherwise)
+        case Compare(_, left, right):
+            parts = (left, right)
+        case IsNull(operand) | Not(operand):
+            parts = (operand,)
+        case Logic(_, operands):
+            parts = operands
+    return frozenset().union(*(names_in(part) for part in parts))
+
+
+def _operand(expression: Expression) -> str:
+    text = unparse(expression)
+    return text if isinstance(expression, Literal | Name | Call) else f"({text})"
+
+
+def _quote(text: str) -> str:
+    """A string literal that does not depend on the running Python's idea of printable."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return "'" + "".join(c if c >= " " and c != "\x7f" else f"\\x{ord(c):02x}" for c in escaped) + "'"

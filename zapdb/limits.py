@@ -1,0 +1,68 @@
+"""Every bound of zapdb, named, with its unit last.
+
+A bound is part of the contract: what exceeds one is refused with an error that names it, before
+anything is written. Bounds of stored bytes may be raised by a later release, never lowered.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Values
+VARINT_SIZE_BYTES_MAX: Final = 63
+"""Payload bytes of an orderable varint: integers lie in −256⁶³ … 256⁶³ − 1."""
+DECIMAL_SCALE_MAX: Final = 64
+"""Digits after the point of a decimal."""
+VALUE_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""One string, binary or JSON value, encoded."""
+JSON_DEPTH_MAX: Final = 64
+"""Nesting of a JSON value."""
+
+# Keys
+RECORD_KEY_SIZE_BYTES_MAX: Final = 1024
+"""A record's key, all its fields together (rule 21)."""
+INDEX_KEY_SIZE_BYTES_MAX: Final = 1024
+"""An index entry's key over all components, before the record key (rule 24)."""
+
+# Schemas
+NAME_LENGTH_MAX: Final = 63
+"""Characters of a table's, field's, index's or tenant's name."""
+FIELDS_PER_TABLE_MAX: Final = 1_000
+INDEX_COMPONENTS_MAX: Final = 16
+
+# Documents and expressions
+DOCUMENT_SIZE_BYTES_MAX: Final = 1024 * 1024
+DOCUMENT_DEPTH_MAX: Final = 32
+MIGRATIONS_MAX: Final = 100_000
+EXPRESSION_LENGTH_CHARS_MAX: Final = 2_000
+EXPRESSION_DEPTH_MAX: Final = 32
+EXPRESSION_NODES_MAX: Final = 500
+
+# Processes
+NODE_LEASE_SECONDS: Final = 30.0
+"""A node that did not renew its lease for this long counts as dead."""
+NODE_HEARTBEAT_SECONDS: Final = 10.0
+RANGE_LEASE_SECONDS: Final = 10.0
+"""A range task renews with every batch, that is every few milliseconds."""
+CHAIN_LEASE_SECONDS: Final = 30.0
+GATE_TIMEOUT_SECONDS: Final = 10.0
+"""How long a change of state tries to take the gate before it gives up."""
+GATE_LOCK_TIMEOUT_MS: Final = 250
+"""One attempt: a waiting exclusive lock stops new writers, so it may not wait for long."""
+BUSY_TIMEOUT_MS: Final = 30_000
+"""How long a SQLite connection waits for the single writer's place."""
+RETRIES_MAX: Final = 20
+"""Attempts of one API operation on a serialization failure or deadlock."""
+
+# Jobs
+RANGE_RECORDS: Final = 16_384
+"""Records a planned range holds."""
+RANGES_PER_JOB_MAX: Final = 4_096
+BATCH_TARGET_SECONDS: Final = 0.020
+"""A batch of a range task holds its locks no longer than about this (rule 17)."""
+BATCH_RECORDS_MIN: Final = 16
+BATCH_RECORDS_MAX: Final = 4_096
+INSERT_BATCH_RECORDS: Final = 2_000
+PAGE_RECORDS_MAX: Final = 1_000
+"""Records fetched at a time by a scan."""
+VIOLATIONS_SHOWN_MAX: Final = 50

@@ -1,0 +1,192 @@
+"""The chain: the ordered migrations of a directory, and paths of conversion along it.
+
+The schema at *n* is the sum of the operations of migrations 1 to n: a pure function, without any
+database. The paths that lead records from one position to another go along the chain, forwards by
+the changes, backwards by the resolved rollbacks, composed into one set of derivations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from zapdb.errors import InvalidMigration, Location, UnknownName, UsageError, Violation
+from zapdb.limits import MIGRATIONS_MAX
+from zapdb.migrations.document import Source, read_document
+from zapdb.migrations.migration import Draft, Migration, label, parse_document, resolve
+from zapdb.migrations.operations import Numbers
+from zapdb.records import Derivation, Input, compose
+from zapdb.schema import Schema
+
+FILE_NAME: Final = re.compile(r"(?P<number>[0-9]{4,})_(?P<name>[a-z0-9_]+)\.yaml", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationFile:
+    """A file of the directory, not read yet."""
+
+    number: int
+    name: str
+    path: Path
+
+    @property
+    def label(self) -> str:
+        return label(self.number, self.name)
+
+    def read(self) -> Source:
+        return Source.read(self.path)
+
+    def parse(self, source: Source) -> Draft:
+        return parse_document(read_document(source), source, self.number, self.name)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Migrations 1 to n, each resolved on the schema that those before it make."""
+
+    migrations: tuple[Migration, ...] = ()
+    _paths: dict[tuple[int, int, int], dict[int, Derivation]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    @property
+    def end(self) -> int:
+        return len(self.migrations)
+
+    def schema_at(self, position: int) -> Schema:
+        return self.migrations[position - 1].after if position else Schema()
+
+    def with_migration(self, migration: Migration) -> Chain:
+        return Chain((*self.migrations, migration))
+
+    def up_to(self, position: int) -> Chain:
+        return self if position == self.end else Chain(self.migrations[:position])
+
+    def path(self, table: int, source: int, target: int) -> dict[int, Derivation]:
+        """How a table's fields at position `target` come from those at position `source`."""
+        key = (table, source, target)
+        if key not in self._paths:
+            self._paths[key] = self._compose(table, source, target)
+        return self._paths[key]
+
+    def _compose(self, table: int, source: int, target: int) -> dict[int, Derivation]:
+        start = self.schema_at(source).table_numbered(table)
+        assert start is not None
+        derived: dict[int, Derivation] = {f.number: Input(f.number) for f in start.fields}
+        if source <= target:
+            steps = [m.derive_up for m in self._touching(table, source, target)]
+        else:
+            steps = [m.derive_down for m in reversed(self._touching(table, target, source))]
+        for step in steps:
+            derived = compose(derived, step(table))
+        return derived
+
+    def _touching(self, table: int, low: int, high: int) -> list[Migration]:
+        """The migrations after `low` up to `high` that change the table at all."""
+        return [
+            m
+            for m in self.migrations[low:high]
+            if m.before.table_numbered(table) != m.after.table_numbered(table)
+        ]
+
+
+def list_files(directory: Path) -> list[MigrationFile]:
+    """The migration files of a directory by number; raises for gaps, twins and strangers."""
+    if not directory.is_dir():
+        raise UsageError(
+            "the migration directory does not exist",
+            directory=directory,
+            hint='create it and its first file with `zapdb migrate new "…" --migrations DIRECTORY`',
+        )
+    files: list[MigrationFile] = []
+    violations: list[Violation] = []
+    for path in sorted(directory.iterdir()):
+        if path.suffix not in (".yaml", ".yml") or path.name.startswith("."):
+            continue
+        match = FILE_NAME.fullmatch(path.name)
+        if match is None:
+            violations.append(
+                Violation(
+                    Location(str(path)),
+                    "this is not the name of a migration file",
+                    "call it NNNN_name.yaml, with a to z, 0 to 9 and _ in the name",
+                )
+            )
+            continue
+        files.append(MigrationFile(int(match["number"]), match["name"], path))
+    files.sort(key=lambda file: (file.number, file.name))
+    violations += _check_numbers(files)
+    if violations:
+        raise InvalidMigration(violations)
+    if not files:
+        raise UsageError(
+            "the directory has no migrations",
+            directory=directory,
+            hint='write the first one with `zapdb migrate new "…"`',
+        )
+    return files
+
+
+def _check_numbers(files: list[MigrationFile]) -> list[Violation]:
+    violations = []
+    if len(files) > MIGRATIONS_MAX:
+        violations.append(
+            Violation(Location(str(files[-1].path)), f"more than {MIGRATIONS_MAX} migrations")
+        )
+    expected = 1
+    for file in files:
+        place = Location(str(file.path))
+        if file.number < expected:
+            twin = next(other for other in files if other.number == file.number)
+            violations.append(
+                Violation(
+                    place,
+                    f"two migrations have the number {file.number}; the other is {twin.path.name}"
+                    if file.number
+                    else "migrations are numbered from 1",
+                    f"if both come from branches, rename the later one to the next free number, "
+                    f"{files[-1].number + 1:04d}",
+                )
+            )
+            continue
+        if file.number > expected:
+            violations.append(
+                Violation(
+                    place,
+                    f"migration {expected} is missing before this one",
+                    "bring the file back from version control, or renumber this one",
+                )
+            )
+        expected = file.number + 1
+    return violations
+
+
+def resolve_files(
+    files: Iterable[MigrationFile], chain: Chain | None = None, numbers: Numbers | None = None
+) -> Chain:
+    """The chain, extended by files that follow its end.
+
+    Without `numbers`, numbers are provisional: counted from 1, as for a database of its own.
+    """
+    chain = chain or Chain()
+    numbers = numbers or Numbers()
+    migrations = list(chain.migrations)
+    for file in files:
+        before = migrations[-1].after if migrations else Schema()
+        migrations.append(resolve(file.parse(file.read()), before, numbers))
+    return Chain(tuple(migrations))
+
+
+def load_directory(directory: Path) -> Chain:
+    """The chain of a directory, by its files alone."""
+    return resolve_files(list_files(directory))
+
+
+def find_file(files: list[MigrationFile], number: int) -> MigrationFile:
+    for file in files:
+        if file.number == number:
+            return file
+    raise UnknownName("no migration has this number", number=number, last=len(files))

@@ -1,0 +1,238 @@
+"""Strict YAML: a small, unambiguous subset, read into nodes that know their place.
+
+Refused, each with line and column: duplicate keys, anchors and aliases, tags, merge keys, more than
+one document, keys that are not plain names, tabs and everything else YAML refuses, and every plain
+scalar that some YAML reads as something else than text (`no`, `1e3`, `12:30:45`, `010`, `1.5`,
+`2024-01-01`). Plain `true`, `false`, `null` and decimal integers mean what they say; anything else
+that could mean two things wants quotes. Size and depth are bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from zapdb.errors import InvalidMigration, Location, Violation
+from zapdb.limits import DOCUMENT_DEPTH_MAX, DOCUMENT_SIZE_BYTES_MAX
+
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
+AMBIGUOUS: Final = re.compile(
+    r"""(?ix) y|n|yes|no|on|off|true|false|null|~
+    | [-+]? ( \.[0-9_]+ | [0-9][0-9_]* (\.[0-9_]*)? ) ( e[-+]?[0-9]+ )?   # numbers, 1_000 too
+    | [-+]? 0 [box]? [0-9a-f_]+                                           # 0b1, 0o17, 0x1F, 010
+    | [-+]? [0-9][0-9_]* (:[0-5]?[0-9])+ (\.[0-9_]*)?                     # 12:30:45 is base 60
+    | [-+]? \.inf | \.nan
+    | [0-9]{4}-[0-9]{1,2}-[0-9]{1,2} .*                                   # dates
+    """,
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    value: str | int | bool | None
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    items: tuple[Node, ...]
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """`keys` holds where each key stands."""
+
+    entries: dict[str, Node]
+    keys: dict[str, Location]
+    location: Location
+
+
+Node = Scalar | Sequence | Mapping
+
+
+def plain(node: Node) -> Any:
+    """The node as plain data, without places."""
+    match node:
+        case Scalar(value):
+            return value
+        case Sequence(items):
+            return [plain(item) for item in items]
+        case Mapping(entries):
+            return {key: plain(value) for key, value in entries.items()}
+
+
+def node_of(data: Any, location: Location) -> Node:
+    """Plain data as nodes that all stand at `location`: how stored structures are read again."""
+    match data:
+        case dict():
+            entries = {key: node_of(value, location) for key, value in data.items()}
+            return Mapping(entries, dict.fromkeys(entries, location), location)
+        case list() | tuple():
+            return Sequence(tuple(node_of(item, location) for item in data), location)
+        case _:
+            return Scalar(data, location)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document's text, kept for excerpts in errors."""
+
+    name: str
+    raw: bytes
+
+    @classmethod
+    def read(cls, path: Path, name: str | None = None) -> Source:
+        """Raises `InvalidMigration` for a file that can't be read."""
+        shown = name or str(path)
+        try:
+            return cls(shown, path.read_bytes())
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise InvalidMigration(
+                [Violation(Location(shown), f"the file can't be read: {reason}")]
+            ) from None
+
+    def violation(self, location: Location, message: str, hint: str = "") -> Violation:
+        """A violation with the line it is about and a caret under the column."""
+        lines = self.raw.decode(errors="replace").splitlines()
+        excerpt = ""
+        if 0 < location.line <= len(lines):
+            line = lines[location.line - 1].replace("\t", " ")
+            start = max(0, location.column - 70)
+            shown = line[start : start + 100]
+            caret = " " * max(0, location.column - 1 - start) + "^"
+            excerpt = f"    {shown}\n    {caret}"
+        return Violation(location, message, hint, excerpt)
+
+    def refuse(self, location: Location, message: str, hint: str = "") -> InvalidMigration:
+        return InvalidMigration([self.violation(location, message, hint)])
+
+
+def read_document(source: Source) -> Node:
+    """The one document of a file; raises `InvalidMigration`."""
+    whole = Location(source.name)
+    if len(source.raw) > DOCUMENT_SIZE_BYTES_MAX:
+        raise source.refuse(whole, f"a migration file has at most {DOCUMENT_SIZE_BYTES_MAX} bytes")
+    try:
+        text = source.raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = source.raw[: error.start]
+        column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1
+        raise source.refuse(
+            Location(source.name, before.count(b"\n") + 1, column),
+            f"byte 0x{source.raw[error.start]:02x} is not UTF-8",
+            "save the file as UTF-8",
+        ) from None
+    try:
+        return _build(source, iter(yaml.parse(text.removeprefix("\ufeff"), Loader=Loader)))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        location = whole if mark is None else Location(source.name, mark.line + 1, mark.column + 1)
+        raise source.refuse(location, f"not YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise source.refuse(whole, f"not YAML: {str(error).splitlines()[0]}") from None
+
+
+def _build(source: Source, events: Iterator[Any]) -> Node:
+    """Nodes of the event stream, with a stack of our own, so that no nesting exhausts Python's."""
+    stack: list[_Open] = []
+    root: Node | None = None
+    for event in events:
+        location = Location(source.name, event.start_mark.line + 1, event.start_mark.column + 1)
+        if isinstance(event, yaml.DocumentStartEvent) and root is not None:
+            raise source.refuse(location, "a second document: one file holds one migration")
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise source.refuse(location, "anchors and aliases are not used here", "write it out")
+        if getattr(event, "tag", None):
+            raise source.refuse(location, f"tags are not used here: {event.tag}")
+        match event:
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                if len(stack) >= DOCUMENT_DEPTH_MAX:
+                    raise source.refuse(location, f"nested more than {DOCUMENT_DEPTH_MAX} deep")
+                stack.append(_Open(source, location, isinstance(event, yaml.MappingStartEvent)))
+                continue
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                node = stack.pop().close()
+            case yaml.ScalarEvent():
+                node = Scalar(_resolve(source, event, location), location)
+            case _:
+                continue
+        if stack:
+            stack[-1].add(node)
+        else:
+            root = node
+    if root is None or (isinstance(root, Scalar) and root.value in (None, "")):
+        raise source.refuse(Location(source.name, 1, 1), "the file is empty")
+    return root
+
+
+class _Open:
+    """A mapping or sequence whose end has not come yet."""
+
+    def __init__(self, source: Source, location: Location, is_mapping: bool) -> None:
+        self.source = source
+        self.location = location
+        self.is_mapping = is_mapping
+        self.items: list[Node] = []
+
+    def add(self, node: Node) -> None:
+        if self.is_mapping and len(self.items) % 2 == 0:
+            self._check_key(node)
+        self.items.append(node)
+
+    def _check_key(self, key: Node) -> None:
+        if not isinstance(key, Scalar) or not isinstance(key.value, str):
+            raise self.source.refuse(key.location, "a key must be a name; quote it if it is one")
+        if key.value == "<<":
+            raise self.source.refuse(key.location, "merge keys are not used here", "write it out")
+        for known in self.items[::2]:
+            if isinstance(known, Scalar) and known.value == key.value:
+                raise self.source.refuse(
+                    key.location,
+                    f"the key {key.value!r} stands twice",
+                    f"the first one is at {known.location}",
+                )
+
+    def close(self) -> Node:
+        if not self.is_mapping:
+            return Sequence(tuple(self.items), self.location)
+        entries: dict[str, Node] = {}
+        keys: dict[str, Location] = {}
+        for key, value in zip(self.items[::2], self.items[1::2], strict=True):
+            assert isinstance(key, Scalar) and isinstance(key.value, str)
+            entries[key.value] = value
+            keys[key.value] = key.location
+        return Mapping(entries, keys, self.location)
+
+
+def _resolve(source: Source, event: Any, location: Location) -> str | int | bool | None:
+    text: str = event.value
+    if event.style:  # quoted or a block: text, whatever it looks like
+        return text
+    match text:
+        case "true":
+            return True
+        case "false":
+            return False
+        case "null" | "":
+            return None
+    if INTEGER.fullmatch(text) and text != "-0":
+        if len(text) > 160:
+            raise source.refuse(location, "the integer is too long")
+        return int(text)
+    if AMBIGUOUS.fullmatch(text):
+        raise source.refuse(
+            location,
+            f"{text} means different things to different readers of YAML",
+            f'write "{text}" for text, or true, false, null, or a plain integer',
+        )
+    return text

@@ -1,0 +1,92 @@
+"""`zapdb.lock`: one appended line per migration, so that branches conflict in version control.
+
+    0007_split_name z1:9c1e…
+
+Two branches that each add a number 7 both append a line at the same place; merging them is a
+conflict for people to see, before anything is deployed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from zapdb.errors import LockfileMismatch
+from zapdb.migrations.chain import Chain
+
+FILE: Final = "zapdb.lock"
+HEADER: Final = "# One line per migration, appended by `zapdb migrate check --write`. Keep it in version control."
+CURE: Final = "if the files are right, run `zapdb migrate check --write`"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    label: str
+    digest: str
+
+
+def read_lock(directory: Path) -> list[Line] | None:
+    """The lines of the lock file, or None where there is none; raises on a broken line."""
+    path = directory / FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        raise LockfileMismatch("the lock file is not UTF-8", file=path, hint=CURE) from None
+    lines = []
+    for at, raw in enumerate(text.splitlines(), 1):
+        content = raw.partition("#")[0].split()
+        if not content:
+            continue
+        if len(content) != 2:
+            markers = ("<<<<<<<", "=======", ">>>>>>>")
+            hint = CURE
+            if raw.startswith(markers):
+                hint = "settle the merge: renumber one of the two migrations, then " + CURE
+            raise LockfileMismatch(
+                "a line of the lock file is not a migration and its digest",
+                file=f"{path}:{at}",
+                hint=hint,
+            )
+        lines.append(Line(*content))
+    return lines
+
+
+def check_lock(directory: Path, chain: Chain) -> None:
+    """Raises `LockfileMismatch` at the first line that differs from the files."""
+    path = directory / FILE
+    locked = read_lock(directory)
+    if locked is None:
+        raise LockfileMismatch("there is no lock file", file=path, hint=CURE)
+    for at, migration in enumerate(chain.migrations):
+        if at >= len(locked):
+            raise LockfileMismatch(
+                "a migration is not locked yet", file=path, migration=migration.label, hint=CURE
+            )
+        if locked[at] != Line(migration.label, migration.digest):
+            raise LockfileMismatch(
+                "a migration differs from its locked digest",
+                file=path,
+                migration=migration.label,
+                locked=f"{locked[at].label} {locked[at].digest}",
+                found=migration.digest,
+                hint="revert the file, or, if it was never applied anywhere, " + CURE,
+            )
+    if len(locked) > chain.end:
+        raise LockfileMismatch(
+            "a locked migration has no file", file=path, migration=locked[chain.end].label, hint=CURE
+        )
+
+
+def write_lock(directory: Path, chain: Chain) -> int:
+    """Write the lock file anew; return how many lines are new or changed."""
+    try:
+        known = read_lock(directory) or []
+    except LockfileMismatch:
+        known = []
+    lines = [Line(m.label, m.digest) for m in chain.migrations]
+    text = "".join(f"{line.label} {line.digest}\n" for line in lines)
+    (directory / FILE).write_text(f"{HEADER}\n{text}", encoding="utf-8")
+    return sum(1 for line in lines if line not in known)

@@ -1,0 +1,346 @@
+"""One migration: from a document, or from what the database stored, to a resolved value.
+
+A document says what changes; the *resolved* migration also holds the rollback operation by
+operation. What is digested is the canonical structure: number, document version, changes and
+resolved rollback, as deterministic CBOR with every default filled in. Names, summaries, reasons,
+comments, key order, quoting and line ends are no part of it (rule 5).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+import cbor2
+
+from zapdb.errors import CorruptCatalog, InvalidMigration, Location
+from zapdb.migrations.document import Mapping, Node, Scalar, Sequence, Source, node_of
+from zapdb.migrations.operations import OPERATIONS, Numbers, Operation
+from zapdb.migrations.structure import Refused, Reporter, parse, to_structure
+from zapdb.records import Derivation, Input, compose
+from zapdb.schema import Schema, shape
+from zapdb.values.json import dumps
+
+DOCUMENT_VERSION: Final = 1
+DIGEST_ALGORITHM: Final = "z1"
+KEYS: Final = ("zapdb", "summary", "changes", "rollback")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A parsed document; `rollback` is None where it is to be inferred."""
+
+    number: int
+    name: str
+    summary: str
+    changes: tuple[Operation, ...]
+    rollback: tuple[Operation, ...] | None
+    source: Source
+    place: Location
+
+
+@dataclass(frozen=True)
+class Migration:
+    """A resolved migration and its place in the chain: the schema before it and after it."""
+
+    number: int
+    name: str
+    summary: str
+    changes: tuple[Operation, ...]
+    rollback: tuple[Operation, ...]
+    before: Schema
+    after: Schema
+    drawn: dict[str, list[int]] = field(compare=False)
+    """The numbers that its operations drew, by kind, in order."""
+
+    @property
+    def label(self) -> str:
+        return label(self.number, self.name)
+
+    @cached_property
+    def structure(self) -> bytes:
+        """The canonical structure: what is stored and digested."""
+        return dumps(
+            {
+                "zapdb": DOCUMENT_VERSION,
+                "number": self.number,
+                "changes": [_operation_structure(operation) for operation in self.changes],
+                "rollback": [_operation_structure(operation) for operation in self.rollback],
+            }
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        return digest_of(self.structure)
+
+    def derive_up(self, table: int) -> dict[int, Derivation]:
+        """How the fields of the table with this number come from those before the migration."""
+        states = _states(self.before, self.changes, ReplayedNumbers(self.drawn))
+        return _derive(states, self.changes, table)
+
+    def derive_down(self, table: int) -> dict[int, Derivation]:
+        """How the fields before the migration come from those after it."""
+        states = _states(self.after, self.rollback, Numbers(step=-1))
+        derived = _derive(states, self.rollback, table)
+        reached = states[-1].table_numbered(table)
+        target = self.before.table_numbered(table)
+        assert reached is not None and target is not None
+        # What the rollback adds again has provisional numbers; its names say which fields it is.
+        by_name = {f.name: f.number for f in reached.fields}
+        return {f.number: derived[by_name[f.name]] for f in target.fields}
+
+
+class ReplayedNumbers(Numbers):
+    """Gives out again what was drawn when the migration was stored."""
+
+    def __init__(self, drawn: dict[str, list[int]]) -> None:
+        super().__init__()
+        self.rest = {kind: iter(numbers) for kind, numbers in drawn.items()}
+
+    def draw(self, kind: str) -> int:
+        return next(self.rest[kind])
+
+
+class _RecordedNumbers(Numbers):
+    def __init__(self, inner: Numbers) -> None:
+        super().__init__()
+        self.inner = inner
+        self.drawn: dict[str, list[int]] = {}
+
+    def draw(self, kind: Any) -> int:
+        number = self.inner.draw(kind)
+        self.drawn.setdefault(kind, []).append(number)
+        return number
+
+
+def label(number: int, name: str) -> str:
+    """How a migration is called: its file's name without the ending."""
+    return f"{number:04d}_{name}"
+
+
+def digest_of(structure: bytes) -> str:
+    return f"{DIGEST_ALGORITHM}:{hashlib.sha256(structure).hexdigest()}"
+
+
+def parse_document(node: Node, source: Source, number: int, name: str) -> Draft:
+    """Read a document's structure; raises `InvalidMigration` with every violation."""
+    reporter = Reporter(source)
+    if not isinstance(node, Mapping):
+        raise source.refuse(node.location, "a migration is a mapping", f"keys: {', '.join(KEYS)}")
+    for key, location in node.keys.items():
+        if key not in KEYS:
+            reporter.report(location, f"unknown key {key!r}", f"there are: {', '.join(KEYS)}")
+    for key in KEYS:
+        if key not in node.entries:
+            hint = "write `rollback: inferred`, or the list of operations" * (key == "rollback")
+            reporter.report(node.location, f"the key {key!r} is missing", hint)
+    _check_version(node, reporter)
+    summary = node.entries.get("summary")
+    if summary is not None and not (isinstance(summary, Scalar) and isinstance(summary.value, str)):
+        reporter.report(summary.location, "a summary is text", "quote it")
+    changes = _parse_operations(node.entries.get("changes"), reporter, rollback=False)
+    rollback = _parse_rollback(node.entries.get("rollback"), reporter)
+    reporter.raise_violations()
+    assert isinstance(summary, Scalar)
+    return Draft(number, name, str(summary.value), changes, rollback, source, node.location)
+
+
+def _check_version(node: Mapping, reporter: Reporter) -> None:
+    version = node.entries.get("zapdb")
+    if version is not None and not (
+        isinstance(version, Scalar)
+        and version.value == DOCUMENT_VERSION
+        and type(version.value) is int
+    ):
+        reporter.report(
+            version.location,
+            f"this release reads documents of version {DOCUMENT_VERSION}",
+            "a file of a later version needs a later release of zapdb",
+        )
+
+
+def _parse_rollback(node: Node | None, reporter: Reporter) -> tuple[Operation, ...] | None:
+    if isinstance(node, Scalar):
+        if node.value != "inferred":
+            reporter.report(node.location, "a rollback is `inferred` or a list of operations")
+        return None
+    return _parse_operations(node, reporter, rollback=True)
+
+
+def _parse_operations(
+    node: Node | None, reporter: Reporter, *, rollback: bool
+) -> tuple[Operation, ...]:
+    if node is None:
+        return ()
+    if not isinstance(node, Sequence):
+        reporter.report(node.location, "a list of operations is needed here")
+        return ()
+    if not node.items and not rollback:
+        reporter.report(node.location, "a migration changes something")
+    parsed = []
+    for item in node.items:
+        try:
+            parsed.append(_parse_operation(item, reporter, rollback))
+        except Refused:
+            continue
+    return tuple(parsed)
+
+
+def _parse_operation(item: Node, reporter: Reporter, rollback: bool) -> Operation:
+    if not isinstance(item, Mapping) or len(item.entries) != 1:
+        reporter.report(
+            item.location, "an operation is a mapping with one key, its kind", _known_operations()
+        )
+        raise Refused
+    ((keyword, body),) = item.entries.items()
+    kind = OPERATIONS.get(keyword)
+    place = item.keys[keyword]
+    if kind is None:
+        reporter.report(place, f"no operation {keyword!r}", _known_operations())
+        raise Refused
+    if kind.rollback_only and not rollback:
+        reporter.report(
+            place, f"{keyword} is understood in rollbacks only, in this release", ""
+        )
+        raise Refused
+    operation: Operation = parse(kind, body, reporter)
+    return replace(operation, location=place)  # type: ignore[call-arg]  # every operation has one
+
+
+def _known_operations() -> str:
+    return f"there are: {', '.join(k for k, v in OPERATIONS.items() if not v.rollback_only)}"
+
+
+def _operation_structure(operation: Operation) -> dict[str, Any]:
+    return {operation.keyword: to_structure(operation)}
+
+
+def resolve(draft: Draft, before: Schema, numbers: Numbers) -> Migration:
+    """Validate a draft against the schema before it and resolve its rollback.
+
+    Raises `InvalidMigration`, or `NotExhaustive` where a rollback is missing and nothing else is.
+    """
+    reporter = Reporter(draft.source)
+    recorded = _RecordedNumbers(numbers)
+    schema = before
+    inverses: list[tuple[Operation, ...]] = []
+    for operation in draft.changes:
+        met = schema
+        schema = _apply_checked(operation, met, recorded, reporter)
+        if draft.rollback is None:
+            inverses.append(operation.invert(met, reporter))
+    reporter.raise_violations()
+    if draft.rollback is None:
+        rollback = tuple(op for inverse in reversed(inverses) for op in inverse)
+    else:
+        rollback = draft.rollback
+    _check_rollback(draft, rollback, before, schema, reporter)
+    reporter.raise_violations()
+    return Migration(
+        draft.number,
+        draft.name,
+        draft.summary,
+        draft.changes,
+        rollback,
+        before,
+        schema,
+        recorded.drawn,
+    )
+
+
+def _apply_checked(
+    operation: Operation, schema: Schema, numbers: Numbers, reporter: Reporter
+) -> Schema:
+    """Apply if valid; else stop here, since what follows may rest on it."""
+    noted = len(reporter.violations)
+    try:
+        operation.validate(schema, reporter)
+    except Refused:
+        pass
+    if len(reporter.violations) > noted:
+        reporter.raise_violations()
+    return operation.apply(schema, numbers)
+
+
+def _check_rollback(
+    draft: Draft,
+    rollback: tuple[Operation, ...],
+    before: Schema,
+    after: Schema,
+    reporter: Reporter,
+) -> None:
+    """The rollback must lead from the schema after the migration to the one before it."""
+    reached, numbers = after, Numbers(step=-1)
+    for operation in rollback:
+        reached = _apply_checked(operation, reached, numbers, reporter)
+    wanted = {table.name: shape(table) for table in before}
+    found = {table.name: shape(table) for table in reached}
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            reporter.report(
+                draft.place,
+                f"the rollback does not bring back the table {name!r} as it was before",
+                "let it be inferred, or make it end at the schema before the migration",
+            )
+
+
+def read_stored(
+    structure: bytes,
+    name: str,
+    summary: str,
+    drawn: dict[str, list[int]],
+    before: Schema,
+) -> Migration:
+    """The migration that the database stored; raises `CorruptCatalog` if it can't be one."""
+    source = Source(f"<stored migration {name}>", b"")
+    location = Location(source.name)
+    try:
+        content = cbor2.loads(structure)
+        node = node_of(content, location)
+        assert isinstance(node, Mapping)
+        reporter = Reporter(source)
+        changes = _parse_operations(node.entries["changes"], reporter, rollback=True)
+        rollback = _parse_operations(node.entries["rollback"], reporter, rollback=True)
+        reporter.raise_violations()
+        after = _states(before, changes, ReplayedNumbers(drawn))[-1]
+        number = content["number"]
+    except (
+        InvalidMigration, cbor2.CBORDecodeError, AssertionError, KeyError, ValueError,
+        TypeError, AttributeError, StopIteration,
+    ) as error:
+        raise CorruptCatalog(
+            "a stored migration can't be read",
+            migration=name,
+            cause=repr(error),
+            hint="restore the zapdb_migrations table from a backup",
+        ) from error
+    return Migration(number, name, summary, changes, rollback, before, after, drawn)
+
+
+def _states(
+    schema: Schema, operations: tuple[Operation, ...], numbers: Numbers
+) -> list[Schema]:
+    states = [schema]
+    for operation in operations:
+        states.append(operation.apply(states[-1], numbers))
+    return states
+
+
+def _derive(
+    states: list[Schema], operations: tuple[Operation, ...], table: int
+) -> dict[int, Derivation]:
+    """The derivations of one table through a list of operations, composed."""
+    start = states[0].table_numbered(table)
+    assert start is not None
+    derived: dict[int, Derivation] = {f.number: Input(f.number) for f in start.fields}
+    for operation, before, after in zip(operations, states, states[1:], strict=False):
+        old, new = before.table_numbered(table), after.table_numbered(table)
+        if old is None or new is None or old is new:
+            continue
+        changed = operation.derive(old, new)
+        step: dict[int, Derivation] = {f.number: Input(f.number) for f in new.fields}
+        derived = compose(derived, step | changed)
+    return derived
+

@@ -1,0 +1,35 @@
+"""The operations, one file each, registered here and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zapdb.migrations.operations.add_field import AddField
+from zapdb.migrations.operations.base import Numbers, Operation
+from zapdb.migrations.operations.change_type import ChangeType
+from zapdb.migrations.operations.create_index import CreateIndex
+from zapdb.migrations.operations.create_table import CreateTable
+from zapdb.migrations.operations.drop_field import DropField
+from zapdb.migrations.operations.drop_index import DropIndex
+from zapdb.migrations.operations.drop_table import DropTable
+from zapdb.migrations.operations.rename_field import RenameField
+from zapdb.migrations.operations.rename_table import RenameTable
+from zapdb.migrations.operations.transform import Transform
+
+__all__ = ["OPERATIONS", "Numbers", "Operation"]
+
+OPERATIONS: Final[dict[str, type[Operation]]] = {
+    kind.keyword: kind
+    for kind in (
+        CreateTable,
+        DropTable,
+        RenameTable,
+        AddField,
+        DropField,
+        RenameField,
+        ChangeType,
+        Transform,
+        CreateIndex,
+        DropIndex,
+    )
+}

@@ -1,0 +1,70 @@
+"""add_field: a new field, and what records get that were written before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zapdb.errors import Location
+from zapdb.limits import FIELDS_PER_TABLE_MAX
+from zapdb.migrations.operations.base import FieldDefinition, Fill, Numbers, Operation
+from zapdb.migrations.operations.drop_field import DropField
+from zapdb.migrations.structure import ABSENT, Reporter, located
+from zapdb.records import Constant, Derivation
+from zapdb.schema import Schema, Table
+
+
+@dataclass(frozen=True)
+class AddField(Operation):
+    """`position` counts from 0 in declared order; without it the field comes last.
+
+    Older records get `fill`, or else the default, or else null where the field is optional.
+    """
+
+    keyword = "add_field"
+
+    field: FieldDefinition
+    fill: Fill = ABSENT
+    position: int = ABSENT
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table = self.find_table(schema, reporter)
+        if table.field_named(self.field.name) is not None:
+            reporter.report(
+                self.place, f"there is a field {self.field.name!r} in {table.name!r} already"
+            )
+        if len(table.fields) >= FIELDS_PER_TABLE_MAX:
+            reporter.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
+        if self.position is not ABSENT and not 0 <= self.position <= len(table.fields):
+            reporter.report(self.place, f"the position must be 0 to {len(table.fields)}")
+        reported = len(reporter.violations)
+        self.field.validate(self.field.name, reporter)
+        if len(reporter.violations) > reported:
+            return
+        if self.fill is not ABSENT:
+            self.fill.validate(table, self.field.build(self.field.name, 0), reporter)
+        elif self.field.default is ABSENT and not self.field.optional:
+            reporter.report(
+                self.field.location,
+                f"{self.field.name!r} is required: what do older records get?",
+                "add a default to the field, or fill: {value: …} or fill: {expression: …}",
+            )
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table = schema.table_named(self.table)
+        assert table is not None
+        added = self.field.build(self.field.name, numbers.draw("field"))
+        at = len(table.fields) if self.position is ABSENT else self.position
+        return schema.with_table(
+            table.with_fields((*table.fields[:at], added, *table.fields[at:]))
+        )
+
+    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
+        return (DropField(self.table, self.field.name),)
+
+    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+        added = after.field_named(self.field.name)
+        assert added is not None
+        if self.fill is not ABSENT:
+            return {added.number: self.fill.derive(before, added)}
+        return {added.number: Constant(added.default if added.has_default else None)}

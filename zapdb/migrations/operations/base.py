@@ -1,0 +1,266 @@
+"""What every operation provides, and the pieces of documents that several of them share.
+
+An operation is a frozen value parsed from a document. `validate` reports every violation against
+the schema before it and changes nothing; `apply` is pure and takes a valid operation; `invert`
+gives the operations that take it back; `derive` says how the fields of its table come from those
+before, for all that it does not leave as they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from zapdb.errors import InvalidValue, Location
+from zapdb.expressions import ExpressionError, Type, check, names_in, parse, unparse
+from zapdb.migrations.document import Scalar
+from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
+from zapdb.records import Computed, Constant, Derivation, Input
+from zapdb.schema import NO_DEFAULT, Field, Schema, Table
+from zapdb.values import VALUE_TYPES, ValueType, make_type
+
+Reversibility = Literal["exact", "lossy"]
+
+
+class Numbers:
+    """Draws numbers for new tables, fields and indexes, each kind from a counter of its own."""
+
+    def __init__(self, following: dict[str, int] | None = None, step: int = 1) -> None:
+        self.following = dict(following or {})
+        self.step = step
+
+    def draw(self, kind: Literal["table", "field", "index"]) -> int:
+        number = self.following.get(kind, self.step)
+        self.following[kind] = number + self.step
+        return number
+
+
+@dataclass(frozen=True)
+class Operation(ABC):
+    """One change to one table."""
+
+    keyword: ClassVar[str]
+    rollback_only: ClassVar[bool] = False
+
+    table: Name
+
+    @abstractmethod
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        """Report what is wrong; raises `Refused` where nothing further can be looked at."""
+
+    @abstractmethod
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        """The schema after this operation, which must be valid."""
+
+    @abstractmethod
+    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
+        """The operations that take it back, or a report of what has to be declared."""
+
+    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+        """Derivations by field number of `after`, for fields that are not simply carried over."""
+        return {}
+
+    @property
+    def place(self) -> Location:
+        place: Location = getattr(self, "location", Location("<stored>"))
+        return place
+
+    def find_table(self, schema: Schema, reporter: Reporter) -> Table:
+        table = schema.table_named(self.table)
+        if table is None:
+            there = ", ".join(t.name for t in schema) or "none"
+            reporter.report(self.place, f"no table {self.table!r} here", f"there are: {there}")
+            raise Refused
+        return table
+
+    def find_field(self, table: Table, name: str, reporter: Reporter) -> Field:
+        found = table.field_named(name)
+        if found is None:
+            there = ", ".join(f.name for f in table.fields)
+            reporter.report(
+                self.place, f"no field {name!r} in {table.name!r} here", f"there are: {there}"
+            )
+            raise Refused
+        return found
+
+    def refuse_key(self, table: Table, field: Field, what: str, reporter: Reporter) -> None:
+        """Key fields may be renamed, nothing else (rule 21)."""
+        if field.number in table.key:
+            reporter.report(
+                self.place,
+                f"{field.name!r} is part of the key of {table.name!r} and can't be {what}",
+                "another key is a new table and a copy of the records",
+            )
+
+
+@dataclass(frozen=True)
+class FieldType:
+    """A field's type and attributes without its name; a bare type name is enough in documents."""
+
+    type: Name
+    scale: int = ABSENT
+    optional: bool = False
+    default: Plain = ABSENT
+    generated: bool = False
+    location: Location = located()
+
+    @classmethod
+    def from_scalar(cls, name: str, node: Scalar) -> FieldType:
+        return cls(Name(name), location=node.location)
+
+    @classmethod
+    def of(cls, field: Field) -> FieldType:
+        """The definition that builds this field again."""
+        default: Any = ABSENT
+        if field.has_default:
+            default = None if field.default is None else field.type.to_document(field.default)
+        parameters = field.type.parameters()
+        name = Name(field.type.name)
+        return cls(name, parameters.get("scale", ABSENT), field.optional, default, field.generated)
+
+    def build_type(self, reporter: Reporter) -> ValueType:
+        return build_type(self.type, self.scale, self.location, reporter)
+
+    def build(self, name: str, number: int) -> Field:
+        """The field; the definition must be valid."""
+        kind = build_type(self.type, self.scale, self.location, None)
+        default: Any = NO_DEFAULT
+        if self.default is not ABSENT:
+            plain: Any = self.default
+            default = None if plain is None else kind.from_document(plain, name)
+        return Field(number, name, kind, self.optional, default, self.generated)
+
+    def validate(self, name: str, reporter: Reporter) -> None:
+        kind = self.build_type(reporter)
+        if self.default is not ABSENT:
+            check_plain(self.default, kind, self.optional, name, self.location, reporter)
+        if self.generated and kind.name != "uuid":
+            reporter.report(self.location, f"a {kind.name} can't be generated", "use type: uuid")
+        if self.generated and self.default is not ABSENT:
+            reporter.report(self.location, "a generated field has no default")
+
+
+@dataclass(frozen=True)
+class FieldDefinition(FieldType):
+    """A field of a new table, or a new field: its name beside its type."""
+
+    name: Name = dataclasses.field(kw_only=True)
+
+    @classmethod
+    def of(cls, field: Field) -> FieldDefinition:
+        kind = FieldType.of(field)
+        return cls(
+            kind.type, kind.scale, kind.optional, kind.default, kind.generated, name=Name(field.name)
+        )
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What a field gets that has no value: exactly one of a value and an expression."""
+
+    value: Plain = ABSENT
+    expression: str = ABSENT
+    location: Location = located()
+
+    def __post_init__(self) -> None:
+        if self.expression is not ABSENT:
+            object.__setattr__(self, "expression", canonical_expression(self.expression))
+
+    def validate(self, table: Table, target: Field, reporter: Reporter) -> None:
+        """`target` is filled in records of `table`, whose fields the expression may read."""
+        if (self.value is ABSENT) == (self.expression is ABSENT):
+            reporter.report(self.location, "exactly one of value and expression is needed here")
+        elif self.value is not ABSENT:
+            check_plain(
+                self.value, target.type, target.optional, target.name, self.location, reporter
+            )
+        else:
+            wanted = Type(target.type, target.optional)
+            check_expression(self.expression, types_of(table), wanted, self.location, reporter)
+
+    def derive(self, table: Table, target: Field) -> Derivation:
+        if self.expression is ABSENT:
+            plain: Any = self.value
+            return Constant(
+                None if plain is None else target.type.from_document(plain, target.name)
+            )
+        return compute(self.expression, table, target)
+
+
+def build_type(
+    name: str, scale: Any, location: Location, reporter: Reporter | None
+) -> ValueType:
+    """The value type; reports and raises `Refused` if there is none, given a reporter."""
+    parameters = {} if scale is ABSENT else {"scale": scale}
+    message, hint = "", ""
+    if name not in VALUE_TYPES:
+        message, hint = f"no type {name!r}", f"there are: {', '.join(VALUE_TYPES)}"
+    else:
+        try:
+            return make_type(name, parameters)
+        except TypeError:
+            wanted = ", ".join(f.name for f in dataclasses.fields(VALUE_TYPES[name])) or "nothing"
+            message = f"wrong parameters for type {name!r}"
+            hint = f"beside the type it takes {wanted}"
+        except InvalidValue as error:
+            message = f"{error.context['field']} must be {error.context['expected']}"
+    if reporter is None:
+        raise AssertionError(message)
+    reporter.report(location, message, hint)
+    raise Refused
+
+
+def check_plain(
+    plain: Any,
+    kind: ValueType,
+    optional: bool,
+    name: str,
+    location: Location,
+    reporter: Reporter,
+) -> None:
+    if plain is None:
+        if not optional:
+            reporter.report(location, f"{name!r} is required and can't be null")
+        return
+    try:
+        kind.from_document(plain, name)
+    except InvalidValue as error:
+        expected, got = error.context["expected"], error.context["got"]
+        reporter.report(location, f"a value of {name!r} must be {expected}; this is {got}")
+
+
+def types_of(table: Table) -> dict[str, Type]:
+    """The names that an expression over the table's records may use."""
+    return {f.name: Type(f.type, f.optional) for f in table.fields}
+
+
+def check_expression(
+    text: str, names: dict[str, Type], wanted: Type, location: Location, reporter: Reporter
+) -> None:
+    """Report what is wrong with an expression, with its own column where that is known."""
+    try:
+        found = check(parse(text), names)
+        if not found.fits(wanted):
+            raise ExpressionError(f"the result must be {wanted}, this is {found}")
+    except ExpressionError as error:
+        message = f"in the expression {text!r}, column {error.column}: {error.message}"
+        reporter.report(location, message, error.hint)
+
+
+def canonical_expression(text: str) -> str:
+    """One text for all spellings of an expression: blanks and quotes are no part of a digest."""
+    try:
+        return unparse(parse(text))
+    except ExpressionError:
+        return text
+
+
+def compute(text: str, table: Table, target: Field) -> Computed:
+    """The derivation of `target` by an expression over the fields of `table`."""
+    expression = parse(text)
+    read = names_in(expression)
+    inputs: dict[str, Derivation] = {f.name: Input(f.number) for f in table.fields if f.name in read}
+    types = {name: kind for name, kind in types_of(table).items() if name in read}
+    return Computed(expression, inputs, types, Type(target.type, target.optional))

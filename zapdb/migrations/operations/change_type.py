@@ -1,0 +1,134 @@
+"""change_type: the same field under another type, with an expression each way.
+
+Null stays null; the expressions see values only. The field keeps its number, its default has to be
+said again, since the old one is of the old type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zapdb.errors import Location
+from zapdb.expressions import Literal, Type, parse
+from zapdb.expressions.tree import Conditional, IsNull
+from zapdb.expressions.tree import Name as FieldName
+from zapdb.migrations.operations.base import (
+    Numbers,
+    Operation,
+    Reversibility,
+    build_type,
+    canonical_expression,
+    check_expression,
+    check_plain,
+)
+from zapdb.migrations.structure import ABSENT, Name, Plain, Reporter, located, reason
+from zapdb.records import Computed, Derivation, Input
+from zapdb.schema import NO_DEFAULT, Field, Schema, Table
+
+
+@dataclass(frozen=True)
+class ChangeType(Operation):
+    keyword = "change_type"
+
+    field: Name
+    type: Name
+    up: str
+    scale: int = ABSENT
+    default: Plain = ABSENT
+    down: str = ABSENT
+    reversibility: Reversibility = "exact"
+    because: str = reason()
+    location: Location = located()
+
+    def __post_init__(self) -> None:
+        for name in ("up", "down"):
+            text = getattr(self, name)
+            if text is not ABSENT:
+                object.__setattr__(self, name, canonical_expression(text))
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table = self.find_table(schema, reporter)
+        old = self.find_field(table, self.field, reporter)
+        self.refuse_key(table, old, "given another type", reporter)
+        kind = build_type(self.type, self.scale, self.place, reporter)
+        if kind == old.type:
+            reporter.report(self.place, f"{self.field!r} is of that type already")
+        if self.default is not ABSENT:
+            check_plain(self.default, kind, old.optional, self.field, self.place, reporter)
+        elif old.has_default:
+            reporter.report(
+                self.place,
+                f"{self.field!r} has a default of the old type",
+                "say the default of the new type: add default: …",
+            )
+        for index in table.indexes_on(old.number):
+            component = next(c for c in index.components if c.field == old.number)
+            if not kind.indexable or (component.collation is not None) != (kind.name == "string"):
+                reporter.report(
+                    self.place,
+                    f"the index {index.name!r} can't hold a {kind.name} as it is",
+                    f"put a drop_index of {index.name!r} before this change",
+                )
+        names = {self.field: Type(old.type)}
+        check_expression(self.up, names, Type(kind), self.place, reporter)
+        if self.down is not ABSENT:
+            names = {self.field: Type(kind)}
+            check_expression(self.down, names, Type(old.type), self.place, reporter)
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table = schema.table_named(self.table)
+        assert table is not None
+        old = table.field_named(self.field)
+        assert old is not None
+        return schema.with_table(table.with_field(self._change(old)))
+
+    def _change(self, old: Field) -> Field:
+        kind = build_type(self.type, self.scale, self.place, None)
+        default: Any = NO_DEFAULT
+        if self.default is not ABSENT:
+            plain: Any = self.default
+            default = None if plain is None else kind.from_document(plain, self.field)
+        return replace(old, type=kind, default=default)
+
+    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
+        table = before.table_named(self.table)
+        assert table is not None
+        old = table.field_named(self.field)
+        assert old is not None
+        if self.down is ABSENT:
+            reporter.report_not_exhaustive(
+                self.place,
+                f"no rollback can be inferred for the type of {self.table}.{self.field}",
+                f"add down: an expression that makes a {old.type.name} of the new value",
+            )
+            return ()
+        default: Any = ABSENT
+        if old.has_default:
+            default = None if old.default is None else old.type.to_document(old.default)
+        scale = old.type.parameters().get("scale", ABSENT)
+        return (
+            ChangeType(
+                self.table,
+                self.field,
+                Name(old.type.name),
+                self.down,
+                scale,
+                default,
+                self.up,
+                self.reversibility,
+                self.because,
+            ),
+        )
+
+    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+        old = before.field_named(self.field)
+        new = after.field_named(self.field)
+        assert old is not None and new is not None
+        expression = parse(self.up)
+        if old.optional:
+            name = FieldName(self.field)
+            expression = Conditional(IsNull(name), Literal(None), expression)
+        types = {self.field: Type(old.type)}
+        result = Type(new.type, new.optional)
+        return {new.number: Computed(expression, {self.field: Input(old.number)}, types, result)}

@@ -1,0 +1,99 @@
+"""create_index: a new index; no record changes, its entries are built in the background."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zapdb.datasets import Collation, Strength, is_known_locale
+from zapdb.errors import Location
+from zapdb.limits import INDEX_COMPONENTS_MAX
+from zapdb.migrations.operations.base import Numbers, Operation
+from zapdb.migrations.operations.drop_index import DropIndex
+from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located
+from zapdb.schema import Index, IndexComponent, Schema, Table
+
+
+@dataclass(frozen=True)
+class CollationDefinition:
+    locale: str
+    strength: Strength = "tertiary"
+    numeric: bool = False
+    location: Location = located()
+
+    def build(self) -> Collation:
+        return Collation(self.locale, self.strength, self.numeric)
+
+
+@dataclass(frozen=True)
+class IndexField:
+    """Strings sort under `collation`, or by code point without one."""
+
+    field: Name
+    collation: CollationDefinition = ABSENT
+    descending: bool = False
+    location: Location = located()
+
+    @classmethod
+    def of(cls, table: Table, component: IndexComponent) -> IndexField:
+        collation: CollationDefinition = ABSENT
+        if component.collation is not None:
+            given = component.collation
+            collation = CollationDefinition(given.locale, given.strength, given.numeric)
+        name = Name(table.field_numbered(component.field).name)
+        return cls(name, collation, component.descending)
+
+
+@dataclass(frozen=True)
+class CreateIndex(Operation):
+    keyword = "create_index"
+
+    index: Name
+    fields: tuple[IndexField, ...]
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table = self.find_table(schema, reporter)
+        if table.index_named(self.index) is not None:
+            reporter.report(
+                self.place, f"there is an index {self.index!r} on {table.name!r} already"
+            )
+        if not 1 <= len(self.fields) <= INDEX_COMPONENTS_MAX:
+            reporter.report(self.place, f"an index has 1 to {INDEX_COMPONENTS_MAX} fields")
+        if len({component.field for component in self.fields}) != len(self.fields):
+            reporter.report(self.place, "a field stands in an index once")
+        for component in self.fields:
+            try:
+                self._validate_component(table, component, reporter)
+            except Refused:
+                continue
+
+    def _validate_component(
+        self, table: Table, component: IndexField, reporter: Reporter
+    ) -> None:
+        field = self.find_field(table, component.field, reporter)
+        if not field.type.indexable:
+            reporter.report(component.location, f"a {field.type.name} can't be indexed")
+        if component.collation is not ABSENT:
+            if field.type.name != "string":
+                reporter.report(component.location, "only strings have a collation")
+            if not is_known_locale(component.collation.locale):
+                reporter.report(
+                    component.collation.location,
+                    f"no collation for the locale {component.collation.locale!r}",
+                    "use und for the order of no language in particular",
+                )
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table = schema.table_named(self.table)
+        assert table is not None
+        components = []
+        for component in self.fields:
+            field = table.field_named(component.field)
+            assert field is not None
+            collation = None if component.collation is ABSENT else component.collation.build()
+            components.append(IndexComponent(field.number, collation, component.descending))
+        created = Index(numbers.draw("index"), self.index, tuple(components))
+        return schema.with_table(table.with_indexes((*table.indexes, created)))
+
+    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
+        return (DropIndex(self.table, self.index),)

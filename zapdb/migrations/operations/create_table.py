@@ -1,0 +1,62 @@
+"""create_table: a new table with its key and fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zapdb.errors import Location
+from zapdb.limits import FIELDS_PER_TABLE_MAX
+from zapdb.migrations.operations.base import FieldDefinition, Numbers, Operation
+from zapdb.migrations.operations.drop_table import DropTable
+from zapdb.migrations.structure import Name, Refused, Reporter, located
+from zapdb.schema import Schema, Table
+
+
+@dataclass(frozen=True)
+class CreateTable(Operation):
+    keyword = "create_table"
+
+    key: tuple[Name, ...]
+    fields: tuple[FieldDefinition, ...]
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        if schema.table_named(self.table) is not None:
+            reporter.report(self.place, f"there is a table {self.table!r} already")
+        if len(self.fields) > FIELDS_PER_TABLE_MAX:
+            reporter.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
+        seen: set[str] = set()
+        for definition in self.fields:
+            if definition.name in seen:
+                reporter.report(definition.location, f"the field {definition.name!r} stands twice")
+            seen.add(definition.name)
+            definition.validate(definition.name, reporter)
+        self._validate_key(reporter)
+
+    def _validate_key(self, reporter: Reporter) -> None:
+        if not self.key or len(set(self.key)) != len(self.key):
+            reporter.report(self.place, "a key is one or more different fields")
+        by_name = {definition.name: definition for definition in self.fields}
+        for name in self.key:
+            definition = by_name.get(name)
+            if definition is None:
+                reporter.report(self.place, f"the key field {name!r} is not among the fields")
+                continue
+            try:
+                kind = definition.build_type(reporter)
+            except Refused:
+                continue
+            if not kind.keyable:
+                reporter.report(definition.location, f"a {kind.name} can't be part of a key")
+            if definition.optional:
+                reporter.report(definition.location, "a field of the key can't be optional")
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        number = numbers.draw("table")
+        fields = tuple(d.build(d.name, numbers.draw("field")) for d in self.fields)
+        by_name = {f.name: f.number for f in fields}
+        key = tuple(by_name[name] for name in self.key)
+        return schema.with_table(Table(number, self.table, key, fields))
+
+    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
+        return (DropTable(self.table, "discard"),)

@@ -1,0 +1,152 @@
+"""transform: n fields become m new ones, by an expression for each, both ways.
+
+The expressions see the fields that go, on the way up, and the fields that came, on the way down.
+The new fields stand where the first of the old ones stood, or at `positions`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from zapdb.errors import Location
+from zapdb.expressions import Type
+from zapdb.migrations.operations.base import (
+    FieldType,
+    Numbers,
+    Operation,
+    Reversibility,
+    canonical_expression,
+    check_expression,
+    compute,
+)
+from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located, reason
+from zapdb.records import Derivation
+from zapdb.schema import Field, Schema, Table
+
+
+@dataclass(frozen=True)
+class Transform(Operation):
+    keyword = "transform"
+
+    source: dict[Name, FieldType] = dataclasses.field(metadata={"key": "from"})
+    into: dict[Name, FieldType]
+    up: dict[Name, str]
+    down: dict[Name, str] = ABSENT
+    reversibility: Reversibility = "exact"
+    because: str = reason()
+    positions: tuple[int, ...] = ABSENT
+    location: Location = located()
+
+    def __post_init__(self) -> None:
+        for name in ("up", "down"):
+            texts = getattr(self, name)
+            if texts is not ABSENT:
+                canonical = {field: canonical_expression(text) for field, text in texts.items()}
+                object.__setattr__(self, name, canonical)
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table = self.find_table(schema, reporter)
+        if not self.source or not self.into:
+            reporter.report(self.place, "from and into each name one field or more")
+            raise Refused
+        old = self._validate_source(table, reporter)
+        taken = {f.name for f in table.fields} - set(self.source)
+        for name, definition in self.into.items():
+            if name in taken:
+                reporter.report(
+                    definition.location, f"there is a field {name!r} in {table.name!r} already"
+                )
+            definition.validate(name, reporter)
+        if self.positions is not ABSENT and len(self.positions) != len(self.into):
+            reporter.report(self.place, "positions has one number for each field of into")
+        new = {
+            name: Type(definition.build_type(reporter), definition.optional)
+            for name, definition in self.into.items()
+        }
+        self._validate_expressions("up", self.up, old, new, reporter)
+        if self.down is not ABSENT:
+            self._validate_expressions("down", self.down, new, old, reporter)
+
+    def _validate_source(self, table: Table, reporter: Reporter) -> dict[str, Type]:
+        types: dict[str, Type] = {}
+        for name, definition in self.source.items():
+            field = self.find_field(table, name, reporter)
+            self.refuse_key(table, field, "transformed", reporter)
+            kind = definition.build_type(reporter)
+            if (kind, definition.optional) != (field.type, field.optional):
+                found = Type(field.type, field.optional)
+                reporter.report(
+                    definition.location, f"{name!r} is {found}, not as it is said here"
+                )
+            for index in table.indexes_on(field.number):
+                reporter.report(
+                    self.place,
+                    f"the index {index.name!r} uses {name!r}",
+                    f"put a drop_index of {index.name!r} before this change",
+                )
+            types[name] = Type(field.type, field.optional)
+        return types
+
+    def _validate_expressions(
+        self,
+        way: str,
+        texts: dict[Name, str],
+        given: dict[str, Type],
+        wanted: dict[str, Type],
+        reporter: Reporter,
+    ) -> None:
+        for name in wanted.keys() - texts.keys():
+            reporter.report(self.place, f"{way} has no expression for {name!r}")
+        for name, text in texts.items():
+            if name not in wanted:
+                reporter.report(self.place, f"{way} has an expression for {name!r}, which is none")
+                continue
+            check_expression(text, given, wanted[name], self.place, reporter)
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table = schema.table_named(self.table)
+        assert table is not None
+        at = min(i for i, f in enumerate(table.fields) if f.name in self.source)
+        fields = [f for f in table.fields if f.name not in self.source]
+        positions = range(at, at + len(self.into)) if self.positions is ABSENT else self.positions
+        added = [d.build(name, numbers.draw("field")) for name, d in self.into.items()]
+        for position, field in sorted(zip(positions, added, strict=True), key=lambda pair: pair[0]):
+            fields.insert(position, field)
+        return schema.with_table(table.with_fields(tuple(fields)))
+
+    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
+        table = before.table_named(self.table)
+        assert table is not None
+        if self.down is ABSENT:
+            reporter.report_not_exhaustive(
+                self.place,
+                f"no rollback can be inferred for a transform of {self.table}",
+                f"add down: with an expression for each of {', '.join(self.source)}",
+            )
+            return ()
+        old = {name: self._field(table, name) for name in self.source}
+        return (
+            Transform(
+                self.table,
+                self.into,
+                {name: FieldType.of(field) for name, field in old.items()},
+                self.down,
+                self.up,
+                self.reversibility,
+                self.because,
+                tuple(table.fields.index(field) for field in old.values()),
+            ),
+        )
+
+    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+        derived: dict[int, Derivation] = {}
+        for name, text in self.up.items():
+            field = self._field(after, name)
+            derived[field.number] = compute(text, before, field)
+        return derived
+
+    def _field(self, table: Table, name: str) -> Field:
+        field = table.field_named(name)
+        assert field is not None
+        return field

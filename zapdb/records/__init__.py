@@ -1,0 +1,36 @@
+"""Records: wire layout, generated codecs, and conversion between layouts."""
+
+from zapdb.records.codec import Codec, codec_for
+from zapdb.records.conversion import Conversion, compile_conversion
+from zapdb.records.derivation import (
+    Computed,
+    Constant,
+    Derivation,
+    Derivations,
+    Input,
+    compose,
+)
+from zapdb.records.layout import RECORD_FORMAT, Layout, Slot, decode_prefix, encode_prefix
+from zapdb.records.record import Record, asdict, make_record_class, record_class
+
+__all__ = [
+    "RECORD_FORMAT",
+    "Codec",
+    "Computed",
+    "Constant",
+    "Conversion",
+    "Derivation",
+    "Derivations",
+    "Input",
+    "Layout",
+    "Record",
+    "Slot",
+    "asdict",
+    "codec_for",
+    "compile_conversion",
+    "compose",
+    "decode_prefix",
+    "encode_prefix",
+    "make_record_class",
+    "record_class",
+]

@@ -1,0 +1,204 @@
+"""Codecs: the encoder and decoder of one table shape, generated, compiled once and cached.
+
+Encoders take a mapping from field names to values and check every value; what is missing gets its
+default. Decoders return a record object. Both raise errors that name the field, or the offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zapdb.errors import CorruptRecord, InvalidValue
+from zapdb.limits import RECORD_KEY_SIZE_BYTES_MAX
+from zapdb.records.layout import Layout
+from zapdb.records.record import Record, record_class
+from zapdb.schema import Field, Table, snapshot
+from zapdb.values.source import Namespace, compile_function, indent
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """The compiled functions of one table shape, with their source."""
+
+    layout: Layout
+    record: type[Record]
+    encode: Callable[[bytes, Mapping[str, Any]], bytes]
+    """(prefix, values by name) → the record's bytes; raises `InvalidValue`."""
+    encode_key: Callable[[Mapping[str, Any]], bytes]
+    """values by name → the record key's bytes; raises `InvalidValue`."""
+    decode: Callable[[bytes, bytes, int], Record]
+    """(key, record, position after the prefix) → the record; raises `CorruptRecord`."""
+    decode_key: Callable[[bytes], tuple[Any, ...]]
+    source: str
+
+
+_cache: dict[bytes, Codec] = {}
+
+
+def codec_for(table: Table) -> Codec:
+    """The codec of the table's shape, from the cache or freshly compiled."""
+    digest = snapshot(table)
+    known = _cache.get(digest)
+    if known is None:
+        known = _cache[digest] = _compile(table)
+    return known
+
+
+def _compile(table: Table) -> Codec:
+    record = record_class(table.name, tuple(f.name for f in table.fields))
+    encode, encode_text = _compile_encode(table)
+    encode_key, encode_key_text = _compile_encode_key(table)
+    decode, decode_text = _compile_decode(table, record)
+    decode_key, decode_key_text = _compile_decode_key(table)
+    source = "\n".join((encode_text, encode_key_text, decode_text, decode_key_text))
+    return Codec(Layout.of(table), record, encode, encode_key, decode, decode_key, source)
+
+
+def missing_field(table: str, name: str) -> InvalidValue:
+    return InvalidValue("a required field is missing", field=f"{table}.{name}")
+
+
+def check_names(table: str, names: frozenset[str], values: Mapping[str, Any]) -> None:
+    """Refuse names that the table does not have."""
+    unknown = sorted(set(values) - names)
+    if unknown:
+        raise InvalidValue(
+            "the table has no such field",
+            field=f"{table}.{unknown[0]}",
+            fields=", ".join(sorted(names)),
+        )
+
+
+def _take_source(table: Table, f: Field, names: Namespace) -> list[str]:
+    """Statements that set `v<number>` from the mapping, or to the default."""
+    value, name = f"v{f.number}", names.bind(f.name, "name")
+    if f.has_default or f.optional:
+        default = names.bind(f.default if f.has_default else None, "default")
+        return [f"{value} = m.get({name}, {default})"]
+    missing = names.bind(missing_field, "missing_field")
+    return [
+        f"try: {value} = m[{name}]",
+        f"except KeyError: raise {missing}({names.bind(table.name, 'table')}, {name}) from None",
+    ]
+
+
+def _compile_encode(table: Table) -> tuple[Callable[..., Any], str]:
+    layout, names = Layout.of(table), Namespace()
+    known = names.bind(frozenset(f.name for f in table.fields), "known")
+    check = names.bind(check_names, "check_names")
+    lines = [f"if not m.keys() <= {known}: {check}({names.bind(table.name, 'table')}, {known}, m)"]
+    parts = ["prefix"]
+    if layout.presence_size_bytes:
+        lines.append("present = 0")
+        parts.append(f"present.to_bytes({layout.presence_size_bytes}, 'little')")
+    for f in table.value_fields:
+        lines += _take_source(table, f, names)
+        value = f"v{f.number}"
+        statements, encoded = f.type.encode_source(value, f"{table.name}.{f.name}", names)
+        if f.optional:
+            lines.append(f"if {value} is None: e{f.number} = b''")
+            lines.append("else:")
+            lines += indent([*statements, f"e{f.number} = {encoded}"])
+            lines.append(f"    present |= {1 << layout.bit(f.number)}")
+            encoded = f"e{f.number}"
+        else:
+            lines += statements
+        parts.append(encoded)
+    lines.append(f"return b''.join(({', '.join(parts)},))")
+    return compile_function(
+        "encode", ["def encode(prefix, m):", *indent(lines)], names, f"encode {table.name}"
+    )
+
+
+def _compile_encode_key(table: Table) -> tuple[Callable[..., Any], str]:
+    names = Namespace()
+    lines: list[str] = []
+    parts = []
+    for f in table.key_fields:
+        lines += _take_source(table, f, names)
+        path = f"{table.name}.{f.name}"
+        statements, encoded = f.type.encode_key_source(f"v{f.number}", path, names)
+        lines += statements
+        parts.append(encoded)
+    too_long = names.bind(_refuse_long_key, "refuse_long_key")
+    lines += [
+        f"key = {' + '.join(parts)}",
+        f"if len(key) > {RECORD_KEY_SIZE_BYTES_MAX}: "
+        f"{too_long}({names.bind(table.name, 'table')}, key)",
+        "return key",
+    ]
+    return compile_function(
+        "encode_key", ["def encode_key(m):", *indent(lines)], names, f"encode key {table.name}"
+    )
+
+
+def _refuse_long_key(table: str, key: bytes) -> None:
+    raise InvalidValue(
+        "a record key is too long",
+        table=table,
+        size_bytes=len(key),
+        size_bytes_max=RECORD_KEY_SIZE_BYTES_MAX,
+    )
+
+
+def _compile_decode(table: Table, record: type[Record]) -> tuple[Callable[..., Any], str]:
+    layout, names = Layout.of(table), Namespace()
+    corrupt = names.bind(CorruptRecord.at, "corrupt")
+    what = names.bind(table.name, "table")
+    lines = [*_key_decoding(table, names), "b = value", "p = start", "n = len(b)"]
+    size = layout.presence_size_bytes
+    if size:
+        lines += presence_source(layout, names)
+    for f in table.value_fields:
+        decoding = f.type.decode_source(f"f{f.number}", names)
+        if f.optional:
+            lines.append(f"if m & {1 << layout.bit(f.number)}:")
+            lines += [*indent(decoding), "else:", f"    f{f.number} = None"]
+        else:
+            lines += decoding
+    lines.append(f"if p != n: raise {corrupt}({what}, b, p)")
+    arguments = ", ".join(f"f{f.number}" for f in table.fields)
+    lines.append(f"return {names.bind(record, 'Record')}({arguments})")
+    body = [
+        "def decode(key, value, start):",
+        "    b = key",
+        "    p = 0",
+        "    try:",
+        *indent(lines, 2),
+        "    except (IndexError, UnicodeDecodeError):",
+        f"        raise {corrupt}({what}, b, p) from None",
+    ]
+    return compile_function("decode", body, names, f"decode {table.name}")
+
+
+def presence_source(layout: Layout, names: Namespace) -> list[str]:
+    """Statements that set `m` to the presence bits of `b` at `p` and step over them."""
+    size, corrupt = layout.presence_size_bytes, names.bind(CorruptRecord.at, "corrupt")
+    read = "b[p]" if size == 1 else f"int.from_bytes(b[p:p + {size}], 'little')"
+    refused = f"raise {corrupt}('presence bits', b, p)"
+    return [f"m = {read}", f"if m >> {len(layout.optional)}: {refused}", f"p += {size}"]
+
+
+def _key_decoding(table: Table, names: Namespace) -> list[str]:
+    lines = ["n = len(b)"]
+    for f in table.key_fields:
+        lines += f.type.decode_key_source(f"f{f.number}", names)
+    corrupt = names.bind(CorruptRecord.at, "corrupt")
+    return [*lines, f"if p != n: raise {corrupt}('record key', b, p)"]
+
+
+def _compile_decode_key(table: Table) -> tuple[Callable[..., Any], str]:
+    names = Namespace()
+    corrupt = names.bind(CorruptRecord.at, "corrupt")
+    values = ", ".join(f"f{f.number}" for f in table.key_fields)
+    body = [
+        "def decode_key(b):",
+        "    p = 0",
+        "    try:",
+        *indent([*_key_decoding(table, names), f"return ({values},)"], 2),
+        "    except (IndexError, UnicodeDecodeError):",
+        f"        raise {corrupt}('record key', b, p) from None",
+    ]
+    return compile_function("decode_key", body, names, f"decode key {table.name}")

@@ -1,0 +1,227 @@
+"""Conversion programs: from the bytes of a record under one layout to those under another.
+
+A program copies runs of untouched fields as slices and decodes only what its expressions read.
+Since fields lie by number, most changes leave long runs. It is total: it raises nothing but
+`CorruptRecord`, on bytes that no encoder wrote; what it copies it does not look into, and decoding
+the result does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zapdb.errors import CorruptRecord
+from zapdb.expressions import Emitter
+from zapdb.records.codec import presence_source
+from zapdb.records.derivation import Computed, Constant, Derivation, Derivations, Input, inputs_of
+from zapdb.records.layout import Layout, Slot
+from zapdb.values.source import Namespace, compile_function, indent
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A compiled program, with its source."""
+
+    convert: Callable[[bytes, bytes, int, bytes], bytes]
+    """(key, record, position after its prefix, new prefix) → the new record."""
+    source: str
+
+
+def compile_conversion(
+    source: Layout, target: Layout, derivations: Derivations, *, splice: bool = True
+) -> Conversion:
+    """Compile the program that makes `target` records of `source` records.
+
+    With `splice=False` every field is decoded and encoded: the same result by the long way, for
+    tests and benchmarks to compare with.
+    """
+    convert, text = _Program(source, target, derivations, splice).compile()
+    return Conversion(convert, text)
+
+
+class _Program:
+    """Writes one program. `s<i>` is the position of source slot i, `f<number>` a decoded field."""
+
+    def __init__(
+        self, source: Layout, target: Layout, derivations: Derivations, splice: bool
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.derivations = derivations
+        self.names = Namespace()
+        self.places = {slot.number: at for at, slot in enumerate(source.slots)}
+        self.variables: dict[int, str] = {}
+        self.copies = {
+            slot.number: self.places[derivation.number]
+            for slot in target.slots
+            if splice and isinstance(derivation := derivations[slot.number], Input)
+            if self._is_copy(slot, derivation.number)
+        }
+
+    def _is_copy(self, slot: Slot, number: int) -> bool:
+        if number not in self.places:
+            return False  # a field of the key: encoded differently
+        held = self.source.slots[self.places[number]]
+        return held.type == slot.type and (slot.optional or not held.optional)
+
+    def compile(self) -> tuple[Callable[..., bytes], str]:
+        read = frozenset[int]().union(
+            *(
+                inputs_of(self.derivations[slot.number])
+                for slot in self.target.slots
+                if slot.number not in self.copies
+            )
+        )
+        runs = self._runs()
+        marks = {at for run in runs if isinstance(run, range) for at in (run.start, run.stop)}
+        lines = [*self._key_source(read)]
+        lines += ["b = value", "p = start", "n = len(b)"]
+        if self.source.presence_size_bytes:
+            lines += presence_source(self.source, self.names)
+        lines += self._walk_source(read, marks)
+        parts = ["prefix", *self._presence_parts()]
+        for run in runs:
+            if isinstance(run, range):
+                end = "" if run.stop == len(self.source.slots) else f"s{run.stop}"
+                parts.append(f"b[s{run.start}:{end}]")
+            else:
+                statements, encoded = self._encode_source(run)
+                lines += statements
+                parts.append(encoded)
+        presence = self._presence_statements()
+        corrupt = self.names.bind(CorruptRecord.at, "corrupt")
+        body = [
+            "def convert(key, value, start, prefix):",
+            "    b = key",
+            "    p = 0",
+            "    try:",
+            *indent([*lines, *presence, f"return b''.join(({', '.join(parts)},))"], 2),
+            "    except (IndexError, UnicodeDecodeError):",
+            f"        raise {corrupt}('record', b, p) from None",
+        ]
+        return compile_function("convert", body, self.names, "conversion")
+
+    def _runs(self) -> list[range | Slot]:
+        """The target as runs of copied source slots, and single slots that are computed."""
+        runs: list[range | Slot] = []
+        for slot in self.target.slots:
+            at = self.copies.get(slot.number)
+            if at is None:
+                runs.append(slot)
+            elif runs and isinstance(runs[-1], range) and runs[-1].stop == at:
+                runs[-1] = range(runs[-1].start, at + 1)
+            else:
+                runs.append(range(at, at + 1))
+        return runs
+
+    def _key_source(self, read: frozenset[int]) -> list[str]:
+        if not any(slot.number in read for slot in self.source.key):
+            return []
+        lines = ["n = len(b)"]
+        for slot in self.source.key:
+            lines += slot.type.decode_key_source(f"f{slot.number}", self.names)
+        return lines
+
+    def _walk_source(self, read: frozenset[int], marks: set[int]) -> list[str]:
+        """Step through the source as far as anything is needed, marking positions on the way."""
+        slots = self.source.slots
+        needed = [at for at, slot in enumerate(slots) if slot.number in read]
+        # The end of the last run, where it is the end of the record, needs no walking to.
+        stops = [at for at in marks if at < len(slots)]
+        last = max([*stops, *(at + 1 for at in needed)], default=0)
+        lines: list[str] = []
+        if 0 in marks:
+            lines.append("s0 = p")
+        for at in range(last):
+            slot = slots[at]
+            if slot.number in read:
+                step = slot.type.decode_source(f"f{slot.number}", self.names)
+                absent = [f"f{slot.number} = None"]
+            else:
+                step, absent = slot.type.skip_source(self.names), []
+            if slot.optional:
+                lines.append(f"if m & {1 << self.source.bit(slot.number)}:")
+                lines += indent(step)
+                if absent:
+                    lines += ["else:", *indent(absent)]
+            else:
+                lines += step
+            if at + 1 in marks and at + 1 <= last and at + 1 < len(slots):
+                lines.append(f"s{at + 1} = p")
+        corrupt = self.names.bind(CorruptRecord.at, "corrupt")
+        compare = "!=" if last == len(slots) else ">"
+        return [*lines, f"if p {compare} n: raise {corrupt}('record', b, p)"]
+
+    def _presence_parts(self) -> list[str]:
+        size = self.target.presence_size_bytes
+        if not size:
+            return []
+        return [f"present.to_bytes({size}, 'little')"]
+
+    def _presence_statements(self) -> list[str]:
+        """Set `present`: source bits moved in runs, and one bit for each computed slot."""
+        if not self.target.presence_size_bytes:
+            return []
+        terms: list[str] = []
+        moves: list[tuple[int, int, int]] = []  # source bit, target bit, how many
+        ones = 0
+        for bit, slot in enumerate(self.target.optional):
+            at = self.copies.get(slot.number)
+            if at is None:
+                terms.append(f"(e{slot.number} is not None) << {bit}")
+                continue
+            held = self.source.slots[at]
+            if not held.optional:
+                ones |= 1 << bit
+                continue
+            origin = self.source.bit(held.number)
+            if moves and moves[-1][0] + moves[-1][2] == origin and moves[-1][1] + moves[-1][2] == bit:
+                moves[-1] = (moves[-1][0], moves[-1][1], moves[-1][2] + 1)
+            else:
+                moves.append((origin, bit, 1))
+        for origin, bit, count in moves:
+            terms.append(f"(m >> {origin} & {(1 << count) - 1}) << {bit}")
+        if ones:
+            terms.append(str(ones))
+        # `e<number>` is None for an absent field until here, and no bytes from here on.
+        absent = [
+            f"if e{slot.number} is None: e{slot.number} = b''"
+            for slot in self.target.optional
+            if slot.number not in self.copies
+        ]
+        return [f"present = {' | '.join(terms) or '0'}", *absent]
+
+    def _encode_source(self, slot: Slot) -> tuple[list[str], str]:
+        """Statements that compute and encode a target slot, and the expression for its bytes."""
+        derivation = self.derivations[slot.number]
+        encoded = f"e{slot.number}"
+        if isinstance(derivation, Constant):
+            value = derivation.value
+            constant = None if value is None else slot.type.encode(value)
+            name = self.names.bind(constant, "constant")
+            return ([f"{encoded} = {name}"], encoded) if slot.optional else ([], name)
+        lines: list[str] = []
+        held = self._variable(derivation, lines)
+        value = f"v{slot.number}"
+        statements, expression = slot.type.encode_source(value, "converted", self.names)
+        if not slot.optional:
+            return [*lines, f"{value} = {held}", *statements], expression
+        lines += [f"{value} = {held}", f"if {value} is None: {encoded} = None", "else:"]
+        return [*lines, *indent([*statements, f"{encoded} = {expression}"])], encoded
+
+    def _variable(self, derivation: Derivation, lines: list[str]) -> str:
+        """The variable that holds the derivation's value; adds what computes it, once."""
+        match derivation:
+            case Input(number):
+                return f"f{number}"
+            case Constant(value):
+                return self.names.bind(value, "constant")
+            case Computed(expression, inputs, types):
+                if id(derivation) not in self.variables:
+                    held = {name: self._variable(part, lines) for name, part in inputs.items()}
+                    variable = f"x{len(self.variables)}"
+                    emitter = Emitter(types, held, self.names, variable)
+                    lines.append(f"{variable} = {emitter.emit(expression)}")
+                    self.variables[id(derivation)] = variable
+                return self.variables[id(derivation)]

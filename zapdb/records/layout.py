@@ -1,0 +1,65 @@
+"""Where a record's fields lie.
+
+    record = prefix | presence | fields
+    prefix      the schema index, an orderable varint: the revision that the record was written under
+    presence    one bit per optional field, by number, least significant bit first; whole bytes,
+                unused bits are zero; no byte where no field is optional
+    fields      value encodings by field number; an absent field takes no bytes
+
+The key's fields are not repeated in the record; the key holds their key encodings in key order.
+The prefix sorts as the revision does, so `value < prefix` compares revisions (rule 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from zapdb.schema import Table
+from zapdb.values import ValueType
+from zapdb.values.varint import decode_varint, encode_varint
+
+RECORD_FORMAT: Final = 1
+"""The number of this format, kept with every revision in the fingerprint history."""
+
+encode_prefix = encode_varint
+decode_prefix = decode_varint
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A field's place: what of it the bytes depend on."""
+
+    number: int
+    type: ValueType
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`key` in key order, `slots` by number. Equal layouts mean equal bytes for equal values."""
+
+    key: tuple[Slot, ...]
+    slots: tuple[Slot, ...]
+
+    @classmethod
+    def of(cls, table: Table) -> Layout:
+        return cls(
+            tuple(Slot(f.number, f.type) for f in table.key_fields),
+            tuple(Slot(f.number, f.type, f.optional) for f in table.value_fields),
+        )
+
+    @property
+    def optional(self) -> tuple[Slot, ...]:
+        """The optional slots; a slot's place here is its bit."""
+        return tuple(slot for slot in self.slots if slot.optional)
+
+    @property
+    def presence_size_bytes(self) -> int:
+        return (len(self.optional) + 7) // 8
+
+    def bit(self, number: int) -> int:
+        return next(at for at, slot in enumerate(self.optional) if slot.number == number)
+
+    def slot(self, number: int) -> Slot | None:
+        return next((s for s in (*self.slots, *self.key) if s.number == number), None)

@@ -1,0 +1,127 @@
+"""Canonical bytes of a table's schema: the snapshot that the fingerprint history keeps.
+
+A snapshot is deterministic CBOR of nested arrays and decodes to exactly the table that it was made
+of, numbers included:
+
+    [format, number, name, key, fields, indexes]
+    field  [number, name, type, flags, default?]      flags: 1 optional, 2 generated, 4 has a default
+    type   name, or [name, parameter values…] in the order of the type's parameters
+    index  [number, name, components]
+    component  [field, flags, locale?, strength?]     flags: 1 descending, 2 collated, 4 numeric
+
+Numbers differ between databases, so the fingerprint is taken over the same arrays with fields named
+and numbers left out (rule 4).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Any, Final
+
+import cbor2
+
+from zapdb.datasets import Collation
+from zapdb.errors import CorruptCatalog
+from zapdb.schema.model import NO_DEFAULT, Field, Index, IndexComponent, Table
+from zapdb.values import VALUE_TYPES, ValueType, make_type
+from zapdb.values.json import dumps
+
+SNAPSHOT_FORMAT: Final = 1
+
+
+def snapshot(table: Table) -> bytes:
+    """The table as bytes; `read_snapshot` gives back an equal table."""
+    return dumps(
+        [
+            SNAPSHOT_FORMAT,
+            table.number,
+            table.name,
+            list(table.key),
+            [[f.number, *_describe_field(f)] for f in table.fields],
+            [
+                [i.number, i.name, [[c.field, *_describe_component(c)] for c in i.components]]
+                for i in table.indexes
+            ],
+        ]
+    )
+
+
+def fingerprint(table: Table) -> int:
+    """Unsigned 64 bits over names, types, defaults, key and indexes; never over numbers."""
+    return int.from_bytes(hashlib.sha256(shape(table)).digest()[:8], "big")
+
+
+def shape(table: Table) -> bytes:
+    """Bytes that are equal for tables that differ in nothing but numbers."""
+    names = {f.number: f.name for f in table.fields}
+    described = [
+        SNAPSHOT_FORMAT,
+        table.name,
+        [names[number] for number in table.key],
+        [_describe_field(f) for f in table.fields],
+        sorted(
+            [i.name, [[names[c.field], *_describe_component(c)] for c in i.components]]
+            for i in table.indexes
+        ),
+    ]
+    return dumps(described)
+
+
+def read_snapshot(data: bytes) -> Table:
+    """Raises `CorruptCatalog` on bytes that `snapshot` did not write."""
+    try:
+        version, number, name, key, fields, indexes = cbor2.loads(data)
+        if version != SNAPSHOT_FORMAT:
+            raise ValueError(version)
+        return Table(
+            number,
+            name,
+            tuple(key),
+            tuple(_read_field(f) for f in fields),
+            tuple(Index(n, named, tuple(map(_read_component, cs))) for n, named, cs in indexes),
+        )
+    except (ValueError, TypeError, KeyError, cbor2.CBORDecodeError) as error:
+        raise CorruptCatalog("a schema snapshot can't be read", cause=repr(error)) from error
+
+
+def describe_type(kind: ValueType) -> Any:
+    values = [getattr(kind, parameter.name) for parameter in dataclasses.fields(kind)]
+    return [kind.name, *values] if values else kind.name
+
+
+def _read_type(described: Any) -> ValueType:
+    name, *values = [described] if isinstance(described, str) else described
+    parameters = [parameter.name for parameter in dataclasses.fields(VALUE_TYPES[name])]
+    return make_type(name, dict(zip(parameters, values, strict=True)))
+
+
+def _describe_field(f: Field) -> list[Any]:
+    flags = f.optional * 1 + f.generated * 2 + f.has_default * 4
+    described = [f.name, describe_type(f.type), flags]
+    if f.has_default:
+        described.append(None if f.default is None else f.type.to_document(f.default))
+    return described
+
+
+def _read_field(described: list[Any]) -> Field:
+    number, name, kind_described, flags, *rest = described
+    kind = _read_type(kind_described)
+    default: Any = NO_DEFAULT
+    if flags & 4:
+        (plain,) = rest
+        default = None if plain is None else kind.from_document(plain, name)
+    return Field(number, name, kind, bool(flags & 1), default, bool(flags & 2))
+
+
+def _describe_component(c: IndexComponent) -> list[Any]:
+    if c.collation is None:
+        return [c.descending * 1]
+    flags = c.descending * 1 + 2 + c.collation.numeric * 4
+    return [flags, c.collation.locale, c.collation.strength]
+
+
+def _read_component(described: list[Any]) -> IndexComponent:
+    number, flags, *rest = described
+    collation = Collation(rest[0], rest[1], bool(flags & 4)) if flags & 2 else None
+    return IndexComponent(number, collation, bool(flags & 1))

@@ -1,0 +1,105 @@
+"""What every value type provides.
+
+A value type has two encodings. The *value encoding* is what a record holds: self-delimiting, and
+equal values have equal bytes. The *key encoding* is what record keys and index entries hold; its
+law: `encode_key(x) < encode_key(y)` exactly when x sorts before y, and no encoding is a prefix of
+another, so that concatenations keep the order.
+
+`encode`, `decode` and `skip` define the format. The `*_source` methods return Python source that
+does the same inside a generated function; by default it calls them, and types on the hot path
+write it out. A property test ties the two. Inside generated source `b` is the buffer, `p` the
+position in it, and `c`, `q` are scratch names.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from zapdb.errors import InvalidValue
+from zapdb.values.source import Namespace
+
+
+@dataclass(frozen=True)
+class ValueType(ABC):
+    """A type together with its parameters; immutable, hashable, compared by both."""
+
+    name: ClassVar[str]
+    expected: ClassVar[str]
+    """What a value must be, as an error says it."""
+    fixed_size_bytes: ClassVar[int | None] = None
+    keyable: ClassVar[bool] = True
+    """May be part of a record key: its key encoding is stable and reversible (rule 21)."""
+    indexable: ClassVar[bool] = True
+
+    def parameters(self) -> dict[str, Any]:
+        """The type's parameters as they stand in a migration file."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @abstractmethod
+    def check(self, value: Any, path: str) -> Any:
+        """The value in its normal form; raises `InvalidValue` naming `path` if it does not fit."""
+
+    @abstractmethod
+    def encode(self, value: Any) -> bytes:
+        """Value encoding of a checked value."""
+
+    @abstractmethod
+    def decode(self, data: bytes, position: int) -> tuple[Any, int]:
+        """The value at `position` and the position after it; raises `CorruptRecord`."""
+
+    @abstractmethod
+    def skip(self, data: bytes, position: int) -> int:
+        """The position after the value at `position`: where `decode` would end."""
+
+    def encode_key(self, value: Any) -> bytes:
+        """Key encoding of a checked value: here the value encoding, where that has the order."""
+        return self.encode(value)
+
+    def decode_key(self, data: bytes, position: int) -> tuple[Any, int]:
+        return self.decode(data, position)
+
+    def from_document(self, plain: Any, path: str) -> Any:
+        """The value that a migration file writes as `plain`."""
+        return self.check(plain, path)
+
+    def to_document(self, value: Any) -> Any:
+        """The plain form of a checked value; `from_document` takes it back."""
+        return value
+
+    def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
+        """Statements that check and encode the variable `value`, and the resulting expression."""
+        check = names.bind(self.check, f"check_{self.name}")
+        encode = names.bind(self.encode, f"encode_{self.name}")
+        return [f"{value} = {check}({value}, {names.bind(path, 'path')})"], f"{encode}({value})"
+
+    def decode_source(self, target: str, names: Namespace) -> list[str]:
+        """Statements that set the variable `target` from `b` at `p` and advance `p`."""
+        return [f"{target}, p = {names.bind(self.decode, f'decode_{self.name}')}(b, p)"]
+
+    def skip_source(self, names: Namespace) -> list[str]:
+        """Statements that advance `p` past the value."""
+        if self.fixed_size_bytes is not None:
+            return [f"p += {self.fixed_size_bytes}"]
+        return [f"p = {names.bind(self.skip, f'skip_{self.name}')}(b, p)"]
+
+    def encode_key_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
+        """As `encode_source`, for the key encoding."""
+        if self._key_is_value():
+            return self.encode_source(value, path, names)
+        check = names.bind(self.check, f"check_{self.name}")
+        encode = names.bind(self.encode_key, f"encode_{self.name}_key")
+        return [f"{value} = {check}({value}, {names.bind(path, 'path')})"], f"{encode}({value})"
+
+    def decode_key_source(self, target: str, names: Namespace) -> list[str]:
+        """As `decode_source`, for the key encoding."""
+        if self._key_is_value():
+            return self.decode_source(target, names)
+        return [f"{target}, p = {names.bind(self.decode_key, f'decode_{self.name}_key')}(b, p)"]
+
+    def _key_is_value(self) -> bool:
+        return type(self).encode_key is ValueType.encode_key
+
+    def refuse(self, value: object, path: str) -> InvalidValue:
+        return InvalidValue.of(path, self.expected, value)

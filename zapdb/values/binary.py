@@ -1,0 +1,61 @@
+"""Binary: length prefix and bytes as value; escaped bytes as key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from zapdb.limits import VALUE_SIZE_BYTES_MAX
+from zapdb.values.base import ValueType
+from zapdb.values.extent import (
+    encode_extent,
+    escape,
+    read_extent,
+    skip_extent_source,
+    unescape,
+)
+from zapdb.values.source import Namespace
+
+
+@dataclass(frozen=True)
+class Binary(ValueType):
+    name = "binary"
+    expected = f"bytes, at most {VALUE_SIZE_BYTES_MAX}"
+
+    def check(self, value: Any, path: str) -> bytes:
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise self.refuse(value, path)
+        value = bytes(value)
+        if len(value) > VALUE_SIZE_BYTES_MAX:
+            raise self.refuse(value, path)
+        return value
+
+    def encode(self, value: bytes) -> bytes:
+        return encode_extent(value)
+
+    def decode(self, data: bytes, position: int) -> tuple[bytes, int]:
+        start, end = read_extent(data, position)
+        return bytes(data[start:end]), end
+
+    def skip(self, data: bytes, position: int) -> int:
+        return read_extent(data, position)[1]
+
+    def skip_source(self, names: Namespace) -> list[str]:
+        return skip_extent_source(names)
+
+    def encode_key(self, value: bytes) -> bytes:
+        return escape(value)
+
+    def decode_key(self, data: bytes, position: int) -> tuple[bytes, int]:
+        return unescape(data, position)
+
+    def from_document(self, plain: Any, path: str) -> bytes:
+        if isinstance(plain, str):
+            try:
+                plain = bytes.fromhex(plain)
+            except ValueError:
+                raise self.refuse(plain, path) from None
+        return self.check(plain, path)
+
+    def to_document(self, value: bytes) -> str:
+        return value.hex()

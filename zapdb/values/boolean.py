@@ -1,0 +1,32 @@
+"""Booleans: one byte, 00 or 01, as value and as key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from zapdb.errors import CorruptRecord
+from zapdb.values.base import ValueType
+
+
+@dataclass(frozen=True)
+class Boolean(ValueType):
+    name = "boolean"
+    expected = "True or False"
+    fixed_size_bytes = 1
+
+    def check(self, value: Any, path: str) -> bool:
+        if not isinstance(value, bool):
+            raise self.refuse(value, path)
+        return value
+
+    def encode(self, value: bool) -> bytes:
+        return b"\x01" if value else b"\x00"
+
+    def decode(self, data: bytes, position: int) -> tuple[bool, int]:
+        if position >= len(data) or data[position] > 1:
+            raise CorruptRecord.at("boolean", data, position)
+        return data[position] == 1, position + 1
+
+    def skip(self, data: bytes, position: int) -> int:
+        return position + 1

@@ -1,0 +1,49 @@
+"""Dates: days since 1970-01-01 as an orderable varint, as value and as key."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Any
+
+from zapdb.errors import CorruptRecord
+from zapdb.values.base import ValueType
+from zapdb.values.varint import decode_varint, encode_varint, skip_varint
+
+EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True)
+class Date(ValueType):
+    name = "date"
+    expected = "a date"
+
+    def check(self, value: Any, path: str) -> datetime.date:
+        # A datetime is a date to Python, but its time of day would be lost without a word.
+        if not isinstance(value, datetime.date) or isinstance(value, datetime.datetime):
+            raise self.refuse(value, path)
+        return value
+
+    def encode(self, value: datetime.date) -> bytes:
+        return encode_varint(value.toordinal() - EPOCH_ORDINAL)
+
+    def decode(self, data: bytes, position: int) -> tuple[datetime.date, int]:
+        days, after = decode_varint(data, position)
+        try:
+            return datetime.date.fromordinal(days + EPOCH_ORDINAL), after
+        except (ValueError, OverflowError):
+            raise CorruptRecord.at("date", data, position) from None
+
+    def skip(self, data: bytes, position: int) -> int:
+        return skip_varint(data, position)
+
+    def from_document(self, plain: Any, path: str) -> datetime.date:
+        if isinstance(plain, str):
+            try:
+                plain = datetime.date.fromisoformat(plain)
+            except ValueError:
+                raise self.refuse(plain, path) from None
+        return self.check(plain, path)
+
+    def to_document(self, value: datetime.date) -> str:
+        return value.isoformat()

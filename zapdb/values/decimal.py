@@ -1,0 +1,79 @@
+"""Decimals of a fixed scale: the value times 10^scale as an orderable varint, value and key alike."""
+
+from __future__ import annotations
+
+import decimal
+from dataclasses import dataclass
+from typing import Any
+
+from zapdb.errors import InvalidValue
+from zapdb.limits import DECIMAL_SCALE_MAX
+from zapdb.values.base import ValueType
+from zapdb.values.source import Namespace
+from zapdb.values.varint import (
+    INTEGER_MAX,
+    INTEGER_MIN,
+    SIZES,
+    decode_varint,
+    encode_varint,
+    skip_varint,
+)
+
+# Exact for every value that the varint holds (152 digits); traps turn any loss into an error.
+EXACT = decimal.Context(
+    prec=152 + DECIMAL_SCALE_MAX,
+    traps=[decimal.Inexact, decimal.InvalidOperation, decimal.Overflow],
+)
+
+
+@dataclass(frozen=True)
+class Decimal(ValueType):
+    """`scale` counts the digits after the point, 0 to 64."""
+
+    scale: int
+
+    name = "decimal"
+    expected = "a decimal"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.scale <= DECIMAL_SCALE_MAX:
+            raise InvalidValue.of("scale", f"0 to {DECIMAL_SCALE_MAX}", self.scale)
+
+    def check(self, value: Any, path: str) -> decimal.Decimal:
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = decimal.Decimal(value)
+        if not isinstance(value, decimal.Decimal) or not value.is_finite():
+            raise self.refuse(value, path)
+        try:
+            scaled = EXACT.scaleb(value, self.scale)
+            whole = EXACT.to_integral_exact(scaled)
+        except (decimal.Inexact, decimal.Overflow, decimal.InvalidOperation):
+            expected = f"a decimal with at most {self.scale} digits after the point"
+            raise InvalidValue.of(path, expected, value) from None
+        if not INTEGER_MIN <= whole <= INTEGER_MAX:
+            raise InvalidValue.of(path, "a decimal of at most 63 bytes", value)
+        return EXACT.scaleb(whole, -self.scale)
+
+    def encode(self, value: decimal.Decimal) -> bytes:
+        return encode_varint(int(EXACT.scaleb(value, self.scale)))
+
+    def decode(self, data: bytes, position: int) -> tuple[decimal.Decimal, int]:
+        number, position = decode_varint(data, position)
+        return EXACT.scaleb(decimal.Decimal(number), -self.scale), position
+
+    def skip(self, data: bytes, position: int) -> int:
+        return skip_varint(data, position)
+
+    def skip_source(self, names: Namespace) -> list[str]:
+        return [f"p += {names.bind(SIZES, 'SIZES')}[b[p]]"]
+
+    def from_document(self, plain: Any, path: str) -> decimal.Decimal:
+        if isinstance(plain, str):
+            try:
+                plain = decimal.Decimal(plain)
+            except decimal.InvalidOperation:
+                raise self.refuse(plain, path) from None
+        return self.check(plain, path)
+
+    def to_document(self, value: decimal.Decimal) -> str:
+        return format(value, "f")

@@ -1,0 +1,68 @@
+"""Values with a length prefix: an orderable varint of 0 … the limit, then so many bytes.
+
+Lengths below 0 are reserved: there a record will hold the id of a blob instead of the bytes.
+
+Their key encoding in code-point or byte order: each 00 is written as 00 FF, and 00 01 ends the key.
+That is reversible, keeps the order of the bytes, and is a prefix of no other such key.
+"""
+
+from __future__ import annotations
+
+from zapdb.errors import CorruptRecord
+from zapdb.limits import VALUE_SIZE_BYTES_MAX
+from zapdb.values.source import Namespace
+from zapdb.values.varint import ONE_BYTE, decode_varint, encode_varint
+
+END = b"\x00\x01"
+
+
+def encode_extent(raw: bytes) -> bytes:
+    size = len(raw)
+    return (ONE_BYTE[size] if size < 64 else encode_varint(size)) + raw
+
+
+def read_extent(data: bytes, position: int) -> tuple[int, int]:
+    """Start and end of the bytes whose length prefix is at `position`."""
+    size, start = decode_varint(data, position)
+    if not 0 <= size <= VALUE_SIZE_BYTES_MAX or start + size > len(data):
+        raise CorruptRecord.at("length", data, position)
+    return start, start + size
+
+
+def read_extent_source(names: Namespace) -> list[str]:
+    """Statements that set `q` and `p` to start and end of the bytes at `p`."""
+    return [
+        "c = b[p]",
+        "if 0x80 <= c < 0xC0:",
+        "    q = p + 1",
+        "    p = q + c - 0x80",
+        "else:",
+        f"    q, p = {names.bind(read_extent, 'read_extent')}(b, p)",
+    ]
+
+
+def skip_extent_source(names: Namespace) -> list[str]:
+    return [
+        "c = b[p]",
+        "if 0x80 <= c < 0xC0:",
+        "    p += c - 0x7F",
+        "else:",
+        f"    p = {names.bind(read_extent, 'read_extent')}(b, p)[1]",
+    ]
+
+
+def escape(raw: bytes) -> bytes:
+    return raw.replace(b"\x00", b"\x00\xff") + END
+
+
+def unescape(data: bytes, position: int) -> tuple[bytes, int]:
+    """The bytes that were escaped at `position`, and the position after their end mark."""
+    at = position
+    while True:
+        at = data.find(b"\x00", at)
+        mark = data[at + 1 : at + 2] if at >= 0 else b""
+        if mark == b"\x01":
+            return data[position:at].replace(b"\x00\xff", b"\x00"), at + 2
+        if mark != b"\xff":
+            raise CorruptRecord.at("escaped bytes", data, position if at < 0 else at)
+        at += 2

@@ -1,0 +1,65 @@
+"""Floats: IEEE 754 binary64, big-endian, made order-preserving; value and key alike.
+
+A positive number has its sign bit set, a negative one has all bits inverted, so that unsigned bytes
+sort as the numbers do. −0.0 is stored as 0.0 and every NaN as the one quiet NaN, which sorts last.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from zapdb.errors import CorruptRecord
+from zapdb.values.base import ValueType
+
+SIGN = 1 << 63
+ALL = (1 << 64) - 1
+NAN = struct.pack(">Q", 0x7FF8_0000_0000_0000 | SIGN)
+MINUS_ZERO = struct.pack(">Q", SIGN - 1)
+
+
+@dataclass(frozen=True)
+class Float(ValueType):
+    name = "float"
+    expected = "a float"
+    fixed_size_bytes = 8
+
+    def check(self, value: Any, path: str) -> float:
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 1 << 53:
+            value = float(value)
+        if not isinstance(value, float):
+            raise self.refuse(value, path)
+        return value + 0.0  # −0.0 + 0.0 is 0.0
+
+    def encode(self, value: float) -> bytes:
+        if math.isnan(value):
+            return NAN
+        (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))
+        return struct.pack(">Q", bits ^ ALL if bits & SIGN else bits | SIGN)
+
+    def decode(self, data: bytes, position: int) -> tuple[float, int]:
+        after = position + 8
+        raw = bytes(data[position:after])
+        if len(raw) != 8 or raw == MINUS_ZERO:
+            raise CorruptRecord.at("float", data, position)
+        (bits,) = struct.unpack(">Q", raw)
+        (value,) = struct.unpack(">d", struct.pack(">Q", bits & ~SIGN if bits & SIGN else bits ^ ALL))
+        if math.isnan(value) and raw != NAN:
+            raise CorruptRecord.at("float", data, position)
+        return value, after
+
+    def skip(self, data: bytes, position: int) -> int:
+        return position + 8
+
+    def from_document(self, plain: Any, path: str) -> float:
+        if isinstance(plain, str):
+            try:
+                plain = float(plain)
+            except ValueError:
+                raise self.refuse(plain, path) from None
+        return self.check(plain, path)
+
+    def to_document(self, value: float) -> str:
+        return repr(value)
