@@ -2,7 +2,6 @@
 
 from zapdb.database import Database, open
 from zapdb.errors import ZapdbError
+from zapdb.release import __version__
 
 __all__ = ["Database", "ZapdbError", "__version__", "open"]
-
-__version__ = "0.1.0"

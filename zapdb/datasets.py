@@ -77,9 +77,7 @@ def collator(collation: Collation) -> Any:
         known = icu.Collator.createInstance(icu.Locale(collation.locale))
         known.setStrength(getattr(icu.Collator, collation.strength.upper()))
         if collation.numeric:
-            known.setAttribute(
-                icu.UCollAttribute.NUMERIC_COLLATION, icu.UCollAttributeValue.ON
-            )
+            known.setAttribute(icu.UCollAttribute.NUMERIC_COLLATION, icu.UCollAttributeValue.ON)
         _collators.by_collation[collation] = known
     return known
 
@@ -113,7 +111,7 @@ def fingerprint_collation(collation: Collation) -> str:
         try:
             known: str = json.loads(cache.read_text())[str(collation)]
             return known
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             pass  # an unreadable cache costs the time to compute, nothing else
     fingerprint = _compute_fingerprint(collation)
     if cache is not None:
@@ -146,11 +144,12 @@ def _cache_file() -> Path | None:
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
         files = sorted({line.split(maxsplit=5)[-1] for line in lines if "icu" in line.lower()})
-        build = [(file, os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files]
+        stats = [Path(file).stat() for file in files]
+        build = [(f, s.st_size, s.st_mtime_ns) for f, s in zip(files, stats, strict=True)]
     except OSError:
         return None
     name = hashlib.sha256(repr((collation_version(), sys.version, build)).encode()).hexdigest()
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(home) / "zapdb" / f"collation-{name[:24]}.json"
 
 
@@ -158,11 +157,11 @@ def _remember(cache: Path, key: str, fingerprint: str) -> None:
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         try:
-            known = json.loads(cache.read_text())
-        except (OSError, ValueError):
+            known = dict(json.loads(cache.read_text()))
+        except (OSError, ValueError, TypeError):
             known = {}
         with tempfile.NamedTemporaryFile("w", dir=cache.parent, delete=False) as file:
             json.dump(known | {key: fingerprint}, file)
-        os.replace(file.name, cache)
+        Path(file.name).replace(cache)
     except OSError:
         pass  # a home that can't be written costs the time to compute, nothing else

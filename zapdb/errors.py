@@ -120,8 +120,10 @@ class InvalidValue(ZapdbError, ValueError):
 
     @classmethod
     def of(cls, path: str, expected: str, value: object) -> InvalidValue:
-        """`path` names the place inside the record; the value itself is shown by type and length."""
-        return cls("a value does not fit its field", field=path, expected=expected, got=describe(value))
+        """`path` names the place inside the record; of the value, type and length are shown."""
+        return cls(
+            "a value does not fit its field", field=path, expected=expected, got=describe(value)
+        )
 
 
 class UnknownName(ZapdbError, LookupError):

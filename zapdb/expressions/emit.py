@@ -83,4 +83,3 @@ class Emitter:
     def _temporary(self) -> str:
         self.temporaries += 1
         return f"t{self.tag}_{self.temporaries}"
-

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from zapdb.limits import DECIMAL_SCALE_MAX, VALUE_SIZE_BYTES_MAX
 from zapdb.values import Boolean, Date, Decimal, Integer, String, Uuid, ValueType
-from zapdb.values.decimal import EXACT
+from zapdb.values.decimal import EXACT, with_scale
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
 
 
@@ -121,7 +121,7 @@ def _decimal(value: Any, scale: int) -> Any:
         return FAILED
     if not INTEGER_MIN <= scaled <= INTEGER_MAX:
         return FAILED
-    return EXACT.scaleb(scaled, -scale)
+    return with_scale(int(scaled), scale)
 
 
 TEXT: Final[Kinds] = (String,)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import tokenize
 import warnings
 from typing import Final
@@ -58,26 +59,31 @@ def parse(text: str) -> Expression:
     if "\n" in text or "\r" in text:
         raise ExpressionError("an expression stands on one line")
     stripped = text.strip(" \t")  # leading blanks would be an indent to Python
-    reader = _Reader(stripped, len(text) - len(text.lstrip(" \t")))
+    lead = len(text) - len(text.lstrip(" \t"))
+    reader = _Reader(stripped, lead)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
-            body = ast.parse(_admit_else(stripped), mode="eval").body
+            body = ast.parse(_admit_else(stripped, lead), mode="eval").body
     except SyntaxError as error:
-        raise ExpressionError(f"not an expression: {error.msg}", error.offset or 1) from None
+        column = (error.offset or 1) + lead
+        raise ExpressionError(f"not an expression: {error.msg}", column) from None
     except (ValueError, RecursionError, MemoryError, tokenize.TokenError):
         raise ExpressionError("not an expression that can be read") from None
     return reader.read(body, 0)
 
 
-def _admit_else(text: str) -> str:
+def _admit_else(text: str, lead: int) -> str:
+    """Refuse names that `ast` would not show as they are written, and make `else=` a keyword."""
     tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     characters = list(text)
-    for token, following in zip(tokens, tokens[1:], strict=False):
+    for token, following in itertools.pairwise(tokens):
         if token.type == tokenize.NAME:
             at = token.start[1]
+            if not token.string.isascii():  # `ast` would give its NFKC form
+                raise ExpressionError("names are ASCII", at + lead + 1)
             if token.string == ELSE_KEYWORD:
-                raise ExpressionError(f"{ELSE_KEYWORD!r} is reserved", at + 1)
+                raise ExpressionError(f"{ELSE_KEYWORD!r} is reserved", at + lead + 1)
             if token.string == "else" and following.string == "=":
                 characters[at : at + len(ELSE_KEYWORD)] = ELSE_KEYWORD
     return "".join(characters)
@@ -117,8 +123,6 @@ class _Reader:
                     raise ExpressionError("a sign belongs before a number", column)
                 return _literal(-value, column)
             case ast.Name(id=name):
-                if not name.isascii():
-                    raise ExpressionError("names are ASCII", column)
                 return Name(name, column)
             case ast.IfExp(test=test, body=then, orelse=otherwise):
                 return Conditional(read(test), read(then), read(otherwise), column)
@@ -140,8 +144,8 @@ class _Reader:
                     raise ExpressionError("arguments can't be unpacked here", column)
                 if any(keyword.arg != ELSE_KEYWORD for keyword in keywords) or len(keywords) > 1:
                     raise ExpressionError("the only named argument is else=", column)
-                otherwise = read(keywords[0].value) if keywords else None
-                return Call(function, tuple(map(read, arguments)), otherwise, column)
+                fallback = read(keywords[0].value) if keywords else None
+                return Call(function, tuple(map(read, arguments)), fallback, column)
         kind = type(node).__name__
         raise ExpressionError(
             f"{kind} is not part of the expression language",

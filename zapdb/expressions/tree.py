@@ -121,4 +121,6 @@ def _operand(expression: Expression) -> str:
 def _quote(text: str) -> str:
     """A string literal that does not depend on the running Python's idea of printable."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return "'" + "".join(c if c >= " " and c != "\x7f" else f"\\x{ord(c):02x}" for c in escaped) + "'"
+    return (
+        "'" + "".join(c if c >= " " and c != "\x7f" else f"\\x{ord(c):02x}" for c in escaped) + "'"
+    )

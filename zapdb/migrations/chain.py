@@ -7,6 +7,7 @@ the changes, backwards by the resolved rollbacks, composed into one set of deriv
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -91,6 +92,12 @@ class Chain:
             for m in self.migrations[low:high]
             if m.before.table_numbered(table) != m.after.table_numbered(table)
         ]
+
+
+def digest_chain(chain: Chain, position: int) -> str:
+    """One digest over the migrations up to a position: equal chains, equal meaning of records."""
+    digests = "\n".join(m.digest for m in chain.migrations[:position])
+    return hashlib.sha256(digests.encode()).hexdigest()
 
 
 def list_files(directory: Path) -> list[MigrationFile]:

@@ -9,6 +9,7 @@ that could mean two things wants quotes. Size and depth are bounded.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ class Source:
 
     def violation(self, location: Location, message: str, hint: str = "") -> Violation:
         """A violation with the line it is about and a caret under the column."""
-        lines = self.raw.decode(errors="replace").splitlines()
+        lines = _lines_of(self.raw)
         excerpt = ""
         if 0 < location.line <= len(lines):
             line = lines[location.line - 1].replace("\t", " ")
@@ -117,6 +118,12 @@ class Source:
         return InvalidMigration([self.violation(location, message, hint)])
 
 
+@functools.lru_cache(maxsize=1)
+def _lines_of(raw: bytes) -> list[str]:
+    """Kept for the next violation: a document may have thousands."""
+    return raw.decode(errors="replace").splitlines()
+
+
 def read_document(source: Source) -> Node:
     """The one document of a file; raises `InvalidMigration`."""
     whole = Location(source.name)
@@ -125,21 +132,30 @@ def read_document(source: Source) -> Node:
     try:
         text = source.raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        before = source.raw[: error.start]
-        column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1
         raise source.refuse(
-            Location(source.name, before.count(b"\n") + 1, column),
+            _location_after(source, source.raw[: error.start].decode()),
             f"byte 0x{source.raw[error.start]:02x} is not UTF-8",
             "save the file as UTF-8",
         ) from None
+    text = text.removeprefix("\ufeff")
     try:
-        return _build(source, iter(yaml.parse(text.removeprefix("\ufeff"), Loader=Loader)))
+        return _build(source, iter(yaml.parse(text, Loader=Loader)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         location = whole if mark is None else Location(source.name, mark.line + 1, mark.column + 1)
         raise source.refuse(location, f"not YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise source.refuse(whole, f"not YAML: {str(error).splitlines()[0]}") from None
+    except yaml.reader.ReaderError as error:
+        before = text[: text.find(chr(error.character))]
+        raise source.refuse(
+            _location_after(source, before),
+            f"the character U+{error.character:04X} is not allowed in YAML",
+            "write an escape sequence in double quotes",
+        ) from None
+
+
+def _location_after(source: Source, before: str) -> Location:
+    lines = before.split("\n")
+    return Location(source.name, len(lines), len(lines[-1]) + 1)
 
 
 def _build(source: Source, events: Iterator[Any]) -> Node:
@@ -183,6 +199,7 @@ class _Open:
         self.location = location
         self.is_mapping = is_mapping
         self.items: list[Node] = []
+        self.keys: dict[str, Location] = {}
 
     def add(self, node: Node) -> None:
         if self.is_mapping and len(self.items) % 2 == 0:
@@ -194,24 +211,19 @@ class _Open:
             raise self.source.refuse(key.location, "a key must be a name; quote it if it is one")
         if key.value == "<<":
             raise self.source.refuse(key.location, "merge keys are not used here", "write it out")
-        for known in self.items[::2]:
-            if isinstance(known, Scalar) and known.value == key.value:
-                raise self.source.refuse(
-                    key.location,
-                    f"the key {key.value!r} stands twice",
-                    f"the first one is at {known.location}",
-                )
+        first = self.keys.setdefault(key.value, key.location)
+        if first is not key.location:
+            raise self.source.refuse(
+                key.location,
+                f"the key {key.value!r} stands twice",
+                f"the first one is at {first}",
+            )
 
     def close(self) -> Node:
         if not self.is_mapping:
             return Sequence(tuple(self.items), self.location)
-        entries: dict[str, Node] = {}
-        keys: dict[str, Location] = {}
-        for key, value in zip(self.items[::2], self.items[1::2], strict=True):
-            assert isinstance(key, Scalar) and isinstance(key.value, str)
-            entries[key.value] = value
-            keys[key.value] = key.location
-        return Mapping(entries, keys, self.location)
+        entries = dict(zip(self.keys, self.items[1::2], strict=True))
+        return Mapping(entries, self.keys, self.location)
 
 
 def _resolve(source: Source, event: Any, location: Location) -> str | int | bool | None:

@@ -16,7 +16,11 @@ from zapdb.errors import LockfileMismatch
 from zapdb.migrations.chain import Chain
 
 FILE: Final = "zapdb.lock"
-HEADER: Final = "# One line per migration, appended by `zapdb migrate check --write`. Keep it in version control."
+HEADER: Final = (
+    "# One line per migration, appended by `zapdb migrate check --write`. "
+    "Keep it in version control."
+)
+MERGE_MARKERS: Final = ("<<<<<<<", "=======", ">>>>>>>")
 CURE: Final = "if the files are right, run `zapdb migrate check --write`"
 
 
@@ -40,10 +44,10 @@ def read_lock(directory: Path) -> list[Line] | None:
         content = raw.partition("#")[0].split()
         if not content:
             continue
-        if len(content) != 2:
-            markers = ("<<<<<<<", "=======", ">>>>>>>")
+        merging = raw.startswith(MERGE_MARKERS)
+        if len(content) != 2 or merging:
             hint = CURE
-            if raw.startswith(markers):
+            if merging:
                 hint = "settle the merge: renumber one of the two migrations, then " + CURE
             raise LockfileMismatch(
                 "a line of the lock file is not a migration and its digest",
@@ -76,7 +80,10 @@ def check_lock(directory: Path, chain: Chain) -> None:
             )
     if len(locked) > chain.end:
         raise LockfileMismatch(
-            "a locked migration has no file", file=path, migration=locked[chain.end].label, hint=CURE
+            "a locked migration has no file",
+            file=path,
+            migration=locked[chain.end].label,
+            hint=CURE,
         )
 
 

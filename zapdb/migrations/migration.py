@@ -8,6 +8,7 @@ comments, key order, quoting and line ends are no part of it (rule 5).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -86,7 +87,8 @@ class Migration:
         derived = _derive(states, self.rollback, table)
         reached = states[-1].table_numbered(table)
         target = self.before.table_numbered(table)
-        assert reached is not None and target is not None
+        assert reached is not None
+        assert target is not None
         # What the rollback adds again has provisional numbers; its names say which fields it is.
         by_name = {f.name: f.number for f in reached.fields}
         return {f.number: derived[by_name[f.name]] for f in target.fields}
@@ -100,7 +102,10 @@ class ReplayedNumbers(Numbers):
         self.rest = {kind: iter(numbers) for kind, numbers in drawn.items()}
 
     def draw(self, kind: str) -> int:
-        return next(self.rest[kind])
+        number = next(self.rest[kind], None)
+        if number is None:
+            raise ValueError(f"too few {kind} numbers are stored")
+        return number
 
 
 class _RecordedNumbers(Numbers):
@@ -201,9 +206,7 @@ def _parse_operation(item: Node, reporter: Reporter, rollback: bool) -> Operatio
         reporter.report(place, f"no operation {keyword!r}", _known_operations())
         raise Refused
     if kind.rollback_only and not rollback:
-        reporter.report(
-            place, f"{keyword} is understood in rollbacks only, in this release", ""
-        )
+        reporter.report(place, f"{keyword} is understood in rollbacks only, in this release", "")
         raise Refused
     operation: Operation = parse(kind, body, reporter)
     return replace(operation, location=place)  # type: ignore[call-arg]  # every operation has one
@@ -255,10 +258,8 @@ def _apply_checked(
 ) -> Schema:
     """Apply if valid; else stop here, since what follows may rest on it."""
     noted = len(reporter.violations)
-    try:
+    with contextlib.suppress(Refused):
         operation.validate(schema, reporter)
-    except Refused:
-        pass
     if len(reporter.violations) > noted:
         reporter.raise_violations()
     return operation.apply(schema, numbers)
@@ -307,8 +308,13 @@ def read_stored(
         after = _states(before, changes, ReplayedNumbers(drawn))[-1]
         number = content["number"]
     except (
-        InvalidMigration, cbor2.CBORDecodeError, AssertionError, KeyError, ValueError,
-        TypeError, AttributeError, StopIteration,
+        InvalidMigration,
+        cbor2.CBORError,
+        AssertionError,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
     ) as error:
         raise CorruptCatalog(
             "a stored migration can't be read",
@@ -319,9 +325,7 @@ def read_stored(
     return Migration(number, name, summary, changes, rollback, before, after, drawn)
 
 
-def _states(
-    schema: Schema, operations: tuple[Operation, ...], numbers: Numbers
-) -> list[Schema]:
+def _states(schema: Schema, operations: tuple[Operation, ...], numbers: Numbers) -> list[Schema]:
     states = [schema]
     for operation in operations:
         states.append(operation.apply(states[-1], numbers))
@@ -343,4 +347,3 @@ def _derive(
         step: dict[int, Derivation] = {f.number: Input(f.number) for f in new.fields}
         derived = compose(derived, step | changed)
     return derived
-

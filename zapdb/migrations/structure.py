@@ -41,7 +41,7 @@ ABSENT: Final[Any] = _Absent()
 """The default of an optional key whose absence differs from null."""
 
 
-class Refused(Exception):  # noqa: N818 - not an error of the user's: a signal within the parser
+class Refused(Exception):
     """Stops the parsing of one value; the violation is already noted."""
 
 
@@ -61,10 +61,14 @@ class Reporter:
         self.unresolved.append(self.source.violation(location, message, hint))
 
     def raise_violations(self) -> None:
-        if self.violations:
-            raise InvalidMigration(self.violations + self.unresolved)
-        if self.unresolved:
-            raise NotExhaustive(self.unresolved)
+        kind = InvalidMigration if self.violations else NotExhaustive
+        found = sorted(self.violations + self.unresolved, key=_place_of)
+        if found:
+            raise kind(found)
+
+
+def _place_of(violation: Violation) -> tuple[int, int]:
+    return violation.location.line, violation.location.column
 
 
 def key_of(field: dataclasses.Field[Any]) -> str:
@@ -97,7 +101,7 @@ def parse(kind: Any, node: Node, reporter: Reporter) -> Any:
     if origin is types.UnionType:
         (inner,) = (option for option in typing.get_args(kind) if option is not types.NoneType)
         return parse(inner, node, reporter)
-    if isinstance(node, Scalar) and hasattr(kind, "from_scalar"):
+    if isinstance(node, Scalar) and "from_scalar" in vars(kind):  # its own, not an inherited one
         return kind.from_scalar(_parse_name(node, reporter), node)
     return _parse_dataclass(kind, node, reporter)
 
@@ -135,10 +139,10 @@ def _parse_items(kind: Any, node: Node, reporter: Reporter) -> tuple[Any, ...]:
 def _parse_entries(kind: Any, node: Node, reporter: Reporter) -> dict[str, Any]:
     if not isinstance(node, Mapping):
         raise _refuse(reporter, node, "a mapping of names is needed here")
-    keys = [(Scalar(key, node.keys[key]), Name) for key in node.entries]
-    names = _parse_each(keys, reporter)
-    values = _parse_each([(value, kind) for value in node.entries.values()], reporter)
-    return dict(zip(names, values, strict=True))
+    keys: list[tuple[Any, Any]] = [(Scalar(key, node.keys[key]), Name) for key in node.entries]
+    values = [(value, kind) for value in node.entries.values()]
+    parsed = _parse_each(keys + values, reporter)
+    return dict(zip(parsed[: len(keys)], parsed[len(keys) :], strict=True))
 
 
 def _parse_each(pairs: list[tuple[Any, Any]], reporter: Reporter) -> list[Any]:
@@ -157,7 +161,7 @@ def _parse_each(pairs: list[tuple[Any, Any]], reporter: Reporter) -> list[Any]:
 def _parse_dataclass(kind: type, node: Node, reporter: Reporter) -> Any:
     if not isinstance(node, Mapping):
         raise _refuse(reporter, node, "a mapping is needed here")
-    fields = {key_of(field): field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # the annotations name dataclasses only
+    fields = {key_of(field): field for field in dataclasses.fields(kind)}
     known = {key: field for key, field in fields.items() if "location" not in field.metadata}
     refused = False
     for key, location in node.keys.items():

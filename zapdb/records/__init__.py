@@ -11,6 +11,7 @@ from zapdb.records.derivation import (
     compose,
 )
 from zapdb.records.layout import RECORD_FORMAT, Layout, Slot, decode_prefix, encode_prefix
+from zapdb.records.reader import RecordReader
 from zapdb.records.record import Record, asdict, make_record_class, record_class
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Input",
     "Layout",
     "Record",
+    "RecordReader",
     "Slot",
     "asdict",
     "codec_for",

@@ -62,7 +62,7 @@ def missing_field(table: str, name: str) -> InvalidValue:
 
 def check_names(table: str, names: frozenset[str], values: Mapping[str, Any]) -> None:
     """Refuse names that the table does not have."""
-    unknown = sorted(set(values) - names)
+    unknown = sorted(map(str, set(values) - names))
     if unknown:
         raise InvalidValue(
             "the table has no such field",

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from zapdb.errors import CorruptRecord
 from zapdb.expressions import Emitter
 from zapdb.records.codec import presence_source
-from zapdb.records.derivation import Computed, Constant, Derivation, Derivations, Input, inputs_of
+from zapdb.records.derivation import (
+    Computed,
+    Constant,
+    Derivation,
+    Derivations,
+    Input,
+    computed_in,
+    inputs_of,
+)
 from zapdb.records.layout import Layout, Slot
 from zapdb.values.source import Namespace, compile_function, indent
 
@@ -176,7 +184,11 @@ class _Program:
                 ones |= 1 << bit
                 continue
             origin = self.source.bit(held.number)
-            if moves and moves[-1][0] + moves[-1][2] == origin and moves[-1][1] + moves[-1][2] == bit:
+            if (
+                moves
+                and moves[-1][0] + moves[-1][2] == origin
+                and moves[-1][1] + moves[-1][2] == bit
+            ):
                 moves[-1] = (moves[-1][0], moves[-1][1], moves[-1][2] + 1)
             else:
                 moves.append((origin, bit, 1))
@@ -212,16 +224,21 @@ class _Program:
 
     def _variable(self, derivation: Derivation, lines: list[str]) -> str:
         """The variable that holds the derivation's value; adds what computes it, once."""
+        for computed in computed_in(derivation):
+            if id(computed) in self.variables:
+                continue
+            held = {name: self._held(part) for name, part in computed.inputs.items()}
+            variable = f"x{len(self.variables)}"
+            emitter = Emitter(computed.types, held, self.names, variable)
+            lines.append(f"{variable} = {emitter.emit(computed.expression)}")
+            self.variables[id(computed)] = variable
+        return self._held(derivation)
+
+    def _held(self, derivation: Derivation) -> str:
         match derivation:
             case Input(number):
                 return f"f{number}"
             case Constant(value):
                 return self.names.bind(value, "constant")
-            case Computed(expression, inputs, types):
-                if id(derivation) not in self.variables:
-                    held = {name: self._variable(part, lines) for name, part in inputs.items()}
-                    variable = f"x{len(self.variables)}"
-                    emitter = Emitter(types, held, self.names, variable)
-                    lines.append(f"{variable} = {emitter.emit(expression)}")
-                    self.variables[id(derivation)] = variable
+            case Computed():
                 return self.variables[id(derivation)]

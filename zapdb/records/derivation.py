@@ -66,10 +66,33 @@ def compose(first: Derivations, second: Derivations) -> dict[int, Derivation]:
 
 def inputs_of(derivation: Derivation) -> frozenset[int]:
     """The numbers of the source fields that the derivation reads."""
-    match derivation:
-        case Input(number):
-            return frozenset((number,))
-        case Constant():
-            return frozenset()
-        case Computed(_, inputs):
-            return frozenset().union(*(inputs_of(part) for part in inputs.values()))
+    parts: list[Derivation] = [derivation]
+    for computed in computed_in(derivation):
+        parts += computed.inputs.values()
+    return frozenset(part.number for part in parts if isinstance(part, Input))
+
+
+def computed_in(derivation: Derivation) -> list[Computed]:
+    """The expressions in a derivation, each once and after those that it reads.
+
+    A derivation is as deep as the chain is long, and its parts are shared: so no recursion, and no
+    part is visited by more than one way.
+    """
+    ordered: dict[int, Computed] = {}
+    waiting: list[Derivation] = [derivation]
+    while waiting:
+        part = waiting[-1]
+        needed: list[Derivation] = []
+        if isinstance(part, Computed) and id(part) not in ordered:
+            needed += (
+                inner
+                for inner in part.inputs.values()
+                if isinstance(inner, Computed) and id(inner) not in ordered
+            )
+            if not needed:
+                ordered[id(part)] = part
+        if needed:
+            waiting += needed
+        else:
+            waiting.pop()
+    return list(ordered.values())

@@ -6,6 +6,7 @@ here can collide with one but `asdict`, which `zapdb.records.asdict` replaces th
 
 from __future__ import annotations
 
+from keyword import iskeyword
 from typing import Any, ClassVar
 
 from zapdb.values.source import Namespace, compile_function, indent
@@ -48,13 +49,18 @@ def make_record_class(table: str, fields: tuple[str, ...]) -> type[Record]:
     lines = [
         f"def __init__({', '.join(['self', *parameters])}):",
         *indent(
-            [f"self.{name} = {given}" for name, given in zip(fields, parameters, strict=True)]
+            [_set_source(name, given) for name, given in zip(fields, parameters, strict=True)]
             or ["pass"]
         ),
     ]
     initialize, _ = compile_function("__init__", lines, Namespace(), f"record {table}")
     body = {"__slots__": fields, "__init__": initialize, "_table": table, "_fields": fields}
     return type(table, (Record,), body)
+
+
+def _set_source(name: str, given: str) -> str:
+    # `class` and the like are good names for a field, but no attribute that source text can set.
+    return f"setattr(self, {name!r}, {given})" if iskeyword(name) else f"self.{name} = {given}"
 
 
 _classes: dict[tuple[str, tuple[str, ...]], type[Record]] = {}

@@ -4,7 +4,7 @@ A snapshot is deterministic CBOR of nested arrays and decodes to exactly the tab
 of, numbers included:
 
     [format, number, name, key, fields, indexes]
-    field  [number, name, type, flags, default?]      flags: 1 optional, 2 generated, 4 has a default
+    field  [number, name, type, flags, default?]     flags: 1 optional, 2 generated, 4 has a default
     type   name, or [name, parameter values…] in the order of the type's parameters
     index  [number, name, components]
     component  [field, flags, locale?, strength?]     flags: 1 descending, 2 collated, 4 numeric
@@ -74,15 +74,24 @@ def read_snapshot(data: bytes) -> Table:
         version, number, name, key, fields, indexes = cbor2.loads(data)
         if version != SNAPSHOT_FORMAT:
             raise ValueError(version)
-        return Table(
+        table = Table(
             number,
             name,
             tuple(key),
             tuple(_read_field(f) for f in fields),
             tuple(Index(n, named, tuple(map(_read_component, cs))) for n, named, cs in indexes),
         )
-    except (ValueError, TypeError, KeyError, cbor2.CBORDecodeError) as error:
+        if snapshot(table) != data:
+            raise ValueError("not in the canonical form")
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        cbor2.CBORError,
+    ) as error:
         raise CorruptCatalog("a schema snapshot can't be read", cause=repr(error)) from error
+    return table
 
 
 def describe_type(kind: ValueType) -> Any:

@@ -25,10 +25,10 @@ class Binary(ValueType):
     def check(self, value: Any, path: str) -> bytes:
         if not isinstance(value, bytes | bytearray | memoryview):
             raise self.refuse(value, path)
-        value = bytes(value)
-        if len(value) > VALUE_SIZE_BYTES_MAX:
-            raise self.refuse(value, path)
-        return value
+        raw = bytes(value)
+        if len(raw) > VALUE_SIZE_BYTES_MAX:
+            raise self.refuse(raw, path)
+        return raw
 
     def encode(self, value: bytes) -> bytes:
         return encode_extent(value)

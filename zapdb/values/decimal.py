@@ -1,4 +1,4 @@
-"""Decimals of a fixed scale: the value times 10^scale as an orderable varint, value and key alike."""
+"""Decimals of a fixed scale: the value times 10^scale as an orderable varint, also as key."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Decimal(ValueType):
             raise InvalidValue.of(path, expected, value) from None
         if not INTEGER_MIN <= whole <= INTEGER_MAX:
             raise InvalidValue.of(path, "a decimal of at most 63 bytes", value)
-        return EXACT.scaleb(whole, -self.scale)
+        return with_scale(int(whole), self.scale)
 
     def encode(self, value: decimal.Decimal) -> bytes:
         return encode_varint(int(EXACT.scaleb(value, self.scale)))
 
     def decode(self, data: bytes, position: int) -> tuple[decimal.Decimal, int]:
         number, position = decode_varint(data, position)
-        return EXACT.scaleb(decimal.Decimal(number), -self.scale), position
+        return with_scale(number, self.scale), position
 
     def skip(self, data: bytes, position: int) -> int:
         return skip_varint(data, position)
@@ -77,3 +77,11 @@ class Decimal(ValueType):
 
     def to_document(self, value: decimal.Decimal) -> str:
         return format(value, "f")
+
+
+def with_scale(number: int, scale: int) -> decimal.Decimal:
+    """number / 10^scale in the normal form: exactly `scale` digits after the point, no −0.
+
+    Whatever shows its digits (as `text()` does) must not depend on whether the value was stored.
+    """
+    return EXACT.scaleb(decimal.Decimal(number), -scale)

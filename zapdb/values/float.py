@@ -45,7 +45,9 @@ class Float(ValueType):
         if len(raw) != 8 or raw == MINUS_ZERO:
             raise CorruptRecord.at("float", data, position)
         (bits,) = struct.unpack(">Q", raw)
-        (value,) = struct.unpack(">d", struct.pack(">Q", bits & ~SIGN if bits & SIGN else bits ^ ALL))
+        (value,) = struct.unpack(
+            ">d", struct.pack(">Q", bits & ~SIGN if bits & SIGN else bits ^ ALL)
+        )
         if math.isnan(value) and raw != NAN:
             raise CorruptRecord.at("float", data, position)
         return value, after

@@ -18,7 +18,8 @@ from zapdb.values.base import ValueType
 from zapdb.values.extent import encode_extent, read_extent, skip_extent_source
 from zapdb.values.source import Namespace
 
-INTEGER_BITS_MAX = 64
+INTEGER_MAX = 2**64 - 1
+INTEGER_MIN = -(2**64)
 """Longer integers would need CBOR's bignum tags."""
 
 
@@ -68,21 +69,28 @@ def _check(value: Any, path: str, depth: int) -> Any:
     match value:
         case None | bool():
             return value
-        case int() if value.bit_length() <= INTEGER_BITS_MAX - (value < 0):
+        case int() if INTEGER_MIN <= value <= INTEGER_MAX:
             return int(value)
         case float() if math.isfinite(value):
             return value + 0.0  # −0.0 + 0.0 is 0.0
         case str():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                raise InvalidValue.of(path, "a string of valid Unicode", value) from None
-            return str(value)
+            return _check_text(value, path)
         case list() | tuple():
             return [_check(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
         case dict():
             for key in value:
                 if not isinstance(key, str):
                     raise InvalidValue.of(path, "string keys", key)
-            return {key: _check(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
+            return {
+                _check_text(key, path): _check(item, f"{path}.{key}", depth + 1)
+                for key, item in value.items()
+            }
     raise InvalidValue.of(path, Json.expected, value)
+
+
+def _check_text(value: str, path: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        raise InvalidValue.of(path, "a string of valid Unicode", value) from None
+    return str(value)

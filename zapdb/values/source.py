@@ -47,7 +47,7 @@ def compile_function(
     text = "\n".join(lines) + "\n"
     label = f"<zapdb {filename}>"
     scope = dict(namespace.globals)
-    exec(compile(text, label, "exec"), scope)
+    exec(compile(text, label, "exec"), scope)  # noqa: S102 - user data is bound, never source text
     linecache.cache[label] = (len(text), None, text.splitlines(keepends=True), label)
     function: Callable[..., Any] = scope[name]
     return function, text

@@ -1,4 +1,4 @@
-"""Instants: microseconds since 1970-01-01 UTC plus 2⁶³ in 8 big-endian bytes, value and key alike."""
+"""Instants: microseconds since 1970-01-01 UTC plus 2⁶³ in 8 big-endian bytes, also as key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Timestamp(ValueType):
         if not isinstance(value, datetime.datetime) or value.utcoffset() is None:
             raise self.refuse(value, path)
         try:
-            return value.astimezone(datetime.UTC)
+            return value.astimezone(datetime.UTC).replace(fold=0)
         except OverflowError:
             raise self.refuse(value, path) from None
 

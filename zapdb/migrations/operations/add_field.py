@@ -55,9 +55,7 @@ class AddField(Operation):
         assert table is not None
         added = self.field.build(self.field.name, numbers.draw("field"))
         at = len(table.fields) if self.position is ABSENT else self.position
-        return schema.with_table(
-            table.with_fields((*table.fields[:at], added, *table.fields[at:]))
-        )
+        return schema.with_table(table.with_fields((*table.fields[:at], added, *table.fields[at:])))
 
     def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
         return (DropField(self.table, self.field.name),)

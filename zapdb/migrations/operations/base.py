@@ -152,7 +152,12 @@ class FieldDefinition(FieldType):
     def of(cls, field: Field) -> FieldDefinition:
         kind = FieldType.of(field)
         return cls(
-            kind.type, kind.scale, kind.optional, kind.default, kind.generated, name=Name(field.name)
+            kind.type,
+            kind.scale,
+            kind.optional,
+            kind.default,
+            kind.generated,
+            name=Name(field.name),
         )
 
 
@@ -189,9 +194,7 @@ class Fill:
         return compute(self.expression, table, target)
 
 
-def build_type(
-    name: str, scale: Any, location: Location, reporter: Reporter | None
-) -> ValueType:
+def build_type(name: str, scale: Any, location: Location, reporter: Reporter | None) -> ValueType:
     """The value type; reports and raises `Refused` if there is none, given a reporter."""
     parameters = {} if scale is ABSENT else {"scale": scale}
     message, hint = "", ""
@@ -261,6 +264,8 @@ def compute(text: str, table: Table, target: Field) -> Computed:
     """The derivation of `target` by an expression over the fields of `table`."""
     expression = parse(text)
     read = names_in(expression)
-    inputs: dict[str, Derivation] = {f.name: Input(f.number) for f in table.fields if f.name in read}
+    inputs: dict[str, Derivation] = {
+        f.name: Input(f.number) for f in table.fields if f.name in read
+    }
     types = {name: kind for name, kind in types_of(table).items() if name in read}
     return Computed(expression, inputs, types, Type(target.type, target.optional))

@@ -51,6 +51,8 @@ class ChangeType(Operation):
         table = self.find_table(schema, reporter)
         old = self.find_field(table, self.field, reporter)
         self.refuse_key(table, old, "given another type", reporter)
+        if old.generated:
+            reporter.report(self.place, f"{self.field!r} is generated: it can't be of another type")
         kind = build_type(self.type, self.scale, self.place, reporter)
         if kind == old.type:
             reporter.report(self.place, f"{self.field!r} is of that type already")
@@ -70,7 +72,7 @@ class ChangeType(Operation):
                     f"the index {index.name!r} can't hold a {kind.name} as it is",
                     f"put a drop_index of {index.name!r} before this change",
                 )
-        names = {self.field: Type(old.type)}
+        names: dict[str, Type] = {self.field: Type(old.type)}
         check_expression(self.up, names, Type(kind), self.place, reporter)
         if self.down is not ABSENT:
             names = {self.field: Type(kind)}
@@ -124,11 +126,12 @@ class ChangeType(Operation):
     def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
         old = before.field_named(self.field)
         new = after.field_named(self.field)
-        assert old is not None and new is not None
+        assert old is not None
+        assert new is not None
         expression = parse(self.up)
         if old.optional:
             name = FieldName(self.field)
             expression = Conditional(IsNull(name), Literal(None), expression)
-        types = {self.field: Type(old.type)}
+        types: dict[str, Type] = {self.field: Type(old.type)}
         result = Type(new.type, new.optional)
         return {new.number: Computed(expression, {self.field: Input(old.number)}, types, result)}

@@ -67,9 +67,7 @@ class CreateIndex(Operation):
             except Refused:
                 continue
 
-    def _validate_component(
-        self, table: Table, component: IndexField, reporter: Reporter
-    ) -> None:
+    def _validate_component(self, table: Table, component: IndexField, reporter: Reporter) -> None:
         field = self.find_field(table, component.field, reporter)
         if not field.type.indexable:
             reporter.report(component.location, f"a {field.type.name} can't be indexed")

@@ -12,7 +12,7 @@ from zapdb.schema import Schema
 
 @dataclass(frozen=True)
 class DropField(Operation):
-    """`restore` fills the field again on the way back; in a rollback there is nothing to restore."""
+    """`restore` fills the field again on the way back; a rollback has nothing to restore."""
 
     keyword = "drop_field"
 

@@ -22,9 +22,7 @@ class RenameField(Operation):
         table = self.find_table(schema, reporter)
         self.find_field(table, self.field, reporter)
         if table.field_named(self.to) is not None:
-            reporter.report(
-                self.place, f"there is a field {self.to!r} in {self.table!r} already"
-            )
+            reporter.report(self.place, f"there is a field {self.to!r} in {self.table!r} already")
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = schema.table_named(self.table)

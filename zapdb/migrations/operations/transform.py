@@ -1,7 +1,8 @@
 """transform: n fields become m new ones, by an expression for each, both ways.
 
 The expressions see the fields that go, on the way up, and the fields that came, on the way down.
-The new fields stand where the first of the old ones stood, or at `positions`.
+The new fields stand where the first of the old ones stood, or at `positions`, in order of their
+names: the keys of a mapping have no order, and the digest does not cover one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from zapdb.errors import Location
 from zapdb.expressions import Type
+from zapdb.limits import FIELDS_PER_TABLE_MAX
 from zapdb.migrations.operations.base import (
     FieldType,
     Numbers,
@@ -39,10 +41,14 @@ class Transform(Operation):
     location: Location = located()
 
     def __post_init__(self) -> None:
+        for name in ("source", "into"):
+            object.__setattr__(self, name, dict(sorted(getattr(self, name).items())))
         for name in ("up", "down"):
             texts = getattr(self, name)
             if texts is not ABSENT:
-                canonical = {field: canonical_expression(text) for field, text in texts.items()}
+                canonical = {
+                    field: canonical_expression(text) for field, text in sorted(texts.items())
+                }
                 object.__setattr__(self, name, canonical)
 
     def validate(self, schema: Schema, reporter: Reporter) -> None:
@@ -58,15 +64,24 @@ class Transform(Operation):
                     definition.location, f"there is a field {name!r} in {table.name!r} already"
                 )
             definition.validate(name, reporter)
-        if self.positions is not ABSENT and len(self.positions) != len(self.into):
-            reporter.report(self.place, "positions has one number for each field of into")
-        new = {
+        size = len(table.fields) - len(self.source) + len(self.into)
+        if size > FIELDS_PER_TABLE_MAX:
+            reporter.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
+        if self.positions is not ABSENT:
+            self._validate_positions(size, reporter)
+        new: dict[str, Type] = {
             name: Type(definition.build_type(reporter), definition.optional)
             for name, definition in self.into.items()
         }
         self._validate_expressions("up", self.up, old, new, reporter)
         if self.down is not ABSENT:
             self._validate_expressions("down", self.down, new, old, reporter)
+
+    def _validate_positions(self, size: int, reporter: Reporter) -> None:
+        if len(self.positions) != len(self.into) or len(set(self.positions)) != len(self.into):
+            reporter.report(self.place, "positions has a different number for each field of into")
+        if not all(0 <= position < size for position in self.positions):
+            reporter.report(self.place, f"a position must be 0 to {size - 1}")
 
     def _validate_source(self, table: Table, reporter: Reporter) -> dict[str, Type]:
         types: dict[str, Type] = {}
@@ -76,9 +91,7 @@ class Transform(Operation):
             kind = definition.build_type(reporter)
             if (kind, definition.optional) != (field.type, field.optional):
                 found = Type(field.type, field.optional)
-                reporter.report(
-                    definition.location, f"{name!r} is {found}, not as it is said here"
-                )
+                reporter.report(definition.location, f"{name!r} is {found}, not as it is said here")
             for index in table.indexes_on(field.number):
                 reporter.report(
                     self.place,
@@ -96,7 +109,7 @@ class Transform(Operation):
         wanted: dict[str, Type],
         reporter: Reporter,
     ) -> None:
-        for name in wanted.keys() - texts.keys():
+        for name in sorted(wanted.keys() - texts.keys()):
             reporter.report(self.place, f"{way} has no expression for {name!r}")
         for name, text in texts.items():
             if name not in wanted:

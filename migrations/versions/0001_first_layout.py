@@ -1,0 +1,95 @@
+"""The first layout: gate, catalog, counters, migrations, fingerprint history, ranges."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+LEVEL = 1
+"""The cluster level that every live node must support before this revision runs."""
+
+COUNTERS = ("token", "tenant", "migration", "table", "field", "index", "physical")
+
+
+def upgrade() -> None:
+    op.create_table("zapdb_gate", sa.Column("unused", sa.Integer))
+    op.create_table(
+        "zapdb_catalog",
+        sa.Column("kind", sa.Text, primary_key=True),
+        sa.Column("key", sa.Text, primary_key=True),
+        sa.Column("token", sa.BigInteger, nullable=False),
+        sa.Column("value", sa.Text, nullable=False),
+    )
+    counters = op.create_table(
+        "zapdb_counters",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("value", sa.BigInteger, nullable=False),
+    )
+    op.bulk_insert(counters, [{"name": name, "value": 0} for name in COUNTERS])
+    op.create_table(
+        "zapdb_activations",
+        sa.Column("tenant", sa.BigInteger, primary_key=True),
+        sa.Column("number", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "zapdb_migrations",
+        sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("number", sa.BigInteger, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("summary", sa.Text, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("digest", sa.Text, nullable=False),
+        sa.Column("structure", sa.LargeBinary, nullable=False),
+        sa.Column("numbers", sa.LargeBinary, nullable=False),
+        sa.Column("source_hash", sa.LargeBinary, nullable=False),
+        sa.Column("stored_at", sa.BigInteger, nullable=False),
+        sa.Column("stored_by", sa.Text, nullable=False),
+        sa.Column("forgotten_at", sa.BigInteger),
+        sa.Column("forgotten_by", sa.Text),
+    )
+    op.create_table(
+        "zapdb_fingerprints",
+        sa.Column("tenant", sa.BigInteger, primary_key=True),
+        sa.Column("table_number", sa.BigInteger, primary_key=True),
+        sa.Column("generation", sa.BigInteger, primary_key=True),
+        sa.Column("event", sa.Text, nullable=False),
+        sa.Column("fingerprint", sa.LargeBinary, nullable=False),
+        sa.Column("migrated_at", sa.BigInteger, nullable=False),
+        sa.Column("migrated_by", sa.Text, nullable=False),
+        sa.Column("position", sa.BigInteger, nullable=False),
+        sa.Column("digest", sa.Text, nullable=False),
+        sa.Column("record_format", sa.BigInteger, nullable=False),
+        sa.Column("layout_revision", sa.BigInteger, nullable=False),
+        sa.Column("snapshot", sa.LargeBinary, nullable=False),
+    )
+    op.create_table(
+        "zapdb_ranges",
+        sa.Column("job", sa.Text, primary_key=True),
+        sa.Column("range", sa.BigInteger, primary_key=True),
+        sa.Column("lower", sa.LargeBinary),
+        sa.Column("upper", sa.LargeBinary),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("fence", sa.BigInteger, nullable=False),
+        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("expires_at", sa.BigInteger, nullable=False),
+        sa.Column("position", sa.LargeBinary),
+        sa.Column("read", sa.BigInteger, nullable=False),
+        sa.Column("written", sa.BigInteger, nullable=False),
+        sa.Column("conflicts", sa.BigInteger, nullable=False),
+    )
+
+
+def downgrade() -> None:
+    for table in (
+        "ranges",
+        "fingerprints",
+        "migrations",
+        "activations",
+        "counters",
+        "catalog",
+        "gate",
+    ):
+        op.drop_table(f"zapdb_{table}")

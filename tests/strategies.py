@@ -1,0 +1,576 @@
+"""Hypothesis strategies that the property tests share: types, values, tables, expressions, chains.
+
+`chains` makes whole directories of migrations: each step draws an operation that is valid on the
+schema reached so far, writes it as YAML text, and resolves it as files are. Expressions are drawn
+by the type that is wanted of them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import string
+import struct
+from collections.abc import Callable, Mapping
+from decimal import Decimal as D
+from typing import Any
+
+from hypothesis import strategies as st
+
+from zapdb.datasets import STRENGTHS, Collation
+from zapdb.expressions import Expression, Type, unparse
+from zapdb.expressions.tree import (
+    Call,
+    Compare,
+    Conditional,
+    IsNull,
+    Literal,
+    Logic,
+    Name,
+    Not,
+)
+from zapdb.migrations import Chain, Numbers, resolve
+from zapdb.migrations.document import Source, read_document
+from zapdb.migrations.migration import parse_document
+from zapdb.records import Codec, codec_for
+from zapdb.schema import NO_DEFAULT, Field, Index, IndexComponent, Schema, Table
+from zapdb.values import (
+    Binary,
+    Boolean,
+    Date,
+    Decimal,
+    Float,
+    Integer,
+    Json,
+    String,
+    Timestamp,
+    Uuid,
+    ValueType,
+)
+from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
+
+# --- types and values ----------------------------------------------------------------------------
+
+TYPES: list[ValueType] = [
+    Integer(),
+    Decimal(0),
+    Decimal(2),
+    Decimal(64),
+    Boolean(),
+    Date(),
+    Timestamp(),
+    Binary(),
+    String(),
+    Json(),
+    Uuid(),
+    Float(),
+]
+KEY_TYPES = [kind for kind in TYPES if kind.keyable]
+INDEX_TYPES = [kind for kind in TYPES if kind.indexable]
+
+integers = st.one_of(
+    st.integers(-300, 300),
+    st.integers(INTEGER_MIN, INTEGER_MAX),
+    st.builds(
+        lambda size, sign, step: min(max(sign * 256**size + step, INTEGER_MIN), INTEGER_MAX),
+        st.integers(0, 63),
+        st.sampled_from([1, -1]),
+        st.integers(-2, 2),
+    ),
+)
+texts = st.one_of(
+    st.text(max_size=12),
+    st.text(alphabet="ab \x00,.-019", max_size=8),
+    st.text(min_size=60, max_size=70),
+    st.sampled_from(["-12", "3.25", "007", "1,2", "Ada Lovelace", "ǅ ß İ", "\U0010ffff", "\uffff"]),
+)
+binaries = st.one_of(
+    st.binary(max_size=12),
+    st.lists(st.sampled_from([0, 1, 0xFE, 0xFF]), max_size=6).map(bytes),
+    st.binary(min_size=60, max_size=70),
+)
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**64), 2**64 - 1),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(max_size=6),
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def _decimals(scale: int) -> st.SearchStrategy[D]:
+    return integers.map(lambda number: D((number < 0, tuple(map(int, str(abs(number)))), -scale)))
+
+
+def values_of(kind: ValueType) -> st.SearchStrategy[Any]:
+    """Values of a type, checked: in the normal form in which they are stored."""
+    raw: dict[type[ValueType], st.SearchStrategy[Any]] = {
+        Integer: integers,
+        Boolean: st.booleans(),
+        Date: st.dates(),
+        Timestamp: st.datetimes(timezones=st.just(datetime.UTC)),
+        Binary: binaries,
+        String: texts,
+        Json: json_values,
+        Uuid: st.uuids(),
+        Float: st.floats(allow_nan=False) | st.integers(-(2**53), 2**53).map(float),
+    }
+    strategy = _decimals(kind.scale) if isinstance(kind, Decimal) else raw[type(kind)]
+    return strategy.map(lambda value: kind.check(value, "drawn"))
+
+
+def order_of(kind: ValueType) -> Callable[[Any], Any]:
+    """An independent oracle: what Python's own comparison sorts values of the type by."""
+    if isinstance(kind, String):
+        return lambda value: tuple(struct.unpack(f">{len(value)}I", value.encode("utf-32-be")))
+    if isinstance(kind, Uuid):
+        return lambda value: value.int
+    return lambda value: value
+
+
+types_and_values = st.sampled_from(TYPES).flatmap(
+    lambda kind: st.tuples(st.just(kind), values_of(kind))
+)
+
+# --- tables --------------------------------------------------------------------------------------
+
+NAMES = [
+    *(f"{letter}{number}" for letter in "abcd" for number in range(6)),
+    *("name", "class", "from", "none", "asdict", "value", "key", "prefix", "present", "text"),
+    *("b", "p", "n", "m", "c", "q", "start", "self", "convert", "default", "known", "path"),
+]
+"""Names that generated code might trip over are among them."""
+WORDS = [name for name in NAMES if name not in ("class", "from")]
+"""Those that an expression can use."""
+
+names = st.sampled_from(NAMES)
+
+
+@st.composite
+def collations(draw: st.DrawFn) -> Collation:
+    locale = draw(st.sampled_from(["und", "de", "cs", "de@collation=phonebook"]))
+    return Collation(locale, draw(st.sampled_from(STRENGTHS)), draw(st.booleans()))
+
+
+@st.composite
+def fields_of(draw: st.DrawFn, number: int, name: str, key: bool) -> Field:
+    kind = draw(st.sampled_from(KEY_TYPES if key else TYPES))
+    optional = not key and draw(st.booleans())
+    default: Any = NO_DEFAULT
+    generated = isinstance(kind, Uuid) and draw(st.booleans())
+    if not generated and draw(st.booleans()):
+        default = draw(st.none() | values_of(kind) if optional else values_of(kind))
+    return Field(number, name, kind, optional, default, generated)
+
+
+@st.composite
+def tables(draw: st.DrawFn, fields_max: int = 12) -> Table:
+    """Numbers and declared order differ; keys have one to three fields, in any order."""
+    drawn = draw(st.lists(names, min_size=1, max_size=fields_max, unique=True))
+    numbers = draw(st.permutations(range(1, len(drawn) + 1)))
+    key_size = draw(st.integers(1, min(3, len(drawn))))
+    key = tuple(draw(st.permutations(numbers))[:key_size])
+    fields = tuple(
+        draw(fields_of(number, name, number in key))
+        for number, name in zip(numbers, drawn, strict=True)
+    )
+    indexable = [f for f in fields if f.type.indexable]
+    indexes = []
+    for number in range(1, draw(st.integers(0, 2)) + 1):
+        chosen = draw(st.lists(st.sampled_from(indexable), min_size=1, max_size=3, unique_by=id))
+        components = tuple(
+            IndexComponent(
+                f.number,
+                draw(st.none() | collations()) if isinstance(f.type, String) else None,
+                draw(st.booleans()),
+            )
+            for f in chosen
+        )
+        indexes.append(Index(number, f"by_{number}", components))
+    return Table(draw(st.integers(1, 9)), draw(names), key, fields, tuple(indexes))
+
+
+@st.composite
+def records_of(draw: st.DrawFn, table: Table) -> dict[str, Any]:
+    """A full record of the table: a checked value, or None, for every field."""
+    return {
+        f.name: draw(st.none() | values_of(f.type) if f.optional else values_of(f.type))
+        for f in table.fields
+    }
+
+
+def encode_record(table: Table, record: Mapping[str, Any], prefix: bytes = b"") -> tuple[bytes, bytes]:
+    """Key and value bytes."""
+    codec: Codec = codec_for(table)
+    return codec.encode_key(record), codec.encode(prefix, record)
+
+
+# --- expressions ---------------------------------------------------------------------------------
+
+STRING, INTEGER, BOOLEAN = Type(String()), Type(Integer()), Type(Boolean())
+TEXTABLE = (Integer, Decimal, Boolean, Date, Uuid, String)
+literal_texts = st.sampled_from(["", " ", ",", "a", "'", "\\", "\x00\n", "ß", "-1", "2.50"])
+
+
+@st.composite
+def expressions(draw: st.DrawFn, wanted: Type, given: Mapping[str, Type], depth: int = 2) -> Any:
+    """A checked expression over `given` whose result fits `wanted`; None where there is none."""
+    options: list[Callable[[], Any]] = []
+    for name, kind in given.items():
+        if name in WORDS and kind.fits(wanted):
+            options.append(lambda name=name: Name(name))
+        if name in WORDS and kind.optional and kind.kind == wanted.kind:
+
+            def fill(name: str = name) -> Any:
+                fallback = draw(expressions(wanted, given, depth - 1))
+                is_none = isinstance(fallback, Literal) and fallback.value is None
+                return None if fallback is None or is_none else Call("coalesce", (Name(name), fallback))
+
+            if depth > 0:
+                options.append(fill)
+    if wanted.optional:
+        options.append(lambda: Literal(None))
+    options += _literals(draw, wanted)
+    if depth > 0:
+        options += _calls(draw, wanted, given, depth - 1)
+    if not options:
+        return None
+    drawn: Expression | None = draw(st.sampled_from(options))()
+    if drawn is not None:
+        return drawn
+    # that way led nowhere: the first option has no parts
+    return options[0]() if depth > 0 else None
+
+
+def _literals(draw: st.DrawFn, wanted: Type) -> list[Callable[[], Any]]:
+    match wanted.kind:
+        case String():
+            return [lambda: Literal(draw(literal_texts))]
+        case Integer():
+            return [lambda: Literal(draw(st.integers(-300, 300)))]
+        case Boolean():
+            return [lambda: Literal(draw(st.booleans()))]
+    return []
+
+
+def _calls(
+    draw: st.DrawFn, wanted: Type, given: Mapping[str, Type], depth: int
+) -> list[Callable[[], Any]]:
+    def part(kind: Type) -> Any:
+        return draw(expressions(kind, given, depth))
+
+    def call(function: str, *kinds: Type, otherwise: Type | None = None) -> Any:
+        arguments = tuple(part(kind) for kind in kinds)
+        fallback = None if otherwise is None else part(otherwise)
+        if None in arguments or (otherwise is not None and fallback is None):
+            return None
+        return Call(function, arguments, fallback)
+
+    def named(kinds: tuple[type[ValueType], ...]) -> list[Type]:
+        return [
+            kind
+            for name, kind in given.items()
+            if name in WORDS and not kind.optional and isinstance(kind.kind, kinds)
+        ]
+
+    def convert(function: str, kinds: tuple[type[ValueType], ...], *more: Expression) -> Any:
+        found = named(kinds)
+        if not found:
+            return None
+        source = part(draw(st.sampled_from(found)))
+        fallback = None
+        if function != "text":
+            fallback = part(Type(wanted.kind)) or Literal(0)
+        return None if source is None else Call(function, (source, *more), fallback)
+
+    def compare() -> Any:
+        kinds = named((Integer, Decimal, Boolean, Date, Uuid, String, Float, Binary, Timestamp))
+        kind = draw(st.sampled_from([STRING, INTEGER, *kinds]))
+        left, right = part(kind), part(kind)
+        operator = draw(st.sampled_from(["==", "!=", "<", "<=", ">", ">="]))
+        return None if left is None or right is None else Compare(operator, left, right)
+
+    def is_null() -> Any:
+        optional = [name for name, kind in given.items() if kind.optional and name in WORDS]
+        return IsNull(Name(draw(st.sampled_from(optional))), draw(st.booleans())) if optional else None
+
+    def conditional() -> Any:
+        test, then, otherwise = part(BOOLEAN), part(wanted), part(wanted)
+        return None if None in (test, then, otherwise) else Conditional(test, then, otherwise)
+
+    options: list[Callable[[], Any]] = [conditional]
+    match wanted.kind:
+        case String():
+            options += [
+                lambda: call(draw(st.sampled_from(["before", "after"])), STRING, STRING),
+                lambda: call("join", *[STRING] * draw(st.integers(2, 4))),
+                lambda: call(draw(st.sampled_from(["lower", "upper", "strip"])), STRING),
+                lambda: convert("text", TEXTABLE),
+            ]
+        case Integer():
+            options += [
+                lambda: call("length", STRING),
+                lambda: convert("integer", (String, Decimal)),
+            ]
+        case Decimal(scale):
+            options.append(
+                lambda: convert("decimal", (String, Integer, Decimal), Literal(scale))
+            )
+        case Boolean():
+            options += [
+                compare,
+                is_null,
+                lambda: call(draw(st.sampled_from(["contains", "starts_with"])), STRING, STRING),
+                lambda: Not(part(BOOLEAN)),
+                lambda: Logic(
+                    draw(st.sampled_from(["and", "or"])), (part(BOOLEAN), part(BOOLEAN))
+                ),
+            ]
+    return options
+
+
+# --- documents -----------------------------------------------------------------------------------
+
+SAFE = frozenset(string.ascii_letters + string.digits + string.punctuation + " ") - {'"', "\\"}
+
+
+def quote(text: str) -> str:
+    """A double-quoted YAML scalar in ASCII."""
+    escaped = "".join(
+        c if c in SAFE else f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\U{ord(c):08x}" for c in text
+    )
+    return f'"{escaped}"'
+
+
+def to_yaml(data: Any) -> str:
+    """Plain data as YAML in flow style, every key and text quoted."""
+    match data:
+        case str():
+            return quote(data)
+        case dict():
+            return "{" + ", ".join(f"{quote(k)}: {to_yaml(v)}" for k, v in data.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(to_yaml, data)) + "]"
+    return json.dumps(data)
+
+
+# --- chains --------------------------------------------------------------------------------------
+
+PLAIN_KINDS = [kind for kind in TYPES if not isinstance(kind, Json)]
+
+
+def _field_document(field: Field) -> dict[str, Any]:
+    described: dict[str, Any] = {"type": field.type.name, **field.type.parameters()}
+    if field.optional:
+        described["optional"] = True
+    if field.generated:
+        described["generated"] = True
+    if field.has_default:
+        plain = None if field.default is None else field.type.to_document(field.default)
+        described["default"] = plain
+    return described
+
+
+def _has_plain_default(field: Field) -> bool:
+    """JSON defaults hold floats, which documents can't write."""
+    return not (isinstance(field.type, Json) and field.has_default and field.default is not None)
+
+
+class Author:
+    """Draws operations that are valid on a schema, as plain data of documents."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
+
+    def field(self, name: str, key: bool = False, exclude: type[ValueType] | None = None) -> Field:
+        drawn = self.draw(
+            fields_of(0, name, key).filter(
+                lambda f: _has_plain_default(f) and (exclude is None or type(f.type) is not exclude)
+            )
+        )
+        return drawn
+
+    def new_name(self, table: Table, *besides: str) -> str:
+        taken = {f.name for f in table.fields} | set(besides)
+        return self.draw(st.sampled_from([name for name in WORDS if name not in taken]))
+
+    def create_table(self, schema: Schema) -> Any:
+        taken = [t.name for t in schema]
+        name = self.draw(st.sampled_from([n for n in WORDS if n not in taken]))
+        fields = self.draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6, unique=True))
+        key = self.draw(st.lists(st.sampled_from(fields), min_size=1, max_size=2, unique=True))
+        described = [{"name": f, **_field_document(self.field(f, f in key))} for f in fields]
+        return {"create_table": {"table": name, "key": key, "fields": described}}
+
+    def fill(self, table: Table, target: Field) -> Any:
+        """How a field is filled that has no value; None where nothing was found."""
+        given = {f.name: Type(f.type, f.optional) for f in table.fields}
+        if self.draw(st.booleans()):
+            found = self.draw(expressions(Type(target.type, target.optional), given))
+            if found is not None:
+                return {"expression": unparse(found)}
+        if isinstance(target.type, Json):
+            value = self.draw(st.dictionaries(st.text(max_size=3), st.integers(-9, 9), max_size=2))
+        else:
+            value = target.type.to_document(self.draw(values_of(target.type)))
+        if target.optional and self.draw(st.booleans()):
+            value = None
+        return {"value": value}
+
+    def add_field(self, table: Table) -> Any:
+        field = self.field(self.new_name(table))
+        body = {"table": table.name, "field": {"name": field.name, **_field_document(field)}}
+        if self.draw(st.booleans()):
+            body["position"] = self.draw(st.integers(0, len(table.fields)))
+        if not (field.has_default or field.optional) or self.draw(st.booleans()):
+            body["fill"] = self.fill(table, field)
+        return {"add_field": body}
+
+    def free_fields(self, table: Table) -> list[Field]:
+        """Fields that are neither of the key nor of an index."""
+        return [
+            f for f in table.fields if f.number not in table.key and not table.indexes_on(f.number)
+        ]
+
+    def drop_field(self, table: Table) -> Any:
+        free = self.free_fields(table)
+        if not free:
+            return None
+        field = self.draw(st.sampled_from(free))
+        rest = table.with_fields(tuple(f for f in table.fields if f is not field))
+        restore = self.fill(rest, field)
+        return {"drop_field": {"table": table.name, "field": field.name, "restore": restore}}
+
+    def rename_field(self, table: Table) -> Any:
+        field = self.draw(st.sampled_from(table.fields))
+        body = {"table": table.name, "field": field.name, "to": self.new_name(table)}
+        return {"rename_field": body}
+
+    def change_type(self, table: Table) -> Any:
+        free = [f for f in self.free_fields(table) if f.name in WORDS and not f.generated]
+        if not free:
+            return None
+        old = self.draw(st.sampled_from(free))
+        kind = self.draw(st.sampled_from([k for k in PLAIN_KINDS if k != old.type]))
+        up = self.draw(expressions(Type(kind), {old.name: Type(old.type)}))
+        down = self.draw(expressions(Type(old.type), {old.name: Type(kind)}))
+        if up is None or down is None:
+            return None
+        body = {
+            "table": table.name,
+            "field": old.name,
+            "type": kind.name,
+            **kind.parameters(),
+            "up": unparse(up),
+            "down": unparse(down),
+        }
+        if old.has_default:
+            body["default"] = kind.to_document(self.draw(values_of(kind)))
+        return {"change_type": body}
+
+    def transform(self, table: Table) -> Any:
+        free = [f for f in self.free_fields(table) if f.name in WORDS]
+        if not free:
+            return None
+        old = self.draw(st.lists(st.sampled_from(free), min_size=1, max_size=2, unique_by=id))
+        into: dict[str, Field] = {}
+        for _ in range(self.draw(st.integers(1, 3))):
+            name = self.new_name(table, *into)
+            into[name] = self.field(name)
+        given = {f.name: Type(f.type, f.optional) for f in old}
+        made = {name: Type(f.type, f.optional) for name, f in into.items()}
+        up = {name: self.draw(expressions(kind, given)) for name, kind in made.items()}
+        down = {name: self.draw(expressions(kind, made)) for name, kind in given.items()}
+        if None in (*up.values(), *down.values()):
+            return None
+        return {
+            "transform": {
+                "table": table.name,
+                "from": {f.name: _field_document(f) for f in old},
+                "into": {name: _field_document(f) for name, f in into.items()},
+                "up": {name: unparse(e) for name, e in up.items()},
+                "down": {name: unparse(e) for name, e in down.items()},
+            }
+        }
+
+    def create_index(self, table: Table) -> Any:
+        indexable = [f for f in table.fields if f.type.indexable]
+        free = [n for n in ("by_a", "by_b", "by_c") if table.index_named(n) is None]
+        if not indexable or not free:
+            return None
+        chosen = self.draw(
+            st.lists(st.sampled_from(indexable), min_size=1, max_size=2, unique_by=id)
+        )
+        components = []
+        for f in chosen:
+            component: dict[str, Any] = {"field": f.name, "descending": self.draw(st.booleans())}
+            if isinstance(f.type, String) and self.draw(st.booleans()):
+                collation = self.draw(collations())
+                component["collation"] = {
+                    "locale": collation.locale,
+                    "strength": collation.strength,
+                    "numeric": collation.numeric,
+                }
+            components.append(component)
+        return {"create_index": {"table": table.name, "index": free[0], "fields": components}}
+
+    def drop_index(self, table: Table) -> Any:
+        if not table.indexes:
+            return None
+        index = self.draw(st.sampled_from(table.indexes))
+        return {"drop_index": {"table": table.name, "index": index.name}}
+
+    def rename_table(self, schema: Schema, table: Table) -> Any:
+        taken = [t.name for t in schema]
+        to = self.draw(st.sampled_from([n for n in WORDS if n not in taken]))
+        return {"rename_table": {"table": table.name, "to": to}}
+
+    def operation(self, schema: Schema) -> Any:
+        if not schema.tables or (len(schema.tables) < 2 and self.draw(st.integers(0, 9)) == 9):
+            return self.create_table(schema)
+        table = self.draw(st.sampled_from(schema.tables))
+        choices: list[Callable[[], Any]] = [
+            lambda: self.add_field(table),
+            lambda: self.drop_field(table),
+            lambda: self.rename_field(table),
+            lambda: self.change_type(table),
+            lambda: self.transform(table),
+            lambda: self.create_index(table),
+            lambda: self.drop_index(table),
+            lambda: self.rename_table(schema, table),
+        ]
+        # what is impossible on this table (there is no index to drop) becomes a new field
+        return self.draw(st.sampled_from(choices))() or self.add_field(table)
+
+
+def document_of(operations: list[Any], rollback: Any = "inferred") -> str:
+    return to_yaml(
+        {"zapdb": 1, "summary": "drawn", "changes": operations, "rollback": rollback}
+    )
+
+
+def extend(chain: Chain, text: str, numbers: Numbers) -> Chain:
+    """The chain with one more migration, read from text."""
+    number = chain.end + 1
+    source = Source(f"{number:04d}_drawn.yaml", text.encode())
+    draft = parse_document(read_document(source), source, number, "drawn")
+    return chain.with_migration(resolve(draft, chain.schema_at(chain.end), numbers))
+
+
+@st.composite
+def chains(draw: st.DrawFn, migrations_max: int = 5) -> Chain:
+    """Chains of valid migrations, one or two operations each; the first creates a table."""
+    author, chain, numbers = Author(draw), Chain(), Numbers()
+    for _ in range(draw(st.integers(2, migrations_max))):
+        schema, operations = chain.schema_at(chain.end), []
+        for _ in range(draw(st.integers(1, 2))):
+            operations.append(author.operation(schema))
+            # resolved on a copy of the numbers, to see the schema that the next operation meets
+            tried = extend(chain, document_of(operations), Numbers(numbers.following))
+            schema = tried.schema_at(tried.end)
+        chain = extend(chain, document_of(operations), numbers)
+    return chain

@@ -1,0 +1,139 @@
+"""Imports point one way, and the layers before storage are pure (DESIGN.md, section 3)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "zapdb"
+
+ORDER = [
+    {"errors", "limits", "datasets"},
+    {"values"},
+    {"schema"},
+    {"expressions"},
+    {"records"},
+    {"migrations"},
+    {"storage"},
+    {"catalog"},
+    {"indexes"},
+    {"jobs"},
+    {"database"},
+    {"spark", "history", "service", "cli"},
+]
+RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
+PURE = {layer for layer in RANK if RANK[layer] < RANK["storage"]}
+IMPURE = {"sqlite3", "sqlalchemy", "alembic", "psycopg", "time", "random", "secrets", "socket"}
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layer_of(path: Path) -> str:
+    """`values` for everything below zapdb/values; empty for zapdb/__init__.py."""
+    first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+def is_type_checking(test: ast.expr) -> bool:
+    return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
+        isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
+    )
+
+
+def imports_in(node: ast.AST, package: str) -> Iterator[tuple[int, str]]:
+    """Line and absolute name of everything imported at run time, inside functions too."""
+    if isinstance(node, ast.If) and is_type_checking(node.test):
+        for part in node.orelse:
+            yield from imports_in(part, package)
+        return
+    if isinstance(node, ast.Import):
+        yield from ((node.lineno, alias.name) for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        if node.level:
+            parents = package.split(".")[: -(node.level - 1) or None]
+            base = ".".join([*parents, *filter(None, [node.module])])
+        yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+    if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        function = node.func
+        called = function.attr if isinstance(function, ast.Attribute) else ""
+        called = function.id if isinstance(function, ast.Name) else called
+        if called in ("import_module", "__import__"):
+            yield node.lineno, str(node.args[0].value)
+    for part in ast.iter_child_nodes(node):
+        yield from imports_in(part, package)
+
+
+def wrong_imports(text: str, layer: str, package: str) -> list[str]:
+    """What is wrong with the imports of a module of this layer."""
+    wrong = []
+    for line, name in imports_in(ast.parse(text), package):
+        parts = name.split(".")
+        if parts[0] == "pyspark" and layer != "spark":
+            wrong.append(f"{line}: {layer} imports {name}")
+        if layer in PURE and parts[0] in IMPURE:
+            wrong.append(f"{line}: {layer} is pure and imports {name}")
+        if parts[0] != "zapdb" or not layer:
+            continue
+        target = parts[1] if len(parts) > 1 else ""
+        if target not in RANK:
+            # `from zapdb import open` reaches everything, and so points backwards from anywhere
+            # but the outermost layer
+            if RANK[layer] < len(ORDER) - 1:
+                wrong.append(f"{line}: {layer} imports the whole package")
+        elif RANK[target] > RANK[layer] or (RANK[target] == RANK[layer] and target != layer):
+            if not {target, layer} <= ORDER[0]:
+                wrong.append(f"{line}: {layer} imports {name}")
+    return wrong
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_one_way(path: Path) -> None:
+    package = ".".join(path.relative_to(ROOT).parent.parts)
+    assert wrong_imports(path.read_text(encoding="utf-8"), layer_of(path), package) == []
+
+
+def test_every_module_belongs_to_a_known_layer() -> None:
+    assert {layer_of(path) for path in MODULES} <= {*RANK, ""}
+    assert {"values", "schema", "expressions", "records", "migrations"} <= {
+        layer_of(path) for path in MODULES
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "layer", "wrong"),
+    [
+        ("import zapdb.schema", "values", "1: values imports zapdb.schema"),
+        ("from zapdb import schema", "values", "1: values imports zapdb.schema"),
+        ("from zapdb.schema import Table", "values", "1: values imports zapdb.schema.Table"),
+        ("from ..schema import Table", "values", "1: values imports zapdb.schema.Table"),
+        ("from .. import schema", "values", "1: values imports zapdb.schema"),
+        ("def f():\n import zapdb.cli", "jobs", "2: jobs imports zapdb.cli"),
+        ("class A:\n def f(self):\n  import zapdb.jobs", "jobs", None),
+        ("import zapdb.history", "spark", "1: spark imports zapdb.history"),
+        ("import zapdb", "values", "1: values imports the whole package"),
+        ("from zapdb import open", "database", "1: database imports the whole package"),
+        ("from zapdb import open", "cli", None),
+        ("import zapdb.values", "schema", None),
+        ("import zapdb.limits", "datasets", None),
+        ("import importlib\nimportlib.import_module('zapdb.cli')", "jobs", "2: jobs imports zapdb.cli"),
+        ("if TYPE_CHECKING:\n import zapdb.schema", "values", None),
+        ("if TYPE_CHECKING:\n pass\nelse:\n import zapdb.cli", "jobs", "4: jobs imports zapdb.cli"),
+        ("import pyspark.sql", "jobs", "1: jobs imports pyspark.sql"),
+        ("def f():\n from pyspark import sql", "cli", "2: cli imports pyspark.sql"),
+        ("import pyspark.sql", "spark", None),
+        ("import time", "records", "1: records is pure and imports time"),
+        ("def f():\n from sqlalchemy import text", "migrations", None),
+        ("import time, sqlite3", "storage", None),
+    ],
+)
+def test_the_walk_finds_what_is_wrong(text: str, layer: str, wrong: str | None) -> None:
+    found = wrong_imports(text, layer, f"zapdb.{layer}")
+    if "sqlalchemy" in text:
+        assert found == ["2: migrations is pure and imports sqlalchemy.text"]
+    else:
+        assert found == ([] if wrong is None else [wrong])

@@ -1,0 +1,69 @@
+"""Datasets in use against those that indexes were built with (rule 26).
+
+An index whose collation data are not this process's is not read or written: old entries under new
+bounds miss rows without an error. Where no other live process has the data that it was built with,
+it is started anew with those of this process; where one has, the two must not mix.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from zapdb.catalog import nodes
+from zapdb.catalog.activation import rebuild_index
+from zapdb.catalog.nodes import Node
+from zapdb.catalog.view import IndexState, TableState, View, load_view
+from zapdb.datasets import dataset_of
+from zapdb.errors import DatasetMismatch
+from zapdb.storage import Mode, Storage
+
+logger = logging.getLogger("zapdb.datasets")
+
+
+def outdated_indexes(view: View) -> list[tuple[TableState, IndexState]]:
+    """The indexes whose keys this process would build differently."""
+    return [
+        (state, index)
+        for state in view.tables.values()
+        for index in state.indexes
+        if any(
+            index.datasets.get(collation.dataset) != dataset_of(collation).fingerprint
+            for collation in index.index.datasets
+        )
+    ]
+
+
+def settle_datasets(storage: Storage, view: View, node: Node) -> View:
+    """Start outdated indexes anew; raises `DatasetMismatch` while others use the other data."""
+    if not outdated_indexes(view):
+        return view
+    with storage.transaction(Mode.CHANGE) as connection:
+        view = load_view(connection, view.tenant, view)
+        outdated = outdated_indexes(view)
+        others = [
+            str(other.lease.owner)
+            for other, alive in nodes.list_nodes(connection)
+            if alive and other.id != node.id
+        ]
+        for state, index in outdated:
+            (collation, *_) = index.index.datasets
+            if others:
+                raise DatasetMismatch(
+                    "running processes use other collation data than this one",
+                    table=state.table.name,
+                    index=index.index.name,
+                    built_with=index.versions.get(collation.dataset, "unknown"),
+                    here=dataset_of(collation).version,
+                    processes="; ".join(others),
+                    hint="stop them, or give all processes the same ICU",
+                )
+            logger.warning(
+                "the collation data changed: index %r of table %r is built again, and queries on it "
+                "scan until then (built with %s, here %s)",
+                index.index.name,
+                state.table.name,
+                index.versions.get(collation.dataset, "unknown"),
+                dataset_of(collation).version,
+            )
+            rebuild_index(connection, view.tenant, state, index.index)
+        return load_view(connection, view.tenant, view)

@@ -1,0 +1,218 @@
+"""The two ends of a forget: marking what goes, and publishing that it is gone (rule 13).
+
+Both hold the gate exclusively, briefly. Between them jobs convert the records of the forgotten
+revisions back; application writes are refused meanwhile. Everything works from the stored
+structures: no file is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zapdb.catalog import history, leases, nodes
+from zapdb.catalog.activation import (
+    create_index,
+    drop_index,
+    is_same_layout,
+    keeps_entries,
+    set_position,
+    warm_datasets,
+)
+from zapdb.catalog.leases import Lease
+from zapdb.catalog.stored import mark_forgotten
+from zapdb.catalog.view import Forgetting, TableState, View, load_view
+from zapdb.errors import CorruptCatalog, UsageError
+from zapdb.migrations import Migration
+from zapdb.records import encode_prefix
+from zapdb.schema import Table
+from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.physical import RecordTable, drop_record_table_if_empty
+
+
+@dataclass(frozen=True, slots=True)
+class Revert:
+    """A table whose records go back: those of revisions above `keep`, to `revision`.
+
+    `revision` is None for a table that the migration created: its records are deleted.
+    """
+
+    state: TableState
+    keep: int
+    revision: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A forget under way."""
+
+    migration: Migration
+    view: View
+    reverts: tuple[Revert, ...]
+
+
+def mark(storage: Storage, tenant: int, lease: Lease, *, evict: bool) -> Marked:
+    """Mark the newest migration as being forgotten; goes on with one that was interrupted."""
+    with storage.transaction(Mode.READ) as connection:
+        view = load_view(connection, tenant)
+    if not view.stored:
+        raise UsageError("no migration is stored, so there is none to forget")
+    warm_datasets(view.chain.schema_at(view.chain.end - 1))
+    number = view.chain.end
+    with storage.transaction(Mode.CHANGE) as connection:
+        leases.check(connection, lease)
+        view = load_view(connection, tenant, view)
+        _refuse_while_in_use(connection, view, number, evict=evict)
+        if view.forgetting is None and view.position == number:
+            before = view.chain.schema_at(number - 1)
+            revisions = {
+                state.table.number: state.revision + 1
+                for state in view.tables.values()
+                if before.table_numbered(state.table.number) not in (None, state.table)
+            }
+            set_position(connection, tenant, number, forgetting=Forgetting(number, revisions))
+            view = load_view(connection, tenant, view)
+    return Marked(view.chain.migrations[number - 1], view, tuple(_reverts(view, number)))
+
+
+def _refuse_while_in_use(
+    connection: Connection, view: View, number: int, *, evict: bool
+) -> None:
+    users = []
+    for node, alive in nodes.list_nodes(connection):
+        if node.files_end < number:
+            continue
+        # A process that is suspended may wake up: one whose lease is over is put out for good.
+        if evict or not alive:
+            nodes.evict(connection, node)
+        else:
+            users.append(str(node.lease.owner))
+    if users:
+        raise UsageError(
+            "processes that use the migration are running",
+            migration=view.chain.migrations[number - 1].label,
+            nodes="; ".join(users),
+            hint="stop them, or run `zapdb migrate forget --evict`: what they write then is refused",
+        )
+
+
+def _reverts(view: View, number: int) -> list[Revert]:
+    if view.forgetting is None:
+        return []  # stored, never active here
+    before = view.chain.schema_at(number - 1)
+    reverts = []
+    for state in view.tables.values():
+        table = before.table_numbered(state.table.number)
+        if table is None:
+            reverts.append(Revert(state, 0, None))
+        elif table != state.table and not is_same_layout(
+            view.chain, state.table, table, number, number - 1
+        ):
+            revision = view.forgetting.revisions[table.number]
+            reverts.append(Revert(state, _last_kept(state, number, revision), revision))
+    return reverts
+
+
+def _last_kept(state: TableState, number: int, reserved: int) -> int:
+    """The newest revision whose records have the layout of a position before `number`."""
+    return max(
+        revision
+        for revision, origin in state.origins.items()
+        if origin < number and revision != reserved
+    )
+
+
+def publish(storage: Storage, tenant: int, lease: Lease, marked: Marked) -> None:
+    """Take the migration out of force, once no record of its revisions is left."""
+    number = marked.migration.number
+    with storage.transaction(Mode.CHANGE) as connection:
+        leases.check(connection, lease)
+        view = load_view(connection, tenant)
+        if view.forgetting is not None:
+            for revert in marked.reverts:
+                _check_none_left(connection, tenant, revert)
+            _restore_tables(connection, view, view.forgetting)
+            set_position(connection, tenant, number - 1, forgetting=None)
+        mark_forgotten(connection, number)
+
+
+def find_revert(view: View, table: int) -> Revert:
+    """The revert of one table, of the forget that the view shows to be under way."""
+    assert view.forgetting is not None
+    reverts = _reverts(view, view.forgetting.number)
+    return next(revert for revert in reverts if revert.state.table.number == table)
+
+
+def revert_condition(mark: str, revert: Revert) -> tuple[str, list[bytes]]:
+    """The SQL condition and parameters of records at the forgotten revisions."""
+    condition, parameters = f"value >= {mark}", [encode_prefix(revert.keep + 1)]
+    if revert.revision is not None:
+        condition += f" AND value < {mark}"
+        parameters.append(encode_prefix(revert.revision))
+    return condition, parameters
+
+
+def _check_none_left(connection: Connection, tenant: int, revert: Revert) -> None:
+    records = RecordTable(connection.storage, revert.state.table.number, tenant)
+    condition, parameters = revert_condition(connection.storage.mark, revert)
+    (left,) = connection.fetch_one(f"{records.count_sql} AND {condition}", parameters)
+    if left:
+        raise CorruptCatalog(
+            "records of the forgotten revision are left",
+            table=revert.state.table.name,
+            records=left,
+            hint="run `zapdb migrate forget` again",
+        )
+
+
+def _restore_tables(connection: Connection, view: View, forgetting: Forgetting) -> None:
+    tenant, chain, number = view.tenant, view.chain, forgetting.number
+    before = chain.schema_at(number - 1)
+    digest = chain.migrations[number - 2].digest if number > 1 else ""
+    for state in view.tables.values():
+        table = before.table_numbered(state.table.number)
+        if table == state.table:
+            continue
+        if table is None:
+            for index in state.table.indexes:
+                drop_index(connection, tenant, index)
+            history.append(connection, tenant, state.table, "drop", number - 1, digest, None)
+            drop_record_table_if_empty(connection, state.table.number)
+            continue
+        layout = _restored_layout(view, state, table, forgetting)
+        generation = history.append(
+            connection, tenant, table, "forget", number - 1, digest, layout
+        )
+        assert generation == forgetting.revisions[table.number]
+        _restore_indexes(connection, view, state, table, number)
+
+
+def _restored_layout(
+    view: View, state: TableState, table: Table, forgetting: Forgetting
+) -> int | None:
+    """The layout revision that the table returns to; None if no record ever had that layout.
+
+    (A tenant that jumped over several migrations has no revision for those in between.)
+    """
+    last = _last_kept(state, forgetting.number, forgetting.revisions[table.number])
+    origin = state.origins[last]
+    old = view.chain.schema_at(origin).table_numbered(table.number)
+    assert old is not None
+    if is_same_layout(view.chain, old, table, origin, forgetting.number - 1):
+        return state.layouts[last]
+    return None
+
+
+def _restore_indexes(
+    connection: Connection, view: View, state: TableState, table: Table, number: int
+) -> None:
+    kept = {
+        index.number
+        for index in table.indexes
+        if keeps_entries(view.chain, state.table, table, index, number, number - 1)
+    }
+    for index in state.table.indexes:
+        if index.number not in kept:
+            drop_index(connection, view.tenant, index)
+    for index in table.indexes:
+        if index.number not in kept:
+            create_index(connection, view.tenant, table, index, empty=False)

@@ -1,0 +1,148 @@
+"""Leases: who may do something that only one may do, until when, under which epoch.
+
+A lease is a row with owner, host, process and expiry by the database's clock. It is renewed while
+the work goes on, ends by itself when its owner dies, and can then be taken over, which raises its
+epoch; whoever works under it checks the epoch inside the transaction that it commits (rule 9).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from zapdb.catalog import rows
+from zapdb.errors import LeaseHeld, LeaseLost
+from zapdb.storage import Connection, Mode, Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process, as leases and errors name it."""
+
+    id: str
+    host: str
+    process: int
+
+    @classmethod
+    def here(cls) -> Owner:
+        return cls(uuid.uuid4().hex[:12], socket.gethostname(), os.getpid())
+
+    def __str__(self) -> str:
+        return f"{self.id} (host {self.host}, process {self.process})"
+
+    def is_dead(self) -> bool:
+        """Whether it is known to be dead: a process of this host that is no more."""
+        if self.host != socket.gethostname():
+            return False
+        try:
+            os.kill(self.process, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            return False
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    name: str
+    owner: Owner
+    epoch: int
+    since: int
+    expires_at: int
+
+    def to_row(self) -> dict[str, Any]:
+        return {
+            "owner": asdict(self.owner),
+            "epoch": self.epoch,
+            "since": self.since,
+            "expires_at": self.expires_at,
+        }
+
+    @classmethod
+    def from_row(cls, name: str, row: dict[str, Any]) -> Lease:
+        return cls(name, Owner(**row["owner"]), row["epoch"], row["since"], row["expires_at"])
+
+    def is_over(self, now_us: int) -> bool:
+        return self.expires_at <= now_us or self.owner.is_dead()
+
+
+def acquire(storage: Storage, name: str, owner: Owner, seconds: float) -> Lease:
+    """Take the lease, or take it over if it is over; raises `LeaseHeld` naming its owner."""
+    with storage.transaction(Mode.CATALOG) as connection:
+        now = storage.now_us(connection)
+        fresh = Lease(name, owner, 1, now, now + int(seconds * 1e6))
+        if rows.put_if_absent(connection, "lease", name, fresh.to_row()):
+            return fresh
+        row = rows.get(connection, "lease", name, lock=True)
+        assert row is not None
+        held = Lease.from_row(name, row)
+        if held.owner != owner and not held.is_over(now):
+            raise LeaseHeld(
+                "another process is at work",
+                lease=name,
+                owner=held.owner,
+                held_seconds=round((now - held.since) / 1e6, 1),
+                expires_in_seconds=round((held.expires_at - now) / 1e6, 1),
+                hint="wait until it is done; if it is dead, its lease ends by itself",
+            )
+        taken = Lease(name, owner, held.epoch + 1, now, fresh.expires_at)
+        rows.put(connection, "lease", name, taken.to_row())
+        return taken
+
+
+def renew(connection: Connection, lease: Lease, seconds: float) -> Lease:
+    """Put off the expiry; raises `LeaseLost` if somebody took over."""
+    check(connection, lease, lock=True)
+    expires = connection.storage.now_us(connection) + int(seconds * 1e6)
+    renewed = Lease(lease.name, lease.owner, lease.epoch, lease.since, expires)
+    rows.touch(connection, "lease", lease.name, renewed.to_row())
+    return renewed
+
+
+def check(connection: Connection, lease: Lease, *, lock: bool = False) -> None:
+    """Inside the transaction that is about to commit: raises `LeaseLost` if the epoch moved on."""
+    row = rows.get(connection, "lease", lease.name, lock=lock)
+    if row is None or row["epoch"] != lease.epoch or row["owner"]["id"] != lease.owner.id:
+        raise LeaseLost(
+            "another process took over, or this one was evicted",
+            lease=lease.name,
+            epoch=lease.epoch,
+            epoch_now="none" if row is None else row["epoch"],
+            hint="nothing was committed; open the database again and repeat the work",
+        )
+
+
+def release(storage: Storage, lease: Lease) -> None:
+    """Give the lease back if it is still held; the epoch stays, so that it never repeats."""
+    with storage.transaction(Mode.CATALOG) as connection:
+        row = rows.get(connection, "lease", lease.name, lock=True)
+        if row is not None and row["epoch"] == lease.epoch:
+            rows.touch(connection, "lease", lease.name, row | {"expires_at": 0})
+
+
+@contextmanager
+def held(
+    storage: Storage, name: str, owner: Owner, seconds: float, wait_seconds: float
+) -> Iterator[Lease]:
+    """Hold a lease for a block; waits for it with bounded retries."""
+    deadline, pause = time.monotonic() + wait_seconds, 0.01
+    while True:
+        try:
+            lease = acquire(storage, name, owner, seconds)
+            break
+        except LeaseHeld:
+            if time.monotonic() + pause > deadline:
+                raise
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.25)
+    try:
+        yield lease
+    finally:
+        release(storage, lease)

@@ -1,0 +1,171 @@
+"""The migrations that the database stores: read, verified against themselves, and added.
+
+A stored migration is its canonical structure with its digest, and beside them the numbers that it
+drew. The digest is recomputed at every open: a mismatch is corruption, never a conflict.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cbor2
+import sqlalchemy as sa
+
+from zapdb.catalog import rows
+from zapdb.errors import CorruptCatalog
+from zapdb.migrations import Chain, Migration, Numbers, digest_of, label, read_stored
+from zapdb.schema import Schema
+from zapdb.storage import Connection
+from zapdb.storage.tables import MIGRATIONS
+from zapdb.values.json import dumps
+
+STORED = "stored"
+FORGOTTEN = "forgotten"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMigration:
+    """One row, verified."""
+
+    id: int
+    number: int
+    name: str
+    summary: str
+    state: str
+    digest: str
+    structure: bytes
+    drawn: dict[str, list[int]]
+    source_hash: bytes
+
+    @property
+    def label(self) -> str:
+        return label(self.number, self.name)
+
+
+def principal() -> str:
+    """Who changes the catalog: the operating system's user and host."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def source_hash(source: bytes) -> bytes:
+    return hashlib.sha256(source).digest()
+
+
+class DrawnNumbers(Numbers):
+    """Numbers from the database's counters, in the transaction that stores the migration."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self.connection = connection
+
+    def draw(self, kind: Any) -> int:
+        return rows.draw(self.connection, kind)
+
+
+def list_stored(connection: Connection) -> list[StoredMigration]:
+    """The stored migrations in order; raises `CorruptCatalog` for a broken one or a gap."""
+    query = sa.select(MIGRATIONS).where(MIGRATIONS.c.state == STORED).order_by(MIGRATIONS.c.number)
+    found = [_verify(row._asdict()) for row in connection.core_execute(query)]
+    for expected, migration in enumerate(found, 1):
+        if migration.number != expected:
+            raise CorruptCatalog(
+                "a stored migration is missing",
+                number=expected,
+                stored=", ".join(str(m.number) for m in found),
+                hint="the zapdb_migrations table was tampered with: restore it from a backup",
+            )
+    return found
+
+
+def _verify(row: dict[str, Any]) -> StoredMigration:
+    structure = bytes(row["structure"])
+    called = label(row["number"], row["name"])
+    found = digest_of(structure)
+    if found != row["digest"]:
+        raise CorruptCatalog(
+            "a stored migration does not match its own digest",
+            migration=called,
+            stored=row["digest"],
+            found=found,
+            hint="the zapdb_migrations table was tampered with: restore this row from a backup",
+        )
+    try:
+        drawn = cbor2.loads(bytes(row["numbers"]))
+        if not isinstance(drawn, dict):
+            raise TypeError(type(drawn))
+    except (cbor2.CBORDecodeError, TypeError) as error:
+        raise CorruptCatalog(
+            "the numbers of a stored migration can't be read",
+            migration=called,
+            hint="restore this row of zapdb_migrations from a backup",
+        ) from error
+    return StoredMigration(
+        row["id"],
+        row["number"],
+        row["name"],
+        row["summary"],
+        row["state"],
+        row["digest"],
+        structure,
+        drawn,
+        bytes(row["source_hash"]),
+    )
+
+
+def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) -> Chain:
+    """The chain of stored migrations, from their structures alone; goes on after `chain`."""
+    migrations = list(chain.migrations) if chain is not None else []
+    if chain is not None and not stored:
+        return chain
+    for row in stored:
+        before = migrations[-1].after if migrations else Schema()
+        migrations.append(read_stored(row.structure, row.name, row.summary, row.drawn, before))
+    return Chain(tuple(migrations))
+
+
+def forgotten_digests(connection: Connection) -> set[tuple[int, str]]:
+    """(number, digest) of migrations that were forgotten: never applied again by themselves."""
+    query = sa.select(MIGRATIONS.c.number, MIGRATIONS.c.digest).where(
+        MIGRATIONS.c.state == FORGOTTEN
+    )
+    return {(number, digest) for number, digest in connection.core_execute(query)}
+
+
+def store(connection: Connection, migration: Migration, source: bytes) -> None:
+    """Add a migration, in the transaction that activates it."""
+    connection.core_execute(
+        sa.insert(MIGRATIONS).values(
+            id=rows.draw(connection, "migration"),
+            number=migration.number,
+            name=migration.name,
+            summary=migration.summary,
+            state=STORED,
+            digest=migration.digest,
+            structure=migration.structure,
+            numbers=dumps(migration.drawn),
+            source_hash=source_hash(source),
+            stored_at=connection.storage.now_us(connection),
+            stored_by=principal(),
+        )
+    )
+
+
+def mark_forgotten(connection: Connection, number: int) -> None:
+    connection.core_execute(
+        sa.update(MIGRATIONS)
+        .where(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number == number)
+        .values(
+            state=FORGOTTEN,
+            forgotten_at=connection.storage.now_us(connection),
+            forgotten_by=principal(),
+        )
+    )

@@ -1,0 +1,193 @@
+"""What is in force for a tenant: an immutable view, loaded whole and replaced when it changes.
+
+Tables, fields and types are derived from the chain and the tenant's position; the revisions come
+from the fingerprint history, the states of indexes from the catalog's rows. The view carries the
+activation number that it was loaded under; a statement that sees another one reloads it (rule 8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from zapdb.catalog import rows
+from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.stored import StoredMigration, list_stored, read_chain
+from zapdb.errors import CorruptCatalog, UnknownName
+from zapdb.migrations import Chain
+from zapdb.schema import Index, Table
+from zapdb.storage import Connection
+from zapdb.storage.physical import activation_sql
+
+IndexPhase = Literal["write-only", "readable"]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """An index of a tenant: where its entries are, and what they were built with (rule 23).
+
+    `datasets` maps the name of each dataset to the fingerprint that its keys depend on.
+    """
+
+    index: Index
+    phase: IndexPhase
+    physical: int
+    key_format: int
+    datasets: dict[str, str] = field(hash=False)
+    versions: dict[str, str] = field(hash=False)
+
+    def to_row(self, table: int) -> dict[str, Any]:
+        return {
+            "table": table,
+            "phase": self.phase,
+            "physical": self.physical,
+            "key_format": self.key_format,
+            "datasets": self.datasets,
+            "versions": self.versions,
+        }
+
+    @classmethod
+    def from_row(cls, index: Index, row: dict[str, Any]) -> IndexState:
+        return cls(
+            index,
+            row["phase"],
+            row["physical"],
+            row["key_format"],
+            row["datasets"],
+            row["versions"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table of a tenant: its shape, its revisions, its indexes.
+
+    `origins` gives, for each revision that a record may have, the position on the chain whose
+    layout the record has: what it is converted from. A revision whose layout came with a migration
+    that was forgotten has none, and no records (rule 1).
+    """
+
+    table: Table
+    revision: int
+    layout_revision: int
+    origins: dict[int, int] = field(hash=False)
+    layouts: dict[int, int] = field(hash=False)
+    """The layout revision of each revision, those of forgotten migrations too."""
+    indexes: tuple[IndexState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forgetting:
+    """A forget under way: the migration's number, and the revisions that its tables go back to."""
+
+    number: int
+    revisions: dict[int, int] = field(hash=False)
+    """By table number: drawn when the forget began, published when it ends."""
+
+    def to_row(self) -> dict[str, Any]:
+        revisions = {str(table): revision for table, revision in self.revisions.items()}
+        return {"number": self.number, "revisions": revisions}
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Forgetting:
+        revisions = {int(table): revision for table, revision in row["revisions"].items()}
+        return cls(row["number"], revisions)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    tenant: int
+    activation: int
+    position: int
+    forgetting: Forgetting | None
+    stored: tuple[StoredMigration, ...]
+    chain: Chain
+    """All stored migrations; `position` says how many of them are in force."""
+    tables: dict[str, TableState] = field(hash=False)
+
+    def table(self, name: str) -> TableState:
+        found = self.tables.get(name)
+        if found is None:
+            raise UnknownName(
+                "no such table", table=name, tables=", ".join(self.tables) or "(none)"
+            )
+        return found
+
+
+def index_key(tenant: int, index: int) -> str:
+    return f"{tenant}/{index}"
+
+
+def load_view(connection: Connection, tenant: int, known: View | None = None) -> View:
+    """Load what is in force, inside a transaction; parts of `known` that still hold are kept."""
+    (activation,) = connection.fetch_one(activation_sql(tenant))
+    row = rows.get(connection, "tenant", str(tenant))
+    if row is None:
+        raise CorruptCatalog("the tenant's row is missing", tenant=tenant)
+    stored = tuple(list_stored(connection))
+    chain = _extend_chain(stored, known)
+    position = row["position"]
+    if position > chain.end:
+        raise CorruptCatalog(
+            "the tenant's position lies beyond the stored migrations",
+            position=position,
+            stored=chain.end,
+        )
+    entries: dict[int, list[Entry]] = {}
+    for entry in read_entries(connection, tenant):
+        entries.setdefault(entry.table_number, []).append(entry)
+    indexes = rows.list_rows(connection, "index", f"{tenant}/")
+    forgetting = None if row["forgetting"] is None else Forgetting.from_row(row["forgetting"])
+    tables = {
+        table.name: _table_state(
+            table, entries.get(table.number, []), chain, forgetting, _index_states(tenant, table, indexes)
+        )
+        for table in chain.schema_at(position)
+    }
+    return View(tenant, int(activation), position, forgetting, stored, chain, tables)
+
+
+def _extend_chain(stored: tuple[StoredMigration, ...], known: View | None) -> Chain:
+    """The stored chain; what `known` has read of it is not read again."""
+    ids = [m.id for m in stored]
+    if known is not None and [m.id for m in known.stored] == ids[: len(known.stored)]:
+        return read_chain(stored[len(known.stored) :], known.chain)
+    return read_chain(stored)
+
+
+def _index_states(
+    tenant: int, table: Table, indexes: dict[str, dict[str, Any]]
+) -> tuple[IndexState, ...]:
+    states = []
+    for index in table.indexes:
+        row = indexes.get(index_key(tenant, index.number))
+        if row is None:
+            raise CorruptCatalog("an index has no state", table=table.name, index=index.name)
+        states.append(IndexState.from_row(index, row))
+    return tuple(states)
+
+
+def _table_state(
+    table: Table,
+    entries: list[Entry],
+    chain: Chain,
+    forgetting: Forgetting | None,
+    indexes: tuple[IndexState, ...],
+) -> TableState:
+    if not entries:
+        raise CorruptCatalog("a table has no fingerprint history", table=table.name)
+    layouts = {entry.generation: entry.layout_revision for entry in entries}
+    positions = {
+        entry.generation: entry.position
+        for entry in entries
+        if 0 < entry.position <= chain.end
+        and chain.migrations[entry.position - 1].digest == entry.digest
+    }
+    # Revisions with one layout have one origin, also those whose own migration was forgotten.
+    origins = {
+        revision: positions[layout] for revision, layout in layouts.items() if layout in positions
+    }
+    if forgetting is not None and table.number in forgetting.revisions:
+        origins[forgetting.revisions[table.number]] = forgetting.number - 1
+    last = entries[-1]
+    return TableState(table, last.generation, last.layout_revision, origins, layouts, indexes)

@@ -1,0 +1,7 @@
+"""What an application imports: open a database, use its tables."""
+
+from zapdb.database.database import Database, open
+from zapdb.database.lookup import IndexLookup
+from zapdb.database.table import Table
+
+__all__ = ["Database", "IndexLookup", "Table", "open"]

@@ -1,0 +1,16 @@
+"""Generated identifiers: UUIDs of version 7 (RFC 9562), which sort by the time they were made."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+
+
+def generate_uuid() -> uuid.UUID:
+    """48 bits of milliseconds, 74 random bits, version and variant between them."""
+    milliseconds = time.time_ns() // 1_000_000
+    number = (milliseconds << 80) | int.from_bytes(os.urandom(10), "big")
+    number = number & ~(0xF << 76) | (0x7 << 76)
+    number = number & ~(0x3 << 62) | (0x2 << 62)
+    return uuid.UUID(int=number)

@@ -1,0 +1,266 @@
+"""Tables as applications see them: records in, records out, whatever revision is stored."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from zapdb.database.identifiers import generate_uuid
+from zapdb.database.lookup import IndexLookup
+from zapdb.database.session import Session
+from zapdb.errors import RecordExists, RecordNotFound, TransactionConflict, UnknownName, UsageError
+from zapdb.indexes import LiveTable
+from zapdb.limits import INSERT_BATCH_RECORDS, PAGE_RECORDS_MAX
+from zapdb.records import Record, asdict
+from zapdb.storage import Connection, DuplicateKey, Mode
+
+
+class Table:
+    """The records of one table.
+
+    Every operation outside `db.transaction()` is a transaction of its own, repeated by itself when
+    it meets another one.
+    """
+
+    def __init__(self, session: Session, name: str, *, write_back: bool) -> None:
+        self._session = session
+        self._write_back = write_back
+        self._live = session.live(name)
+
+    @property
+    def name(self) -> str:
+        return self._live.table.name
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self._live.table.fields)
+
+    def __repr__(self) -> str:
+        return f"<table {self.name!r} ({', '.join(self.field_names)})>"
+
+    # Reading
+
+    def get(self, *key: Any) -> Record:
+        """The record with this key; raises `RecordNotFound`."""
+        record = self.find(*key)
+        if record is None:
+            raise RecordNotFound("no record has this key", table=self.name, key=_show(key))
+        return record
+
+    def find(self, *key: Any) -> Record | None:
+        """The record with this key, or None."""
+        live = self._live
+        encoded = self._encode_key(live, key)
+        row = self._session.storage.connection().fetch_one(live.records.get_sql, (encoded,))
+        if row is None:
+            return None
+        if row[1] != live.view.activation:
+            live = self._refresh(live)
+        value: bytes = row[0]
+        record = live.reader.read(encoded, value)
+        if self._write_back:
+            self._write_back_record(live, encoded, value)
+        return record
+
+    def scan(self) -> Iterator[Record]:
+        """All records in key order, page by page; each page is a snapshot of its own unless the
+        scan runs inside `db.snapshot()` or `db.transaction()`."""
+        after = b""
+        while True:
+            connection = self._session.storage.connection()
+            live = self._live
+            page = connection.fetch_all(live.records.page_sql, (after, PAGE_RECORDS_MAX))
+            if not page:
+                return
+            live = self._check_activation(connection, live)
+            read = live.reader.read
+            for key, value in page:
+                yield read(key, value)
+            after = page[-1][0]
+
+    def count(self) -> int:
+        (count,) = self._session.storage.connection().fetch_one(self._live.records.count_sql)
+        return int(count)
+
+    def index(self, name: str) -> IndexLookup:
+        """Look records up by an index; raises `UnknownName`."""
+        live = self._check_activation(self._session.storage.connection(), self._live)
+        if live.index(name) is None:
+            there = ", ".join(index.name for index in live.indexes) or "(none)"
+            raise UnknownName("no such index", table=self.name, index=name, indexes=there)
+        return IndexLookup(self._session, live, name)
+
+    # Writing
+
+    def insert(self, **values: Any) -> Record:
+        """Insert a record and return it; raises `RecordExists`, `InvalidValue`."""
+
+        def insert() -> Record:
+            with self._session.writing() as connection:
+                live = self._current()
+                given = self._generate(live, values)
+                key = live.codec.encode_key(given)
+                value = live.codec.encode(live.prefix, given)
+                try:
+                    connection.run(live.records.insert_sql, (key, value))
+                except DuplicateKey:
+                    raise self._exists(live, key) from None
+                record = live.codec.decode(key, value, len(live.prefix))
+                for index in live.indexes:
+                    index.insert(connection, key, record)
+                return record
+
+        return self._session.run(insert)
+
+    def insert_many(
+        self, records: Iterable[Mapping[str, Any]], batch_records: int = INSERT_BATCH_RECORDS
+    ) -> int:
+        """Insert from a stream, each batch a transaction of its own; returns how many.
+
+        Inside `db.transaction()` all batches belong to it. A batch that fails is not inserted at
+        all; those before it stay.
+        """
+        stream, inserted = iter(records), 0
+        while batch := list(itertools.islice(stream, batch_records)):
+            self._session.run(lambda rows=batch: self._insert_batch(rows))
+            inserted += len(batch)
+        return inserted
+
+    def _insert_batch(self, batch: list[Mapping[str, Any]]) -> None:
+        with self._session.writing() as connection:
+            live = self._current()
+            encode_key, encode, prefix = live.codec.encode_key, live.codec.encode, live.prefix
+            given = [self._generate(live, values) for values in batch]
+            rows = [(encode_key(values), encode(prefix, values)) for values in given]
+            try:
+                live.records.insert_many(connection, rows)
+            except DuplicateKey:
+                raise self._exists(live, None) from None
+            if not live.indexes:
+                return
+            decode, start = live.codec.decode, len(prefix)
+            decoded = [(key, decode(key, value, start)) for key, value in rows]
+            for index in live.indexes:
+                entries = [(index.entry_key(record), key) for key, record in decoded]
+                entries.sort()
+                if index.is_readable:
+                    index.entries.insert_many(connection, entries)
+                else:
+                    index.entries.insert_absent(connection, entries)
+
+    def update(self, *key: Any, **changes: Any) -> Record:
+        """Change fields of a record and return it; raises `RecordNotFound`, `InvalidValue`."""
+
+        def update() -> Record:
+            with self._session.writing() as connection:
+                live = self._current()
+                encoded, stored = self._fetch(connection, live, key)
+                old = live.reader.read(encoded, stored)
+                values = asdict(old)
+                self._refuse_key_change(live, values, changes)
+                value = live.codec.encode(live.prefix, values | changes)
+                new = live.codec.decode(encoded, value, len(live.prefix))
+                connection.run(live.records.update_sql, (value, encoded))
+                for index in live.indexes:
+                    index.update(connection, encoded, old, new)
+                return new
+
+        return self._session.run(update)
+
+    def delete(self, *key: Any) -> None:
+        """Delete a record; raises `RecordNotFound`."""
+
+        def delete() -> None:
+            with self._session.writing() as connection:
+                live = self._current()
+                encoded, stored = self._fetch(connection, live, key)
+                connection.run(live.records.delete_sql, (encoded,))
+                if live.indexes:
+                    old = live.reader.read(encoded, stored)
+                    for index in live.indexes:
+                        index.delete(connection, encoded, old)
+
+        self._session.run(delete)
+
+    # What they share
+
+    def _encode_key(self, live: LiveTable, key: tuple[Any, ...]) -> bytes:
+        fields = live.table.key_fields
+        if len(key) != len(fields):
+            names = ", ".join(f.name for f in fields)
+            raise UsageError("the key has other fields", table=self.name, key=names, given=len(key))
+        return live.codec.encode_key({f.name: v for f, v in zip(fields, key, strict=True)})
+
+    def _fetch(
+        self, connection: Connection, live: LiveTable, key: tuple[Any, ...]
+    ) -> tuple[bytes, bytes]:
+        encoded = self._encode_key(live, key)
+        row = connection.fetch_one(live.records.get_sql, (encoded,))
+        if row is None:
+            raise RecordNotFound("no record has this key", table=self.name, key=_show(key))
+        return encoded, bytes(row[0])
+
+    def _exists(self, live: LiveTable, key: bytes | None) -> RecordExists:
+        if key is None:
+            return RecordExists(
+                "one of the records has the key of another", table=self.name, hint="none was inserted"
+            )
+        shown = _show(live.codec.decode_key(key))
+        return RecordExists("there is a record with this key already", table=self.name, key=shown)
+
+    def _generate(self, live: LiveTable, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values with generated fields filled in."""
+        missing = [f.name for f in live.table.fields if f.generated and f.name not in values]
+        return {**values, **{name: generate_uuid() for name in missing}} if missing else values
+
+    def _refuse_key_change(
+        self, live: LiveTable, values: Mapping[str, Any], changes: Mapping[str, Any]
+    ) -> None:
+        for f in live.table.key_fields:
+            if f.name in changes and changes[f.name] != values[f.name]:
+                raise UsageError(
+                    "a record keeps its key",
+                    table=self.name,
+                    field=f.name,
+                    hint="delete the record and insert it under the new key",
+                )
+
+    def _current(self) -> LiveTable:
+        """The table inside a writing transaction, whose view is the one in force."""
+        if self._live.view is not self._session.view:
+            self._live = self._find_again(self._live)
+        return self._live
+
+    def _find_again(self, live: LiveTable) -> LiveTable:
+        for state in self._session.view.tables.values():
+            if state.table.number == live.table.number:
+                return self._session.live(state.table.name)
+        raise UnknownName("the table was dropped", table=live.table.name)
+
+    def _refresh(self, live: LiveTable) -> LiveTable:
+        """After a statement that saw another activation number."""
+        self._live = self._session.refresh_table(live)
+        return self._live
+
+    def _check_activation(self, connection: Connection, live: LiveTable) -> LiveTable:
+        (activation,) = connection.fetch_one(self._session.activation_sql)
+        return live if activation == live.view.activation else self._refresh(live)
+
+    def _write_back_record(self, live: LiveTable, key: bytes, value: bytes) -> None:
+        """Afterwards, in a transaction of its own, and only if nothing is in the way (rule 16)."""
+        converted = live.reader.convert(key, value)
+        storage = self._session.storage
+        if converted is value or storage.connection().mode is not None:
+            return
+        try:
+            with storage.transaction(Mode.WRITE) as connection:
+                (activation,) = connection.fetch_one(self._session.activation_sql)
+                if activation == live.view.activation and live.view.forgetting is None:
+                    connection.run(live.records.swap_sql, (converted, key, value))
+        except TransactionConflict:
+            pass  # somebody else writes the record: whoever reads it next converts it
+
+
+def _show(key: tuple[Any, ...]) -> str:
+    return ", ".join(map(repr, key))

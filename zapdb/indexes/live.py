@@ -1,0 +1,49 @@
+"""A table as it is in force for a tenant, ready to work on: codec, reader, statements, indexes."""
+
+from __future__ import annotations
+
+from zapdb.catalog import TableState, View
+from zapdb.catalog.activation import is_same_layout
+from zapdb.indexes.maintenance import LiveIndex, open_index
+from zapdb.records import Conversion, Layout, RecordReader, codec_for, compile_conversion
+from zapdb.storage import RecordTable, Storage
+
+
+class LiveTable:
+    """Built from a view, and replaced with it; immutable but for compiled programs that it keeps."""
+
+    def __init__(self, storage: Storage, view: View, state: TableState) -> None:
+        self.view = view
+        self.state = state
+        self.table = state.table
+        self.records = RecordTable(storage, state.table.number, view.tenant)
+        self.codec = codec_for(state.table)
+        self.reader = make_reader(view, state, view.position, state.revision)
+        self.prefix = self.reader.prefix
+        self.indexes: tuple[LiveIndex, ...] = tuple(
+            open_index(state.table, index, self.records) for index in state.indexes
+        )
+
+    def index(self, name: str) -> LiveIndex | None:
+        return next((index for index in self.indexes if index.name == name), None)
+
+
+def make_reader(view: View, state: TableState, position: int, revision: int) -> RecordReader:
+    """A reader of the table's records in their shape at `position`.
+
+    What it converts gets the prefix of `revision`.
+    """
+    number = state.table.number
+    target = view.chain.schema_at(position).table_numbered(number)
+    assert target is not None
+
+    def program(found: int) -> Conversion | None:
+        origin = state.origins[found]
+        source = view.chain.schema_at(origin).table_numbered(number)
+        assert source is not None
+        if is_same_layout(view.chain, source, target, origin, position):
+            return None
+        path = view.chain.path(number, origin, position)
+        return compile_conversion(Layout.of(source), Layout.of(target), path)
+
+    return RecordReader(codec_for(target), program, revision)

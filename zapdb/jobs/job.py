@@ -1,0 +1,252 @@
+"""Jobs and their ranges as rows: planned once, claimed, fenced, resumed.
+
+A job's key ranges are fixed when it is planned, so progress is a set of finished ranges that only
+grows. Each range has a lease and a fence: claiming raises the fence, and every batch commits under
+the fence it was claimed with, so a worker that was taken for dead can do no harm.
+
+    planned ──▶ done            superseded: its target is no longer wanted
+       ╰──────▶ superseded
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from zapdb.catalog import rows
+from zapdb.catalog.leases import Owner
+from zapdb.errors import LeaseLost, UnknownName
+from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
+from zapdb.storage import Connection, Mode, RecordTable, Storage
+from zapdb.storage.tables import RANGES
+
+JobKind = Literal["convert", "index", "revert"]
+JobState = Literal["planned", "done", "superseded"]
+
+FREE, RUNNING, DONE = "free", "running", "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be done to one table of one tenant.
+
+    `target` is the layout revision that records get (convert, revert), or the physical table of
+    the index that is filled (index). `chain` is the digest of the chain up to `position`, and
+    `datasets` what the index keys depend on: executors compare both with their own.
+    """
+
+    id: str
+    kind: JobKind
+    tenant: int
+    table: int
+    table_name: str
+    target: int
+    position: int
+    chain: str
+    datasets: dict[str, str]
+    state: JobState
+    records: int
+    created_at: int
+
+    def to_row(self) -> dict[str, Any]:
+        row = asdict(self)
+        del row["id"]
+        return row
+
+    @classmethod
+    def from_row(cls, job_id: str, row: dict[str, Any]) -> Job:
+        return cls(id=job_id, **row)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Keys above `lower` up to `upper`, both open-ended where None; `position` is done so far."""
+
+    job: str
+    number: int
+    lower: bytes | None
+    upper: bytes | None
+    fence: int
+    position: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    ranges: int
+    ranges_done: int
+    read: int
+    written: int
+    conflicts: int
+
+
+def plan(storage: Storage, job: Job) -> Job:
+    """Enter the job with its ranges unless it is there; returns it as it stands."""
+    with storage.transaction(Mode.READ) as connection:
+        known = rows.get(connection, "job", job.id)
+        if known is not None:
+            return Job.from_row(job.id, known)
+        records = RecordTable(storage, job.table, job.tenant)
+        (count,) = connection.fetch_one(records.count_sql)
+        every = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))
+        bounds = [None, *records.slice_keys(connection, every), None]
+    with storage.transaction(Mode.CATALOG) as connection:
+        job = replace(job, records=count, created_at=storage.now_us(connection))
+        if not rows.put_if_absent(connection, "job", job.id, job.to_row()):
+            known = rows.get(connection, "job", job.id)
+            assert known is not None
+            return Job.from_row(job.id, known)
+        connection.core_execute(
+            sa.insert(RANGES).values(
+                [
+                    {
+                        "job": job.id,
+                        "range": number,
+                        "lower": lower,
+                        "upper": upper,
+                        "state": FREE,
+                        "fence": 0,
+                        "owner": "",
+                        "expires_at": 0,
+                        "position": None,
+                        "read": 0,
+                        "written": 0,
+                        "conflicts": 0,
+                    }
+                    for number, (lower, upper) in enumerate(
+                        zip(bounds, bounds[1:], strict=False)
+                    )
+                ]
+            )
+        )
+    return job
+
+
+def read_job(connection: Connection, job_id: str) -> Job:
+    row = rows.get(connection, "job", job_id)
+    if row is None:
+        raise UnknownName("no such job", job=job_id)
+    return Job.from_row(job_id, row)
+
+
+def list_jobs(connection: Connection) -> list[Job]:
+    return [Job.from_row(key, row) for key, row in rows.list_rows(connection, "job").items()]
+
+
+def set_state(connection: Connection, job: Job, state: JobState) -> Job:
+    job = replace(job, state=state)
+    rows.put(connection, "job", job.id, job.to_row())
+    return job
+
+
+def open_ranges(connection: Connection, job_id: str) -> list[int]:
+    """The numbers of the ranges that are not done."""
+    query = sa.select(RANGES.c.range).where(RANGES.c.job == job_id, RANGES.c.state != DONE)
+    return [number for (number,) in connection.core_execute(query.order_by(RANGES.c.range))]
+
+
+def reopen(connection: Connection, job_id: str) -> None:
+    """Make all ranges of a job free again, from their beginning, above all fences so far."""
+    connection.core_execute(
+        sa.update(RANGES)
+        .where(RANGES.c.job == job_id)
+        .values(state=FREE, fence=RANGES.c.fence + 1, position=None, expires_at=0)
+    )
+
+
+def read_progress(connection: Connection, job_id: str) -> Progress:
+    done = sa.func.coalesce(sa.func.sum(sa.case((RANGES.c.state == DONE, 1), else_=0)), 0)
+    sums = [
+        sa.func.coalesce(sa.func.sum(column), 0)
+        for column in (RANGES.c.read, RANGES.c.written, RANGES.c.conflicts)
+    ]
+    query = sa.select(sa.func.count(), done, *sums).where(RANGES.c.job == job_id)
+    return Progress(*(int(value) for value in connection.core_execute(query).one()))
+
+
+def claim(storage: Storage, job_id: str, owner: Owner, number: int | None = None) -> Range | None:
+    """Claim a range: `number`, or else the first that is free or whose worker is gone.
+
+    A given number is claimed whoever holds it: a task that runs twice takes over from its twin.
+    """
+    with storage.transaction(Mode.CATALOG) as connection:
+        now = storage.now_us(connection)
+        query = sa.select(RANGES).where(RANGES.c.job == job_id, RANGES.c.state != DONE)
+        if number is not None:
+            query = query.where(RANGES.c.range == number).with_for_update()
+        else:
+            query = query.order_by(RANGES.c.range).with_for_update(skip_locked=True)
+        for row in connection.core_execute(query):
+            if number is None and row.state == RUNNING and not _is_over(row, now):
+                continue
+            fence = row.fence + 1
+            connection.core_execute(
+                sa.update(RANGES)
+                .where(RANGES.c.job == job_id, RANGES.c.range == row.range)
+                .values(
+                    state=RUNNING,
+                    fence=fence,
+                    owner=f"{owner.id}/{owner.host}/{owner.process}",
+                    expires_at=now + int(RANGE_LEASE_SECONDS * 1e6),
+                )
+            )
+            return Range(
+                job_id,
+                row.range,
+                _bytes(row.lower),
+                _bytes(row.upper),
+                fence,
+                _bytes(row.position),
+            )
+    return None
+
+
+def _is_over(row: Any, now_us: int) -> bool:
+    if row.expires_at <= now_us:
+        return True
+    owner_id, host, process = row.owner.split("/")
+    return Owner(owner_id, host, int(process)).is_dead()
+
+
+def record_progress(
+    connection: Connection,
+    claimed: Range,
+    position: bytes | None,
+    *,
+    read: int = 0,
+    written: int = 0,
+    conflicts: int = 0,
+    done: bool = False,
+) -> None:
+    """Note a batch in the transaction that did it; raises `LeaseLost` if the fence moved on."""
+    mark = connection.storage.mark
+    expires = connection.storage.now_us(connection) + int(RANGE_LEASE_SECONDS * 1e6)
+    touched = connection.run(
+        f'UPDATE zapdb_ranges SET position = {mark}, "read" = "read" + {mark},'
+        f" written = written + {mark}, conflicts = conflicts + {mark},"
+        f" expires_at = {mark}, state = {mark}"
+        f" WHERE job = {mark} AND range = {mark} AND fence = {mark}",
+        (
+            position,
+            read,
+            written,
+            conflicts,
+            expires,
+            DONE if done else RUNNING,
+            claimed.job,
+            claimed.number,
+            claimed.fence,
+        ),
+    )
+    if touched != 1:
+        raise LeaseLost(
+            "another worker took over this range",
+            job=claimed.job,
+            range=claimed.number,
+            hint="nothing was lost: the other worker goes on with it",
+        )
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -1,0 +1,348 @@
+"""Range tasks: the pure unit of background work, the same for every runner.
+
+A task claims one range of a job and works through it in batches. Each batch is one transaction: it
+locks a slice of records in key order, writes what follows from them with compare-and-swap, and notes
+its progress under the range's fence. A retry, a twin or a concurrent writer loses nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from zapdb.catalog import load_view
+from zapdb.catalog.forget import Revert, find_revert, revert_condition
+from zapdb.catalog.leases import Owner
+from zapdb.catalog.nodes import check_level
+from zapdb.catalog.view import TableState, View
+from zapdb.datasets import dataset_of
+from zapdb.errors import ExecutorUnfit, TransactionConflict
+from zapdb.indexes import LiveIndex, LiveTable, make_reader
+from zapdb.jobs.job import Job, Range, claim, read_job, record_progress
+from zapdb.limits import (
+    BATCH_RECORDS_MAX,
+    BATCH_RECORDS_MIN,
+    BATCH_TARGET_SECONDS,
+    RETRIES_MAX,
+)
+from zapdb.migrations.chain import digest_chain
+from zapdb.records import encode_prefix
+from zapdb.storage import Connection, Mode, RecordTable, Storage
+
+
+class Superseded(Exception):  # noqa: N818 - a signal to the runner, not an error
+    """What the job works towards is no longer wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """What one task did; `finished` is false where the range was taken over or superseded."""
+
+    number: int
+    read: int
+    written: int
+    conflicts: int
+    finished: bool
+    seconds: float
+
+
+class Work(ABC):
+    """What a kind of job does with a batch, under the view that it was loaded with."""
+
+    skips_locked: bool
+    """Whether rows that a writer holds may be left for another pass."""
+
+    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
+        self.storage = storage
+        self.view = view
+        self.job = job
+        self.state = state
+        self.records = RecordTable(storage, job.table, job.tenant)
+
+    @property
+    @abstractmethod
+    def condition(self) -> tuple[str, list[Any]]:
+        """Which records of a range are to be worked on, besides the range itself."""
+
+    @abstractmethod
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> int:
+        """Work on locked (key, value) rows; returns how many were written."""
+
+
+class ConvertWork(Work):
+    """Stale records get the current layout. Index entries stay as they are (rule 20)."""
+
+    skips_locked = True
+
+    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
+        super().__init__(storage, view, state, job)
+        if state.layout_revision != job.target or view.forgetting is not None:
+            raise Superseded
+        self.convert = LiveTable(storage, view, state).reader.convert
+
+    @property
+    def condition(self) -> tuple[str, list[Any]]:
+        return f"value < {self.storage.mark}", [encode_prefix(self.job.target)]
+
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> int:
+        convert = self.convert
+        swaps = [(key, value, convert(key, value)) for key, value in batch]
+        return self.storage.swap_values(connection, self.records.name, self.job.tenant, swaps)
+
+
+class IndexWork(Work):
+    """Every record gets its entry, built from the record in its current shape."""
+
+    # A row that is skipped would have to be found again; the writer is done in a moment.
+    skips_locked = False
+
+    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
+        super().__init__(storage, view, state, job)
+        live = LiveTable(storage, view, state)
+        self.index: LiveIndex | None = next(
+            (index for index in live.indexes if index.state.physical == job.target), None
+        )
+        if self.index is None or self.index.is_readable:
+            raise Superseded
+        self.read = live.reader.read
+
+    @property
+    def condition(self) -> tuple[str, list[Any]]:
+        return "1 = 1", []
+
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> int:
+        assert self.index is not None
+        index, read = self.index, self.read
+        entries = [(index.entry_key(read(key, value)), key) for key, value in batch]
+        return index.entries.insert_absent(connection, entries)
+
+
+class RevertWork(Work):
+    """Records of forgotten revisions go back to the layout before, or away with their table."""
+
+    skips_locked = False
+
+    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
+        super().__init__(storage, view, state, job)
+        if view.forgetting is None:
+            raise Superseded
+        self.revert: Revert = find_revert(view, job.table)
+        self.convert: Callable[[bytes, bytes], bytes] | None = None
+        if self.revert.revision is not None:
+            position = view.forgetting.number - 1
+            self.convert = make_reader(view, state, position, self.revert.revision).convert
+
+    @property
+    def condition(self) -> tuple[str, list[Any]]:
+        condition, parameters = revert_condition(self.storage.mark, self.revert)
+        return condition, list(parameters)
+
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> int:
+        convert = self.convert
+        if convert is None:
+            connection.run_many(self.records.delete_sql, [(key,) for key, _ in batch])
+            return len(batch)
+        swaps = [(key, value, convert(key, value)) for key, value in batch]
+        return self.storage.swap_values(connection, self.records.name, self.job.tenant, swaps)
+
+
+WORK: dict[str, type[Work]] = {
+    "convert": ConvertWork,
+    "index": IndexWork,
+    "revert": RevertWork,
+}
+
+
+def load_work(storage: Storage, job_id: str) -> Work:
+    """The job's work in this process; raises `ExecutorUnfit` where it would do something else."""
+    with storage.transaction(Mode.READ) as connection:
+        check_level(connection)
+        job = read_job(connection, job_id)
+        view = load_view(connection, job.tenant)
+    return _make_work(storage, view, job)
+
+
+def _make_work(storage: Storage, view: View, job: Job) -> Work:
+    state = next((s for s in view.tables.values() if s.table.number == job.table), None)
+    if state is None or job.state != "planned":
+        raise Superseded
+    chain = digest_chain(view.chain, job.position)
+    work = WORK[job.kind](storage, view, state, job)
+    if chain != job.chain:
+        raise ExecutorUnfit(
+            "the chain of this process is not the one that the job was planned with",
+            job=job.id,
+            chain=chain,
+            planned=job.chain,
+            hint="run the job again, so that it is planned anew",
+        )
+    _check_datasets(state, job)
+    return work
+
+
+def _check_datasets(state: TableState, job: Job) -> None:
+    for index in state.table.indexes:
+        for collation in index.datasets:
+            wanted = job.datasets.get(collation.dataset)
+            if wanted is None:
+                continue
+            found = dataset_of(collation)
+            if found.fingerprint != wanted:
+                raise ExecutorUnfit(
+                    "this process has other collation data than the job's index is built with",
+                    dataset=collation.dataset,
+                    version=found.version,
+                    fingerprint=found.fingerprint,
+                    wanted=wanted,
+                    hint="install the same ICU on every machine that runs jobs",
+                )
+
+
+def run_range(
+    storage: Storage,
+    work: Work,
+    owner: Owner,
+    number: int | None = None,
+    *,
+    batch_records_max: int = BATCH_RECORDS_MAX,
+) -> RangeResult | None:
+    """Claim a range and work through it; None if there is none to claim."""
+    started = time.perf_counter()
+    claimed = claim(storage, work.job.id, owner, number)
+    if claimed is None:
+        return None
+    task = _Task(storage, work, claimed, batch_records_max)
+    finished = task.run()
+    seconds = time.perf_counter() - started
+    return RangeResult(
+        claimed.number, task.read, task.written, task.conflicts, finished, seconds
+    )
+
+
+class _Task:
+    """One run through one range."""
+
+    def __init__(
+        self, storage: Storage, work: Work, claimed: Range, batch_records_max: int
+    ) -> None:
+        self.storage = storage
+        self.work = work
+        self.claimed = claimed
+        self.limit_max = batch_records_max
+        self.limit = min(256, batch_records_max)
+        self.read = self.written = self.conflicts = self.conflicts_noted = 0
+
+    def run(self) -> bool:
+        position, skips = self.claimed.position, self.work.skips_locked
+        if position is None:
+            position = self.claimed.lower
+        while True:
+            position = self._run_pass(position, skips=skips)
+            # Rows that were locked when their batch passed lie behind the position, and behind the
+            # position of a task that died, too: so the whole range is looked at before it is done.
+            if not self._any_left():
+                return True
+            position, skips = self.claimed.lower, False
+
+    def _run_pass(self, position: bytes | None, *, skips: bool) -> bytes | None:
+        """Batches from `position` to the end of the range."""
+        while True:
+            batch_started = time.perf_counter()
+            rows = self._retry(lambda at=position: self._run_batch(at, skips))
+            if not rows:
+                return position
+            position = rows[-1][0]
+            self._adapt(time.perf_counter() - batch_started)
+
+    def _retry(self, action: Callable[[], Any]) -> Any:
+        for attempt in range(RETRIES_MAX):
+            try:
+                return action()
+            except TransactionConflict:
+                self.conflicts += 1
+                self.limit = max(BATCH_RECORDS_MIN, self.limit // 2)
+                time.sleep(0.002 * (attempt + 1))
+        return action()
+
+    def _adapt(self, seconds: float) -> None:
+        """Hold locks for about the target time (rule 17)."""
+        if seconds > BATCH_TARGET_SECONDS:
+            self.limit = max(BATCH_RECORDS_MIN, self.limit // 2)
+        elif seconds < BATCH_TARGET_SECONDS / 2:
+            self.limit = min(self.limit_max, self.limit * 2)
+
+    def _run_batch(self, position: bytes | None, skips: bool) -> list[tuple[bytes, bytes]]:
+        work = self.work
+        with self.storage.transaction(Mode.TASK) as connection:
+            work = self._current_work(connection)
+            condition, parameters = self._range_condition(position)
+            rows = [
+                (bytes(key), bytes(value))
+                for key, value in self.storage.lock_records(
+                    connection,
+                    work.records.name,
+                    condition,
+                    parameters,
+                    self.limit,
+                    skip_locked=skips,
+                )
+            ]
+            if not rows:
+                return rows
+            written = work.write(connection, rows)
+            record_progress(
+                connection,
+                self.claimed,
+                rows[-1][0],
+                read=len(rows),
+                written=written,
+                conflicts=self.conflicts - self.conflicts_noted,
+            )
+        self.read += len(rows)
+        self.written += written
+        self.conflicts_noted = self.conflicts
+        return rows
+
+    def _current_work(self, connection: Connection) -> Work:
+        """The work under what is in force now; raises `Superseded` if that makes it pointless."""
+        (activation,) = connection.fetch_one(
+            f"SELECT number FROM zapdb_activations WHERE tenant = {self.work.job.tenant}"
+        )
+        if activation != self.work.view.activation:
+            view = load_view(connection, self.work.job.tenant, self.work.view)
+            self.work = _make_work(self.storage, view, self.work.job)
+        return self.work
+
+    def _range_condition(self, position: bytes | None) -> tuple[str, list[Any]]:
+        mark = self.storage.mark
+        condition, parameters = self.work.condition
+        condition = f"tenant = {self.work.job.tenant} AND {condition}"
+        if position is not None:
+            condition += f" AND key > {mark}"
+            parameters.append(position)
+        if self.claimed.upper is not None:
+            condition += f" AND key <= {mark}"
+            parameters.append(self.claimed.upper)
+        return condition, parameters
+
+    def _any_left(self) -> bool:
+        """Whether the range has to be gone through again; notes that it is done if not."""
+
+        def look() -> bool:
+            with self.storage.transaction(Mode.TASK) as connection:
+                if self._current_work(connection).condition[1]:
+                    condition, parameters = self._range_condition(self.claimed.lower)
+                    left = connection.fetch_one(
+                        f"SELECT 1 FROM {self.work.records.name} WHERE {condition} LIMIT 1",
+                        parameters,
+                    )
+                    if left is not None:
+                        record_progress(connection, self.claimed, self.claimed.lower)
+                        return True
+                record_progress(connection, self.claimed, self.claimed.upper, done=True)
+                return False
+
+        return bool(self._retry(look))

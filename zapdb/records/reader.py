@@ -1,0 +1,74 @@
+"""Reading records of any revision as records of one shape.
+
+A reader is compiled for each revision that is met: a decoder where the record has the current
+layout, else a conversion followed by the decoder. Programs are composed once, from the revision's
+place on the chain straight to the current one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zapdb.errors import CorruptRecord
+from zapdb.records.codec import Codec
+from zapdb.records.conversion import Conversion
+from zapdb.records.layout import decode_prefix, encode_prefix
+from zapdb.records.record import Record
+
+Program = Callable[[int], Conversion | None]
+"""revision → the program to the current layout; None where the layout is the current one.
+Raises `KeyError` for a revision without a place on the chain."""
+
+
+class RecordReader:
+    """Decodes (key, record) pairs, whatever their revision; `prefix` starts converted records."""
+
+    def __init__(self, codec: Codec, program: Program, revision: int) -> None:
+        self.codec = codec
+        self.prefix = encode_prefix(revision)
+        self._program = program
+        self._read: dict[int, Callable[[bytes, bytes], Record]] = {}
+        self._convert: dict[int, Callable[[bytes, bytes], bytes] | None] = {}
+
+    def read(self, key: bytes, value: bytes) -> Record:
+        """The record in the current shape; raises `CorruptRecord`, also for unknown revisions."""
+        try:
+            first = value[0]
+        except IndexError:
+            raise CorruptRecord.at("record without a schema index", value, 0) from None
+        read = self._read.get(first) if first < 0xC0 else None
+        return (read or self._reader(value))(key, value)
+
+    def convert(self, key: bytes, value: bytes) -> bytes:
+        """The record's bytes in the current layout; the same object if they have it already."""
+        revision, _ = decode_prefix(value, 0)
+        if revision not in self._convert:
+            self._prepare(revision, value)
+        convert = self._convert[revision]
+        return value if convert is None else convert(key, value)
+
+    def _reader(self, value: bytes) -> Callable[[bytes, bytes], Record]:
+        revision, _ = decode_prefix(value, 0)
+        if revision not in self._convert:
+            self._prepare(revision, value)
+        # Revisions beyond 63 have longer prefixes; they are filed by number, out of the way of
+        # the first bytes 0x81 … 0xBF, by which the others are found without decoding them.
+        return self._read[0x80 + revision if revision < 64 else 0x100 + revision]
+
+    def _prepare(self, revision: int, value: bytes) -> None:
+        try:
+            program = self._program(revision)
+        except KeyError:
+            raise CorruptRecord.at(f"record of the unknown revision {revision}", value, 0) from None
+        decode, start = self.codec.decode, len(encode_prefix(revision))
+        slot = 0x80 + revision if revision < 64 else 0x100 + revision
+        if program is None:
+            self._convert[revision] = None
+            self._read[slot] = lambda key, value: decode(key, value, start)
+            return
+        convert, prefix = program.convert, self.prefix
+        after = len(prefix)
+        self._convert[revision] = lambda key, value: convert(key, value, start, prefix)
+        self._read[slot] = lambda key, value: decode(
+            key, convert(key, value, start, prefix), after
+        )

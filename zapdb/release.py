@@ -1,0 +1,13 @@
+"""What this release is: its version, and the capability level that it supports.
+
+The level counts what a database may hold: record and storage formats, operations, the expression
+language. A release raises it when it can write something that earlier ones can't read (rule 10).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__version__ = "0.1.0"
+
+LEVEL: Final = 1

@@ -1,0 +1,44 @@
+"""Storage engines behind one interface; `connect` chooses by the address."""
+
+from __future__ import annotations
+
+import sqlalchemy
+
+from zapdb.errors import UsageError
+from zapdb.storage.base import Connection, DuplicateKey, Mode, Storage
+from zapdb.storage.layout import LAYOUT_REVISION, ensure_layout, read_layout
+from zapdb.storage.physical import IndexTable, RecordTable
+from zapdb.storage.sqlite import SQLite
+
+__all__ = [
+    "LAYOUT_REVISION",
+    "Connection",
+    "DuplicateKey",
+    "IndexTable",
+    "Mode",
+    "RecordTable",
+    "Storage",
+    "connect",
+    "ensure_layout",
+    "read_layout",
+]
+
+SCHEMES = "sqlite:///path/to/file.db or postgresql+psycopg://user@host/database"
+
+
+def connect(address: str) -> Storage:
+    """The storage at a SQLAlchemy address; nothing is read or written yet."""
+    try:
+        url = sqlalchemy.make_url(address)
+    except sqlalchemy.exc.ArgumentError:
+        raise UsageError("this is not a database address", address=address, hint=SCHEMES) from None
+    match url.drivername:
+        case "sqlite" | "sqlite+pysqlite":
+            return SQLite(url)
+        case "postgresql" | "postgres" | "postgresql+psycopg":
+            from zapdb.storage.postgresql import PostgreSQL
+
+            return PostgreSQL(url.set(drivername="postgresql+psycopg"))
+    raise UsageError(
+        "zapdb has no storage of this kind", kind=url.drivername, hint=f"give {SCHEMES}"
+    )

@@ -1,0 +1,316 @@
+"""What a storage engine provides: connections, the kinds of transactions, and translated errors.
+
+Connections come from SQLAlchemy's pool, in the driver's autocommit mode; transactions are begun and
+ended by statements of our own, since each kind begins differently (rule 7):
+
+    READ      one snapshot, read-only
+    WRITE     an application's: takes the gate shared before its first query
+    TASK      a range task's: the gate shared, and each statement sees what is committed (rule 17)
+    CHANGE    a change of state: takes the gate exclusively, briefly
+    CATALOG   small writes to the catalog that concern no record, such as a heartbeat
+
+Each thread holds one connection. The half dozen statements of the hot path run on its driver
+cursor; all others go through SQLAlchemy Core on the same connection.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import sqlalchemy
+from sqlalchemy.engine import URL
+
+from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, UsageError, ZapdbError
+
+
+class Mode(enum.Enum):
+    """The kinds of transactions."""
+
+    READ = "read"
+    WRITE = "write"
+    TASK = "task"
+    CHANGE = "change"
+    CATALOG = "catalog"
+
+
+class DuplicateKey(Exception):  # noqa: N818 - a signal within storage: callers raise what it means
+    """A uniqueness constraint refused a row."""
+
+
+class Connection:
+    """One thread's connection: SQLAlchemy's, and the driver's beneath it."""
+
+    def __init__(self, storage: Storage, core: sqlalchemy.Connection) -> None:
+        self.storage = storage
+        self.core = core
+        self.driver: Any = core.connection.dbapi_connection
+        self.mode: Mode | None = None
+
+    def fetch_one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        """The first row of a statement of the hot path, or None."""
+        try:
+            return self.storage.execute(self.driver, sql, parameters).fetchone()
+        except Exception as error:
+            raise self.storage.translate(error) from error
+
+    def fetch_all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        try:
+            rows: list[Any] = self.storage.execute(self.driver, sql, parameters).fetchall()
+        except Exception as error:
+            raise self.storage.translate(error) from error
+        return rows
+
+    def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """Execute; return how many rows it touched."""
+        try:
+            count: int = self.storage.execute(self.driver, sql, parameters).rowcount
+        except Exception as error:
+            raise self.storage.translate(error) from error
+        return count
+
+    def run_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        try:
+            self.driver.cursor().executemany(sql, rows)
+        except Exception as error:
+            raise self.storage.translate(error) from error
+
+    def core_execute(self, statement: sqlalchemy.Executable) -> sqlalchemy.CursorResult[Any]:
+        """Execute a statement of SQLAlchemy Core."""
+        try:
+            result: sqlalchemy.CursorResult[Any] = self.core.execute(statement)  # type: ignore[assignment]  # the statements here all return rows or counts
+        except sqlalchemy.exc.DBAPIError as error:
+            raise self.storage.translate(error.orig or error) from error
+        return result
+
+
+class Storage(ABC):
+    """A database as zapdb uses it; safe to share between threads."""
+
+    dialect: ClassVar[str]
+    mark: ClassVar[str]
+    """The driver's placeholder of a bound parameter."""
+
+    def __init__(self, url: URL, engine: sqlalchemy.Engine) -> None:
+        self.url = url
+        self.engine = engine
+        # SQLAlchemy would end transactions that it did not begin: on SQLite its commit and rollback
+        # act even in autocommit mode. Beginning and ending is done here alone.
+        engine.dialect.do_commit = _do_nothing  # type: ignore[method-assign]  # replaced on purpose
+        engine.dialect.do_rollback = _do_nothing  # type: ignore[method-assign]  # the same
+        self._local = threading.local()
+        self._connections: list[Connection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def shown_url(self) -> str:
+        """The address without its password."""
+        return self.url.render_as_string(hide_password=True)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def connection(self) -> Connection:
+        """This thread's connection."""
+        known: Connection | None = getattr(self._local, "connection", None)
+        if known is None or known.core.closed:
+            if self._closed:
+                raise UsageError(
+                    "the database is closed", database=self.shown_url, hint="open it again"
+                )
+            try:
+                known = Connection(self, self.engine.connect())
+            except sqlalchemy.exc.DBAPIError as error:
+                raise self.translate(error.orig or error) from error
+            self._local.connection = known
+            with self._lock:
+                self._connections.append(known)
+        return known
+
+    def discard_connection(self) -> None:
+        """Throw this thread's connection away, transaction and all."""
+        known: Connection | None = getattr(self._local, "connection", None)
+        if known is not None:
+            del self._local.connection
+            with self._lock:
+                self._connections.remove(known)
+            known.core.invalidate()
+            known.core.close()
+
+    def release_connection(self) -> None:
+        """Give this thread's connection back to the pool; a thread that ends calls it."""
+        known: Connection | None = getattr(self._local, "connection", None)
+        if known is not None and known.mode is None:
+            del self._local.connection
+            with self._lock:
+                self._connections.remove(known)
+            known.core.close()
+
+    def close(self) -> None:
+        """Close every thread's connection and the pool."""
+        self._closed = True
+        with self._lock:
+            connections, self._connections = self._connections, []
+        for connection in connections:
+            connection.core.close()
+        self.engine.dispose()
+
+    @contextmanager
+    def transaction(self, mode: Mode) -> Iterator[Connection]:
+        """A transaction of this thread: committed at the end, rolled back on an exception."""
+        connection = self.connection()
+        if connection.mode is not None:
+            raise UsageError(
+                "this thread is in a transaction already",
+                hint="finish it first; a change of state can't run inside a transaction",
+            )
+        self._begin(connection, mode)
+        connection.mode = mode
+        try:
+            yield connection
+        except BaseException:
+            connection.mode = None
+            self._roll_back(connection)
+            raise
+        connection.mode = None
+        self._commit(connection)
+
+    def _begin(self, connection: Connection, mode: Mode) -> None:
+        try:
+            self.begin(connection, mode)
+        except ZapdbError:
+            self._roll_back(connection)
+            raise
+        except Exception as error:
+            self._roll_back(connection)
+            raise self.translate(error) from error
+
+    def _roll_back(self, connection: Connection) -> None:
+        try:
+            self.roll_back(connection)
+        except Exception:  # the connection is gone, and with it the transaction
+            self.discard_connection()
+
+    def _commit(self, connection: Connection) -> None:
+        try:
+            self.commit(connection)
+        except Exception as error:
+            translated = self.translate(error)
+            if isinstance(translated, TransactionConflict):
+                self._roll_back(connection)
+                raise translated from error
+            self.discard_connection()
+            raise CommitUnknown(
+                "COMMIT reported an error, so it is not known whether it took effect",
+                database=self.shown_url,
+                cause=error,
+                hint="look whether the change is there before you repeat it",
+            ) from error
+
+    def now_us(self, connection: Connection) -> int:
+        """Microseconds since 1970-01-01 UTC by the database's clock."""
+        (now,) = connection.fetch_one(self.clock_sql)
+        return int(now)
+
+    def retry(self, action: Any, seconds: float) -> Any:
+        """Call `action` until it meets no conflict, for so long, with growing pauses."""
+        deadline, pause = time.monotonic() + seconds, 0.002
+        while True:
+            try:
+                return action()
+            except TransactionConflict:
+                if time.monotonic() + pause > deadline:
+                    raise
+                time.sleep(pause)
+                pause = min(pause * 2, 0.1)
+
+    clock_sql: ClassVar[str]
+
+    @abstractmethod
+    def begin(self, connection: Connection, mode: Mode) -> None: ...
+
+    def commit(self, connection: Connection) -> None:
+        self.execute(connection.driver, "COMMIT", ())
+
+    @abstractmethod
+    def roll_back(self, connection: Connection) -> None: ...
+
+    @abstractmethod
+    def execute(self, driver: Any, sql: str, parameters: Sequence[Any]) -> Any:
+        """Run a statement of the hot path on the driver's connection; returns its cursor."""
+
+    @abstractmethod
+    def translate(self, error: BaseException) -> Exception:
+        """The error that a driver's error means to zapdb."""
+
+    @abstractmethod
+    def table_names(self, connection: Connection) -> list[str]:
+        """The tables and views of the schema in use."""
+
+    @abstractmethod
+    def lock_layout(self, connection: Connection) -> None:
+        """Inside a CATALOG transaction: keep others from creating the layout meanwhile."""
+
+    # Statements that differ between the engines
+
+    @abstractmethod
+    def create_record_table_sql(self, table: str) -> str: ...
+
+    @abstractmethod
+    def create_index_table_sql(self, table: str) -> str: ...
+
+    @abstractmethod
+    def insert_rows(
+        self, connection: Connection, table: str, columns: str, tenant: int, rows: Sequence[Any]
+    ) -> None:
+        """Insert pairs of bytes into the two `columns`; raises `DuplicateKey`."""
+
+    @abstractmethod
+    def insert_entries_if_absent(
+        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
+    ) -> int:
+        """Insert (key, record) pairs into an index table where they are not; return how many."""
+
+    @abstractmethod
+    def lock_records(
+        self,
+        connection: Connection,
+        table: str,
+        condition: str,
+        parameters: Sequence[Any],
+        limit: int,
+        *,
+        skip_locked: bool,
+    ) -> list[Any]:
+        """(key, value) rows in key order, locked until the end of the transaction."""
+
+    @abstractmethod
+    def swap_values(
+        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
+    ) -> int:
+        """Set values by (key, old, new) where the old one still stands; return how many did."""
+
+    @abstractmethod
+    def key_slice_sql(self, table: str) -> str:
+        """Every n-th key of a tenant, for (tenant, n): the bounds of ranges."""
+
+
+def _do_nothing(_driver: object) -> None:
+    """In the place of SQLAlchemy's commit and rollback."""
+
+
+def unexpected(error: BaseException) -> StorageError:
+    """A driver's error that zapdb gives no meaning of its own."""
+    detail = str(error).strip().splitlines()
+    return StorageError(
+        "the database reported an error",
+        error=type(error).__name__,
+        detail=detail[0] if detail else "",
+    )

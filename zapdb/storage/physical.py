@@ -1,0 +1,160 @@
+"""The tables that hold records and index entries, one each per zapdb table and index (rule 27).
+
+Their names are made of numbers alone, so no name of a user's ever becomes part of a statement. All
+tenants share them. The statements of the hot path are written here, once per table and tenant; the
+reads carry the tenant's activation number, so that a process notices a change with the first
+statement after it (rule 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from zapdb.storage.base import Connection, Storage
+
+
+def record_table_name(number: int) -> str:
+    return f"zapdb_r{int(number)}"
+
+
+def index_table_name(physical: int) -> str:
+    return f"zapdb_x{int(physical)}"
+
+
+def create_record_table(connection: Connection, number: int) -> None:
+    connection.run(connection.storage.create_record_table_sql(record_table_name(number)))
+
+
+def create_index_table(connection: Connection, physical: int) -> None:
+    connection.run(connection.storage.create_index_table_sql(index_table_name(physical)))
+
+
+def drop_index_table(connection: Connection, physical: int) -> None:
+    connection.run(f"DROP TABLE IF EXISTS {index_table_name(physical)}")
+
+
+def drop_record_table_if_empty(connection: Connection, number: int) -> None:
+    """Drop the table once no tenant has records in it."""
+    name = record_table_name(number)
+    if connection.fetch_one(f"SELECT 1 FROM {name} LIMIT 1") is None:
+        connection.run(f"DROP TABLE {name}")
+
+
+def activation_sql(tenant: int) -> str:
+    return f"SELECT number FROM zapdb_activations WHERE tenant = {int(tenant)}"
+
+
+class RecordTable:
+    """The statements on one table's records of one tenant."""
+
+    def __init__(self, storage: Storage, number: int, tenant: int) -> None:
+        self.storage = storage
+        self.tenant = int(tenant)
+        self.name = record_table_name(number)
+        mark, mine = storage.mark, f"tenant = {self.tenant}"
+        self.get_sql = (
+            f"SELECT value, ({activation_sql(tenant)}) FROM {self.name}"
+            f" WHERE {mine} AND key = {mark}"
+        )
+        self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
+        self.update_sql = f"UPDATE {self.name} SET value = {mark} WHERE {mine} AND key = {mark}"
+        self.swap_sql = self.update_sql + f" AND value = {mark}"
+        self.delete_sql = f"DELETE FROM {self.name} WHERE {mine} AND key = {mark}"
+        self.page_sql = (
+            f"SELECT key, value FROM {self.name} WHERE {mine} AND key > {mark}"
+            f" ORDER BY key LIMIT {mark}"
+        )
+        self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
+
+    def count_by_prefix(self, connection: Connection) -> list[tuple[bytes, int]]:
+        """How many records have each schema index, by its encoded prefix."""
+        # The prefix is one byte up to revision 63, then two, then three (65,535 and beyond: four).
+        mark = self.storage.mark
+        first = "substr(value, 1, 1)"
+        size = (
+            f"CASE WHEN {first} < {mark} THEN 1 WHEN {first} = {mark} THEN 2"
+            f" WHEN {first} = {mark} THEN 3 ELSE 4 END"
+        )
+        return [
+            (bytes(prefix), count)
+            for prefix, count in connection.fetch_all(
+                f"SELECT prefix, count(*) FROM (SELECT substr(value, 1, {size}) AS prefix"
+                f" FROM {self.name} WHERE tenant = {self.tenant}) AS prefixes"
+                " GROUP BY prefix ORDER BY prefix",
+                (b"\xc0", b"\xc0", b"\xc1"),
+            )
+        ]
+
+    def insert_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Raises `DuplicateKey` if any key is there."""
+        self.storage.insert_rows(connection, self.name, "key, value", self.tenant, rows)
+
+    def slice_keys(self, connection: Connection, every: int) -> list[bytes]:
+        """Every n-th key, in order."""
+        sql = self.storage.key_slice_sql(self.name)
+        return [bytes(key) for (key,) in connection.fetch_all(sql, (self.tenant, every))]
+
+
+class IndexTable:
+    """The statements on one index's entries of one tenant."""
+
+    def __init__(self, storage: Storage, physical: int, records: RecordTable) -> None:
+        self.storage = storage
+        self.tenant = records.tenant
+        self.physical = physical
+        self.name = index_table_name(physical)
+        self.records = records
+        mark, mine = storage.mark, f"tenant = {self.tenant}"
+        self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
+        self.delete_sql = (
+            f"DELETE FROM {self.name} WHERE {mine} AND key = {mark} AND record = {mark}"
+        )
+        self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
+
+    def insert_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        self.storage.insert_rows(connection, self.name, "key, record", self.tenant, rows)
+
+    def insert_absent(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> int:
+        return self.storage.insert_entries_if_absent(connection, self.name, self.tenant, rows)
+
+    def page(
+        self,
+        connection: Connection,
+        lower: tuple[bytes, bytes] | None,
+        upper: bytes | None,
+        after: tuple[bytes, bytes] | None,
+        limit: int,
+        *,
+        descending: bool,
+    ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
+        """The activation number, and (entry key, record key, record) of one page.
+
+        `lower` is inclusive, `upper` exclusive; `after` is the last (entry key, record key) of the
+        page before, exclusive in the direction of the scan. The activation number comes even with
+        no entry, since an index that moved elsewhere would look empty here.
+        """
+        mark = self.storage.mark
+        conditions, parameters = [f"x.tenant = {self.tenant}"], []
+        if lower is not None:
+            conditions.append(f"x.key >= {mark}")
+            parameters.append(lower[0])
+        if upper is not None:
+            conditions.append(f"x.key < {mark}")
+            parameters.append(upper)
+        if after is not None:
+            conditions.append(f"(x.key, x.record) {'<' if descending else '>'} ({mark}, {mark})")
+            parameters += after
+        way = "DESC" if descending else "ASC"
+        sql = (
+            "SELECT active.number, page.key, page.record, page.value FROM"
+            f" ({activation_sql(self.tenant)}) AS active LEFT JOIN"
+            f" (SELECT x.key, x.record, r.value FROM {self.name} AS x"
+            f" JOIN {self.records.name} AS r ON r.tenant = x.tenant AND r.key = x.record"
+            f" WHERE {' AND '.join(conditions)}"
+            f" ORDER BY x.key {way}, x.record {way} LIMIT {int(limit)}) AS page ON 1 = 1"
+            f" ORDER BY page.key {way}, page.record {way}"
+        )
+        rows = connection.fetch_all(sql, parameters)
+        entries = [(key, record, value) for _, key, record, value in rows if key is not None]
+        return int(rows[0][0]), entries

@@ -1,0 +1,96 @@
+"""zapdb's own fixed tables, as the code expects them to be.
+
+They are created and changed by the Alembic revisions under top-level `migrations/`; a test compares
+what those make with this. All of them are internal: reserved names, never the target of an insert
+by applications. Times are microseconds since 1970-01-01 UTC by the database's clock.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, Table, Text
+
+METADATA = MetaData()
+
+GATE = Table("zapdb_gate", METADATA, Column("unused", Integer))
+"""Never holds a row; on PostgreSQL its table lock is the gate (rule 7)."""
+
+CATALOG = Table(
+    "zapdb_catalog",
+    METADATA,
+    Column("kind", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("token", BigInteger, nullable=False),
+    Column("value", Text, nullable=False),
+)
+"""The catalog's state, one JSON value per (kind, key): the key-compacted changelog (rule 30)."""
+
+COUNTERS = Table(
+    "zapdb_counters",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+"""The last number drawn, by kind; numbers are never used again (rule 3)."""
+
+ACTIVATIONS = Table(
+    "zapdb_activations",
+    METADATA,
+    Column("tenant", BigInteger, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+)
+"""Rises with every change of what is in force for a tenant; read by every statement (rule 8)."""
+
+MIGRATIONS = Table(
+    "zapdb_migrations",
+    METADATA,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("structure", LargeBinary, nullable=False),
+    Column("numbers", LargeBinary, nullable=False),
+    Column("source_hash", LargeBinary, nullable=False),
+    Column("stored_at", BigInteger, nullable=False),
+    Column("stored_by", Text, nullable=False),
+    Column("forgotten_at", BigInteger),
+    Column("forgotten_by", Text),
+)
+"""Every migration ever stored, exactly; `state` is stored or forgotten."""
+
+FINGERPRINTS = Table(
+    "zapdb_fingerprints",
+    METADATA,
+    Column("tenant", BigInteger, primary_key=True),
+    Column("table_number", BigInteger, primary_key=True),
+    Column("generation", BigInteger, primary_key=True),
+    Column("event", Text, nullable=False),
+    Column("fingerprint", LargeBinary, nullable=False),
+    Column("migrated_at", BigInteger, nullable=False),
+    Column("migrated_by", Text, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("record_format", BigInteger, nullable=False),
+    Column("layout_revision", BigInteger, nullable=False),
+    Column("snapshot", LargeBinary, nullable=False),
+)
+"""The append-only fingerprint history; `generation` is the revision that prefixes records."""
+
+RANGES = Table(
+    "zapdb_ranges",
+    METADATA,
+    Column("job", Text, primary_key=True),
+    Column("range", BigInteger, primary_key=True),
+    Column("lower", LargeBinary),
+    Column("upper", LargeBinary),
+    Column("state", Text, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("position", LargeBinary),
+    Column("read", BigInteger, nullable=False),
+    Column("written", BigInteger, nullable=False),
+    Column("conflicts", BigInteger, nullable=False),
+)
+"""The key ranges (lower, upper] of a job, each with its own lease, fence and counters."""
