@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "zapdb"
 
 ORDER = [
-    {"errors", "limits", "datasets"},
+    {"errors", "limits", "release", "datasets"},
     {"values"},
     {"schema"},
     {"expressions"},
@@ -85,9 +85,10 @@ def wrong_imports(text: str, layer: str, package: str) -> list[str]:
             # but the outermost layer
             if RANK[layer] < len(ORDER) - 1:
                 wrong.append(f"{line}: {layer} imports the whole package")
-        elif RANK[target] > RANK[layer] or (RANK[target] == RANK[layer] and target != layer):
-            if not {target, layer} <= ORDER[0]:
-                wrong.append(f"{line}: {layer} imports {name}")
+        elif RANK[target] > RANK[layer] or (
+            RANK[target] == RANK[layer] and target != layer and layer not in ORDER[0]
+        ):
+            wrong.append(f"{line}: {layer} imports {name}")
     return wrong
 
 

@@ -62,7 +62,9 @@ def put_if_absent(connection: Connection, kind: Kind, key: str, value: dict[str,
     insert = INSERT[connection.storage.dialect](CATALOG).values(
         kind=kind, key=key, token=draw(connection, "token"), value=text
     )
-    return connection.core_execute(insert.on_conflict_do_nothing()).rowcount == 1
+    # The driver's row count of an INSERT is not passed on by SQLAlchemy; the returned row is.
+    statement = insert.on_conflict_do_nothing().returning(CATALOG.c.key)
+    return connection.core_execute(statement).first() is not None
 
 
 def touch(connection: Connection, kind: Kind, key: str, value: dict[str, Any]) -> None:

@@ -1,0 +1,163 @@
+import dataclasses
+from decimal import Decimal as D
+from typing import Any
+
+import cbor2
+import pytest
+
+from zapdb.datasets import Collation
+from zapdb.errors import CorruptCatalog
+from zapdb.schema import Field, Index, IndexComponent, Table, fingerprint, read_snapshot, snapshot
+from zapdb.values import Decimal, Integer, Json, String, Uuid
+
+TABLE = Table(
+    7,
+    "people",
+    (4, 2),
+    (
+        Field(4, "id", Integer()),
+        Field(2, "town", String()),
+        Field(9, "balance", Decimal(2), default=D("0.00")),
+        Field(5, "nick", String(), optional=True, default=None),
+        Field(6, "token", Uuid(), generated=True),
+        Field(8, "extra", Json(), default={"b": [1, None], "a": 0.5}),
+    ),
+    (
+        Index(3, "by_nick", (IndexComponent(5, Collation("de", "primary", True), True),)),
+        Index(1, "by_balance", (IndexComponent(9), IndexComponent(4, descending=True))),
+    ),
+)
+
+
+def replaced(table: Table, number: int, **changes: Any) -> Table:
+    return table.with_field(dataclasses.replace(table.field_numbered(number), **changes))
+
+
+def with_component(**changes: Any) -> Table:
+    index = TABLE.indexes[0]
+    changed = dataclasses.replace(index.components[0], **changes)
+    return TABLE.with_indexes((dataclasses.replace(index, components=(changed,)), TABLE.indexes[1]))
+
+
+def renumbered(table: Table, by: int) -> Table:
+    fields = tuple(dataclasses.replace(f, number=f.number + by) for f in table.fields)
+    indexes = tuple(
+        Index(
+            i.number + 2 * by,
+            i.name,
+            tuple(dataclasses.replace(c, field=c.field + by) for c in i.components),
+        )
+        for i in table.indexes
+    )
+    key = tuple(number + by for number in table.key)
+    return Table(table.number + by, table.name, key, fields, indexes)
+
+
+def test_a_snapshot_decodes_to_exactly_its_table() -> None:
+    read = read_snapshot(snapshot(TABLE))
+    assert read == TABLE
+    assert snapshot(read) == snapshot(TABLE)
+    assert [f.has_default for f in read.fields] == [False, False, True, True, False, True]
+
+
+def test_rule_04_a_snapshot_holds_numbers_and_the_fingerprint_does_not() -> None:
+    other = renumbered(TABLE, 100)
+    assert snapshot(other) != snapshot(TABLE)
+    assert fingerprint(other) == fingerprint(TABLE)
+
+
+def test_rule_04_the_order_in_which_indexes_were_made_is_no_part_of_the_fingerprint() -> None:
+    assert fingerprint(TABLE.with_indexes(TABLE.indexes[::-1])) == fingerprint(TABLE)
+
+
+DIFFERENT = {
+    "name of the table": dataclasses.replace(TABLE, name="persons"),
+    "name of a field": replaced(TABLE, 9, name="credit"),
+    "type of a field": replaced(TABLE, 6, type=Integer(), generated=False),
+    "scale of a field": replaced(TABLE, 9, type=Decimal(3)),
+    "optional": replaced(TABLE, 9, optional=True),
+    "generated": replaced(TABLE, 6, generated=False),
+    "a default": replaced(TABLE, 9, default=D("0.01")),
+    "no default": replaced(TABLE, 4, default=0),
+    "a null default": replaced(TABLE, 5, default=""),
+    "a JSON default": replaced(TABLE, 8, default={"a": 0.5}),
+    "order of the fields": TABLE.with_fields(TABLE.fields[::-1]),
+    "a field": TABLE.with_fields((*TABLE.fields, Field(20, "more", Integer()))),
+    "the key": dataclasses.replace(TABLE, key=(4,)),
+    "order of the key": dataclasses.replace(TABLE, key=(2, 4)),
+    "an index": TABLE.with_indexes(TABLE.indexes[:1]),
+    "name of an index": TABLE.with_indexes(
+        (dataclasses.replace(TABLE.indexes[0], name="by_nickname"), TABLE.indexes[1])
+    ),
+    "field of an index": with_component(field=2),
+    "direction of an index": with_component(descending=False),
+    "no collation": with_component(collation=None),
+    "locale": with_component(collation=Collation("sv", "primary", True)),
+    "strength": with_component(collation=Collation("de", "secondary", True)),
+    "numeric": with_component(collation=Collation("de", "primary", False)),
+    "order of an index": TABLE.with_indexes(
+        (
+            TABLE.indexes[0],
+            dataclasses.replace(TABLE.indexes[1], components=TABLE.indexes[1].components[::-1]),
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("table", DIFFERENT.values(), ids=DIFFERENT.keys())
+def test_rule_04_the_fingerprint_covers_all_else(table: Table) -> None:
+    assert fingerprint(table) != fingerprint(TABLE)
+    assert read_snapshot(snapshot(table)) == table
+
+
+def test_rule_04_a_fingerprint_is_unsigned_64_bits_and_stays_what_it_is() -> None:
+    small = Table(1, "people", (1,), (Field(1, "id", Integer()), Field(2, "name", String())))
+    assert snapshot(small).hex() == (
+        "8601016670656f706c6581018284016269646769" + "6e74656765720084026" + "46e616d6566737472696e670080"
+    )
+    assert 0 <= fingerprint(small) < 2**64
+    assert fingerprint(small) == 0x0
+
+
+def test_a_default_is_one_value_however_it_was_written() -> None:
+    kind = Decimal(2)
+    written = [kind.from_document(plain, "p") for plain in ("5", "5.0", "5.00", 5)]
+    tables = [replaced(TABLE, 9, default=value) for value in written]
+    assert len(set(map(fingerprint, tables))) == 1
+
+
+def test_bytes_that_snapshot_did_not_write_are_corrupt() -> None:
+    data = snapshot(TABLE)
+    content = cbor2.loads(data)
+    broken = [
+        b"",
+        data[:-1],
+        data + b"\x00",
+        cbor2.dumps(content[:-1]),
+        cbor2.dumps([2, *content[1:]]),
+        cbor2.dumps(5),
+        cbor2.dumps({}),
+        cbor2.dumps("people"),
+        b"\x81" * 1_000,
+        b"\x9f" + data[1:] + b"\xff",  # the same list with an indefinite length
+        cbor2.dumps([*content[:5], [[1, "i", [[9, 2]]]]]),  # collated, without a locale
+        cbor2.dumps([*content[:4], [[1, "id", "intager", 0]], []]),
+        cbor2.dumps([*content[:4], [[1, "id", ["decimal", 99], 0]], []]),
+        cbor2.dumps([*content[:4], [[1, "id", ["decimal"], 0]], []]),
+        cbor2.dumps([*content[:4], [[1, "id", 5, 0]], []]),
+        cbor2.dumps([*content[:4], [[1, "id", "integer", 4, "five"]], []]),
+        cbor2.dumps([*content[:4], [[1, "id", "integer", 4]], []]),
+        cbor2.dumps([*content[:4], [[1, "id", "integer", "x"]], []]),
+    ]
+    for damaged in broken:
+        with pytest.raises(CorruptCatalog):
+            read_snapshot(damaged)
+    for at in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[at] ^= 1 << bit
+            try:
+                read = read_snapshot(bytes(flipped))
+            except CorruptCatalog:
+                continue
+            assert snapshot(read) == flipped
