@@ -20,7 +20,14 @@ from zapdb.catalog.verification import compare_files
 from zapdb.catalog.view import View, load_view
 from zapdb.errors import ForgetInProgress, PendingMigrations
 from zapdb.limits import CHAIN_LEASE_SECONDS
-from zapdb.migrations import MigrationFile, Numbers, list_files, resolve
+from zapdb.migrations import (
+    Migration,
+    MigrationFile,
+    Numbers,
+    list_files,
+    resolve,
+    resolve_files,
+)
 from zapdb.storage import Connection, Mode, Storage
 
 CHAIN_LEASE = "catalog/chain"
@@ -60,17 +67,19 @@ def migrate_up(
             forgotten = forgotten_digests(connection)
         refuse_while_forgetting(view)
         pending = compare_files(files, list(view.stored), view.chain).pending
+        wanted = [file for file in pending if to is None or file.number <= to]
+        # All are validated before the first is applied, and before the gate is taken.
+        checked = resolve_files(wanted, view.chain, Numbers(step=-1))
+        _refuse_forgotten(checked.migrations[view.chain.end :], set() if again else forgotten)
+        for migration in checked.migrations:
+            warm_datasets(migration.after)
         done = []
         if view.position < view.chain.end:
             done.append(_catch_up(storage, tenant, lease))
             on_applied(done[-1])
-        for file in pending:
-            if to is not None and file.number > to:
-                break
-            refused = set() if again else forgotten
-            applied, view = _apply(storage, tenant, lease, file, refused, view)
-            done.append(applied)
-            on_applied(applied)
+        for file in wanted:
+            done.append(_apply(storage, tenant, lease, file))
+            on_applied(done[-1])
     return done
 
 
@@ -83,25 +92,24 @@ def refuse_while_forgetting(view: View) -> None:
         )
 
 
-def _apply(
-    storage: Storage,
-    tenant: int,
-    lease: Lease,
-    file: MigrationFile,
-    forgotten: set[tuple[int, str]],
-    view: View,
-) -> tuple[Applied, View]:
+def _refuse_forgotten(
+    migrations: tuple[Migration, ...], forgotten: set[tuple[int, str]]
+) -> None:
+    for migration in migrations:
+        if (migration.number, migration.digest) in forgotten:
+            raise PendingMigrations(
+                "a migration of the files was forgotten, and is not applied again by itself",
+                migration=migration.label,
+                hint="remove the file, or run `zapdb migrate up` to apply it again",
+            )
+
+
+def _apply(storage: Storage, tenant: int, lease: Lease, file: MigrationFile) -> Applied:
+    """Store, activate and log one migration, in one transaction."""
     source = file.read()
     draft = file.parse(source)
-    # Validated, and its datasets fingerprinted, before the gate is taken.
-    checked = resolve(draft, view.chain.schema_at(view.chain.end), Numbers(step=-1))
-    if (checked.number, checked.digest) in forgotten:
-        raise PendingMigrations(
-            "a migration of the files was forgotten, and is not applied again by itself",
-            migration=file.label,
-            hint="remove the file, or run `zapdb migrate up` to apply it again",
-        )
-    warm_datasets(checked.after)
+    with storage.transaction(Mode.READ) as connection:
+        view = load_view(connection, tenant)
     started = time.perf_counter()
     with storage.transaction(Mode.CHANGE) as connection:
         leases.check(connection, lease)
@@ -113,7 +121,7 @@ def _apply(
         tables = activate(connection, view, chain, migration.number)
         leases.renew(connection, lease, CHAIN_LEASE_SECONDS)
     seconds = time.perf_counter() - started
-    return Applied(migration.number, migration.label, tuple(tables), seconds), view
+    return Applied(migration.number, migration.label, tuple(tables), seconds)
 
 
 def _catch_up(storage: Storage, tenant: int, lease: Lease) -> Applied:

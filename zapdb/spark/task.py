@@ -1,0 +1,87 @@
+"""What runs on an executor: the same range task as everywhere, fed from a frame of range numbers.
+
+An executor opens the database itself and loads the job from it; the task checks that this process
+is fit before it touches data. What it reports goes back as rows, refusals included: Spark retries a
+task that raises, which helps after a lost connection, and is pointless for a refusal.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow
+
+from zapdb.catalog.leases import Owner
+from zapdb.errors import ConcurrencyError, LeaseLost, StorageError, ZapdbError
+from zapdb.jobs.tasks import RangeResult, Superseded, load_work, run_range
+from zapdb.storage import connect
+
+RESULT_SCHEMA: Final = (
+    "range long, read long, written long, conflicts long, finished boolean, seconds double,"
+    " host string, process long, superseded boolean, error binary"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTask:
+    """The function of the tasks, as data: it is pickled and sent to the executors."""
+
+    address: str
+    job_id: str
+    batch_records_max: int
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        storage = connect(self.address)
+        owner = Owner.here()
+        try:
+            for batch in batches:
+                for number in batch.column("range").to_pylist():
+                    yield self._run(storage, owner, number)
+        finally:
+            storage.close()
+
+    def _run(self, storage: Any, owner: Owner, number: int) -> Any:
+        try:
+            work = load_work(storage, self.job_id)
+            result = run_range(
+                storage, work, owner, number, batch_records_max=self.batch_records_max
+            )
+        except Superseded:
+            return _to_batch(RangeResult(number, 0, 0, 0, False, 0.0), superseded=True)
+        except LeaseLost:
+            return _to_batch(RangeResult(number, 0, 0, 0, False, 0.0))
+        except (StorageError, ConcurrencyError):
+            raise  # worth another attempt
+        except ZapdbError as error:
+            return _to_batch(RangeResult(number, 0, 0, 0, False, 0.0), error=error)
+        # A range that was finished meanwhile has nothing left to claim.
+        return _to_batch(result or RangeResult(number, 0, 0, 0, True, 0.0))
+
+
+def _to_batch(
+    result: RangeResult, *, superseded: bool = False, error: ZapdbError | None = None
+) -> Any:
+    columns = {
+        "range": result.number,
+        "read": result.read,
+        "written": result.written,
+        "conflicts": result.conflicts,
+        "finished": result.finished,
+        "seconds": result.seconds,
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "superseded": superseded,
+        "error": None if error is None else pickle.dumps(error),
+    }
+    binary = pyarrow.binary()
+    return pyarrow.RecordBatch.from_pydict(
+        {
+            name: pyarrow.array([value], binary if name == "error" else None)
+            for name, value in columns.items()
+        }
+    )
