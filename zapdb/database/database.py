@@ -7,7 +7,7 @@ anything is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -23,6 +23,7 @@ from zapdb.database.settings import read_setting, write_setting
 from zapdb.database.table import Table
 from zapdb.errors import PendingMigrations, ServedShapeUnavailable, ZapdbError
 from zapdb.jobs import JobReport, Runner, TableReport, plan_jobs, run_job, run_locally, verify
+from zapdb.jobs.job import JobKind
 from zapdb.migrations import list_files
 from zapdb.records import decode_prefix
 from zapdb.storage import Mode, Storage, connect, ensure_layout
@@ -37,7 +38,11 @@ class Database:
     `zapdb.open` makes it. Closing it ends the process's registration as a node.
     """
 
-    def __init__(self, storage: Storage, view: View, node: Node) -> None:
+    def __init__(
+        self, storage: Storage, view: View, node: Node, applied: tuple[Applied, ...] = ()
+    ) -> None:
+        self.applied = applied
+        """The migrations that opening this database put in force."""
         self._session = Session(storage, view, node)
         self._storage = storage
         self._node = node
@@ -108,10 +113,14 @@ class Database:
             write_setting(connection, name, value)
         self._write_back = self.setting("on_read") == "write_back"
 
-    def run_jobs(self, runner: Runner = run_locally) -> list[JobReport]:
+    def run_jobs(
+        self, runner: Runner = run_locally, kinds: Collection[JobKind] = ("index", "convert")
+    ) -> list[JobReport]:
         """Build the indexes that are not built yet, and convert all stale records."""
         reports = []
         for job in plan_jobs(self._storage, self.view.tenant):
+            if job.kind not in kinds:
+                continue
             report = run_job(self._storage, job, runner)
             if report is not None:
                 reports.append(report)
@@ -156,6 +165,7 @@ def open(url: str, *, migrations: str | Path, apply: Apply = "never") -> Databas
     directory = Path(migrations)
     files = list_files(directory)
     storage = connect(url)
+    applied: list[Applied] = []
     try:
         ensure_layout(storage, create=apply == "auto")
         ensure_rows(storage)
@@ -170,11 +180,11 @@ def open(url: str, *, migrations: str | Path, apply: Apply = "never") -> Databas
                 break
             if comparison.pending and apply == "never":
                 raise _pending(comparison.pending[0].label, len(comparison.pending), storage)
-            migrate_up(storage, DEFAULT_TENANT, directory)
+            applied += migrate_up(storage, DEFAULT_TENANT, directory)
         node = register(storage, comparison.files_end)
         try:
             view = settle_datasets(storage, view, node)
-            return Database(storage, view, node)
+            return Database(storage, view, node, tuple(applied))
         except BaseException:
             deregister(storage, node)
             raise
