@@ -96,9 +96,9 @@ def page_types() -> Iterator[str]:
 def page_expressions() -> Iterator[str]:
     yield "# Expressions\n"
     yield "A small typed language with Python's syntax: literals, field names, comparison, `and`,"
-    yield "`or`, `not`, `is None`, `a if b else c`, and the functions below. It is checked when a file"
-    yield "is loaded. A function that can fail says so: its call must have `else=`, the result for"
-    yield "that case. No function takes null; `coalesce(x, y)` is `x`, or `y` where `x` is null.\n"
+    yield "`or`, `not`, `is None`, `a if b else c`, and the functions below. It is checked when a"
+    yield "file is loaded. A function that can fail says so: its call must have `else=`, the result"
+    yield "for that case. No function takes null; `coalesce(x, y)` is `x`, or `y` for a null `x`.\n"
     yield "| function | takes | gives | |"
     yield "|---|---|---|---|"
     for name, function in FUNCTIONS.items():
@@ -112,8 +112,8 @@ def page_expressions() -> Iterator[str]:
 
 def page_errors() -> Iterator[str]:
     yield "# Errors\n"
-    yield "Every error that zapdb raises on purpose is a `zapdb.ZapdbError` with a stable code, keyed"
-    yield "context, and a hint that names the way out.\n"
+    yield "Every error that zapdb raises on purpose is a `zapdb.ZapdbError` with a stable code,"
+    yield "keyed context, and a hint that names the way out.\n"
     yield "| code | class | also a | exit status | gRPC status |"
     yield "|---|---|---|---|---|"
     for kind in walk(errors.ZapdbError):
