@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from zapdb.errors import InvalidMigration, Violation
@@ -47,14 +45,25 @@ def resolve_after_people(*operations: str, rollback: str = "inferred") -> Migrat
     return resolve_documents(*texts).migrations[-1]
 
 
+MARK = "§"
+"""Stands in an operation before the place of a violation, and is taken out before it is read."""
+
+
 def violations_of(
     *operations: str, rollback: str = "inferred", kind: type[InvalidMigration] = InvalidMigration
 ) -> list[str]:
     """Place and message of each violation of a migration 2 with these operations."""
     with pytest.raises(InvalidMigration) as caught:
-        resolve_after_people(*operations, rollback=rollback)
+        resolve_after_people(*(o.replace(MARK, "") for o in operations), rollback=rollback)
     assert type(caught.value) is kind
     return [show(violation) for violation in caught.value.violations]
+
+
+def marked_place(*operations: str) -> str:
+    """Where the mark stands in migration 2, or where its first operation does."""
+    before, mark, _ = document(*operations).partition(MARK)
+    lines = before.split("\n")
+    return f"0002_test.yaml:{len(lines)}:{len(lines[-1]) + 1}" if mark else "0002_test.yaml:5:5"
 
 
 def show(violation: Violation) -> str:
@@ -65,8 +74,3 @@ def people_of(schema: Schema) -> Table:
     table = schema.table_named("people")
     assert table is not None
     return table
-
-
-def structures(operations: Any) -> list[str]:
-    """Operations as short text: kind and the arguments that are not left out."""
-    return [repr(operation).replace("=ABSENT", "=…") for operation in operations]

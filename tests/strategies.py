@@ -11,7 +11,8 @@ import datetime
 import json
 import string
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal as D
 from typing import Any
 
@@ -32,7 +33,6 @@ from zapdb.expressions.tree import (
 from zapdb.migrations import Chain, Numbers, resolve
 from zapdb.migrations.document import Source, read_document
 from zapdb.migrations.migration import parse_document
-from zapdb.records import Codec, codec_for
 from zapdb.schema import NO_DEFAULT, Field, Index, IndexComponent, Schema, Table
 from zapdb.values import (
     Binary,
@@ -97,7 +97,9 @@ json_values: st.SearchStrategy[Any] = st.recursive(
         st.floats(allow_nan=False, allow_infinity=False),
         st.text(max_size=6),
     ),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -157,8 +159,10 @@ def collations(draw: st.DrawFn) -> Collation:
 
 
 @st.composite
-def fields_of(draw: st.DrawFn, number: int, name: str, key: bool) -> Field:
-    kind = draw(st.sampled_from(KEY_TYPES if key else TYPES))
+def fields_of(
+    draw: st.DrawFn, number: int, name: str, key: bool, kinds: Sequence[ValueType] = TYPES
+) -> Field:
+    kind = draw(st.sampled_from([kind for kind in kinds if kind.keyable or not key]))
     optional = not key and draw(st.booleans())
     default: Any = NO_DEFAULT
     generated = isinstance(kind, Uuid) and draw(st.booleans())
@@ -203,10 +207,19 @@ def records_of(draw: st.DrawFn, table: Table) -> dict[str, Any]:
     }
 
 
-def encode_record(table: Table, record: Mapping[str, Any], prefix: bytes = b"") -> tuple[bytes, bytes]:
-    """Key and value bytes."""
-    codec: Codec = codec_for(table)
-    return codec.encode_key(record), codec.encode(prefix, record)
+def damage(encoded: bytes, data: st.DataObject) -> bytes:
+    """The bytes with one thing wrong, or, by chance, none."""
+    at = data.draw(st.integers(0, len(encoded)))
+    match data.draw(st.sampled_from(["cut", "insert", "flip", "replace"])):
+        case "cut":
+            return encoded[:at]
+        case "insert":
+            return encoded[:at] + data.draw(st.binary(min_size=1, max_size=3)) + encoded[at:]
+        case "replace":
+            return encoded[:at] + data.draw(st.binary(max_size=12))
+    damaged = bytearray(encoded or b"\x00")
+    damaged[at % len(damaged)] ^= 1 << data.draw(st.integers(0, 7))
+    return bytes(damaged)
 
 
 # --- expressions ---------------------------------------------------------------------------------
@@ -228,7 +241,11 @@ def expressions(draw: st.DrawFn, wanted: Type, given: Mapping[str, Type], depth:
             def fill(name: str = name) -> Any:
                 fallback = draw(expressions(wanted, given, depth - 1))
                 is_none = isinstance(fallback, Literal) and fallback.value is None
-                return None if fallback is None or is_none else Call("coalesce", (Name(name), fallback))
+                return (
+                    None
+                    if fallback is None or is_none
+                    else Call("coalesce", (Name(name), fallback))
+                )
 
             if depth > 0:
                 options.append(fill)
@@ -296,7 +313,9 @@ def _calls(
 
     def is_null() -> Any:
         optional = [name for name, kind in given.items() if kind.optional and name in WORDS]
-        return IsNull(Name(draw(st.sampled_from(optional))), draw(st.booleans())) if optional else None
+        return (
+            IsNull(Name(draw(st.sampled_from(optional))), draw(st.booleans())) if optional else None
+        )
 
     def conditional() -> Any:
         test, then, otherwise = part(BOOLEAN), part(wanted), part(wanted)
@@ -317,18 +336,21 @@ def _calls(
                 lambda: convert("integer", (String, Decimal)),
             ]
         case Decimal(scale):
-            options.append(
-                lambda: convert("decimal", (String, Integer, Decimal), Literal(scale))
-            )
+            options += [
+                lambda: convert("decimal", (String, Integer, Decimal), Literal(scale)),
+                lambda: Call(
+                    "decimal",
+                    (part(draw(st.sampled_from([STRING, INTEGER]))), Literal(scale)),
+                    Literal(0),
+                ),
+            ]
         case Boolean():
             options += [
                 compare,
                 is_null,
                 lambda: call(draw(st.sampled_from(["contains", "starts_with"])), STRING, STRING),
                 lambda: Not(part(BOOLEAN)),
-                lambda: Logic(
-                    draw(st.sampled_from(["and", "or"])), (part(BOOLEAN), part(BOOLEAN))
-                ),
+                lambda: Logic(draw(st.sampled_from(["and", "or"])), (part(BOOLEAN), part(BOOLEAN))),
             ]
     return options
 
@@ -360,7 +382,8 @@ def to_yaml(data: Any) -> str:
 
 # --- chains --------------------------------------------------------------------------------------
 
-PLAIN_KINDS = [kind for kind in TYPES if not isinstance(kind, Json)]
+MAKEABLE = [Integer(), Decimal(2), Boolean(), String()]
+"""Types that an expression can make from whatever there is: these are drawn more often."""
 
 
 def _field_document(field: Field) -> dict[str, Any]:
@@ -376,8 +399,8 @@ def _field_document(field: Field) -> dict[str, Any]:
 
 
 def _has_plain_default(field: Field) -> bool:
-    """JSON defaults hold floats, which documents can't write."""
-    return not (isinstance(field.type, Json) and field.has_default and field.default is not None)
+    """JSON defaults may hold floats, and JSON's null, which documents can't write."""
+    return not (isinstance(field.type, Json) and field.has_default)
 
 
 class Author:
@@ -386,13 +409,9 @@ class Author:
     def __init__(self, draw: st.DrawFn) -> None:
         self.draw = draw
 
-    def field(self, name: str, key: bool = False, exclude: type[ValueType] | None = None) -> Field:
-        drawn = self.draw(
-            fields_of(0, name, key).filter(
-                lambda f: _has_plain_default(f) and (exclude is None or type(f.type) is not exclude)
-            )
-        )
-        return drawn
+    def field(self, name: str, key: bool = False) -> Field:
+        drawn = fields_of(0, name, key, [*MAKEABLE * 4, *TYPES])
+        return self.draw(drawn.filter(_has_plain_default))
 
     def new_name(self, table: Table, *besides: str) -> str:
         taken = {f.name for f in table.fields} | set(besides)
@@ -451,11 +470,11 @@ class Author:
         return {"rename_field": body}
 
     def change_type(self, table: Table) -> Any:
-        free = [f for f in self.free_fields(table) if f.name in WORDS and not f.generated]
+        free = [f for f in self.free_fields(table) if f.name in WORDS and f.type in MAKEABLE]
         if not free:
             return None
         old = self.draw(st.sampled_from(free))
-        kind = self.draw(st.sampled_from([k for k in PLAIN_KINDS if k != old.type]))
+        kind = self.draw(st.sampled_from([k for k in MAKEABLE if k != old.type]))
         up = self.draw(expressions(Type(kind), {old.name: Type(old.type)}))
         down = self.draw(expressions(Type(old.type), {old.name: Type(kind)}))
         if up is None or down is None:
@@ -478,9 +497,13 @@ class Author:
             return None
         old = self.draw(st.lists(st.sampled_from(free), min_size=1, max_size=2, unique_by=id))
         into: dict[str, Field] = {}
-        for _ in range(self.draw(st.integers(1, 3))):
+        for f in old:  # what can't be made can be handed on
+            if f.type not in MAKEABLE:
+                name = self.new_name(table, *into)
+                into[name] = replace(f, name=name, default=NO_DEFAULT, generated=False)
+        for _ in range(self.draw(st.integers(0 if into else 1, 2))):
             name = self.new_name(table, *into)
-            into[name] = self.field(name)
+            into[name] = self.draw(fields_of(0, name, False, MAKEABLE))
         given = {f.name: Type(f.type, f.optional) for f in old}
         made = {name: Type(f.type, f.optional) for name, f in into.items()}
         up = {name: self.draw(expressions(kind, given)) for name, kind in made.items()}
@@ -537,8 +560,8 @@ class Author:
             lambda: self.add_field(table),
             lambda: self.drop_field(table),
             lambda: self.rename_field(table),
-            lambda: self.change_type(table),
-            lambda: self.transform(table),
+            *[lambda: self.change_type(table)] * 3,
+            *[lambda: self.transform(table)] * 2,
             lambda: self.create_index(table),
             lambda: self.drop_index(table),
             lambda: self.rename_table(schema, table),
@@ -548,9 +571,7 @@ class Author:
 
 
 def document_of(operations: list[Any], rollback: Any = "inferred") -> str:
-    return to_yaml(
-        {"zapdb": 1, "summary": "drawn", "changes": operations, "rollback": rollback}
-    )
+    return to_yaml({"zapdb": 1, "summary": "drawn", "changes": operations, "rollback": rollback})
 
 
 def extend(chain: Chain, text: str, numbers: Numbers) -> Chain:

@@ -49,10 +49,14 @@ GATE_TIMEOUT_SECONDS: Final = 10.0
 """How long a change of state tries to take the gate before it gives up."""
 GATE_LOCK_TIMEOUT_MS: Final = 250
 """One attempt: a waiting exclusive lock stops new writers, so it may not wait for long."""
+ASIDE_LOCK_TIMEOUT_MS: Final = 20
+"""How long a write that nobody asked for waits for a lock: a record written back after a read."""
 BUSY_TIMEOUT_MS: Final = 30_000
 """How long a SQLite connection waits for the single writer's place."""
 RETRIES_MAX: Final = 20
 """Attempts of one API operation on a serialization failure or deadlock."""
+RETRY_SECONDS_MAX: Final = 30.0
+"""After this long no further attempt is begun: one that waited for a lock may have taken it all."""
 
 # Jobs
 RANGE_RECORDS: Final = 16_384

@@ -31,7 +31,7 @@ def upgrade() -> None:
     op.bulk_insert(counters, [{"name": name, "value": 0} for name in COUNTERS])
     op.create_table(
         "zapdb_activations",
-        sa.Column("tenant", sa.BigInteger, primary_key=True),
+        sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("number", sa.BigInteger, nullable=False),
     )
     op.create_table(

@@ -161,7 +161,11 @@ def outcome(decode: Callable[[], Any], refusals: tuple[type[Exception], ...]) ->
 
 
 @settings(deadline=None, max_examples=1_500)
-@given(st.sampled_from(TYPES), st.binary(max_size=24))
+@given(
+    st.sampled_from(TYPES),
+    st.binary(max_size=24)
+    | st.lists(st.sampled_from(b"\0\1\2a\x80\x82\xff"), max_size=9).map(bytes),
+)
 def test_any_bytes_decode_canonically_or_are_corrupt(kind: ValueType, data: bytes) -> None:
     for decode, encode in ((kind.decode, kind.encode), (kind.decode_key, kind.encode_key)):
         if decode == kind.decode_key and not kind.keyable:

@@ -72,7 +72,13 @@ def test_every_error_has_a_code_of_its_own() -> None:
 
 
 def test_every_error_says_how_the_command_line_and_rpc_end() -> None:
-    statuses = {"INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "ALREADY_EXISTS"}
+    statuses = {
+        "INTERNAL",
+        "INVALID_ARGUMENT",
+        "NOT_FOUND",
+        "FAILED_PRECONDITION",
+        "ALREADY_EXISTS",
+    }
     statuses |= {"DATA_LOSS", "ABORTED", "UNAVAILABLE", "UNKNOWN"}
     for kind in CLASSES:
         assert kind.exit_status in (errors.EXIT_ERROR, errors.EXIT_USAGE, errors.EXIT_PENDING)

@@ -29,13 +29,16 @@ RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
 PURE = {layer for layer in RANK if RANK[layer] < RANK["storage"]}
 IMPURE = {"sqlite3", "sqlalchemy", "alembic", "psycopg", "time", "random", "secrets", "socket"}
 
+MIXED = ORDER[0] | {"cli"}
+"""What may import its neighbours: the foundation, and the command line that serves them all."""
+
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 def layer_of(path: Path) -> str:
     """`values` for everything below zapdb/values; empty for zapdb/__init__.py."""
     first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    return "" if first == "__init__" else first
+    return {"__init__": "", "__main__": "cli"}.get(first, first)
 
 
 def is_type_checking(test: ast.expr) -> bool:
@@ -86,7 +89,7 @@ def wrong_imports(text: str, layer: str, package: str) -> list[str]:
             if RANK[layer] < len(ORDER) - 1:
                 wrong.append(f"{line}: {layer} imports the whole package")
         elif RANK[target] > RANK[layer] or (
-            RANK[target] == RANK[layer] and target != layer and layer not in ORDER[0]
+            RANK[target] == RANK[layer] and target != layer and layer not in MIXED
         ):
             wrong.append(f"{line}: {layer} imports {name}")
     return wrong
@@ -119,9 +122,15 @@ def test_every_module_belongs_to_a_known_layer() -> None:
         ("import zapdb", "values", "1: values imports the whole package"),
         ("from zapdb import open", "database", "1: database imports the whole package"),
         ("from zapdb import open", "cli", None),
+        ("import zapdb.spark", "cli", None),
+        ("import zapdb.cli", "spark", "1: spark imports zapdb.cli"),
         ("import zapdb.values", "schema", None),
         ("import zapdb.limits", "datasets", None),
-        ("import importlib\nimportlib.import_module('zapdb.cli')", "jobs", "2: jobs imports zapdb.cli"),
+        (
+            "import importlib\nimportlib.import_module('zapdb.cli')",
+            "jobs",
+            "2: jobs imports zapdb.cli",
+        ),
         ("if TYPE_CHECKING:\n import zapdb.schema", "values", None),
         ("if TYPE_CHECKING:\n pass\nelse:\n import zapdb.cli", "jobs", "4: jobs imports zapdb.cli"),
         ("import pyspark.sql", "jobs", "1: jobs imports pyspark.sql"),

@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 from zapdb.catalog import history, rows
+from zapdb.catalog.retirement import retire_index_table
 from zapdb.catalog.view import Forgetting, IndexState, TableState, View, index_key
 from zapdb.datasets import dataset_of
 from zapdb.migrations import Chain
 from zapdb.records import Input, Layout
 from zapdb.schema import Index, Schema, Table
 from zapdb.storage import Connection
-from zapdb.storage.physical import create_index_table, create_record_table, drop_index_table
+from zapdb.storage.physical import create_index_table, create_record_table
 
 INDEX_KEY_FORMAT: Final = 1
 
@@ -134,7 +135,7 @@ def drop_index(connection: Connection, tenant: int, index: Index) -> None:
     key = index_key(tenant, index.number)
     row = rows.get(connection, "index", key)
     if row is not None:
-        drop_index_table(connection, row["physical"])
+        retire_index_table(connection, row["physical"])
         rows.delete(connection, "index", key)
 
 
@@ -145,9 +146,7 @@ def rebuild_index(connection: Connection, tenant: int, state: TableState, index:
     bump_activation(connection, tenant)
 
 
-def publish_index(
-    connection: Connection, tenant: int, table: Table, state: IndexState
-) -> None:
+def publish_index(connection: Connection, tenant: int, table: Table, state: IndexState) -> None:
     """Make a built index readable, inside a CHANGE transaction."""
     readable = IndexState(
         state.index, "readable", state.physical, state.key_format, state.datasets, state.versions

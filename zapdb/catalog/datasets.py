@@ -26,10 +26,7 @@ def outdated_indexes(view: View) -> list[tuple[TableState, IndexState]]:
         (state, index)
         for state in view.tables.values()
         for index in state.indexes
-        if any(
-            index.datasets.get(collation.dataset) != dataset_of(collation).fingerprint
-            for collation in index.index.datasets
-        )
+        if index.is_outdated
     ]
 
 
@@ -40,11 +37,13 @@ def settle_datasets(storage: Storage, view: View, node: Node) -> View:
     with storage.transaction(Mode.CHANGE) as connection:
         view = load_view(connection, view.tenant, view)
         outdated = outdated_indexes(view)
-        others = [
-            str(other.lease.owner)
-            for other, alive in nodes.list_nodes(connection)
-            if alive and other.id != node.id
-        ]
+        others = []
+        for other, alive in nodes.list_nodes(connection):
+            if not alive:
+                # It may only be suspended, and have the other data when it wakes up.
+                nodes.evict(connection, other)
+            elif other.id != node.id:
+                others.append(str(other.lease.owner))
         for state, index in outdated:
             (collation, *_) = index.index.datasets
             if others:

@@ -19,6 +19,7 @@ from zapdb.catalog.activation import (
     warm_datasets,
 )
 from zapdb.catalog.leases import Lease
+from zapdb.catalog.retirement import retire_record_table
 from zapdb.catalog.stored import mark_forgotten
 from zapdb.catalog.view import Forgetting, TableState, View, load_view
 from zapdb.errors import CorruptCatalog, UsageError
@@ -26,7 +27,7 @@ from zapdb.migrations import Migration
 from zapdb.records import encode_prefix
 from zapdb.schema import Table
 from zapdb.storage import Connection, Mode, Storage
-from zapdb.storage.physical import RecordTable, drop_record_table_if_empty
+from zapdb.storage.physical import RecordTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,7 @@ def mark(storage: Storage, tenant: int, lease: Lease, *, evict: bool) -> Marked:
     return Marked(view.chain.migrations[number - 1], view, tuple(_reverts(view, number)))
 
 
-def _refuse_while_in_use(
-    connection: Connection, view: View, number: int, *, evict: bool
-) -> None:
+def _refuse_while_in_use(connection: Connection, view: View, number: int, *, evict: bool) -> None:
     users = []
     for node, alive in nodes.list_nodes(connection):
         if node.files_end < number:
@@ -176,12 +175,10 @@ def _restore_tables(connection: Connection, view: View, forgetting: Forgetting) 
             for index in state.table.indexes:
                 drop_index(connection, tenant, index)
             history.append(connection, tenant, state.table, "drop", number - 1, digest, None)
-            drop_record_table_if_empty(connection, state.table.number)
+            retire_record_table(connection, state.table.number)
             continue
         layout = _restored_layout(view, state, table, forgetting)
-        generation = history.append(
-            connection, tenant, table, "forget", number - 1, digest, layout
-        )
+        generation = history.append(connection, tenant, table, "forget", number - 1, digest, layout)
         assert generation == forgetting.revisions[table.number]
         _restore_indexes(connection, view, state, table, number)
 

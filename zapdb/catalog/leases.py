@@ -12,12 +12,12 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from zapdb.catalog import rows
-from zapdb.errors import LeaseHeld, LeaseLost
+from zapdb.errors import LeaseHeld, LeaseLost, ZapdbError
 from zapdb.storage import Connection, Mode, Storage
 
 
@@ -76,25 +76,30 @@ class Lease:
 def acquire(storage: Storage, name: str, owner: Owner, seconds: float) -> Lease:
     """Take the lease, or take it over if it is over; raises `LeaseHeld` naming its owner."""
     with storage.transaction(Mode.CATALOG) as connection:
-        now = storage.now_us(connection)
-        fresh = Lease(name, owner, 1, now, now + int(seconds * 1e6))
-        if rows.put_if_absent(connection, "lease", name, fresh.to_row()):
-            return fresh
-        row = rows.get(connection, "lease", name, lock=True)
-        assert row is not None
-        held = Lease.from_row(name, row)
-        if held.owner != owner and not held.is_over(now):
-            raise LeaseHeld(
-                "another process is at work",
-                lease=name,
-                owner=held.owner,
-                held_seconds=round((now - held.since) / 1e6, 1),
-                expires_in_seconds=round((held.expires_at - now) / 1e6, 1),
-                hint="wait until it is done; if it is dead, its lease ends by itself",
-            )
-        taken = Lease(name, owner, held.epoch + 1, now, fresh.expires_at)
-        rows.put(connection, "lease", name, taken.to_row())
-        return taken
+        return take(connection, name, owner, seconds)
+
+
+def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lease:
+    """The same inside a CATALOG transaction."""
+    now = connection.storage.now_us(connection)
+    fresh = Lease(name, owner, 1, now, now + int(seconds * 1e6))
+    if rows.put_if_absent(connection, "lease", name, fresh.to_row()):
+        return fresh
+    row = rows.get(connection, "lease", name, lock=True)
+    assert row is not None
+    held = Lease.from_row(name, row)
+    if held.owner != owner and not held.is_over(now):
+        raise LeaseHeld(
+            "another process is at work",
+            lease=name,
+            owner=held.owner,
+            held_seconds=round((now - held.since) / 1e6, 1),
+            expires_in_seconds=round((held.expires_at - now) / 1e6, 1),
+            hint="wait until it is done; if it is dead, its lease ends by itself",
+        )
+    taken = Lease(name, owner, held.epoch + 1, now, fresh.expires_at)
+    rows.put(connection, "lease", name, taken.to_row())
+    return taken
 
 
 def renew(connection: Connection, lease: Lease, seconds: float) -> Lease:
@@ -145,4 +150,7 @@ def held(
     try:
         yield lease
     finally:
-        release(storage, lease)
+        # What was done is done, and an error is told as it is: a lease that can't be given back
+        # ends by itself.
+        with suppress(ZapdbError):
+            release(storage, lease)

@@ -62,7 +62,7 @@ def register(storage: Storage, files_end: int) -> Node:
         check_level(connection)
         value = {"release": __version__, "level": LEVEL, "files_end": files_end}
         rows.put(connection, "node", owner.id, value)
-    lease = leases.acquire(storage, _lease_name(owner.id), owner, NODE_LEASE_SECONDS)
+        lease = leases.take(connection, _lease_name(owner.id), owner, NODE_LEASE_SECONDS)
     return Node(lease, __version__, LEVEL, files_end)
 
 
@@ -87,7 +87,7 @@ def list_nodes(connection: Connection) -> list[tuple[Node, bool]]:
     for node_id, value in rows.list_rows(connection, "node").items():
         row = rows.get(connection, "lease", _lease_name(node_id))
         if row is None:
-            continue  # registering at this moment
+            continue  # evicted at this moment
         lease = Lease.from_row(_lease_name(node_id), row)
         node = Node(lease, value["release"], value["level"], value["files_end"])
         found.append((node, not lease.is_over(now)))

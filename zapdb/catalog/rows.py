@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from zapdb.storage import Connection
 from zapdb.storage.tables import CATALOG, COUNTERS
 
-Kind = Literal["database", "level", "tenant", "node", "lease", "index", "job", "setting"]
+Kind = Literal["database", "level", "tenant", "node", "lease", "index", "retired", "job", "setting"]
 Counter = Literal["token", "tenant", "migration", "table", "field", "index", "physical"]
 
 INSERT: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}

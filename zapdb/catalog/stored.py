@@ -71,6 +71,11 @@ class DrawnNumbers(Numbers):
         return rows.draw(self.connection, kind)
 
 
+def provisional_numbers() -> Numbers:
+    """Numbers for validating what is not stored yet: they meet neither drawn nor negative ones."""
+    return Numbers({"table": 1 << 62, "field": 1 << 62, "index": 1 << 62})
+
+
 def list_stored(connection: Connection) -> list[StoredMigration]:
     """The stored migrations in order; raises `CorruptCatalog` for a broken one or a gap."""
     query = sa.select(MIGRATIONS).where(MIGRATIONS.c.state == STORED).order_by(MIGRATIONS.c.number)
@@ -128,7 +133,15 @@ def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) ->
         return chain
     for row in stored:
         before = migrations[-1].after if migrations else Schema()
-        migrations.append(read_stored(row.structure, row.name, row.summary, row.drawn, before))
+        migration = read_stored(row.structure, row.name, row.summary, row.drawn, before)
+        if migration.number != row.number:
+            raise CorruptCatalog(
+                "a stored migration stands in the place of another",
+                migration=row.label,
+                found=migration.number,
+                hint="restore the zapdb_migrations table from a backup",
+            )
+        migrations.append(migration)
     return Chain(tuple(migrations))
 
 

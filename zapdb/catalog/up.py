@@ -15,7 +15,8 @@ from zapdb.catalog import leases
 from zapdb.catalog.activation import activate, warm_datasets
 from zapdb.catalog.leases import Lease, Owner
 from zapdb.catalog.nodes import check_level
-from zapdb.catalog.stored import DrawnNumbers, forgotten_digests, store
+from zapdb.catalog.retirement import sweep
+from zapdb.catalog.stored import DrawnNumbers, forgotten_digests, provisional_numbers, store
 from zapdb.catalog.verification import compare_files
 from zapdb.catalog.view import View, load_view
 from zapdb.errors import ForgetInProgress, PendingMigrations
@@ -23,12 +24,11 @@ from zapdb.limits import CHAIN_LEASE_SECONDS
 from zapdb.migrations import (
     Migration,
     MigrationFile,
-    Numbers,
     list_files,
     resolve,
     resolve_files,
 )
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Mode, Storage
 
 CHAIN_LEASE = "catalog/chain"
 
@@ -69,7 +69,7 @@ def migrate_up(
         pending = compare_files(files, list(view.stored), view.chain).pending
         wanted = [file for file in pending if to is None or file.number <= to]
         # All are validated before the first is applied, and before the gate is taken.
-        checked = resolve_files(wanted, view.chain, Numbers(step=-1))
+        checked = resolve_files(wanted, view.chain, provisional_numbers())
         _refuse_forgotten(checked.migrations[view.chain.end :], set() if again else forgotten)
         for migration in checked.migrations:
             warm_datasets(migration.after)
@@ -80,6 +80,8 @@ def migrate_up(
         for file in wanted:
             done.append(_apply(storage, tenant, lease, file))
             on_applied(done[-1])
+    if done:
+        sweep(storage)
     return done
 
 
@@ -92,9 +94,7 @@ def refuse_while_forgetting(view: View) -> None:
         )
 
 
-def _refuse_forgotten(
-    migrations: tuple[Migration, ...], forgotten: set[tuple[int, str]]
-) -> None:
+def _refuse_forgotten(migrations: tuple[Migration, ...], forgotten: set[tuple[int, str]]) -> None:
     for migration in migrations:
         if (migration.number, migration.digest) in forgotten:
             raise PendingMigrations(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zapdb.catalog.stored import StoredMigration, source_hash
+from zapdb.catalog.stored import StoredMigration, provisional_numbers, source_hash
 from zapdb.errors import Location, MigrationConflict
-from zapdb.migrations import Chain, MigrationFile, Numbers, resolve
+from zapdb.migrations import Chain, MigrationFile, resolve
 from zapdb.migrations.difference import diff_structures
 from zapdb.migrations.migration import Migration, ReplayedNumbers
 
@@ -44,7 +44,7 @@ def compare_files(
 class _ReplayedThenCounted(ReplayedNumbers):
     def __init__(self, drawn: dict[str, list[int]]) -> None:
         super().__init__(drawn)
-        self.further = Numbers(step=-1)
+        self.further = provisional_numbers()
 
     def draw(self, kind: str) -> int:
         number = next(self.rest.get(kind, iter(())), None)

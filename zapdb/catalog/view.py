@@ -13,9 +13,10 @@ from typing import Any, Literal
 from zapdb.catalog import rows
 from zapdb.catalog.history import Entry, read_entries
 from zapdb.catalog.stored import StoredMigration, list_stored, read_chain
+from zapdb.datasets import dataset_of
 from zapdb.errors import CorruptCatalog, UnknownName
 from zapdb.migrations import Chain
-from zapdb.schema import Index, Table
+from zapdb.schema import Index, Table, snapshot
 from zapdb.storage import Connection
 from zapdb.storage.physical import activation_sql
 
@@ -35,6 +36,14 @@ class IndexState:
     key_format: int
     datasets: dict[str, str] = field(hash=False)
     versions: dict[str, str] = field(hash=False)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether this process would build other keys: its datasets are not the index's."""
+        return any(
+            self.datasets.get(collation.dataset) != dataset_of(collation).fingerprint
+            for collation in self.index.datasets
+        )
 
     def to_row(self, table: int) -> dict[str, Any]:
         return {
@@ -120,10 +129,15 @@ def index_key(tenant: int, index: int) -> str:
 
 def load_view(connection: Connection, tenant: int, known: View | None = None) -> View:
     """Load what is in force, inside a transaction; parts of `known` that still hold are kept."""
-    (activation,) = connection.fetch_one(activation_sql(tenant))
+    active = connection.fetch_one(activation_sql(tenant))
     row = rows.get(connection, "tenant", str(tenant))
-    if row is None:
-        raise CorruptCatalog("the tenant's row is missing", tenant=tenant)
+    if row is None or active is None:
+        raise CorruptCatalog(
+            "the tenant's row is missing",
+            tenant=tenant,
+            table="zapdb_catalog" if row is None else "zapdb_activations",
+            hint="restore it from a backup",
+        )
     stored = tuple(list_stored(connection))
     chain = _extend_chain(stored, known)
     position = row["position"]
@@ -140,11 +154,15 @@ def load_view(connection: Connection, tenant: int, known: View | None = None) ->
     forgetting = None if row["forgetting"] is None else Forgetting.from_row(row["forgetting"])
     tables = {
         table.name: _table_state(
-            table, entries.get(table.number, []), chain, forgetting, _index_states(tenant, table, indexes)
+            table,
+            entries.get(table.number, []),
+            chain,
+            forgetting,
+            _index_states(tenant, table, indexes),
         )
         for table in chain.schema_at(position)
     }
-    return View(tenant, int(activation), position, forgetting, stored, chain, tables)
+    return View(tenant, int(active[0]), position, forgetting, stored, chain, tables)
 
 
 def _extend_chain(stored: tuple[StoredMigration, ...], known: View | None) -> Chain:
@@ -174,8 +192,14 @@ def _table_state(
     forgetting: Forgetting | None,
     indexes: tuple[IndexState, ...],
 ) -> TableState:
-    if not entries:
-        raise CorruptCatalog("a table has no fingerprint history", table=table.name)
+    if not entries or entries[-1].snapshot != snapshot(table):
+        raise CorruptCatalog(
+            "the fingerprint history of a table does not end at what is in force",
+            table=table.name,
+            entries=len(entries),
+            hint="zapdb_migrations or zapdb_fingerprints was tampered with: restore both from a "
+            "backup",
+        )
     layouts = {entry.generation: entry.layout_revision for entry in entries}
     positions = {
         entry.generation: entry.position

@@ -8,7 +8,7 @@ anything is changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -16,6 +16,7 @@ from zapdb.catalog import DEFAULT_TENANT, View, ensure_rows, load_view
 from zapdb.catalog.datasets import settle_datasets
 from zapdb.catalog.history import Entry, read_entries
 from zapdb.catalog.nodes import Heartbeat, Node, check_level, deregister, read_level, register
+from zapdb.catalog.retirement import sweep
 from zapdb.catalog.up import Applied, migrate_up, refuse_while_forgetting
 from zapdb.catalog.verification import compare_files
 from zapdb.database.session import Session
@@ -46,8 +47,8 @@ class Database:
         self._session = Session(storage, view, node)
         self._storage = storage
         self._node = node
+        self._read_settings()
         self._heartbeat = Heartbeat(storage, node)
-        self._write_back = read_setting(storage.connection(), "on_read") == "write_back"
 
     def __enter__(self) -> Database:
         return self
@@ -74,7 +75,7 @@ class Database:
 
     def table(self, name: str) -> Table:
         """Raises `UnknownName`, naming the tables that there are."""
-        return Table(self._session, name, write_back=self._write_back)
+        return Table(self._session, name)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -111,7 +112,10 @@ class Database:
     def set_setting(self, name: str, value: str) -> None:
         with self._storage.transaction(Mode.CATALOG) as connection:
             write_setting(connection, name, value)
-        self._write_back = self.setting("on_read") == "write_back"
+        self._read_settings()
+
+    def _read_settings(self) -> None:
+        self._session.writes_back = self.setting("on_read") == "write_back"
 
     def run_jobs(
         self, runner: Runner = run_locally, kinds: Collection[JobKind] = ("index", "convert")
@@ -170,27 +174,37 @@ def open(url: str, *, migrations: str | Path, apply: Apply = "never") -> Databas
         ensure_layout(storage, create=apply == "auto")
         ensure_rows(storage)
         while True:
-            with storage.transaction(Mode.READ) as connection:
-                check_level(connection)
-                view = load_view(connection, DEFAULT_TENANT)
+            view = _load(storage)
             refuse_while_forgetting(view)
             comparison = compare_files(files, list(view.stored), view.chain)
             _refuse_shorter_files(view, comparison.files_end)
-            if not comparison.pending and view.position == view.chain.end:
-                break
-            if comparison.pending and apply == "never":
-                raise _pending(comparison.pending[0].label, len(comparison.pending), storage)
-            applied += migrate_up(storage, DEFAULT_TENANT, directory)
-        node = register(storage, comparison.files_end)
-        try:
-            view = settle_datasets(storage, view, node)
-            return Database(storage, view, node, tuple(applied))
-        except BaseException:
+            if comparison.pending or view.position < view.chain.end:
+                if comparison.pending and apply == "never":
+                    raise _pending(comparison.pending[0].label, len(comparison.pending), storage)
+                applied += migrate_up(storage, DEFAULT_TENANT, directory)
+                continue
+            node = register(storage, comparison.files_end)
+            try:
+                # Only now does a forget know of this process: one may have been faster.
+                current = _load(storage)
+                if (current.stored, current.forgetting) == (view.stored, None):
+                    current = settle_datasets(storage, current, node)
+                    sweep(storage)
+                    return Database(storage, current, node, tuple(applied))
+            except BaseException:
+                with suppress(ZapdbError):
+                    deregister(storage, node)
+                raise
             deregister(storage, node)
-            raise
     except BaseException:
         storage.close()
         raise
+
+
+def _load(storage: Storage) -> View:
+    with storage.transaction(Mode.READ) as connection:
+        check_level(connection)
+        return load_view(connection, DEFAULT_TENANT)
 
 
 def _refuse_shorter_files(view: View, files_end: int) -> None:

@@ -3,6 +3,10 @@
 Values are compared as the index compares them: strings under its collation. An exact lookup then
 checks the value itself, since an equal sort key is not an equal string. While the index is being
 built, the same questions are answered by a scan of the table: slower, and right.
+
+What is in force may change between two pages. A lookup then goes on behind the last record that it
+gave out, by the entries or by a scan, whichever is right now; where the keys themselves are made
+differently from then on, it can't, and says so.
 """
 
 from __future__ import annotations
@@ -12,14 +16,20 @@ from itertools import groupby
 from typing import Any
 
 from zapdb.database.session import Session
-from zapdb.errors import UsageError
-from zapdb.indexes import LiveIndex, LiveTable, is_cut, successor
+from zapdb.errors import TransactionConflict, UsageError
+from zapdb.indexes import KeyBuilder, LiveIndex, LiveTable, is_cut, successor
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX, PAGE_RECORDS_MAX
 from zapdb.records import Record
-from zapdb.storage import Connection
 
-Entry = tuple[bytes, Record]
-"""A record with its full index key."""
+Entry = tuple[bytes, bytes, Record]
+"""A record with its full index key and its own key: entries are in the order of these two."""
+
+Bounds = tuple[bytes | None, bytes | None]
+"""lower ≤ full key < upper"""
+
+
+class _Moved(Exception):
+    """What is in force changed: the pages so far were right, the next one would not be."""
 
 
 class IndexLookup:
@@ -28,27 +38,36 @@ class IndexLookup:
     def __init__(self, session: Session, live: LiveTable, name: str) -> None:
         self._session = session
         self._live = live
+        self._number = self._named(live, name).state.index.number
         self._name = name
 
     @property
     def is_readable(self) -> bool:
         """Whether lookups use the index; until it is built they scan the table."""
-        return self._index.is_readable
+        self._live, _ = self._session.ask(
+            self._live, lambda c, _: (c.fetch_one(self._session.activation_sql)[0], None)
+        )
+        return self._index(self._live).is_readable
 
-    @property
-    def _index(self) -> LiveIndex:
-        index = self._live.index(self._name)
+    def _named(self, live: LiveTable, name: str) -> LiveIndex:
+        index = live.index(name)
         if index is None:
-            raise UsageError("the index was dropped", index=self._name)
+            raise UsageError("the index was dropped", index=name)
         return index
+
+    def _index(self, live: LiveTable) -> LiveIndex:
+        for index in live.indexes:
+            if index.state.index.number == self._number:
+                return index
+        raise UsageError("the index was dropped", index=self._name)
 
     def find(self, *values: Any) -> Iterator[Record]:
         """Records whose leading index fields equal the values, by ==, in index order."""
-        keys = self._index.keys
-        prefix = keys.encode_prefix(values)
-        wanted = list(zip((f.name for f in keys.fields), values, strict=False))
-        for _, record in self._entries(prefix, successor(prefix), descending=False):
-            if all(getattr(record, name) == value for name, value in wanted):
+        for keys, record in self._search(values, values, include_upper=True, descending=False):
+            names = (field.name for field in keys.fields)
+            if all(
+                getattr(record, name) == value for name, value in zip(names, values, strict=False)
+            ):
                 yield record
 
     def range(
@@ -65,96 +84,123 @@ class IndexLookup:
         Bounds are values of the first index field, or tuples of leading ones; None is no bound.
         Bounds are given in the order of the index: in a descending one, `lower` is the larger value.
         """
-        low, high = self._bound(lower), self._bound(upper)
-        if include_upper and high is not None:
-            high = successor(high)
-        entries = self._entries(low, high, descending=descending)
-        for count, (_, record) in enumerate(entries):
+        found = self._search(
+            _as_tuple(lower), _as_tuple(upper), include_upper=include_upper, descending=descending
+        )
+        for count, (_, record) in enumerate(found):
             if limit is not None and count >= limit:
                 return
             yield record
 
-    def _bound(self, value: Any) -> bytes | None:
-        if value is None:
-            return None
-        values = value if isinstance(value, tuple) else (value,)
-        return self._index.keys.encode_prefix(values)
+    def _search(
+        self,
+        lower: tuple[Any, ...] | None,
+        upper: tuple[Any, ...] | None,
+        *,
+        include_upper: bool,
+        descending: bool,
+    ) -> Iterator[tuple[KeyBuilder, Record]]:
+        """Records in order, each with the keys of the index as it was then."""
+        last: tuple[bytes, bytes] | None = None
+        known: KeyBuilder | None = None
+        while True:
+            live = self._live = self._session.find_again(self._live)
+            keys = self._index(live).keys
+            if last is not None and known is not None and not keys.is_same_as(known):
+                raise TransactionConflict(
+                    "the keys of the index changed while it was read",
+                    index=self._name,
+                    hint="read it again, or inside db.snapshot()",
+                )
+            known = keys
+            low = None if lower is None else keys.encode_prefix(lower)
+            high = None if upper is None else keys.encode_prefix(upper)
+            if high is not None and include_upper:
+                high = successor(high)
+            if last is not None and descending:
+                end = last[0] + b"\x00"  # the first key behind it
+                high = end if high is None else min(high, end)
+            elif last is not None:
+                low = last[0] if low is None else max(low, last[0])
+            try:
+                for key, record_key, record in self._entries(live, (low, high), descending):
+                    at = (key, record_key)
+                    if last is None or (at < last if descending else at > last):
+                        last = at
+                        yield keys, record
+                return
+            except _Moved:
+                self._session.reload()
 
-    def _entries(
-        self, lower: bytes | None, upper: bytes | None, *, descending: bool
-    ) -> Iterator[Entry]:
-        """Entries with lower ≤ full key < upper, in order of the full key, then of the record's."""
-        if not self._index.is_readable:
-            yield from self._scan(lower, upper, descending=descending)
+    def _entries(self, live: LiveTable, bounds: Bounds, descending: bool) -> Iterator[Entry]:
+        """Entries between the bounds, in order of the full key, then of the record's."""
+        if not self._index(live).is_readable:
+            yield from self._scan(live, bounds, descending)
             return
-        found = self._stored_entries(lower, upper, descending=descending)
+        lower, upper = bounds
+        found = self._stored_entries(live, bounds, descending)
         # Cut keys tie: their runs are put in order by the full keys.
         for cut_key, run in groupby(found, key=lambda entry: entry[0][:INDEX_KEY_SIZE_BYTES_MAX]):
             if not is_cut(cut_key):
                 yield from run
                 continue
-            in_order = sorted(run, key=lambda entry: entry[0], reverse=descending)
-            for full_key, record in in_order:
-                if (lower is None or full_key >= lower) and (upper is None or full_key < upper):
-                    yield full_key, record
+            for entry in sorted(run, key=lambda entry: entry[:2], reverse=descending):
+                if _is_within(entry[0], lower, upper):
+                    yield entry
 
-    def _stored_entries(
-        self, lower: bytes | None, upper: bytes | None, *, descending: bool
-    ) -> Iterator[Entry]:
+    def _stored_entries(self, live: LiveTable, bounds: Bounds, descending: bool) -> Iterator[Entry]:
         """Whatever lies between the bounds as entries hold them: cut."""
+        lower, upper = bounds
         low = None if lower is None else (lower[:INDEX_KEY_SIZE_BYTES_MAX], b"")
         high = upper
         if upper is not None and is_cut(upper):
             high = successor(upper[:INDEX_KEY_SIZE_BYTES_MAX])
         after: tuple[bytes, bytes] | None = None
         limit = 64  # the first page is small: many lookups want few records
+        index, read = self._index(live), live.reader.read
         while True:
-            connection = self._session.storage.connection()
-            page = self._page(connection, low, high, after, limit, descending=descending)
-            build, read = self._index.keys.build, self._live.reader.read
+            page = self._ask(
+                live,
+                lambda c, at=after, count=limit: index.entries.page(
+                    c, low, high, at, count, descending=descending
+                ),
+            )
             for _, record_key, value in page:
                 record = read(record_key, value)
-                yield build(record), record
+                yield index.keys.build(record), record_key, record
             if len(page) < limit:
                 return
             after = (page[-1][0], page[-1][1])
             limit = PAGE_RECORDS_MAX
 
-    def _page(
-        self,
-        connection: Connection,
-        low: tuple[bytes, bytes] | None,
-        high: bytes | None,
-        after: tuple[bytes, bytes] | None,
-        limit: int,
-        *,
-        descending: bool,
-    ) -> list[tuple[bytes, bytes, bytes]]:
-        """One page under the view in force: an index may have moved since the last one."""
-        while True:
-            activation, page = self._index.entries.page(
-                connection, low, high, after, limit, descending=descending
-            )
-            if activation == self._live.view.activation:
-                return page
-            self._live = self._session.refresh_table(self._live)
-
-    def _scan(
-        self, lower: bytes | None, upper: bytes | None, *, descending: bool
-    ) -> Iterator[Entry]:
+    def _scan(self, live: LiveTable, bounds: Bounds, descending: bool) -> Iterator[Entry]:
         """The same entries by reading all records; memory grows with those that match."""
-        build, found, after = self._index.keys.build, [], b""
-        while True:
-            connection = self._session.storage.connection()
-            page = connection.fetch_all(self._live.records.page_sql, (after, PAGE_RECORDS_MAX))
-            if not page:
-                break
+        build, read = self._index(live).keys.build, live.reader.read
+        found: list[Entry] = []
+        after = b""
+        while page := self._ask(live, lambda c, at=after: live.records.scan_page(c, at)):
             for key, value in page:
-                record = self._live.reader.read(key, value)
+                record = read(key, value)
                 full_key = build(record)
-                if (lower is None or full_key >= lower) and (upper is None or full_key < upper):
-                    found.append((full_key, bytes(key), record))
+                if _is_within(full_key, *bounds):
+                    found.append((full_key, key, record))
             after = page[-1][0]
         found.sort(key=lambda entry: entry[:2], reverse=descending)
-        for full_key, _, record in found:
-            yield full_key, record
+        yield from found
+
+    def _ask(self, live: LiveTable, question: Any) -> Any:
+        """One page; raises `_Moved` if it was not read under what is known to be in force."""
+        moved, page = self._session.ask(live, lambda c, t: question(c) if t is live else (None, ()))
+        if moved is not live:
+            raise _Moved
+        return page
+
+
+def _as_tuple(bound: Any) -> tuple[Any, ...] | None:
+    if bound is None or isinstance(bound, tuple):
+        return bound
+    return (bound,)
+
+
+def _is_within(key: bytes, lower: bytes | None, upper: bytes | None) -> bool:
+    return (lower is None or key >= lower) and (upper is None or key < upper)

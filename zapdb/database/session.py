@@ -17,13 +17,32 @@ from typing import TypeVar
 from zapdb.catalog import View, load_view
 from zapdb.catalog.nodes import Node, lease_is_held
 from zapdb.catalog.up import refuse_while_forgetting
-from zapdb.errors import LeaseLost, TransactionConflict, UnknownName, UsageError
+from zapdb.errors import (
+    ConcurrencyError,
+    LeaseLost,
+    TransactionConflict,
+    UnknownName,
+    UsageError,
+    ZapdbError,
+)
 from zapdb.indexes import LiveTable
-from zapdb.limits import RETRIES_MAX
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.limits import RETRIES_MAX, RETRY_SECONDS_MAX
+from zapdb.storage import Connection, MissingTable, Mode, Storage
 from zapdb.storage.physical import activation_sql
 
 T = TypeVar("T")
+
+
+Question = Callable[[Connection, LiveTable], tuple[int | None, T]]
+"""A query: the activation number that it saw, or None where that does not matter, and the answer."""
+
+
+class _Loaded:
+    """A view and the tables that were made of it so far; replaced as a whole."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.tables: dict[str, LiveTable] = {}
 
 
 class Session:
@@ -32,9 +51,11 @@ class Session:
     def __init__(self, storage: Storage, view: View, node: Node | None) -> None:
         self.storage = storage
         self.node = node
+        self.writes_back = False
+        """Whether stale records that were read are written back converted."""
         self._lock = threading.Lock()
-        self._view = view
-        self._tables: dict[str, LiveTable] = {}
+        self._loaded = _Loaded(view)
+        self._local = threading.local()
         self.activation_sql = activation_sql(view.tenant)
         self._lease_sql = ""
         if node is not None:
@@ -43,42 +64,90 @@ class Session:
             )
 
     @property
+    def _current(self) -> _Loaded:
+        pinned: _Loaded | None = getattr(self._local, "pinned", None)
+        return self._loaded if pinned is None else pinned
+
+    @property
     def view(self) -> View:
-        return self._view
+        """What is in force as far as this process knows; in a snapshot, what was then."""
+        return self._current.view
 
     def live(self, name: str) -> LiveTable:
-        """The table as it is in force, as far as this process knows."""
-        live = self._tables.get(name)
+        """The table of that view; raises `UnknownName`."""
+        loaded = self._current
+        live = loaded.tables.get(name)
         if live is None:
-            with self._lock:
-                view = self._view
-                live = LiveTable(self.storage, view, view.table(name))
-                self._tables[name] = live
+            live = LiveTable(self.storage, loaded.view, loaded.view.table(name))
+            loaded.tables[name] = live
         return live
 
-    def reload(self, connection: Connection) -> None:
-        """Load what is in force, in the connection's transaction if it has one."""
-        view = load_view(connection, self._view.tenant, self._view)
-        with self._lock:
-            if view.activation >= self._view.activation:
-                self._view = view
-                self._tables = {}
-
-    def refresh_table(self, live: LiveTable) -> LiveTable:
-        """The table after a statement saw another activation number; it may have been renamed."""
-        self.reload(self.storage.connection())
-        number = live.table.number
-        for state in self._view.tables.values():
-            if state.table.number == number:
+    def find_again(self, live: LiveTable) -> LiveTable:
+        """The same table, whatever its name, in the view of now; raises `UnknownName`."""
+        if live.view is self.view:
+            return live
+        for state in self.view.tables.values():
+            if state.table.number == live.table.number:
                 return self.live(state.table.name)
         raise UnknownName("the table was dropped", table=live.table.name)
 
+    def reload(self) -> None:
+        """Load what is in force, as this thread's transaction sees it if it has one.
+
+        A snapshot may be older than what other threads work with: it keeps its view to itself.
+        """
+        connection = self.storage.connection()
+        known = self._loaded.view
+        if connection.mode is None:
+            with self.storage.transaction(Mode.READ):  # all of it as of one moment
+                view = load_view(connection, known.tenant, known)
+        else:
+            view = load_view(connection, known.tenant, known)
+        if connection.mode is Mode.READ:
+            self._local.pinned = _Loaded(view)
+            return
+        with self._lock:
+            if view.activation > self._loaded.view.activation:
+                self._loaded = _Loaded(view)
+
+    def ask(self, live: LiveTable, question: Question[T]) -> tuple[LiveTable, T]:
+        """Ask about a table, and again in its new shape where that changed meanwhile (rule 8).
+
+        Returns the shape that the answer was given under.
+        """
+        problem: ZapdbError = TransactionConflict(
+            "the schema changed again and again while the table was read", table=live.table.name
+        )
+        for _ in range(RETRIES_MAX):
+            live = self.find_again(live)
+            connection = self.storage.connection()
+            try:
+                activation, answer = question(connection, live)
+            except MissingTable as error:
+                if connection.mode is not None:
+                    raise TransactionConflict(
+                        "what the snapshot reads was taken away meanwhile",
+                        table=live.table.name,
+                        hint="read it again in a new snapshot",
+                    ) from error
+                problem = error
+            else:
+                if activation is None or activation == live.view.activation:
+                    return live, answer
+            self.reload()
+        raise problem
+
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """The transaction of this thread, or one of its own around a single operation."""
+        """A transaction of its own, or a savepoint in the one that this thread is in.
+
+        Either way all of an operation is done, or none: a record without its entries must not
+        stay behind when the error is caught and the transaction goes on.
+        """
         connection = self.storage.connection()
         if connection.mode is Mode.WRITE:
-            yield connection
+            with self.storage.savepoint(connection):
+                yield connection
             return
         if connection.mode is not None:
             raise UsageError(
@@ -88,13 +157,27 @@ class Session:
             self._check(begun)
             yield begun
 
+    def write_back(self, live: LiveTable, key: bytes, old: bytes, new: bytes) -> None:
+        """Set a record that is still `old`, unless anything is in the way (rule 16)."""
+        try:
+            with self.storage.transaction(Mode.ASIDE) as connection:
+                self._check(connection)
+                if self.view is live.view:
+                    connection.run(live.records.swap_sql, (new, key, old))
+        except ConcurrencyError:
+            pass  # whoever reads the record next converts it, as this read did
+
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         with self.storage.transaction(Mode.READ) as connection:
-            (activation,) = connection.fetch_one(self.activation_sql)
-            if activation != self._view.activation:
-                self.reload(connection)
-            yield connection
+            try:
+                (activation,) = connection.fetch_one(self.activation_sql)
+                self._local.pinned = self._loaded
+                if activation != self._local.pinned.view.activation:
+                    self.reload()
+                yield connection
+            finally:
+                self._local.pinned = None
 
     def _check(self, connection: Connection) -> None:
         if self.node is None:
@@ -106,19 +189,22 @@ class Session:
                 hint="nothing was written; close the database and open it again",
             )
         (activation,) = connection.fetch_one(self.activation_sql)
-        if activation != self._view.activation:
-            self.reload(connection)
-        refuse_while_forgetting(self._view)
+        if activation != self._loaded.view.activation:
+            self.reload()
+        refuse_while_forgetting(self._loaded.view)
 
     def run(self, action: Callable[[], T]) -> T:
         """A single operation: repeated when it meets another transaction, unless inside one."""
         connection = self.storage.connection()
         if connection.mode is not None:
             return action()
+        deadline = time.monotonic() + RETRY_SECONDS_MAX
         for attempt in range(RETRIES_MAX):
             try:
                 return action()
             except TransactionConflict:
+                if time.monotonic() > deadline:
+                    raise
                 # Full jitter: transactions that collided should not do so again in step.
                 time.sleep(random.uniform(0, 0.002 * 2 ** min(attempt, 7)))  # noqa: S311 - no secret
         return action()

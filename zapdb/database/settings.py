@@ -49,6 +49,9 @@ def write_setting(connection: Connection, name: str, value: str) -> None:
     setting = _find(name)
     if value not in setting.choices:
         raise UsageError(
-            "the setting has no such value", setting=name, value=value, values=", ".join(setting.choices)
+            "the setting has no such value",
+            setting=name,
+            value=value,
+            values=", ".join(setting.choices),
         )
     rows.put(connection, "setting", name, {"value": value})

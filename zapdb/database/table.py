@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from zapdb.database.identifiers import generate_uuid
 from zapdb.database.lookup import IndexLookup
-from zapdb.database.session import Session
-from zapdb.errors import RecordExists, RecordNotFound, TransactionConflict, UnknownName, UsageError
+from zapdb.database.session import Question, Session
+from zapdb.errors import RecordExists, RecordNotFound, UnknownName, UsageError
 from zapdb.indexes import LiveTable
-from zapdb.limits import INSERT_BATCH_RECORDS, PAGE_RECORDS_MAX
+from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.records import Record, asdict
-from zapdb.storage import Connection, DuplicateKey, Mode
+from zapdb.storage import Connection, DuplicateKey
+
+T = TypeVar("T")
 
 
 class Table:
@@ -23,9 +26,8 @@ class Table:
     it meets another one.
     """
 
-    def __init__(self, session: Session, name: str, *, write_back: bool) -> None:
+    def __init__(self, session: Session, name: str) -> None:
         self._session = session
-        self._write_back = write_back
         self._live = session.live(name)
 
     @property
@@ -34,7 +36,7 @@ class Table:
 
     @property
     def field_names(self) -> tuple[str, ...]:
-        return tuple(f.name for f in self._live.table.fields)
+        return tuple(f.name for f in self._current().table.fields)
 
     def __repr__(self) -> str:
         return f"<table {self.name!r} ({', '.join(self.field_names)})>"
@@ -50,17 +52,18 @@ class Table:
 
     def find(self, *key: Any) -> Record | None:
         """The record with this key, or None."""
-        live = self._live
-        encoded = self._encode_key(live, key)
-        row = self._session.storage.connection().fetch_one(live.records.get_sql, (encoded,))
-        if row is None:
+
+        def fetch(connection: Connection, live: LiveTable) -> tuple[int | None, Any]:
+            encoded = self._encode_key(live, key)
+            row = connection.fetch_one(live.records.get_sql, (encoded,))
+            return (None, None) if row is None else (row[1], (encoded, row[0]))
+
+        live, found = self._ask(fetch)
+        if found is None:
             return None
-        if row[1] != live.view.activation:
-            live = self._refresh(live)
-        value: bytes = row[0]
-        record = live.reader.read(encoded, value)
-        if self._write_back:
-            self._write_back_record(live, encoded, value)
+        record = live.reader.read(*found)
+        if self._session.writes_back:
+            self._write_back(live, *found)
         return record
 
     def scan(self) -> Iterator[Record]:
@@ -68,24 +71,21 @@ class Table:
         scan runs inside `db.snapshot()` or `db.transaction()`."""
         after = b""
         while True:
-            connection = self._session.storage.connection()
-            live = self._live
-            page = connection.fetch_all(live.records.page_sql, (after, PAGE_RECORDS_MAX))
+            live, page = self._ask(partial(_scan_page, after))
             if not page:
                 return
-            live = self._check_activation(connection, live)
             read = live.reader.read
             for key, value in page:
                 yield read(key, value)
             after = page[-1][0]
 
     def count(self) -> int:
-        (count,) = self._session.storage.connection().fetch_one(self._live.records.count_sql)
+        _, (count,) = self._ask(lambda c, t: (None, c.fetch_one(t.records.count_sql)))
         return int(count)
 
     def index(self, name: str) -> IndexLookup:
         """Look records up by an index; raises `UnknownName`."""
-        live = self._check_activation(self._session.storage.connection(), self._live)
+        live, _ = self._ask(lambda c, _: (c.fetch_one(self._session.activation_sql)[0], None))
         if live.index(name) is None:
             there = ", ".join(index.name for index in live.indexes) or "(none)"
             raise UnknownName("no such index", table=self.name, index=name, indexes=there)
@@ -123,7 +123,7 @@ class Table:
         """
         stream, inserted = iter(records), 0
         while batch := list(itertools.islice(stream, batch_records)):
-            self._session.run(lambda rows=batch: self._insert_batch(rows))
+            self._session.run(partial(self._insert_batch, batch))
             inserted += len(batch)
         return inserted
 
@@ -144,7 +144,7 @@ class Table:
             for index in live.indexes:
                 entries = [(index.entry_key(record), key) for key, record in decoded]
                 entries.sort()
-                if index.is_readable:
+                if index.is_built:
                     index.entries.insert_many(connection, entries)
                 else:
                     index.entries.insert_absent(connection, entries)
@@ -185,6 +185,11 @@ class Table:
 
     # What they share
 
+    def _ask(self, question: Question[T]) -> tuple[LiveTable, T]:
+        live, answer = self._session.ask(self._live, question)
+        self._live = live
+        return live, answer
+
     def _encode_key(self, live: LiveTable, key: tuple[Any, ...]) -> bytes:
         fields = live.table.key_fields
         if len(key) != len(fields):
@@ -204,7 +209,9 @@ class Table:
     def _exists(self, live: LiveTable, key: bytes | None) -> RecordExists:
         if key is None:
             return RecordExists(
-                "one of the records has the key of another", table=self.name, hint="none was inserted"
+                "one of the records has the key of another",
+                table=self.name,
+                hint="none was inserted",
             )
         shown = _show(live.codec.decode_key(key))
         return RecordExists("there is a record with this key already", table=self.name, key=shown)
@@ -227,39 +234,21 @@ class Table:
                 )
 
     def _current(self) -> LiveTable:
-        """The table inside a writing transaction, whose view is the one in force."""
-        if self._live.view is not self._session.view:
-            self._live = self._find_again(self._live)
-        return self._live
+        """The table in this thread's view; in a writing transaction, that is what is in force."""
+        # Other threads set the attribute, too: what is returned must be what was looked at.
+        live = self._live = self._session.find_again(self._live)
+        return live
 
-    def _find_again(self, live: LiveTable) -> LiveTable:
-        for state in self._session.view.tables.values():
-            if state.table.number == live.table.number:
-                return self._session.live(state.table.name)
-        raise UnknownName("the table was dropped", table=live.table.name)
-
-    def _refresh(self, live: LiveTable) -> LiveTable:
-        """After a statement that saw another activation number."""
-        self._live = self._session.refresh_table(live)
-        return self._live
-
-    def _check_activation(self, connection: Connection, live: LiveTable) -> LiveTable:
-        (activation,) = connection.fetch_one(self._session.activation_sql)
-        return live if activation == live.view.activation else self._refresh(live)
-
-    def _write_back_record(self, live: LiveTable, key: bytes, value: bytes) -> None:
-        """Afterwards, in a transaction of its own, and only if nothing is in the way (rule 16)."""
+    def _write_back(self, live: LiveTable, key: bytes, value: bytes) -> None:
         converted = live.reader.convert(key, value)
-        storage = self._session.storage
-        if converted is value or storage.connection().mode is not None:
-            return
-        try:
-            with storage.transaction(Mode.WRITE) as connection:
-                (activation,) = connection.fetch_one(self._session.activation_sql)
-                if activation == live.view.activation and live.view.forgetting is None:
-                    connection.run(live.records.swap_sql, (converted, key, value))
-        except TransactionConflict:
-            pass  # somebody else writes the record: whoever reads it next converts it
+        if converted is not value and self._session.storage.connection().mode is None:
+            self._session.write_back(live, key, value, converted)
+
+
+def _scan_page(
+    after: bytes, connection: Connection, live: LiveTable
+) -> tuple[Any, list[tuple[bytes, bytes]]]:
+    return live.records.scan_page(connection, after)
 
 
 def _show(key: tuple[Any, ...]) -> str:

@@ -39,6 +39,13 @@ class KeyBuilder:
     """record → the full key, not cut."""
     source: str
 
+    def is_same_as(self, other: KeyBuilder) -> bool:
+        """Whether both make the same keys; the fields may have other names."""
+        return self.index.components == other.index.components and all(
+            mine.type == theirs.type and mine.number == theirs.number
+            for mine, theirs in zip(self.fields, other.fields, strict=True)
+        )
+
     def encode_prefix(self, values: Sequence[Any]) -> bytes:
         """The full encoding of values for the leading components; raises `InvalidValue`."""
         if len(values) > len(self.fields):
@@ -95,7 +102,7 @@ def build_keys(table: Table, index: Index) -> KeyBuilder:
     names = Namespace()
     fields = tuple(table.field_numbered(c.field) for c in index.components)
     lines: list[str] = []
-    parts = []
+    parts: list[str] = []
     for field, component in zip(fields, index.components, strict=True):
         encode = names.bind(_encoder(field, component), f"encode_{field.type.name}")
         encoded = f"{names.bind(PRESENT, 'PRESENT')} + {encode}(v)"

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zapdb.catalog import IndexState
+from zapdb.datasets import collation_version
+from zapdb.errors import DatasetMismatch
 from zapdb.indexes.keys import KeyBuilder, build_keys, cut
 from zapdb.records import Record
 from zapdb.schema import Table
@@ -26,20 +28,35 @@ class LiveIndex:
     state: IndexState
     keys: KeyBuilder
     entries: IndexTable
+    fits: bool
+    """Whether this process makes the keys that the index holds: it has the same datasets."""
 
     @property
     def name(self) -> str:
         return self.state.index.name
 
     @property
-    def is_readable(self) -> bool:
+    def is_built(self) -> bool:
         return self.state.phase == "readable"
 
+    @property
+    def is_readable(self) -> bool:
+        """With other datasets it is not: new bounds over old entries miss rows (rule 26)."""
+        return self.is_built and self.fits
+
     def entry_key(self, record: Record) -> bytes:
+        if not self.fits:
+            raise DatasetMismatch(
+                "this process has other collation data than the index is built with",
+                index=self.name,
+                built_with="; ".join(self.state.versions.values()),
+                here=collation_version(),
+                hint="open the database again, with the ICU that all other processes have",
+            )
         return cut(self.keys.build(record))
 
     def insert(self, connection: Connection, record_key: bytes, record: Record) -> None:
-        if self.is_readable:
+        if self.is_built:
             connection.run(self.entries.insert_sql, (self.entry_key(record), record_key))
         else:
             self.entries.insert_absent(connection, [(self.entry_key(record), record_key)])
@@ -47,22 +64,20 @@ class LiveIndex:
     def delete(self, connection: Connection, record_key: bytes, record: Record) -> None:
         self._delete_entry(connection, self.entry_key(record), record_key)
 
-    def update(
-        self, connection: Connection, record_key: bytes, old: Record, new: Record
-    ) -> None:
+    def update(self, connection: Connection, record_key: bytes, old: Record, new: Record) -> None:
         """Touch nothing where the entry stays the same."""
         before, after = self.entry_key(old), self.entry_key(new)
-        if before == after and self.is_readable:
+        if before == after and self.is_built:
             return
         if before != after:
             self._delete_entry(connection, before, record_key)
-        if self.is_readable:
+        if self.is_built:
             connection.run(self.entries.insert_sql, (after, record_key))
         else:
             self.entries.insert_absent(connection, [(after, record_key)])
 
     def _delete_entry(self, connection: Connection, key: bytes, record_key: bytes) -> None:
-        if not self.is_readable:
+        if not self.is_built:
             self.entries.insert_absent(connection, [(key, record_key)])
         connection.run(self.entries.delete_sql, (key, record_key))
 
@@ -72,4 +87,5 @@ def open_index(table: Table, state: IndexState, records: RecordTable) -> LiveInd
         state,
         build_keys(table, state.index),
         IndexTable(records.storage, state.physical, records),
+        not state.is_outdated,
     )

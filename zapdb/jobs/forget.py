@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from zapdb.catalog import leases
 from zapdb.catalog.forget import mark, publish
 from zapdb.catalog.leases import Lease, Owner
+from zapdb.catalog.retirement import sweep
 from zapdb.catalog.up import CHAIN_LEASE
 from zapdb.errors import ZapdbError
 from zapdb.jobs.run import JobReport, Runner, plan_revert, run_job, run_locally
@@ -45,6 +46,7 @@ def forget_newest(
                     if report is not None:
                         reports.append(report)
         publish(storage, tenant, lease, marked)
+    sweep(storage)
     return Forgotten(marked.migration.number, marked.migration.label, tuple(reports))
 
 

@@ -114,9 +114,7 @@ def plan(storage: Storage, job: Job) -> Job:
                         "written": 0,
                         "conflicts": 0,
                     }
-                    for number, (lower, upper) in enumerate(
-                        zip(bounds, bounds[1:], strict=False)
-                    )
+                    for number, (lower, upper) in enumerate(zip(bounds, bounds[1:], strict=False))
                 ]
             )
         )

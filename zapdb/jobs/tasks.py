@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from zapdb.catalog import load_view
@@ -106,7 +107,7 @@ class IndexWork(Work):
         self.index: LiveIndex | None = next(
             (index for index in live.indexes if index.state.physical == job.target), None
         )
-        if self.index is None or self.index.is_readable:
+        if self.index is None or self.index.is_built:
             raise Superseded
         self.read = live.reader.read
 
@@ -249,7 +250,7 @@ class _Task:
     def _run_pass(self, position: bytes | None, *, skips: bool) -> bytes | None:
         """Batches from `position` to the end of the range."""
         while True:
-            rows = self._retry(lambda at=position: self._run_batch(at, skips))
+            rows = self._retry(partial(self._run_batch, position, skips))
             if not rows:
                 return position
             position = rows[-1][0]

@@ -111,7 +111,7 @@ def list_files(directory: Path) -> list[MigrationFile]:
     files: list[MigrationFile] = []
     violations: list[Violation] = []
     for path in sorted(directory.iterdir()):
-        if path.suffix not in (".yaml", ".yml") or path.name.startswith("."):
+        if path.suffix.lower() not in (".yaml", ".yml") or path.name.startswith("."):
             continue
         match = FILE_NAME.fullmatch(path.name)
         if match is None:

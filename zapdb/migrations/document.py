@@ -92,10 +92,11 @@ class Source:
 
     @classmethod
     def read(cls, path: Path, name: str | None = None) -> Source:
-        """Raises `InvalidMigration` for a file that can't be read."""
+        """Raises `InvalidMigration` for a file that can't be read; too large ones are cut."""
         shown = name or str(path)
         try:
-            return cls(shown, path.read_bytes())
+            with path.open("rb") as file:
+                return cls(shown, file.read(DOCUMENT_SIZE_BYTES_MAX + 1))
         except OSError as error:
             reason = error.strerror or str(error)
             raise InvalidMigration(

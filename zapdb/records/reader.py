@@ -69,6 +69,4 @@ class RecordReader:
         convert, prefix = program.convert, self.prefix
         after = len(prefix)
         self._convert[revision] = lambda key, value: convert(key, value, start, prefix)
-        self._read[slot] = lambda key, value: decode(
-            key, convert(key, value, start, prefix), after
-        )
+        self._read[slot] = lambda key, value: decode(key, convert(key, value, start, prefix), after)

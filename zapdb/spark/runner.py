@@ -5,14 +5,18 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from zapdb.errors import JobError, ZapdbError
 from zapdb.jobs.job import Job, open_ranges
 from zapdb.jobs.tasks import Superseded
 from zapdb.limits import BATCH_RECORDS_MAX
-from zapdb.spark.session import LOCAL_MASTER, SparkSession, check_session, start_session
+from zapdb.spark.session import LOCAL_MASTER, check_session, start_session
 from zapdb.spark.task import RESULT_SCHEMA, RangeTask
 from zapdb.storage import Mode, Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROUNDS_MAX = 3
 """How often ranges that a round left open are handed out again."""

@@ -1,9 +1,9 @@
 """Starting Spark for zapdb's jobs, or using the session that is there.
 
-A session of ours is quiet, binds to the loopback address when it is local, and has speculation off:
-every attempt of a task does its writes, and a speculative twin would only take ranges away from the
-first (safe, thanks to the fences, and a waste). A session of the application's is used as it is, and
-refused with speculation on.
+A session of ours is quiet, binds to the loopback address when it is local, and has speculation
+off: every attempt of a task does its writes, and a speculative twin would only take ranges away
+from the first (safe, thanks to the fences, and a waste). A session of the application's is used as
+it is, and refused with speculation on.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy
 
 from zapdb.errors import UsageError
-from zapdb.storage.base import Connection, DuplicateKey, Mode, Storage
+from zapdb.storage.base import Connection, DuplicateKey, MissingTable, Mode, Storage
 from zapdb.storage.layout import LAYOUT_REVISION, ensure_layout, read_layout
 from zapdb.storage.physical import IndexTable, RecordTable
 from zapdb.storage.sqlite import SQLite
@@ -15,6 +15,7 @@ __all__ = [
     "Connection",
     "DuplicateKey",
     "IndexTable",
+    "MissingTable",
     "Mode",
     "RecordTable",
     "Storage",

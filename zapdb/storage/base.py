@@ -5,6 +5,7 @@ ended by statements of our own, since each kind begins differently (rule 7):
 
     READ      one snapshot, read-only
     WRITE     an application's: takes the gate shared before its first query
+    ASIDE     the same for what is not worth waiting for: gives up where it would wait (rule 16)
     TASK      a range task's: the gate shared, and each statement sees what is committed (rule 17)
     CHANGE    a change of state: takes the gate exclusively, briefly
     CATALOG   small writes to the catalog that concern no record, such as a heartbeat
@@ -17,10 +18,9 @@ from __future__ import annotations
 
 import enum
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 import sqlalchemy
@@ -29,18 +29,27 @@ from sqlalchemy.engine import URL
 from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, UsageError, ZapdbError
 
 
+Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
+"""What a statement of SQLAlchemy Core gives."""
+
+
 class Mode(enum.Enum):
     """The kinds of transactions."""
 
     READ = "read"
     WRITE = "write"
+    ASIDE = "aside"
     TASK = "task"
     CHANGE = "change"
     CATALOG = "catalog"
 
 
-class DuplicateKey(Exception):  # noqa: N818 - a signal within storage: callers raise what it means
-    """A uniqueness constraint refused a row."""
+class DuplicateKey(Exception):
+    """A uniqueness constraint refused a row; callers raise what that means."""
+
+
+class MissingTable(StorageError):
+    """A statement named a table that is not there: the view that it came from is out of date."""
 
 
 class Connection:
@@ -57,13 +66,13 @@ class Connection:
         try:
             return self.storage.execute(self.driver, sql, parameters).fetchone()
         except Exception as error:
-            raise self.storage.translate(error) from error
+            raise self._meaning(error) from error
 
     def fetch_all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         try:
             rows: list[Any] = self.storage.execute(self.driver, sql, parameters).fetchall()
         except Exception as error:
-            raise self.storage.translate(error) from error
+            raise self._meaning(error) from error
         return rows
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
@@ -71,22 +80,32 @@ class Connection:
         try:
             count: int = self.storage.execute(self.driver, sql, parameters).rowcount
         except Exception as error:
-            raise self.storage.translate(error) from error
+            raise self._meaning(error) from error
         return count
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         try:
             self.driver.cursor().executemany(sql, rows)
         except Exception as error:
-            raise self.storage.translate(error) from error
+            raise self._meaning(error) from error
 
-    def core_execute(self, statement: sqlalchemy.Executable) -> sqlalchemy.CursorResult[Any]:
+    def core_execute(self, statement: sqlalchemy.Executable) -> Rows:
         """Execute a statement of SQLAlchemy Core."""
         try:
-            result: sqlalchemy.CursorResult[Any] = self.core.execute(statement)  # type: ignore[assignment]  # the statements here all return rows or counts
+            result = self.core.execute(statement)
         except sqlalchemy.exc.DBAPIError as error:
-            raise self.storage.translate(error.orig or error) from error
+            raise self._meaning(error.orig or error) from error
+        except sqlalchemy.exc.SQLAlchemyError as error:  # after a connection was lost
+            raise self._meaning(error) from error
+        assert isinstance(result, sqlalchemy.CursorResult)
         return result
+
+    def _meaning(self, error: BaseException) -> Exception:
+        # A connection that was lost is of no use to the next statement. Inside a transaction it
+        # stays until that ends: what follows in it must not succeed on another connection.
+        if self.mode is None and self.storage.is_lost(self.driver):
+            self.storage.discard_connection()
+        return self.storage.translate(error)
 
 
 class Storage(ABC):
@@ -101,10 +120,10 @@ class Storage(ABC):
         self.engine = engine
         # SQLAlchemy would end transactions that it did not begin: on SQLite its commit and rollback
         # act even in autocommit mode. Beginning and ending is done here alone.
-        engine.dialect.do_commit = _do_nothing  # type: ignore[method-assign]  # replaced on purpose
-        engine.dialect.do_rollback = _do_nothing  # type: ignore[method-assign]  # the same
+        engine.dialect.do_commit = _do_nothing  # type: ignore[assignment]  # no connection is looked at
+        engine.dialect.do_rollback = _do_nothing  # type: ignore[assignment]  # the same
         self._local = threading.local()
-        self._connections: list[Connection] = []
+        self._connections: dict[threading.Thread, Connection] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -125,22 +144,30 @@ class Storage(ABC):
                 raise UsageError(
                     "the database is closed", database=self.shown_url, hint="open it again"
                 )
+            self._collect_connections()
             try:
                 known = Connection(self, self.engine.connect())
             except sqlalchemy.exc.DBAPIError as error:
                 raise self.translate(error.orig or error) from error
             self._local.connection = known
             with self._lock:
-                self._connections.append(known)
+                self._connections[threading.current_thread()] = known
         return known
+
+    def _collect_connections(self) -> None:
+        """Give the connections of threads that ended back to the pool."""
+        with self._lock:
+            ended = [thread for thread in self._connections if not thread.is_alive()]
+            connections = [self._connections.pop(thread) for thread in ended]
+        for connection in connections:
+            if connection.mode is not None:
+                connection.core.invalidate()
+            connection.core.close()
 
     def discard_connection(self) -> None:
         """Throw this thread's connection away, transaction and all."""
-        known: Connection | None = getattr(self._local, "connection", None)
-        if known is not None:
-            del self._local.connection
-            with self._lock:
-                self._connections.remove(known)
+        known = self._forget_connection()
+        if known is not None and not known.core.closed:
             known.core.invalidate()
             known.core.close()
 
@@ -148,16 +175,20 @@ class Storage(ABC):
         """Give this thread's connection back to the pool; a thread that ends calls it."""
         known: Connection | None = getattr(self._local, "connection", None)
         if known is not None and known.mode is None:
-            del self._local.connection
-            with self._lock:
-                self._connections.remove(known)
+            self._forget_connection()
             known.core.close()
+
+    def _forget_connection(self) -> Connection | None:
+        known: Connection | None = self._local.__dict__.pop("connection", None)
+        with self._lock:
+            self._connections.pop(threading.current_thread(), None)
+        return known
 
     def close(self) -> None:
         """Close every thread's connection and the pool."""
         self._closed = True
         with self._lock:
-            connections, self._connections = self._connections, []
+            connections, self._connections = [*self._connections.values()], {}
         for connection in connections:
             connection.core.close()
         self.engine.dispose()
@@ -182,6 +213,19 @@ class Storage(ABC):
         connection.mode = None
         self._commit(connection)
 
+    @contextmanager
+    def savepoint(self, connection: Connection) -> Iterator[None]:
+        """Part of a transaction: undone on an exception, while the rest of it may go on."""
+        connection.run("SAVEPOINT zapdb")
+        try:
+            yield
+        except BaseException:
+            with suppress(ZapdbError):  # without a connection the whole transaction is undone
+                connection.run("ROLLBACK TO SAVEPOINT zapdb")
+                connection.run("RELEASE SAVEPOINT zapdb")
+            raise
+        connection.run("RELEASE SAVEPOINT zapdb")
+
     def _begin(self, connection: Connection, mode: Mode) -> None:
         try:
             self.begin(connection, mode)
@@ -191,6 +235,9 @@ class Storage(ABC):
         except Exception as error:
             self._roll_back(connection)
             raise self.translate(error) from error
+        except BaseException:
+            self._roll_back(connection)
+            raise
 
     def _roll_back(self, connection: Connection) -> None:
         try:
@@ -213,23 +260,14 @@ class Storage(ABC):
                 cause=error,
                 hint="look whether the change is there before you repeat it",
             ) from error
+        except BaseException:
+            self.discard_connection()
+            raise
 
     def now_us(self, connection: Connection) -> int:
         """Microseconds since 1970-01-01 UTC by the database's clock."""
         (now,) = connection.fetch_one(self.clock_sql)
         return int(now)
-
-    def retry(self, action: Any, seconds: float) -> Any:
-        """Call `action` until it meets no conflict, for so long, with growing pauses."""
-        deadline, pause = time.monotonic() + seconds, 0.002
-        while True:
-            try:
-                return action()
-            except TransactionConflict:
-                if time.monotonic() + pause > deadline:
-                    raise
-                time.sleep(pause)
-                pause = min(pause * 2, 0.1)
 
     clock_sql: ClassVar[str]
 
@@ -243,12 +281,23 @@ class Storage(ABC):
     def roll_back(self, connection: Connection) -> None: ...
 
     @abstractmethod
+    def is_lost(self, driver: Any) -> bool:
+        """Whether the driver's connection can't be used any more."""
+
+    @abstractmethod
     def execute(self, driver: Any, sql: str, parameters: Sequence[Any]) -> Any:
         """Run a statement of the hot path on the driver's connection; returns its cursor."""
 
     @abstractmethod
     def translate(self, error: BaseException) -> Exception:
         """The error that a driver's error means to zapdb."""
+
+    def is_absent(self) -> bool:
+        """Whether there is no database yet, and connecting would make one."""
+        return False
+
+    def prepare(self) -> None:
+        """Outside of transactions: settings that stay with a database that is zapdb's."""
 
     @abstractmethod
     def table_names(self, connection: Connection) -> list[str]:

@@ -32,6 +32,8 @@ def read_layout(storage: Storage) -> str | None:
     Raises `NotZapdb` for a database that holds something else, `NewerLayout` for one that a later
     release upgraded.
     """
+    if storage.is_absent():
+        return None
     connection = storage.connection()
     tables = storage.table_names(connection)
     if VERSION_TABLE not in tables:
@@ -70,6 +72,7 @@ def ensure_layout(storage: Storage, *, create: bool) -> None:
     """Bring the layout up to date; with `create` false, refuse a database that has none."""
     revision = read_layout(storage)
     if revision == LAYOUT_REVISION:
+        storage.prepare()
         return
     if revision is None and not create:
         raise PendingMigrations(
@@ -77,6 +80,7 @@ def ensure_layout(storage: Storage, *, create: bool) -> None:
             database=storage.shown_url,
             hint="run `zapdb migrate up`, or open it with apply='auto'",
         )
+    storage.prepare()
     with storage.transaction(Mode.CATALOG) as connection:
         storage.lock_layout(connection)
         if read_layout(storage) != LAYOUT_REVISION:  # another process may have been faster

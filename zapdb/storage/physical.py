@@ -9,8 +9,8 @@ statement after it (rule 8).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage.base import Connection, Storage
 
 
@@ -34,11 +34,13 @@ def drop_index_table(connection: Connection, physical: int) -> None:
     connection.run(f"DROP TABLE IF EXISTS {index_table_name(physical)}")
 
 
-def drop_record_table_if_empty(connection: Connection, number: int) -> None:
-    """Drop the table once no tenant has records in it."""
+def drop_record_table_if_empty(connection: Connection, number: int) -> bool:
+    """Drop the table once no tenant has records in it; returns whether that is so."""
     name = record_table_name(number)
-    if connection.fetch_one(f"SELECT 1 FROM {name} LIMIT 1") is None:
+    empty = connection.fetch_one(f"SELECT 1 FROM {name} LIMIT 1") is None
+    if empty:
         connection.run(f"DROP TABLE {name}")
+    return empty
 
 
 def activation_sql(tenant: int) -> str:
@@ -65,7 +67,18 @@ class RecordTable:
             f"SELECT key, value FROM {self.name} WHERE {mine} AND key > {mark}"
             f" ORDER BY key LIMIT {mark}"
         )
+        self.scan_sql = (
+            f"SELECT key, value, ({activation_sql(tenant)}) FROM {self.name}"
+            f" WHERE {mine} AND key > {mark} ORDER BY key LIMIT {mark}"
+        )
         self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
+
+    def scan_page(
+        self, connection: Connection, after: bytes
+    ) -> tuple[int | None, list[tuple[bytes, bytes]]]:
+        """The activation number and the (key, record) pairs behind a key; none ends the table."""
+        rows = connection.fetch_all(self.scan_sql, (after, PAGE_RECORDS_MAX))
+        return rows[0][2] if rows else None, [(key, value) for key, value, _ in rows]
 
     def count_by_prefix(self, connection: Connection) -> list[tuple[bytes, int]]:
         """How many records have each schema index, by its encoded prefix."""
@@ -127,7 +140,7 @@ class IndexTable:
         limit: int,
         *,
         descending: bool,
-    ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
+    ) -> tuple[int | None, list[tuple[bytes, bytes, bytes]]]:
         """The activation number, and (entry key, record key, record) of one page.
 
         `lower` is inclusive, `upper` exclusive; `after` is the last (entry key, record key) of the

@@ -15,8 +15,15 @@ import sqlalchemy
 from sqlalchemy.engine import URL
 
 from zapdb.errors import GateTimeout, MissingExtra, StorageError, TransactionConflict
-from zapdb.limits import GATE_LOCK_TIMEOUT_MS, GATE_TIMEOUT_SECONDS
-from zapdb.storage.base import Connection, DuplicateKey, Mode, Storage, unexpected
+from zapdb.limits import ASIDE_LOCK_TIMEOUT_MS, GATE_LOCK_TIMEOUT_MS, GATE_TIMEOUT_SECONDS
+from zapdb.storage.base import (
+    Connection,
+    DuplicateKey,
+    MissingTable,
+    Mode,
+    Storage,
+    unexpected,
+)
 
 try:
     import psycopg
@@ -27,6 +34,7 @@ except ImportError as missing:
 BEGIN = {
     Mode.READ: "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
     Mode.WRITE: "BEGIN ISOLATION LEVEL SERIALIZABLE",
+    Mode.ASIDE: "BEGIN ISOLATION LEVEL READ COMMITTED",
     Mode.TASK: "BEGIN ISOLATION LEVEL READ COMMITTED",
     Mode.CHANGE: "BEGIN ISOLATION LEVEL READ COMMITTED",
     Mode.CATALOG: "BEGIN ISOLATION LEVEL READ COMMITTED",
@@ -58,7 +66,9 @@ class PostgreSQL(Storage):
             self._take_gate_exclusively(driver)
             return
         driver.execute(BEGIN[mode])
-        if mode in (Mode.WRITE, Mode.TASK):
+        if mode is Mode.ASIDE:
+            driver.execute(f"SET LOCAL lock_timeout = {ASIDE_LOCK_TIMEOUT_MS}")
+        if mode in (Mode.WRITE, Mode.ASIDE, Mode.TASK):
             driver.execute(GATE_SHARED)
 
     def _take_gate_exclusively(self, driver: Any) -> None:
@@ -88,6 +98,9 @@ class PostgreSQL(Storage):
         if connection.driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             connection.driver.execute("ROLLBACK")
 
+    def is_lost(self, driver: Any) -> bool:
+        return bool(driver.closed)
+
     def execute(self, driver: Any, sql: str, parameters: Sequence[Any]) -> Any:
         return driver.cursor(binary=True).execute(sql, parameters)
 
@@ -104,6 +117,13 @@ class PostgreSQL(Storage):
         match error:
             case TransactionConflict():
                 return error
+            case driver_errors.UndefinedTable():
+                return MissingTable(
+                    "a table is not there",
+                    database=self.shown_url,
+                    detail=str(error).splitlines()[0],
+                    hint="a migration took it away meanwhile: try again",
+                )
             case driver_errors.UniqueViolation():
                 return DuplicateKey(str(error))
             case (

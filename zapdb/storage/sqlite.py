@@ -9,18 +9,27 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy
 from sqlalchemy.engine import URL
 
-from zapdb.errors import NotZapdb, StorageError, TransactionConflict, UsageError
+from zapdb.errors import GateTimeout, NotZapdb, StorageError, TransactionConflict, UsageError
 from zapdb.limits import BUSY_TIMEOUT_MS
-from zapdb.storage.base import Connection, DuplicateKey, Mode, Storage, unexpected
+from zapdb.storage.base import (
+    Connection,
+    DuplicateKey,
+    MissingTable,
+    Mode,
+    Storage,
+    unexpected,
+)
 
 BEGIN = {
     Mode.READ: "BEGIN",
     Mode.WRITE: "BEGIN IMMEDIATE",
+    Mode.ASIDE: "BEGIN IMMEDIATE",
     Mode.TASK: "BEGIN IMMEDIATE",
     Mode.CHANGE: "BEGIN IMMEDIATE",
     Mode.CATALOG: "BEGIN IMMEDIATE",
@@ -49,18 +58,60 @@ class SQLite(Storage):
         sqlalchemy.event.listen(engine, "connect", _configure)
         super().__init__(url, engine)
 
+    def is_absent(self) -> bool:
+        return not Path(str(self.url.database)).exists()
+
+    def prepare(self) -> None:
+        # Kept in the file, so never done to one that is somebody else's.
+        self.connection().fetch_one("PRAGMA journal_mode = WAL")
+
     def begin(self, connection: Connection, mode: Mode) -> None:
-        connection.driver.execute(BEGIN[mode])
+        driver = connection.driver
+        if mode is not Mode.ASIDE:
+            try:
+                driver.execute(BEGIN[mode])
+            except sqlite3.OperationalError as error:
+                if mode is Mode.CHANGE and _is_busy(error):
+                    raise self._gate_timeout() from error
+                raise
+            return
+        driver.execute("PRAGMA busy_timeout = 0")
+        try:
+            driver.execute(BEGIN[mode])
+        finally:
+            driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+
+    def _gate_timeout(self) -> GateTimeout:
+        return GateTimeout(
+            "writers did not let a change of state through",
+            database=self.shown_url,
+            waited_seconds=BUSY_TIMEOUT_MS / 1000,
+            hint="a process has had a transaction open for long: end it, and try again",
+        )
 
     def roll_back(self, connection: Connection) -> None:
         if connection.driver.in_transaction:
             connection.driver.execute("ROLLBACK")
+
+    def is_lost(self, driver: Any) -> bool:
+        try:
+            driver.total_changes
+        except sqlite3.ProgrammingError:  # it is closed
+            return True
+        return False
 
     def execute(self, driver: Any, sql: str, parameters: Sequence[Any]) -> Any:
         return driver.execute(sql, parameters)
 
     def translate(self, error: BaseException) -> Exception:
         match error:
+            case sqlite3.OperationalError() if "no such table" in str(error):
+                return MissingTable(
+                    "a table is not there",
+                    database=self.shown_url,
+                    detail=str(error),
+                    hint="a migration took it away meanwhile: try again",
+                )
             case sqlite3.IntegrityError():
                 return DuplicateKey(str(error))
             case sqlite3.DatabaseError() if "not a database" in str(error):
@@ -69,7 +120,7 @@ class SQLite(Storage):
                     database=self.shown_url,
                     hint="give the path of a zapdb database, or of a file that does not exist yet",
                 )
-            case sqlite3.OperationalError() if "locked" in str(error) or "busy" in str(error):
+            case sqlite3.OperationalError() if _is_busy(error):
                 return TransactionConflict(
                     "another process held the database for too long",
                     database=self.shown_url,
@@ -158,8 +209,11 @@ class SQLite(Storage):
         )
 
 
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return "locked" in str(error) or "busy" in str(error)
+
+
 def _configure(driver: sqlite3.Connection, _record: object) -> None:
     driver.isolation_level = None  # transactions are begun by statements of ours, DDL included
     driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-    driver.execute("PRAGMA journal_mode = WAL")
     driver.execute("PRAGMA synchronous = FULL")

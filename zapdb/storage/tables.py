@@ -35,7 +35,7 @@ COUNTERS = Table(
 ACTIVATIONS = Table(
     "zapdb_activations",
     METADATA,
-    Column("tenant", BigInteger, primary_key=True),
+    Column("tenant", BigInteger, primary_key=True, autoincrement=False),
     Column("number", BigInteger, nullable=False),
 )
 """Rises with every change of what is in force for a tenant; read by every statement (rule 8)."""

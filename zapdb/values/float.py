@@ -25,6 +25,7 @@ class Float(ValueType):
     name = "float"
     expected = "a float"
     fixed_size_bytes = 8
+    keyable = False
 
     def check(self, value: Any, path: str) -> float:
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 1 << 53:

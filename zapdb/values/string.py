@@ -70,7 +70,9 @@ class String(ValueType):
     def decode_source(self, target: str, names: Namespace) -> list[str]:
         return [
             *read_extent_source(names),
-            "if p > n: raise IndexError",
+            "if p > n:",
+            "    p = q - 1",
+            "    raise IndexError",
             f"{target} = b[q:p].decode()",
         ]
 

@@ -42,7 +42,7 @@ def test_with_methods_leave_the_original_alone() -> None:
     assert [f.name for f in TABLE.fields] == ["id", "name", "age"]
     assert TABLE.with_indexes(()).indexes == ()
     with pytest.raises(AttributeError):
-        TABLE.name = "persons"  # type: ignore[misc]  # that it is frozen is what is tested
+        TABLE.name = "persons"
 
 
 def test_a_schema_replaces_tables_by_number_and_adds_at_the_end() -> None:

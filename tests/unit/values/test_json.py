@@ -152,10 +152,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize("raw", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_cbor_is_corrupt_and_nothing_else(raw: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(CorruptRecord):
         JSON.decode(encode_extent(bytes.fromhex(raw)), 0)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_json_is_written_without_tags() -> None:

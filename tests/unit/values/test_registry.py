@@ -14,7 +14,11 @@ def test_a_type_is_made_of_its_name_and_parameters() -> None:
     assert make_type("decimal", {"scale": 3}) == Decimal(3)
     assert make_type("decimal", {"scale": 3}) != Decimal(2)
     assert Decimal(3).parameters() == {"scale": 3}
-    for name, parameters in (("decimal", {}), ("integer", {"scale": 3}), ("decimal", {"scale": "3"})):
+    for name, parameters in (
+        ("decimal", {}),
+        ("integer", {"scale": 3}),
+        ("decimal", {"scale": "3"}),
+    ):
         with pytest.raises(TypeError):
             make_type(name, parameters)
 

@@ -7,7 +7,20 @@ from zapdb.limits import VALUE_SIZE_BYTES_MAX
 from zapdb.values import String
 
 STRING = String()
-SAMPLES = ["", "a", "ab", "a\x00", "a\x00b", "\x00", "\x00\x00", "ä", "é", "😀", "\uffff", "\U0010ffff"]
+SAMPLES = [
+    "",
+    "a",
+    "ab",
+    "a\x00",
+    "a\x00b",
+    "\x00",
+    "\x00\x00",
+    "ä",
+    "é",
+    "😀",
+    "\uffff",
+    "\U0010ffff",
+]
 
 
 @pytest.mark.parametrize("value", [*SAMPLES, "x" * 63, "x" * 64, "ä" * 1000])
@@ -77,7 +90,9 @@ def test_string_refuses_what_no_encoder_writes(data: str) -> None:
         STRING.decode(bytes.fromhex(data), 0)
 
 
-@pytest.mark.parametrize("data", ["", "61", "6100", "610002", "610000", "ff0001", "00fe01"])
+@pytest.mark.parametrize(
+    "data", ["", "61", "6100", "610002", "610000", "6100020001", "6100000001", "ff0001", "00fe01"]
+)
 def test_string_key_refuses_what_no_encoder_writes(data: str) -> None:
     with pytest.raises(CorruptRecord):
         STRING.decode_key(bytes.fromhex(data), 0)

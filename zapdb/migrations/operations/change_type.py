@@ -58,6 +58,11 @@ class ChangeType(Operation):
             reporter.report(self.place, f"{self.field!r} is of that type already")
         if self.default is not ABSENT:
             check_plain(self.default, kind, old.optional, self.field, self.place, reporter)
+            if not old.has_default:
+                reporter.report(
+                    self.place,
+                    f"{self.field!r} has no default, and no rollback could take this one away",
+                )
         elif old.has_default:
             reporter.report(
                 self.place,
@@ -66,7 +71,7 @@ class ChangeType(Operation):
             )
         for index in table.indexes_on(old.number):
             component = next(c for c in index.components if c.field == old.number)
-            if not kind.indexable or (component.collation is not None) != (kind.name == "string"):
+            if not kind.indexable or (component.collation is not None and kind.name != "string"):
                 reporter.report(
                     self.place,
                     f"the index {index.name!r} can't hold a {kind.name} as it is",

@@ -1,0 +1,77 @@
+"""Run benchmarks and print their table; exit status 1 where a ratio is not reached."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.bench import (
+    apply_migration,
+    convert,
+    full_scan,
+    insert_many,
+    memory,
+    open_database,
+    point_get,
+    splice,
+    stale_read,
+)
+from tests.bench.databases import Bench
+from tests.bench.measure import Row, show
+
+BENCHMARKS: dict[str, Callable[[Bench], list[Row]]] = {
+    "apply": apply_migration.run,
+    "get": point_get.run,
+    "insert": insert_many.run,
+    "scan": full_scan.run,
+    "stale": stale_read.run,
+    "splice": splice.run,
+    "convert": convert.run,
+    "spark": convert.run_spark,
+    "memory": memory.run,
+    "open": open_database.run,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--quick", action="store_true", help="100 thousand records for 1 million")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
+
+    rows: list[Row] = []
+    progress = Console(stderr=True)
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="zapdb-bench-"))
+        bench = Bench(Path(directory), arguments.quick, stack)
+        for name in arguments.names or BENCHMARKS:
+            started = time.perf_counter()
+            with progress.status(f"{name} …"):
+                rows += BENCHMARKS[name](bench)
+            progress.print(f"{name}: {time.perf_counter() - started:.1f} s", style="dim")
+    if arguments.json:
+        print(json.dumps([_as_json(row) for row in rows], indent=2, ensure_ascii=False))
+    else:
+        Console(width=None if sys.stdout.isatty() else 140).print(show(rows))
+    return any(row.reached is False for row in rows)
+
+
+def _as_json(row: Row) -> dict[str, object]:
+    values = dataclasses.asdict(row) | {"ratio": round(row.ratio, 3), "reached": row.reached}
+    return values | {"work": row.work.strip()}
+
+
+sys.exit(main())

@@ -1,0 +1,78 @@
+"""The memory of a range task and of a scan does not depend on the size of the table.
+
+Each is measured in a process of its own, which says how far its memory rose above what it was
+before the work began.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import zapdb
+from tests.bench.databases import Bench, opened
+from tests.bench.measure import Row
+from tests.bench.people import CREATE, DROP_ONE_ADD_ONE, make_people
+
+TENTH = 10
+
+
+def run(bench: Bench) -> list[Row]:
+    large = bench.many
+    small = large // TENTH
+    peaks = {count: _measure(bench, count) for count in (small, large)}
+    return [
+        Row(
+            f"{work}: peak memory, {large:,} records, SQLite",
+            f"{small:,} records",
+            peaks[large][at],
+            peaks[small][at],
+            ("≤", 1.1),
+            "MB",
+        )
+        for at, work in enumerate(("full scan", "conversion by range tasks"))
+    ]
+
+
+def _measure(bench: Bench, count: int) -> list[float]:
+    """Peak megabytes of a process that scans, and of one that converts."""
+    migrations = bench.migrations(f"memory-{count}", CREATE)
+    address = bench.address("sqlite", f"memory-{count}")
+    with opened(address, migrations) as database:
+        database.table("people").insert_many(make_people(0, count))
+    migrations.add(*DROP_ONE_ADD_ONE)
+    peaks = []
+    for work in ("scan", "convert"):
+        command = [sys.executable, "-m", __name__, work, address, str(migrations.directory)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        reported = json.loads(done.stdout)
+        assert reported["records"] == count
+        peaks.append(reported["peak_mb"])
+    return peaks
+
+
+def _work(work: str, address: str, migrations: str) -> None:
+    with zapdb.open(address, migrations=migrations, apply="auto") as database:
+        if work == "scan":
+            records = sum(1 for _ in database.table("people").scan())
+        else:
+            (report,) = database.run_jobs()
+            records = report.progress.written
+    print(json.dumps({"records": records, "peak_mb": _peak_mb()}))
+
+
+def _peak_mb() -> float:
+    """Of this process alone: on Linux `getrusage` counts what its parent had when it forked."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1024**2 if sys.platform == "darwin" else 1024)
+
+
+if __name__ == "__main__":
+    _work(*sys.argv[1:])

@@ -1,0 +1,45 @@
+"""A conversion that splices bytes, against the same conversion by decoding and encoding."""
+
+from __future__ import annotations
+
+from tests.bench.databases import Bench
+from tests.bench.measure import Row, take_turns
+from tests.bench.people import CREATE, DROP_ONE_ADD_ONE, make_people
+from zapdb.migrations.chain import load_directory
+from zapdb.records import Layout, codec_for, compile_conversion, encode_prefix
+
+RECORDS = 5_000
+ROUNDS = 15
+
+
+def run(bench: Bench) -> list[Row]:
+    migrations = bench.migrations("splice", CREATE)
+    migrations.add(*DROP_ONE_ADD_ONE)
+    chain = load_directory(migrations.directory)
+    (before,), (after,) = chain.schema_at(1), chain.schema_at(2)
+    path = chain.path(before.number, 1, 2)
+    spliced, long_way = (
+        compile_conversion(Layout.of(before), Layout.of(after), path, splice=splice).convert
+        for splice in (True, False)
+    )
+    codec = codec_for(before)
+    records = [
+        (codec.encode_key(values), codec.encode(encode_prefix(1), values))
+        for values in make_people(0, RECORDS)
+    ]
+    prefix = encode_prefix(2)
+    for key, record in records:
+        assert spliced(key, record, 1, prefix) == long_way(key, record, 1, prefix)
+
+    def convert_spliced() -> None:
+        for key, record in records:
+            spliced(key, record, 1, prefix)
+
+    def convert_the_long_way() -> None:
+        for key, record in records:
+            long_way(key, record, 1, prefix)
+
+    ours, theirs = take_turns(ROUNDS, convert_spliced, convert_the_long_way)
+    return [
+        Row("conversion by splice", "decode and encode", ours / RECORDS, theirs / RECORDS, ("≥", 5))
+    ]

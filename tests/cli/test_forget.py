@@ -1,0 +1,228 @@
+"""`zapdb migrate forget`: what it shows, asks, does, and finishes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+import zapdb
+from tests.cli.program import Project
+from zapdb.catalog import DEFAULT_TENANT, leases
+from zapdb.catalog.forget import mark
+from zapdb.catalog.leases import Owner
+from zapdb.catalog.up import CHAIN_LEASE
+from zapdb.cli.forgetting import plan_steps, run_step
+from zapdb.cli.opening import read_view
+from zapdb.cli.output import Output
+from zapdb.errors import ConcurrencyError
+from zapdb.storage import connect
+
+PREVIEW_4 = (
+    "0004_split_name: First and last names\n"
+    "  it is declared lossy: not every value comes back exactly as it was\n"
+    "  people: 20 records are converted back\n"
+)
+PREVIEW_3 = (
+    "0003_index_age: Find people by age\n  people: no record changes; without the index by_age\n"
+)
+PREVIEW_2 = (
+    "0002_add_age: How old they are\n"
+    "  people: 20 records are converted back; what is in age is lost\n"
+)
+PREVIEW_1 = "0001_people: People\n  people: the table goes, and its 20 records with it\n"
+
+
+def without_times(text: str) -> str:
+    return re.sub(r", [\d.]+ m?s$", ", 0 ms", text, flags=re.MULTILINE)
+
+
+def test_it_shows_what_is_lost_and_asks(current: Project) -> None:
+    before = current.dump()
+    for answer in ("n\n", "\n", "no\n", "maybe\n"):
+        result = current.run("migrate", "forget", stdin=answer)
+        assert result.status == 1
+        assert result.out == PREVIEW_4 + "nothing was changed\n"
+        assert result.err == "forget 0004_split_name? [y/N] \n"
+    assert current.dump() == before
+
+    result = current.run("migrate", "forget", stdin="y\n")
+    assert result.status == 0
+    assert without_times(result.out) == PREVIEW_4 + "forgot 0004_split_name: 20 records, 0 ms\n"
+    assert current.run("migrate", "status", "--json").json["position"] == 3
+    with zapdb.open("sqlite:///test.db", migrations=only(current, 3)) as db:
+        assert db.table("people").get(7).name == "Ada L7"
+        assert {db.table("people").get(7).age} == {7}
+
+
+def only(project: Project, count: int) -> str:
+    """A directory with the first files only."""
+    directory = project.directory / f"only_{count}"
+    directory.mkdir()
+    for path in sorted(project.migrations.iterdir())[:count]:
+        shutil.copy(path, directory)
+    return str(directory)
+
+
+def test_nobody_there_to_ask_is_wrong_usage(current: Project) -> None:
+    before = current.dump()
+    result = current.run("migrate", "forget", stdin="")
+    assert result.status == 2
+    assert result.err.endswith(
+        "error: a forget has to be confirmed, and nobody is there to ask\n  way out: add --yes\n"
+    )
+    result = current.run("migrate", "forget", "--json", stdin="y\n")
+    assert (result.status, result.out) == (2, "")
+    assert result.error["message"] == "nothing is asked with --json"
+    assert current.dump() == before
+
+
+def test_it_forgets_several_newest_first(current: Project) -> None:
+    result = current.run("migrate", "forget", "--to", "0", stdin="yes\n")
+    assert result.status == 0
+    assert result.err == "forget these 4 migrations? [y/N] \n"
+    assert without_times(result.out) == (
+        PREVIEW_4 + PREVIEW_3 + PREVIEW_2 + PREVIEW_1 + "forgot 0004_split_name: 20 records, 0 ms\n"
+        "forgot 0003_index_age: 0 records, 0 ms\n"
+        "forgot 0002_add_age: 20 records, 0 ms\n"
+        "forgot 0001_people: 20 records, 0 ms\n"
+    )
+    assert current.run("catalog", "list", "--json").json["tables"] == []
+
+
+def test_what_it_shows_is_counted_by_the_ages_of_the_records(people: Project) -> None:
+    """Records that were never converted are of the first layout, and need not go back."""
+    result = people.run("migrate", "forget", "--to", "1", stdin="n")
+    assert result.out == (
+        PREVIEW_4.replace("20 records are converted back", "no record changes")
+        + PREVIEW_3
+        + PREVIEW_2.replace("20 records are converted back", "no record changes")
+        + "nothing was changed\n"
+    )
+    with zapdb.open("sqlite:///test.db", migrations="migrations") as db:
+        db.table("people").update(7, fax="2")
+    result = people.run("migrate", "forget", "--to", "1", stdin="n")
+    assert "people: 1 record is converted back; what is in age is lost\n" in result.out
+
+
+def test_it_works_without_the_files(current: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(current.migrations)
+    monkeypatch.delenv("ZAPDB_MIGRATIONS")
+    assert current.run("migrate", "forget", "--to", "2", "--yes").status == 0
+    assert current.run("verify").status == 0
+
+
+def test_as_json(current: Project) -> None:
+    result = current.run("migrate", "forget", "--to", "2", "--yes", "--json")
+    assert result.status == 0
+    found = result.json
+    assert all(one.pop("milliseconds") > 0 for one in found["forgotten"])
+    assert found == {
+        "position": 2,
+        "forgotten": [
+            {
+                "number": 4,
+                "label": "0004_split_name",
+                "lossy": True,
+                "tables": [
+                    {
+                        "table": "people",
+                        "fate": "converted",
+                        "records": 20,
+                        "fields": [],
+                        "indexes": [],
+                    }
+                ],
+            },
+            {
+                "number": 3,
+                "label": "0003_index_age",
+                "lossy": False,
+                "tables": [
+                    {
+                        "table": "people",
+                        "fate": "kept",
+                        "records": 0,
+                        "fields": [],
+                        "indexes": ["by_age"],
+                    }
+                ],
+            },
+        ],
+    }
+
+
+def test_nothing_to_forget(current: Project) -> None:
+    result = current.run("migrate", "forget", "--to", "4")
+    assert (result.status, result.out) == (
+        0,
+        "nothing to forget: the newest migration is 0004_split_name\n",
+    )
+    assert current.run("migrate", "forget", "--to", "4", "--json").json == {
+        "position": 4,
+        "forgotten": [],
+    }
+    result = current.run("migrate", "forget", "--to", "5")
+    assert result.status == 2
+    assert result.err == (
+        "error: no migration with this number is stored\n  number: 5\n  newest: 0004_split_name\n"
+    )
+    current.run("migrate", "forget", "--to", "0", "--yes")
+    result = current.run("migrate", "forget", "--yes")
+    assert result.status == 2
+    assert result.err == "error: no migration is stored, so there is none to forget\n"
+
+
+def test_rule_13_it_is_refused_while_a_process_uses_the_migration(current: Project) -> None:
+    with zapdb.open("sqlite:///test.db", migrations="migrations"):
+        result = current.run("migrate", "forget", "--yes")
+        assert result.status == 2
+        assert result.err.startswith(
+            "error: processes that use the migration are running\n"
+            "  migration: 0004_split_name\n"
+            "  nodes: "
+        )
+        assert "`zapdb migrate forget --evict`" in result.err
+        assert current.run("migrate", "forget", "--yes", "--evict").status == 0
+
+
+def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
+    storage = connect("sqlite:///test.db")
+    with leases.held(storage, CHAIN_LEASE, Owner.here(), 30, 0) as lease:
+        mark(storage, DEFAULT_TENANT, lease, evict=False)
+    storage.close()
+
+    result = current.run("migrate", "status")
+    assert result.status == 3
+    assert result.out.endswith(
+        "\nforgetting 0004 was interrupted: run `zapdb migrate forget` to finish it\n"
+    )
+    assert current.run("migrate", "status", "--json").json["forgetting"] == 4
+    for command in (("migrate", "up"), ("convert", "run")):
+        result = current.run(*command)
+        assert result.status == 1
+        assert result.err.startswith("error: a migration is being forgotten\n")
+
+    result = current.run("migrate", "forget", "--yes")
+    assert without_times(result.out) == PREVIEW_4 + "forgot 0004_split_name: 20 records, 0 ms\n"
+    assert current.run("verify").status == 0
+    assert current.run("migrate", "status", "--json").json["forgetting"] is None
+
+
+def test_it_does_not_forget_what_was_not_asked_for(current: Project) -> None:
+    """Another operator was faster: the newest migration is not the one that was shown."""
+    storage = connect("sqlite:///test.db")
+    (step,) = plan_steps(storage, read_view(storage), None)
+    current.run("migrate", "forget", "--yes")
+    before = current.dump()
+    with pytest.raises(ConcurrencyError) as caught:
+        run_step(storage, read_view(storage), step, Output(), evict=False)
+    storage.close()
+    assert str(caught.value) == (
+        "another migration is the newest by now\n"
+        "  expected: 0004_split_name\n"
+        "  found: 0003_index_age\n"
+        "  way out: nothing was forgotten; look with `zapdb migrate status`"
+    )
+    assert current.dump() == before

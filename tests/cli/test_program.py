@@ -1,0 +1,219 @@
+"""The program as a whole: its help, its exit statuses, errors, interruption, and how it starts."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+import zapdb
+from tests.cli.program import Project
+from zapdb.cli import app
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    children = getattr(command, "commands", {})
+    for name, child in children.items():
+        yield from leaves(child, (*path, name))
+    if not children:
+        yield path, command
+
+
+COMMANDS = dict(leaves(get_command(app)))
+
+
+def test_these_are_the_commands() -> None:
+    assert {" ".join(path) for path in COMMANDS} == {
+        "migrate new",
+        "migrate check",
+        "migrate up",
+        "migrate status",
+        "migrate forget",
+        "convert run",
+        "convert status",
+        "catalog list",
+        "catalog show",
+        "catalog history",
+        "settings list",
+        "settings get",
+        "settings set",
+        "verify",
+    }
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_writes_json_and_says_what_is_in_it(path: tuple[str, ...]) -> None:
+    command = COMMANDS[path]
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert "--json" in options
+    assert "With `--json`" in command.help
+    assert options & {"--database", "--migrations"}
+
+
+@pytest.mark.parametrize("path", [(), ("migrate",), *COMMANDS], ids=" ".join)
+def test_help_is_shown(project: Project, path: tuple[str, ...]) -> None:
+    for option in ("--help", "-h"):
+        result = project.run(*path, option)
+        assert result.status == 0
+        assert f"Usage: {' '.join(['zapdb', *path])}" in result.out
+        assert result.err == ""
+
+
+@pytest.mark.parametrize("path", [(), ("migrate",), ("catalog",)], ids=" ".join)
+def test_a_group_without_a_command_shows_help_and_is_wrong_usage(
+    project: Project, path: tuple[str, ...]
+) -> None:
+    result = project.run(*path)
+    assert result.status == 2
+    assert "Commands" in result.out
+
+
+def test_version(project: Project) -> None:
+    result = project.run_process("--version")
+    assert (result.status, result.out) == (0, f"zapdb {zapdb.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "command"),
+    [
+        (["migrate", "foo"], "no such command 'foo'", "zapdb migrate"),
+        (["migrate", "up", "--foo"], "no such option: --foo", "zapdb migrate up"),
+        (["catalog", "history"], "missing option '--table'", "zapdb catalog history"),
+        (["catalog", "show"], "missing argument 'table'", "zapdb catalog show"),
+        (["migrate", "up", "--to", "0"], "invalid value for '--to'", "zapdb migrate up"),
+        (["convert", "run", "--engine", "x"], "invalid value for '--engine'", "zapdb convert run"),
+        (["verify", "extra"], "got unexpected extra argument", "zapdb verify"),
+    ],
+)
+def test_wrong_arguments_are_wrong_usage(
+    project: Project, arguments: list[str], message: str, command: str
+) -> None:
+    result = project.run(*arguments)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.lower().startswith(f"error: {message}")
+    assert result.err.endswith(f"  way out: `{command} --help` says what there is\n")
+
+    result = project.run(*arguments, "--json")
+    assert (result.status, result.out) == (2, "")
+    assert result.error["code"] == "usage"
+    assert result.error["message"].lower().startswith(message)
+
+
+def test_an_error_goes_to_standard_error_without_traceback_or_colour(project: Project) -> None:
+    result = project.run_process("catalog", "list")
+    assert (result.status, result.out) == (3, "")
+    assert result.err == (
+        "error: the database is empty: no migration was ever applied to it\n"
+        "  database: sqlite:///test.db\n"
+        "  way out: run `zapdb migrate up`, or open it with apply='auto'\n"
+    )
+
+
+def test_an_error_is_json_where_json_was_asked_for(project: Project) -> None:
+    result = project.run_process("catalog", "list", "--json")
+    assert (result.status, result.out) == (3, "")
+    assert result.error == {
+        "code": "migration.pending",
+        "message": "the database is empty: no migration was ever applied to it",
+        "hint": "run `zapdb migrate up`, or open it with apply='auto'",
+        "location": None,
+        "context": {"database": "sqlite:///test.db"},
+    }
+
+
+def test_what_the_operating_system_refuses_is_an_error(project: Project) -> None:
+    (project.directory / "file").write_text("")
+    result = project.run("migrate", "new", "People", "-m", "file")
+    assert (result.status, result.out) == (1, "")
+    assert result.err == "error: the operating system refused: File exists\n  file: file\n"
+    assert project.run("migrate", "new", "People", "-m", "file", "--json").error["code"] == "error"
+
+
+def test_output_that_nobody_reads_any_more_is_no_traceback(people: Project) -> None:
+    reader = subprocess.Popen(["true"], stdin=subprocess.PIPE)
+    reader.wait()
+    assert reader.stdin is not None
+    process = subprocess.Popen(
+        [sys.executable, "-m", "zapdb", "catalog", "history", "--table", "people"],
+        cwd=people.directory,
+        stdout=reader.stdin,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    reader.stdin.close()
+    _, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (["--help"], {"alembic", "jinja2", "rich.progress", "pyspark", "psycopg"}),
+        (["migrate", "status"], {"alembic", "jinja2", "rich.progress", "pyspark", "psycopg"}),
+        (["migrate", "new", "X"], {"alembic", "rich.progress", "pyspark", "psycopg"}),
+    ],
+    ids=["help", "status", "new"],
+)
+def test_what_a_command_does_not_need_is_not_loaded(
+    project: Project, arguments: list[str], unwanted: set[str]
+) -> None:
+    project.write("0001_people")
+    script = (
+        "import sys, zapdb.cli.program as program\n"
+        f"program.run({arguments!r})\n"
+        f"print(sorted({unwanted!r} & sys.modules.keys()), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stderr == "[]\n"
+
+
+def wait_for(holds: Any, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_ctrl_c_ends_a_job_cleanly_and_the_next_run_goes_on(project: Project, workers: str) -> None:
+    project.write("0001_people")
+    project.run("migrate", "up")
+    project.fill(60_000)
+    project.write("0002_add_age")
+    project.run("migrate", "up")
+    with project.start("convert", "run", "--workers", workers) as process:
+        wait_for(lambda: project.sql("SELECT 1 FROM zapdb_ranges WHERE read > 0"))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert err == ("nothing is lost: `zapdb convert run` goes on where this stopped\ninterrupted\n")
+    ((read,),) = project.sql("SELECT sum(read) FROM zapdb_ranges")
+    assert 0 < read < 60_000
+
+    (job,) = project.run("convert", "run", "--json").json["jobs"]
+    assert job["read"] == 60_000 - read
+    assert project.run("convert", "status").status == 0
+
+
+def test_every_error_object_is_one_line(project: Project) -> None:
+    project.write("0001_people")
+    project.file("0001_people").write_text("zapdb: 1\nchanges: []\nsummry: x\n")
+    result = project.run("migrate", "check", "--json")
+    assert result.status == 1
+    (line,) = result.err.splitlines()
+    found = json.loads(line)
+    assert [violation["message"] for violation in found["violations"]] == [
+        "the key 'summary' is missing",
+        "the key 'rollback' is missing",
+        "a migration changes something",
+        "unknown key 'summry'",
+    ]
+    assert re.fullmatch(r"[a-z.]+", found["code"])

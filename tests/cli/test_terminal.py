@@ -1,0 +1,150 @@
+"""What a terminal shows, and that anything else gets plain text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rich.cells import cell_len
+
+from tests.cli.program import ANSI, MIGRATIONS, Project, strip_ansi
+from zapdb.cli.output import printable
+
+
+def lines_of(text: str) -> list[str]:
+    return strip_ansi(text).splitlines()
+
+
+def test_a_table_on_a_terminal(current: Project) -> None:
+    result = current.run_on_terminal("migrate", "status")
+    assert result.status == 0
+    assert "\x1b[32mapplied" in result.out
+    assert [line.rstrip() for line in lines_of(result.out)] == [
+        "number  name        state",
+        "───────────────────────────",
+        "0001    people      applied",
+        "0002    add_age     applied",
+        "0003    index_age   applied",
+        "0004    split_name  applied",
+    ]
+
+
+COMMANDS = [
+    ("migrate", "status"),
+    ("convert", "status"),
+    ("catalog", "list"),
+    ("catalog", "show", "people"),
+    ("catalog", "history", "--table", "people"),
+    ("settings", "list"),
+    ("verify",),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("columns", [120, 80, 46])
+def test_no_line_is_wider_than_the_terminal(
+    current: Project, command: tuple[str, ...], columns: int
+) -> None:
+    lines = lines_of(current.show(*command, columns=columns))
+    assert lines
+    assert max(map(cell_len, lines)) <= columns
+
+
+@pytest.mark.parametrize("columns", [120, 85, 80, 75, 70, 65, 60, 55, 46])
+def test_fingerprints_are_never_broken(current: Project, columns: int) -> None:
+    for command in (("catalog", "list"), ("catalog", "history", "--table", "people")):
+        wanted = re.findall("0x[0-9a-f]{16}", current.run(*command).out)
+        shown = current.show(*command, columns=columns)
+        assert re.findall("0x[0-9a-f]{16}", strip_ansi(shown)) == wanted
+
+
+def test_a_table_that_does_not_fit_is_written_row_by_row(current: Project) -> None:
+    lines = lines_of(current.show("catalog", "list", columns=40))
+    assert [line.rstrip() for line in lines][:5] == [
+        "table        people",
+        "key          id",
+        "fields       5",
+        "indexes      1",
+        "revision     4",
+    ]
+
+
+def test_a_bar_is_shown_while_a_job_runs(project: Project) -> None:
+    project.write("0001_people")
+    project.run("migrate", "up")
+    project.fill(20_000)
+    project.write()
+    project.run("migrate", "up", "--no-build")
+    shown = strip_ansi(project.run_on_terminal("convert", "run", columns=100).out)
+    assert re.search(r"building index by_age of people ━", shown)
+    assert re.search(r"converting people to revision 4 ━", shown)
+    assert "built index by_age of people: 20,000 records in " in shown
+    assert project.run("convert", "status").status == 0
+
+
+def test_an_error_on_a_terminal_is_wrapped_but_its_excerpt_is_not(project: Project) -> None:
+    project.write()
+    kex = f"      kex: {'[a, b, c, d]':40}# a long line"
+    text = MIGRATIONS["0001_people"].replace("      key:", f"{kex}\n      key:")
+    project.file("0001_people").write_text(text)
+    result = project.run_on_terminal("migrate", "check", columns=46)
+    assert result.status == 1
+    assert "\x1b[1;31merror: " in result.out
+    assert "\x1b[1;32m  way out: " in result.out
+    assert lines_of(result.out) == [
+        "error: migrations/0001_people.yaml:6:7:",
+        "       unknown key 'kex'",
+        f"    {kex}",
+        "          ^",
+        "  way out: there are: table, key, fields",
+    ]
+
+
+def test_the_question_is_asked_on_a_terminal(current: Project) -> None:
+    result = current.run_on_terminal("migrate", "forget", typed="y\n")
+    assert result.status == 0
+    shown = strip_ansi(result.out)
+    assert "forget 0004_split_name? [y/N] " in shown
+    assert "forgot 0004_split_name: 20 records" in shown
+
+
+def test_code_is_coloured_on_a_terminal_only(current: Project) -> None:
+    command = ("catalog", "show", "people", "--code")
+    shown, plain = current.show(*command, columns=200), current.run(*command).out
+    assert ANSI.search(shown)
+    assert not ANSI.search(plain)
+    assert [line.rstrip() for line in lines_of(shown)] == [
+        line.rstrip() for line in plain.splitlines()
+    ]
+
+
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, ("migrate", "up"), ("convert", "run")], ids=" ".join
+)
+def test_what_is_piped_is_plain(people: Project, command: tuple[str, ...]) -> None:
+    result = people.run(*command)
+    assert result.status in (0, 3)
+    assert result.err == ""
+    assert not re.search(r"[\x1b\r━─]", result.out)
+    assert all(line == line.rstrip() for line in result.out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Größe 東京\n", "Größe 東京\n"),
+        ("\x1b[31m\x07\r\x00", "\\x1b[31m\\x07\\r\\x00"),
+        ("a\u202eb\udcff", "a\\u202eb\\udcff"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_other_peoples_text_is_escaped(project: Project) -> None:
+    project.file("0001_people").write_text(
+        MIGRATIONS["0001_people"].replace("summary: People", 'summary: "\\e[31mred\\u202E"')
+    )
+    project.run("migrate", "up")
+    result = project.run("migrate", "forget", stdin="n")
+    assert result.out.startswith("0001_people: \\x1b[31mred\\u202e\n")

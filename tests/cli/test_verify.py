@@ -1,0 +1,85 @@
+"""`zapdb verify`: what is whole is said to be, and what is broken is found."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.cli.program import MIGRATIONS, Project
+
+
+def test_what_is_whole(current: Project) -> None:
+    before = current.dump()
+    result = current.run("verify")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "table   records  index entries  not built  problems\n"
+        "------  -------  -------------  ---------  --------\n"
+        "people       20  by_age: 20     -                 0\n"
+        "\n"
+        "ok: 4 migrations match their digests and the files; records and indexes are whole\n"
+    )
+    assert current.dump() == before
+    assert current.run("verify", "--json").json == {
+        "ok": True,
+        "migrations": 4,
+        "files_compared": True,
+        "tables": [
+            {
+                "table": "people",
+                "records": 20,
+                "revisions": {"4": 20},
+                "entries": {"by_age": 20},
+                "building": [],
+                "problem_count": 0,
+                "problems": [],
+            }
+        ],
+    }
+
+
+def test_an_index_that_is_not_built_is_no_problem(people: Project) -> None:
+    result = people.run("verify")
+    assert result.status == 0
+    assert "people       20  -              by_age            0\n" in result.out
+
+
+def test_it_works_without_the_files(current: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ZAPDB_MIGRATIONS")
+    shutil.rmtree(current.migrations)
+    result = current.run("verify")
+    assert result.status == 0
+    assert "ok: 4 migrations match their digests; records" in result.out
+    assert current.run("verify", "--json").json["files_compared"] is False
+
+
+def test_a_record_that_does_not_decode(current: Project) -> None:
+    # Bytes joined with bytes are text to SQLite.
+    current.sql("UPDATE zapdb_r1 SET value = CAST(value || x'00' AS BLOB) WHERE key = x'87'")
+    result = current.run("verify")
+    assert result.status == 1
+    assert "people: record 87: " in result.out
+    assert result.out.endswith("\n1 problem\n")
+    found = current.run("verify", "--json")
+    assert found.status == 1
+    assert found.json["ok"] is False
+    assert found.json["tables"][0]["problem_count"] == 1
+
+
+def test_an_index_entry_that_is_missing(current: Project) -> None:
+    current.sql("DELETE FROM zapdb_x1 WHERE record = x'87'")
+    result = current.run("verify")
+    assert result.status == 1
+    assert "people: record 87: no entry in 'by_age'\n" in result.out
+    assert "people: index 'by_age': 19 entries for 20 records\n" in result.out
+    assert result.out.endswith("\n2 problems\n")
+
+
+def test_a_file_that_differs_from_what_is_stored(current: Project) -> None:
+    current.file("0002_add_age").write_text(
+        MIGRATIONS["0002_add_age"].replace("default: 7", "default: 8")
+    )
+    result = current.run("verify")
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith("error: migrations/0002_add_age.yaml:1:1: the file differs from")

@@ -1,0 +1,252 @@
+"""Applying migrations: one transaction each, once, by whoever comes first."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
+from tests.support import WAYS, Faults, Way, Workspace, dump
+from zapdb.catalog import DEFAULT_TENANT
+from zapdb.catalog.up import migrate_up
+from zapdb.errors import CommitUnknown, LeaseLost, ZapdbError
+from zapdb.jobs import forget_newest
+from zapdb.schema import fingerprint
+from zapdb.storage import Storage
+
+TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
+PROCESSES = 24
+
+
+def up(place: Workspace, storage: Storage) -> list[str]:
+    applied = migrate_up(storage, DEFAULT_TENANT, place.directory)
+    return [migration.label for migration in applied]
+
+
+def end_leases(place: Workspace) -> None:
+    """As time would."""
+    place.execute("DELETE FROM zapdb_catalog WHERE kind = 'lease'")
+
+
+def counters(place: Workspace) -> dict[str, int]:
+    rows = place.execute("SELECT name, value FROM zapdb_counters WHERE name <> 'token'")
+    return {str(name): int(value) for name, value in rows}
+
+
+# One transaction
+
+
+@pytest.mark.parametrize(
+    ("way", "lasting"), [*((way, False) for way in WAYS), ("before", True), ("after", True)]
+)
+def test_rule_06_a_migration_takes_force_whole_or_not_at_all(
+    workspace: Workspace, way: Way, lasting: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Structure, digest, numbers, physical tables, index states, position and history entries."""
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert(id=1, title="Milk")
+    workspace.write(2, TAGS, ADD_COLOR, INDEX_SIZE)
+    storage = workspace.connect()
+    faults = Faults(workspace, storage, way, lasting=lasting)
+    faults.install(monkeypatch)
+    before, struck = dump(workspace), []
+    for call in itertools.count(1):
+        faults.arm(call)
+        try:
+            up(workspace, storage)
+        except ZapdbError as error:
+            struck.append(faults.struck[0])
+            if dump(workspace) != before:
+                # Only a commit that reported an error leaves something, and it says that it may.
+                assert struck[-1] == "commit"
+                assert isinstance(error, CommitUnknown)
+                assert way == "after"
+                break
+        else:
+            # A fault after the commit, in giving back the lease, is none of the migration's.
+            assert not faults.struck or dump(workspace) != before
+            break
+        faults.arm(0)
+        end_leases(workspace)
+    assert {"begin", "fetch_one", "run", "core_execute", "commit"} <= set(struck)
+    assert len(struck) > 25
+    faults.arm(0)
+    end_leases(workspace)
+    assert up(workspace, storage) == []
+    with workspace.open() as db:
+        assert db.position == 2
+        assert db.applied == ()
+        assert [entry.position for entry in db.history("items")] == [1, 2]
+        assert [entry.position for entry in db.history("tags")] == [2]
+        assert db.table("items").get(1).color == "red"
+        db.table("tags").insert(name="dairy")
+        db.run_jobs()
+        assert [report.problem_count for report in db.verify()] == [0, 0]
+    # Nothing that failed drew a number.
+    assert counters(workspace) == {
+        "tenant": 1,
+        "migration": 2,
+        "table": 2,
+        "field": 6,
+        "index": 1,
+        "physical": 1,
+    }
+
+
+@pytest.mark.parametrize("function", ["store", "activate"])
+def test_rule_06_a_process_that_dies_while_applying_leaves_nothing(
+    workspace: Workspace, function: str
+) -> None:
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    before = dump(workspace)
+    workspace.write(2, TAGS, ADD_COLOR)
+    died = workspace.run("migrate_dying", function, "1")
+    assert died.returncode == -9, died.stderr
+    assert dump(workspace) == before
+    # Its lease is taken over at once, since its process is known to be gone.
+    assert workspace.open().position == 2
+
+
+def test_rule_09_who_lost_the_chain_applies_nothing(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    workspace.write(2, ADD_COLOR)
+    before = dump(workspace)
+    storage = workspace.connect()
+
+    def lose(*_: object) -> None:
+        end_leases(workspace)
+
+    monkeypatch.setattr("zapdb.catalog.up._refuse_forgotten", lose)
+    with pytest.raises(LeaseLost):
+        up(workspace, storage)
+    assert dump(workspace) == before
+
+
+# Many processes
+
+
+def test_rule_06_many_processes_apply_a_new_migration_once(workspace: Workspace) -> None:
+    """From an empty database, all at one moment."""
+    workspace.write(1, ITEMS)
+    workspace.write(2, ADD_COLOR)
+    ran = workspace.run("open_together", str(PROCESSES))
+    assert ran.stderr == ""
+    outcomes = [line.split() for line in ran.stdout.splitlines()]
+    assert len(outcomes) == PROCESSES
+    assert sum(int(applied) for applied, _ in outcomes) == 2
+    assert {position for _, position in outcomes} == {"2"}
+    with workspace.open(apply="never") as db:
+        assert [entry.event for entry in db.history("items")] == ["create", "change"]
+        assert db.table("items").count() == PROCESSES
+        assert db.count_by_revision("items") == {2: PROCESSES}
+    assert counters(workspace)["migration"] == 2
+    assert counters(workspace)["field"] == 5
+    assert workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'database'") == [(1,)]
+
+
+# Revisions, layouts, numbers
+
+
+def test_rule_01_the_revision_is_the_generation_of_the_history(workspace: Workspace) -> None:
+    revisions = []
+    for number, operation in enumerate((ITEMS, ADD_COLOR, INDEX_SIZE, DROP_NOTE), 1):
+        workspace.write(number, operation)
+        with workspace.open() as db:
+            db.table("items").insert(id=number, title="Milk")
+            state = db.view.table("items")
+            revisions.append((state.revision, state.layout_revision))
+            assert db.history("items")[-1].generation == state.revision
+            assert db.history("items")[-1].fingerprint == fingerprint(state.table)
+    assert revisions == [(1, 1), (2, 2), (3, 2), (4, 4)]
+    with workspace.open() as db:
+        assert db.count_by_revision("items") == {1: 1, 2: 1, 3: 1, 4: 1}
+
+
+def test_rule_01_a_table_that_a_migration_leaves_alone_keeps_its_revision(
+    workspace: Workspace,
+) -> None:
+    workspace.write(1, ITEMS)
+    workspace.write(2, TAGS)
+    workspace.write(3, ADD_COLOR)
+    with workspace.open() as db:
+        assert [entry.position for entry in db.history("items")] == [1, 3]
+        assert [entry.position for entry in db.history("tags")] == [2]
+
+
+@pytest.mark.parametrize(
+    "operation", [INDEX_SIZE, RENAME_SIZE, "rename_table: {table: items, to: x}"]
+)
+def test_rule_01_what_leaves_the_layout_alone_makes_nothing_stale(
+    workspace: Workspace, operation: str
+) -> None:
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert(id=1, title="Milk", size=3)
+    workspace.write(2, operation)
+    with workspace.open() as db:
+        (name,) = db.view.tables
+        state = db.view.table(name)
+        assert (state.revision, state.layout_revision) == (2, 1)
+        db.table(name).insert(id=2, title="Bread")
+        assert db.count_by_revision(name) == {1: 1, 2: 1}
+        assert [report.job.kind for report in db.run_jobs()] == (
+            ["index"] if operation is INDEX_SIZE else []
+        )
+        assert db.count_by_revision(name) == {1: 1, 2: 1}
+        assert [record.id for record in db.table(name).scan()] == [1, 2]
+
+
+def test_rule_03_numbers_are_never_used_again(workspace: Workspace) -> None:
+    drawn = []
+    for _ in range(3):
+        workspace.write(1, ITEMS)
+        workspace.write(2, TAGS, ADD_COLOR, INDEX_SIZE)
+        storage = workspace.connect()
+        if not drawn:
+            workspace.open().close()
+        else:
+            migrate_up(storage, DEFAULT_TENANT, workspace.directory, again=True)
+        with workspace.open() as db:
+            items, tags = db.view.table("items").table, db.view.table("tags").table
+            color = items.field_named("color")
+            assert color is not None
+            drawn.append((tags.number, color.number, items.indexes[0].number))
+            revision = db.view.table("items").revision
+        assert forget_newest(storage, DEFAULT_TENANT).label == "0002_test"
+        assert revision == 2 * len(drawn)
+    assert len({numbers for numbers in drawn}) == 3
+    for kind in zip(*drawn, strict=True):
+        assert len(set(kind)) == 3
+        assert list(kind) == sorted(kind)
+    ids = workspace.execute("SELECT id FROM zapdb_migrations ORDER BY id")
+    assert [number for (number,) in ids] == [1, 2, 3, 4]
+
+
+def test_rule_06_up_stops_at_the_number_that_is_given(workspace: Workspace) -> None:
+    for number, operation in enumerate((ITEMS, ADD_COLOR, ADD_WEIGHT), 1):
+        workspace.write(number, operation)
+    workspace.write(1, ITEMS)
+    storage = workspace.connect()
+    from zapdb.catalog import ensure_rows
+    from zapdb.storage import ensure_layout
+
+    ensure_layout(storage, create=True)
+    ensure_rows(storage)
+    seen: list[str] = []
+    applied = migrate_up(
+        storage,
+        DEFAULT_TENANT,
+        workspace.directory,
+        to=2,
+        on_applied=lambda one: seen.append(one.label),
+    )
+    assert [one.label for one in applied] == seen == ["0001_test", "0002_test"]
+    assert [one.tables for one in applied] == [("items",), ("items",)]
+    assert up(workspace, storage) == ["0003_test"]
+    assert up(workspace, storage) == []

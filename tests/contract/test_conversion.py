@@ -1,0 +1,559 @@
+"""Conversion in the background: nothing is lost, whoever writes, dies or runs it twice."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
+from tests.support import WAYS, Faults, Way, Workspace
+from zapdb.catalog import DEFAULT_TENANT, load_view
+from zapdb.catalog.leases import Owner
+from zapdb.catalog.up import migrate_up
+from zapdb.database import Database
+from zapdb.errors import ExecutorUnfit, JobError, LeaseLost, ZapdbError
+from zapdb.jobs import (
+    Job,
+    count_stale,
+    forget_newest,
+    plan_jobs,
+    read_progress,
+    run_job,
+    run_locally,
+)
+from zapdb.jobs.job import claim, list_jobs, open_ranges
+from zapdb.jobs.tasks import load_work, run_range
+from zapdb.records import asdict
+from zapdb.storage import Mode, Storage, connect
+
+COUNT = 1_000
+TRANSFORM = """\
+transform: {table: items, from: {title: string}, into: {kind: string, number: string},
+      up: {kind: "before(title, ' ')", number: "after(title, ' ')"},
+      down: {title: "join(' ', kind, number)"}}"""
+
+
+@pytest.fixture
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges of a hundred records."""
+    monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", 100)
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Database:
+    """A thousand stale items, in three layouts."""
+    workspace.write(1, ITEMS)
+    for number, operation in enumerate((ITEMS, ADD_COLOR, TRANSFORM, DROP_NOTE), 1):
+        workspace.write(number, operation)
+        with workspace.open() as db:
+            names = db.table("items").field_names
+            if number < 4:
+                db.table("items").insert_many(
+                    old_record(at, names) for at in range(COUNT) if at % 3 == number - 1
+                )
+    return workspace.open()
+
+
+def old_record(at: int, names: tuple[str, ...]) -> dict[str, Any]:
+    values = {"id": at, "title": f"title {at}", "size": at % 7, "note": "n", "color": "blue"}
+    values |= {"kind": "title", "number": str(at)}
+    return {name: values[name] for name in names}
+
+
+def new_record(at: int) -> dict[str, Any]:
+    color = "red" if at % 3 == 0 else "blue"
+    return {"id": at, "size": at % 7, "color": color, "kind": "title", "number": str(at)}
+
+
+def contents(db: Database) -> dict[int, dict[str, Any]]:
+    return {record.id: asdict(record) for record in db.table("items").scan()}
+
+
+EXPECTED = {at: new_record(at) for at in range(COUNT)}
+
+
+def stale(db: Database) -> int:
+    with db.storage.transaction(Mode.READ) as connection:
+        view = load_view(connection, DEFAULT_TENANT)
+    return count_stale(db.storage, view, view.table("items"))
+
+
+def only_job(storage: Storage) -> Job:
+    (job,) = plan_jobs(storage, DEFAULT_TENANT)
+    return job
+
+
+def state_of(db: Database, job: Job) -> str:
+    return next(known.state for known in list_jobs(db.storage.connection()) if known.id == job.id)
+
+
+def test_rule_01_all_records_get_the_newest_layout(db: Database) -> None:
+    assert db.count_by_revision("items") == {1: 334, 2: 333, 3: 333}
+    assert stale(db) == COUNT
+    assert contents(db) == EXPECTED
+    (report,) = db.run_jobs()
+    assert (report.job.kind, report.job.target, report.job.records) == ("convert", 4, COUNT)
+    assert (report.progress.read, report.progress.written) == (COUNT, COUNT)
+    assert report.progress.ranges == report.progress.ranges_done
+    assert db.count_by_revision("items") == {4: COUNT}
+    assert stale(db) == 0
+    assert contents(db) == EXPECTED
+    assert state_of(db, report.job) == "done"
+    assert db.run_jobs() == []
+
+
+def test_rule_22_a_conversion_writes_no_history(db: Database) -> None:
+    before = db.history("items")
+    db.run_jobs()
+    assert db.history("items") == before
+
+
+def test_ranges_cover_every_record_once(db: Database, small_ranges: None) -> None:
+    storage = db.storage
+    job = only_job(storage)
+    assert len(open_ranges(storage.connection(), job.id)) == 11
+    done: list[int] = []
+    work = load_work(storage, job.id)
+    while (result := run_range(storage, work, Owner.here())) is not None:
+        assert result.finished
+        assert result.read == result.written
+        done.append(result.read)
+        assert read_progress(storage.connection(), job.id).ranges_done == len(done)
+    assert done == [*[100] * 10, 0]
+    assert stale(db) == 0
+
+
+def test_a_plan_may_have_as_many_ranges_as_there_are_at_most(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than fit into the parameters of one statement."""
+    monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", 1)
+    db.table("items").insert_many(new_record(at) for at in range(COUNT, 4 * COUNT))
+    job = only_job(db.storage)
+    assert len(open_ranges(db.storage.connection(), job.id)) == 4 * COUNT + 1
+
+
+def test_planning_again_finds_the_same_job(workspace: Workspace, db: Database) -> None:
+    job = only_job(db.storage)
+    assert only_job(workspace.connect()) == job
+    run_job(db.storage, job, run_locally)
+    assert plan_jobs(db.storage, DEFAULT_TENANT) == []
+
+
+# Writers
+
+
+def test_rule_17_writers_lose_nothing_to_a_conversion(
+    workspace: Workspace, db: Database, small_ranges: None
+) -> None:
+    """Each record is counted up by threads while it is converted; no step is lost."""
+    stop, problems, counts = threading.Event(), list[BaseException](), list[dict[int, int]]()
+
+    def count_up(seed: int) -> None:
+        counted: dict[int, int] = {}
+        counts.append(counted)
+        items = db.table("items")
+        try:
+            for turn in itertools.count(seed):
+                if stop.is_set() and len(counted) > 20:
+                    return
+                at = turn * 37 % COUNT
+                db.run(lambda at=at: items.update(at, size=items.get(at).size + 100))  # type: ignore[misc]  # the default binds it
+                counted[at] = counted.get(at, 0) + 1
+                time.sleep(0.001)
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=count_up, args=(seed * 111,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    (report,) = db.run_jobs(
+        lambda storage, job: run_locally(storage, job, workers=2, batch_records_max=16)
+    )
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    steps = {at: sum(counted.get(at, 0) for counted in counts) for at in range(COUNT)}
+    assert sum(steps.values()) > 60
+    assert {at: record["size"] for at, record in contents(db).items()} == {
+        at: at % 7 + 100 * steps[at] for at in range(COUNT)
+    }
+    assert stale(db) == 0
+    assert report.progress.written <= COUNT
+    (checked,) = db.verify()
+    assert checked.problems == ()
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_17_rows_that_a_writer_holds_are_skipped_and_found_again(
+    workspace: Workspace, db: Database
+) -> None:
+    other = workspace.connect()
+    job = only_job(other)
+    work, done = load_work(other, job.id), threading.Event()
+
+    def run() -> None:
+        run_range(other, work, Owner.here())
+        done.set()
+        other.release_connection()
+
+    with db.transaction():
+        db.table("items").update(5, size=77)
+        db.table("items").delete(6)
+        runner = threading.Thread(target=run)
+        runner.start()
+        # All others are converted while two rows are held; then it waits for those.
+        deadline = time.monotonic() + 20
+        while stale_seen_from_outside(workspace, db) > 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert stale_seen_from_outside(workspace, db) == 2
+        assert not done.wait(0.2)
+    runner.join(timeout=20)
+    assert done.is_set()
+    assert stale(db) == 0
+    assert db.table("items").get(5).size == 77
+    assert db.table("items").find(6) is None
+    run_job(db.storage, job, run_locally)
+    assert state_of(db, job) == "done"
+
+
+def stale_seen_from_outside(workspace: Workspace, db: Database) -> int:
+    number = db.view.table("items").table.number
+    sql = f"SELECT count(*) FROM zapdb_r{number} WHERE value < ?"
+    return int(workspace.execute(sql, (b"\x84",))[0][0])
+
+
+# Interruptions
+
+
+def test_a_conversion_goes_on_after_an_exception(
+    workspace: Workspace, db: Database, small_ranges: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zapdb.jobs.job.RANGE_LEASE_SECONDS", 0.5)
+    calls = itertools.count(1)
+
+    def break_down(*arguments: Any) -> Any:
+        if next(calls) == 20:
+            raise ZeroDivisionError
+        return record_progress(*arguments[:3], **arguments[3])
+
+    from zapdb.jobs import tasks
+
+    record_progress = tasks.record_progress
+    monkeypatch.setattr(
+        tasks, "record_progress", lambda c, r, p, **named: break_down(c, r, p, named)
+    )
+    with pytest.raises(ZeroDivisionError):
+        db.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
+    left = stale(db)
+    assert 0 < left < COUNT
+    (report,) = db.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
+    assert stale(db) == 0
+    assert contents(db) == EXPECTED
+    # The counters hold what was committed, across both runs.
+    assert (report.progress.read, report.progress.written) == (COUNT, COUNT)
+
+
+@pytest.mark.parametrize("kill_at", [1, 2, 11, 30])
+def test_a_conversion_goes_on_after_a_process_was_killed(
+    workspace: Workspace, db: Database, kill_at: int
+) -> None:
+    killed = workspace.run("convert", str(kill_at))
+    assert killed.returncode == -9, killed.stderr
+    # Batches of 16; the killed one is undone.
+    assert stale(db) == COUNT - 16 * (kill_at - 1)
+    assert contents(db) == EXPECTED
+    job = only_job(db.storage)
+    assert read_progress(db.storage.connection(), job.id).written == 16 * (kill_at - 1)
+    started = time.monotonic()
+    (report,) = db.run_jobs()
+    assert time.monotonic() - started < 5  # a worker that is known to be dead is not waited for
+    assert report.progress.written == COUNT
+    assert stale(db) == 0
+    assert contents(db) == EXPECTED
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_conversion_survives_a_fault_at_each_statement(
+    workspace: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zapdb.jobs.job.RANGE_LEASE_SECONDS", 0.0)
+    storage = workspace.connect()
+    faults = Faults(workspace, storage, way, lasting=False)
+    faults.install(monkeypatch)
+    struck, written = [], 0
+    for call in itertools.count(1):
+        faults.arm(call)
+        try:
+            for job in plan_jobs(storage, DEFAULT_TENANT):
+                run_job(
+                    storage, job, lambda s, j: run_locally(s, j, workers=1, batch_records_max=64)
+                )
+        except ZapdbError:
+            struck.append(faults.struck[0])
+        else:
+            break
+        faults.arm(0)
+        jobs = list_jobs(db.storage.connection())
+        for job in jobs:
+            # Never more is counted than is done, and never less: one transaction.
+            done = read_progress(db.storage.connection(), job.id).written
+            assert done == COUNT - stale(db)
+            assert done >= written
+            written = done
+    assert len(struck) > 15
+    assert stale(db) == 0
+    assert contents(db) == EXPECTED
+    assert [job.state for job in list_jobs(db.storage.connection())] == ["done"]
+
+
+def test_a_runner_that_is_told_to_stop_leaves_the_rest_for_later(
+    db: Database, small_ranges: None
+) -> None:
+    asked = itertools.count(1)
+    with pytest.raises(JobError, match="stopped before its job was done"):
+        db.run_jobs(lambda s, j: run_locally(s, j, workers=1, should_stop=lambda: next(asked) > 4))
+    assert stale(db) == COUNT - 400
+    assert contents(db) == EXPECTED
+    (report,) = db.run_jobs()
+    assert report.progress.written == COUNT
+
+
+# Two at once
+
+
+def test_two_runners_share_one_job(workspace: Workspace, db: Database, small_ranges: None) -> None:
+    job, problems, reports = only_job(db.storage), list[BaseException](), list[Any]()
+
+    def run() -> None:
+        storage = connect(workspace.address)
+        try:
+            reports.append(
+                run_job(
+                    storage, job, lambda s, j: run_locally(s, j, workers=1, batch_records_max=16)
+                )
+            )
+        except BaseException as error:
+            problems.append(error)
+        finally:
+            storage.close()
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert contents(db) == EXPECTED
+    assert stale(db) == 0
+    assert state_of(db, job) == "done"
+    progress = read_progress(db.storage.connection(), job.id)
+    assert (progress.written, progress.ranges_done) == (COUNT, 11)
+    # Whoever comes second finds it done, not unwanted.
+    assert None not in reports
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_workers_that_claim_at_one_moment_both_get_a_range(
+    workspace: Workspace, db: Database, small_ranges: None
+) -> None:
+    """Row locks that one holds while it chooses must not look like ranges that are taken."""
+    job = only_job(db.storage)
+    other = workspace.connect()
+    with other.transaction(Mode.CATALOG) as connection:
+        first = connection.fetch_all(
+            "SELECT range FROM zapdb_ranges WHERE job = %s ORDER BY range LIMIT 1 FOR UPDATE",
+            (job.id,),
+        )
+        claimed = claim(db.storage, job.id, Owner.here())
+        assert claimed is not None
+        assert claimed.number == 1
+        assert first == [(0,)]
+
+
+def test_a_worker_that_was_taken_for_dead_writes_nothing(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its twin claims the range between two of its batches."""
+    from zapdb.jobs import tasks
+
+    job = only_job(db.storage)
+    twin = workspace.connect()
+    work = load_work(db.storage, job.id)
+    lock, calls = tasks._Task._run_batch, itertools.count(1)
+
+    def run_batch(task: Any, position: Any, skips: bool) -> Any:
+        if next(calls) == 3:
+            assert claim(twin, job.id, Owner.here(), 0) is not None
+        return lock(task, position, skips)
+
+    monkeypatch.setattr(tasks._Task, "_run_batch", run_batch)
+    with pytest.raises(LeaseLost, match="another worker took over this range"):
+        run_range(db.storage, work, Owner.here(), batch_records_max=16)
+    assert stale(db) == COUNT - 32
+    assert read_progress(db.storage.connection(), job.id).written == 32
+    monkeypatch.undo()
+    # The twin's fence is above; it goes on where the other stopped.
+    result = run_range(twin, load_work(twin, job.id), Owner.here(), 0)
+    assert result is not None
+    assert result.written == COUNT - 32
+    assert contents(db) == EXPECTED
+
+
+def test_a_range_that_is_held_is_not_claimed_and_one_that_is_over_is(
+    workspace: Workspace, db: Database
+) -> None:
+    job, here = only_job(db.storage), Owner.here()
+    assert claim(db.storage, job.id, here, 0) is not None
+    assert claim(db.storage, job.id, Owner.here()) is None
+    workspace.execute("UPDATE zapdb_ranges SET expires_at = 0")
+    taken = claim(db.storage, job.id, Owner.here())
+    assert taken is not None
+    assert taken.fence == 2
+    process = os.fork()
+    if not process:
+        os._exit(0)
+    os.waitpid(process, 0)
+    gone = Owner("0", here.host, process)
+    assert claim(db.storage, job.id, gone, 0) is not None
+    assert claim(db.storage, job.id, here) is not None  # at once: its process is no more
+
+
+# Changes under way
+
+
+def test_a_new_migration_supersedes_a_conversion(
+    workspace: Workspace, db: Database, small_ranges: None
+) -> None:
+    job = only_job(db.storage)
+    work = load_work(db.storage, job.id)
+    for _ in range(3):
+        run_range(db.storage, work, Owner.here())
+    workspace.write(5, ADD_WEIGHT)
+    other = workspace.connect()
+    migrate_up(other, DEFAULT_TENANT, workspace.directory)
+    assert run_job(db.storage, job, run_locally) is None
+    assert state_of(db, job) == "superseded"
+    (report,) = db.run_jobs()
+    assert report.job.target == 5
+    assert stale(db) == 0
+    assert contents(db) == {at: record | {"weight": 7} for at, record in EXPECTED.items()}
+    assert db.count_by_revision("items") == {5: COUNT}
+
+
+def test_a_migration_in_the_middle_of_a_batch_run_stops_it(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from zapdb.jobs import tasks
+
+    other, calls, run = workspace.connect(), itertools.count(1), tasks._Task._run_batch
+
+    def run_batch(task: Any, position: Any, skips: bool) -> Any:
+        if next(calls) == 4:
+            workspace.write(5, ADD_WEIGHT)
+            migrate_up(other, DEFAULT_TENANT, workspace.directory)
+        return run(task, position, skips)
+
+    monkeypatch.setattr(tasks._Task, "_run_batch", run_batch)
+    assert db.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16)) == []
+    assert db.count_by_revision("items")[4] == 48
+    (report,) = db.run_jobs()
+    assert report.progress.written == COUNT
+    assert stale(db) == 0
+
+
+def test_a_migration_that_leaves_the_layout_alone_stops_nothing(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from zapdb.jobs import tasks
+
+    other, calls, run = workspace.connect(), itertools.count(1), tasks._Task._run_batch
+
+    def run_batch(task: Any, position: Any, skips: bool) -> Any:
+        if next(calls) == 4:
+            workspace.write(5, RENAME_SIZE)
+            migrate_up(other, DEFAULT_TENANT, workspace.directory)
+        return run(task, position, skips)
+
+    monkeypatch.setattr(tasks._Task, "_run_batch", run_batch)
+    (report,) = db.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
+    assert report.progress.written == COUNT
+    assert db.count_by_revision("items") == {4: 48, 5: COUNT - 48}
+    assert stale(db) == 0
+
+
+def test_a_conversion_that_is_wanted_again_after_a_forget_is_run(
+    workspace: Workspace, db: Database, small_ranges: None
+) -> None:
+    """Superseded by a migration, which is forgotten: what it was working towards is wanted again."""
+    job = only_job(db.storage)
+    work = load_work(db.storage, job.id)
+    for _ in range(3):
+        run_range(db.storage, work, Owner.here())
+    workspace.write(5, ADD_WEIGHT)
+    other = workspace.connect()
+    migrate_up(other, DEFAULT_TENANT, workspace.directory)
+    plan_jobs(other, DEFAULT_TENANT)
+    assert state_of(db, job) == "superseded"
+    workspace.remove(5)
+    forget_newest(other, DEFAULT_TENANT)
+    assert only_job(other).id == job.id
+    (report,) = db.run_jobs()
+    assert stale(db) == 0
+    assert contents(db) == EXPECTED
+    assert report.progress.ranges == report.progress.ranges_done
+
+
+def test_planning_by_a_process_that_is_behind_does_no_harm(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It loaded the view, then others changed it and planned: their job stays planned."""
+    from zapdb.jobs import run
+
+    other = workspace.connect()
+    supersede = run._supersede_all_but
+    planned: list[Job] = []
+
+    def pause(*arguments: Any) -> Any:
+        if not planned:
+            planned.append(only_job(db.storage))  # stands for any
+            workspace.write(5, ADD_WEIGHT)
+            migrate_up(other, DEFAULT_TENANT, workspace.directory)
+            monkeypatch.setattr(run, "_supersede_all_but", supersede)
+            planned.append(only_job(other))
+        return supersede(*arguments)
+
+    monkeypatch.setattr(run, "_supersede_all_but", pause)
+    # Planning the first one above must not meet the pause itself.
+    planned.append(only_job(other))
+    planned.clear()
+    plan_jobs(db.storage, DEFAULT_TENANT)
+    newest = planned[-1]
+    assert newest.target == 5
+    assert state_of(db, newest) == "planned"
+
+
+def test_executors_prove_that_they_are_fit(workspace: Workspace, db: Database) -> None:
+    job = only_job(db.storage)
+    workspace.execute(
+        "UPDATE zapdb_catalog SET value = replace(value, ?, ?) WHERE kind = 'job'",
+        (job.chain, "0" * 64),
+    )
+    with pytest.raises(ExecutorUnfit, match="not the one that the job was planned with"):
+        load_work(db.storage, job.id)
+
+
+def test_indexes_are_built_before_records_are_converted(workspace: Workspace, db: Database) -> None:
+    workspace.write(5, INDEX_SIZE)
+    with workspace.open() as other:
+        assert [report.job.kind for report in other.run_jobs(kinds=["index"])] == ["index"]
+        assert stale(other) == COUNT
+        assert [report.job.kind for report in other.run_jobs()] == ["convert"]
+        (report,) = other.verify()
+        assert report.problems == ()

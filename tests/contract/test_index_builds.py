@@ -1,0 +1,392 @@
+"""Indexes that are built while others write: no entry is lost, and none is left behind."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.contract.tables import ADD_COLOR, INDEX_SIZE, INDEX_TITLE, ITEMS
+from tests.support import Workspace
+from zapdb.catalog import DEFAULT_TENANT
+from zapdb.catalog.leases import Owner
+from zapdb.catalog.up import migrate_up
+from zapdb.database import Database
+from zapdb.errors import GateTimeout, JobError, RecordNotFound, TransactionConflict
+from zapdb.indexes import LiveIndex
+from zapdb.jobs import Job, plan_jobs, run_job, run_locally
+from zapdb.jobs.tasks import load_work, run_range
+from zapdb.storage import Storage, connect
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Database:
+    """Ten items; an index on their size that is not built yet."""
+    workspace.write(1, ITEMS)
+    with workspace.open() as first:
+        first.table("items").insert_many(
+            {"id": number, "title": f"title {number}", "size": number} for number in range(10)
+        )
+    workspace.write(2, INDEX_SIZE)
+    return workspace.open()
+
+
+def only_job(storage: Storage) -> Job:
+    (job,) = plan_jobs(storage, DEFAULT_TENANT)
+    return job
+
+
+def build_entries(storage: Storage, job: Job) -> None:
+    """What the builder does, up to the count before the index is published."""
+    work = load_work(storage, job.id)
+    while run_range(storage, work, Owner.here()) is not None:
+        pass
+
+
+def finish(storage: Storage, job: Job) -> None:
+    assert run_job(storage, job, run_locally) is not None
+
+
+def assert_clean(db: Database) -> None:
+    (report,) = db.verify()
+    assert report.problems == ()
+    assert report.building == ()
+
+
+def ids(db: Database, size: int) -> list[int]:
+    return [record.id for record in db.table("items").index("by_size").find(size)]
+
+
+def delete_without_care(index: LiveIndex, connection: Any, key: bytes, record_key: bytes) -> None:
+    connection.run(index.entries.delete_sql, (key, record_key))
+
+
+# A writer whose snapshot is older than the builder's entries
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.parametrize("change", ["update", "delete"])
+def test_rule_23_a_writer_that_does_not_see_the_builders_entry_runs_again(
+    workspace: Workspace, db: Database, change: str
+) -> None:
+    other = workspace.connect()
+    job = only_job(other)
+    items, attempts = db.table("items"), []
+
+    def write() -> None:
+        items.get(3)  # the snapshot is taken
+        if not attempts:
+            build_entries(other, job)
+        attempts.append(change)
+        items.delete(3) if change == "delete" else items.update(3, size=77)
+
+    db.run(write)
+    assert attempts == [change, change]
+    finish(other, job)
+    assert ids(db, 3) == []
+    assert ids(db, 77) == ([] if change == "delete" else [3])
+    assert_clean(db)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.parametrize("change", ["update", "delete"])
+def test_rule_23_without_the_insert_before_the_delete_it_leaves_an_entry_behind(
+    workspace: Workspace, db: Database, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with the protection taken away: the count before publishing tells it."""
+    monkeypatch.setattr(LiveIndex, "_delete_entry", delete_without_care)
+    other = workspace.connect()
+    job = only_job(other)
+    with db.transaction():
+        db.table("items").get(3)
+        build_entries(other, job)
+        if change == "delete":
+            db.table("items").delete(3)
+        else:
+            db.table("items").update(3, size=77)
+    with pytest.raises(JobError, match="do not match after it was built twice"):
+        run_job(other, job, run_locally)
+    assert not db.table("items").index("by_size").is_readable
+    assert ids(db, 3) == []  # a scan, and right
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.parametrize("change", ["update", "delete", "insert"])
+def test_rule_23_the_builder_waits_for_a_writer_that_came_first(
+    workspace: Workspace, db: Database, change: str
+) -> None:
+    other = workspace.connect()
+    job = only_job(other)
+    builder = threading.Thread(target=lambda: (build_entries(other, job), other.close()))
+    with db.transaction():
+        if change == "update":
+            db.table("items").update(3, size=77)
+        elif change == "delete":
+            db.table("items").delete(3)
+        else:
+            db.table("items").insert(id=-1, title="new", size=77)
+        builder.start()
+        builder.join(timeout=0.3)
+        assert builder.is_alive() == (change != "insert")
+    builder.join(timeout=20)
+    finish(workspace.connect(), job)
+    assert ids(db, 77) == {"update": [3], "delete": [], "insert": [-1]}[change]
+    assert ids(db, 3) == ([3] if change == "insert" else [])
+    assert_clean(db)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_23_a_record_that_comes_and_goes_during_the_build(
+    workspace: Workspace, db: Database
+) -> None:
+    other = workspace.connect()
+    job = only_job(other)
+    items = db.table("items")
+    items.insert(id=20, title="new", size=20)
+    build_entries(other, job)
+    items.delete(20)
+    items.insert(id=20, title="again", size=21)
+    items.delete(0)
+    items.update(1, title="the same key")
+    finish(other, job)
+    assert ids(db, 20) == []
+    assert ids(db, 21) == [20]
+    assert_clean(db)
+
+
+# A writer that began before the index
+
+
+def begin_index(workspace: Workspace, storage: Storage) -> None:
+    workspace.write(2, INDEX_SIZE)
+    migrate_up(storage, DEFAULT_TENANT, workspace.directory)
+
+
+@pytest.fixture
+def plain(workspace: Workspace) -> Database:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert(id=1, title="Milk", size=1)
+    return db
+
+
+def test_rule_07_an_index_does_not_begin_while_an_older_writer_is_under_way(
+    workspace: Workspace, plain: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr("zapdb.storage.postgresql.GATE_LOCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 300)
+    other = workspace.connect()
+    with plain.transaction():
+        plain.table("items").insert(id=2, title="Bread", size=2)
+        with pytest.raises((GateTimeout, TransactionConflict)):
+            begin_index(workspace, other)
+    begin_index(workspace, other)
+    for job in plan_jobs(other, DEFAULT_TENANT):
+        finish(other, job)
+    assert ids(plain, 2) == [2]
+    assert_clean(plain)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_07_without_the_gate_it_leaves_a_record_without_an_entry(
+    workspace: Workspace, plain: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no error: the builder could not see the record, and the writer knew of no index."""
+    monkeypatch.setattr("zapdb.storage.postgresql.GATE_SHARED", "SET LOCAL lock_timeout = 0")
+    other = workspace.connect()
+    with plain.transaction():
+        plain.table("items").insert(id=2, title="Bread", size=2)
+        begin_index(workspace, other)
+        finish(other, only_job(other))
+    assert ids(plain, 2) == []
+    (report,) = plain.verify()
+    assert "no entry in 'by_size'" in report.problems[0]
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_07_a_lock_taken_after_the_snapshot_is_not_enough(
+    workspace: Workspace, plain: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that got its snapshot, then waited for the gate, writes into the past."""
+    from zapdb.storage import postgresql
+
+    monkeypatch.setattr(
+        postgresql,
+        "BEGIN",
+        postgresql.BEGIN
+        | {
+            postgresql.Mode.WRITE: postgresql.BEGIN[postgresql.Mode.WRITE]
+            + "; SELECT number FROM zapdb_activations"
+        },
+    )
+    other = workspace.connect()
+    began, go_on, problems = threading.Event(), threading.Event(), list[BaseException]()
+    take = postgresql.PostgreSQL.begin
+
+    def begin(storage: Any, connection: Any, mode: Any) -> None:
+        if mode is postgresql.Mode.WRITE and threading.current_thread() is writer:
+            connection.driver.execute(postgresql.BEGIN[mode])
+            began.set()
+            go_on.wait(20)
+            connection.driver.execute(postgresql.GATE_SHARED)
+            return
+        take(storage, connection, mode)
+
+    def write() -> None:
+        try:
+            plain.table("items").insert(id=2, title="Bread", size=2)
+        except BaseException as error:
+            problems.append(error)
+
+    monkeypatch.setattr(postgresql.PostgreSQL, "begin", begin)
+    writer = threading.Thread(target=write)
+    writer.start()
+    began.wait(20)
+    begin_index(workspace, other)
+    finish(other, only_job(other))
+    go_on.set()
+    writer.join()
+    assert problems == []
+    (report,) = plain.verify()
+    assert "no entry in 'by_size'" in report.problems[0]
+
+
+# Writers by the dozen
+
+
+def change_at_random(db: Database, seed: int, stop: Callable[[], bool]) -> int:
+    """Insert, update and delete records of this seed and those of all, until told to stop."""
+    generator, items, turns = random.Random(seed), db.table("items"), 0
+    while not stop():
+        turns += 1
+        number = generator.choice([generator.randint(0, 9), seed * 1000 + generator.randint(0, 30)])
+        values = {"title": f"title {generator.randint(0, 99)}", "size": generator.randint(0, 20)}
+
+        def change(number: int = number, values: dict[str, Any] = values) -> None:
+            kind = generator.random()
+            there = items.find(number)
+            if there is None:
+                items.insert(id=number, **values)
+            elif kind < 0.3:
+                items.delete(number)
+            else:
+                items.update(number, **values)
+
+        try:
+            db.run(change)
+        except (RecordNotFound, TransactionConflict):
+            continue
+        time.sleep(0.002)  # SQLite has no queue: who asks again at once keeps the others out
+    return turns
+
+
+def test_rule_23_an_index_that_is_built_under_writers_holds_what_the_records_do(
+    workspace: Workspace,
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert_many(
+        {"id": number, "title": f"title {number}", "size": number % 20}
+        for number in range(-(3_000 if workspace.engine == "postgresql" else 600), 10)
+    )
+    stop, problems, turns = threading.Event(), list[BaseException](), list[int]()
+
+    def write(seed: int) -> None:
+        try:
+            turns.append(change_at_random(db, seed, stop.is_set))
+        except BaseException as error:
+            problems.append(error)
+
+    writers = [threading.Thread(target=write, args=(seed,)) for seed in (1, 2, 3)]
+    for writer in writers:
+        writer.start()
+    storage = connect(workspace.address)
+    for number, operation in ((2, INDEX_SIZE), (3, INDEX_TITLE), (4, ADD_COLOR)):
+        workspace.write(number, operation)
+        migrate_up(storage, DEFAULT_TENANT, workspace.directory)
+        for job in plan_jobs(storage, DEFAULT_TENANT):
+            run_job(
+                storage,
+                job,
+                lambda s, j: run_locally(s, j, workers=2, batch_records_max=32),
+            )
+    stop.set()
+    for writer in writers:
+        writer.join()
+    storage.close()
+    assert problems == []
+    assert min(turns) > 0
+    assert_clean(db)
+    with db.snapshot():
+        rows = sorted((record.size, record.id) for record in db.table("items").scan())
+        found = [(r.size, r.id) for r in db.table("items").index("by_size").range()]
+    assert found == rows
+    assert db.count_by_revision("items").keys() <= {4, 3, 2, 1}
+
+
+def test_rule_23_an_index_is_published_only_if_entries_and_records_agree(
+    workspace: Workspace, db: Database
+) -> None:
+    storage = workspace.connect()
+    job = only_job(storage)
+    build_entries(storage, job)
+    workspace.execute(
+        f"DELETE FROM zapdb_x{job.target} WHERE record = (SELECT min(record) FROM"
+        f" zapdb_x{job.target})"
+    )
+    finish(storage, job)  # counted, found short, and built once more
+    assert_clean(db)
+
+
+def test_rule_23_a_build_that_leaves_too_many_entries_is_never_published(
+    workspace: Workspace, db: Database
+) -> None:
+    storage = workspace.connect()
+    job = only_job(storage)
+    build_entries(storage, job)
+    workspace.execute(
+        f"INSERT INTO zapdb_x{job.target} SELECT tenant, record, key FROM zapdb_x{job.target}"
+        f" WHERE record = (SELECT min(record) FROM zapdb_x{job.target})"
+    )
+    with pytest.raises(JobError, match="do not match"):
+        run_job(storage, job, run_locally)
+    assert not db.table("items").index("by_size").is_readable
+    assert ids(db, 3) == [3]
+
+
+def test_verification_tells_a_missing_entry_and_one_too_many(
+    workspace: Workspace, db: Database
+) -> None:
+    finish(workspace.connect(), only_job(db.storage))
+    assert_clean(db)
+    (state,) = db.view.table("items").indexes
+    table = f"zapdb_x{state.physical}"
+    workspace.execute(
+        f"INSERT INTO {table} SELECT tenant, record, key FROM {table} WHERE"
+        f" record = (SELECT min(record) FROM {table})"
+    )
+    (report,) = db.verify()
+    assert report.problems == ("index 'by_size': 11 entries for 10 records",)
+    workspace.execute(f"DELETE FROM {table} WHERE record = (SELECT max(record) FROM {table})")
+    (report,) = db.verify()
+    assert report.problem_count == 1
+    assert "no entry in 'by_size'" in report.problems[0]
+
+
+def test_verification_tells_a_record_that_no_encoder_wrote(
+    workspace: Workspace, db: Database
+) -> None:
+    (state,) = (db.view.table("items"),)
+    workspace.execute(
+        f"UPDATE zapdb_r{state.table.number} SET value = ? WHERE key ="
+        f" (SELECT min(key) FROM zapdb_r{state.table.number})",
+        (b"\x81\x00\xff",),
+    )
+    (report,) = db.verify()
+    assert report.problem_count == 1
+    assert report.problems[0].startswith("record 80: ")

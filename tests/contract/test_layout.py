@@ -1,0 +1,98 @@
+"""zapdb's own tables: what the Alembic revisions make is what the code expects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from tests.contract.tables import ITEMS
+from tests.support import Workspace, dump
+from zapdb.storage import LAYOUT_REVISION, Connection, Mode, ensure_layout, read_layout
+from zapdb.storage.layout import VERSION_TABLE, revisions_directory
+from zapdb.storage.tables import METADATA
+
+
+def config(connection: Connection | None = None) -> Config:
+    made = Config()
+    made.set_main_option("script_location", str(revisions_directory()))
+    made.set_main_option("path_separator", "os")
+    if connection is not None:
+        made.attributes["connection"] = connection.core
+    return made
+
+
+def test_rule_34_the_head_of_the_revisions_is_the_layout_of_this_code() -> None:
+    directory = ScriptDirectory.from_config(config())
+    assert directory.get_heads() == [LAYOUT_REVISION]
+    assert [revision.revision for revision in directory.walk_revisions()][-1] == "0001"
+
+
+def test_rule_10_each_revision_names_the_level_that_it_needs() -> None:
+    for revision in ScriptDirectory.from_config(config()).walk_revisions():
+        assert isinstance(revision.module.LEVEL, int)
+
+
+def test_rule_10_the_revisions_make_the_tables_that_the_code_expects(workspace: Workspace) -> None:
+    storage = workspace.connect()
+    ensure_layout(storage, create=True)
+    connection = storage.connection()
+    context = MigrationContext.configure(
+        connection.core, opts={"version_table": VERSION_TABLE, "compare_server_default": True}
+    )
+    assert compare_metadata(context, METADATA) == []
+    # What a comparison by Alembic leaves out.
+    inspector = sa.inspect(connection.core)
+    for table in METADATA.tables.values():
+        key = inspector.get_pk_constraint(table.name)["constrained_columns"]
+        assert key == [column.name for column in table.primary_key]
+        defaults = {c["name"]: c["default"] for c in inspector.get_columns(table.name)}
+        assert set(defaults.values()) == {None}
+
+
+def test_rule_10_the_revisions_own_nothing_else(workspace: Workspace) -> None:
+    storage = workspace.connect()
+    ensure_layout(storage, create=True)
+    made = storage.table_names(storage.connection())
+    assert set(made) == {*METADATA.tables, VERSION_TABLE}
+
+
+def test_rule_10_a_downgrade_takes_the_tables_away(workspace: Workspace) -> None:
+    storage = workspace.connect()
+    ensure_layout(storage, create=True)
+    with storage.transaction(Mode.CATALOG) as connection:
+        command.downgrade(config(connection), "base")
+    assert storage.table_names(storage.connection()) == [VERSION_TABLE]
+    with storage.transaction(Mode.CATALOG) as connection:
+        command.upgrade(config(connection), "head")
+    assert read_layout(storage) == LAYOUT_REVISION
+    workspace.write(1, ITEMS)
+    workspace.open().table("items").insert(id=1, title="Milk")
+
+
+def test_a_creation_that_fails_half_way_leaves_nothing(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from alembic.operations import Operations
+
+    make = Operations.create_table
+
+    def fail(self: Any, name: str, *columns: Any) -> Any:
+        if name == "zapdb_ranges":
+            raise RuntimeError("no more room")
+        return make(self, name, *columns)
+
+    monkeypatch.setattr(Operations, "create_table", fail)
+    storage = workspace.connect()
+    with pytest.raises(RuntimeError, match="no more room"):
+        ensure_layout(storage, create=True)
+    assert dump(workspace) == {}
+    monkeypatch.undo()
+    ensure_layout(storage, create=True)
+    assert read_layout(storage) == LAYOUT_REVISION

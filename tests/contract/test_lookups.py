@@ -1,0 +1,351 @@
+"""Lookups by an index against an oracle that knows nothing of keys: comparison, value by value."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import icu
+import pytest
+
+from tests.support import Workspace
+from zapdb.database import Database, IndexLookup
+from zapdb.errors import InvalidValue, UsageError
+from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX, PAGE_RECORDS_MAX
+
+WORDS = """\
+create_table: {table: words, key: [id], fields: [
+      {name: id, type: integer},
+      {name: word, type: string, optional: true},
+      {name: rank, type: integer, optional: true},
+      {name: code, type: string, default: ""}]}"""
+
+INDEXES: dict[str, list[tuple[str, str | None, bool]]] = {
+    # index: field, ICU locale and strength or None for code points, descending
+    "by_word": [("word", "und/tertiary", False)],
+    "by_word_down": [("word", "und/tertiary", True)],
+    "by_sound": [("word", "sv/primary", False)],
+    "by_rank": [("rank", None, False)],
+    "by_rank_down": [("rank", None, True)],
+    "by_code": [("code", None, False)],
+    "by_both": [("word", "und/secondary", False), ("rank", None, True)],
+    "by_rank_and_word": [("rank", None, True), ("word", "und/tertiary", False)],
+}
+
+
+def create_index(name: str) -> str:
+    components = []
+    for field, collation, descending in INDEXES[name]:
+        text = f"field: {field}, descending: {str(descending).lower()}"
+        if collation:
+            locale, strength = collation.split("/")
+            text += f", collation: {{locale: {locale}, strength: {strength}}}"
+        components.append(f"{{{text}}}")
+    return f"create_index: {{table: words, index: {name}, fields: [{', '.join(components)}]}}"
+
+
+SEEDS = [
+    *("", "a", "A", "á", "Á", "a\u0301", "ä", "ae", "æ", "z", "Z", "ö", "o", "zebra", "Zebra"),
+    *("résumé", "resume", "Resume", "côte", "coté", "cote", "côté", "ch", "cz", "ß", "ss", "SS"),
+    *(
+        "東京",
+        "東",
+        "とうきょう",
+        "トウキョウ",
+        "한국",
+        "москва",
+        "Москва",
+        "Ω",
+        "ω",
+        "שלום",
+        "مرحبا",
+    ),
+    *("ไทย", "ก", "नमस्ते", "ab", "abc", "a b", "a-b", "co-op", "coop", "10", "2", "½", "①", "1"),
+    *("\u20a8", "500", "₨500", "\x00", "a\x00b", "\uffff", "\U0001f600", "\U0010ffff", "ﬁ", "fi"),
+]
+RANKS = [None, 0, 1, -1, 63, 64, -64, -65, 255, 256, 10**9, -(10**9), 2**70, -(2**70), 300]
+
+
+def make_records(count: int, seed: int) -> list[dict[str, Any]]:
+    generator = random.Random(seed)
+
+    def word() -> str | None:
+        if generator.random() < 0.15:
+            return None
+        return "".join(generator.choice(SEEDS) for _ in range(generator.randint(1, 3)))
+
+    return [
+        {
+            "id": number - count // 2,
+            "word": word(),
+            "rank": generator.choice(RANKS),
+            "code": generator.choice(SEEDS),
+        }
+        for number in range(count)
+    ]
+
+
+# The oracle
+
+
+def compare(left: Any, right: Any) -> int:
+    return (left > right) - (left < right)
+
+
+@functools.cache
+def compare_strings(collation: str | None) -> Callable[[Any, Any], int]:
+    if collation is None:
+        # Code points and UTF-8 have one order; Python compares code points.
+        return compare
+    locale, strength = collation.split("/")
+    collator = icu.Collator.createInstance(icu.Locale(locale))
+    collator.setStrength(getattr(icu.Collator, strength.upper()))
+    return collator.compare  # type: ignore[no-any-return]  # ICU ships no types
+
+
+def compare_component(component: tuple[str, str | None, bool], left: Any, right: Any) -> int:
+    if left is None or right is None:
+        found = compare(left is not None, right is not None)
+    else:
+        found = compare_strings(component[1])(left, right)
+    return -found if component[2] else found
+
+
+def compare_bounds(index: str, left: tuple[Any, ...], right: tuple[Any, ...]) -> int:
+    """By the leading components that both have."""
+    for component, one, other in zip(INDEXES[index], left, right, strict=False):
+        found = compare_component(component, one, other)
+        if found:
+            return found
+    return 0
+
+
+def values_of(index: str, record: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(record[field] for field, _, _ in INDEXES[index])
+
+
+def in_order(index: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def order(left: dict[str, Any], right: dict[str, Any]) -> int:
+        found = compare_bounds(index, values_of(index, left), values_of(index, right))
+        return found or compare(left["id"], right["id"])
+
+    return sorted(records, key=functools.cmp_to_key(order))
+
+
+def ids(records: list[dict[str, Any]]) -> list[int]:
+    return [record["id"] for record in records]
+
+
+def found(lookup: IndexLookup, *values: Any, **bounds: Any) -> list[int]:
+    records = lookup.range(**bounds) if bounds else lookup.find(*values)
+    return [record.id for record in records]
+
+
+def check_index(lookup: IndexLookup, index: str, records: list[dict[str, Any]], seed: int) -> None:
+    """Order both ways, ranges and exact lookups, with bounds from the records and others."""
+    ordered = in_order(index, records)
+    assert found(lookup, descending=False) == ids(ordered)
+    assert found(lookup, descending=True) == ids(ordered[::-1])
+    generator = random.Random(seed)
+    others = [values_of(index, record) for record in make_records(20, seed + 1)]
+    bounds = [values_of(index, generator.choice(records)) for _ in range(25)] + others
+    for at, bound in enumerate(bounds):
+        lower, upper = bound, bounds[-at - 1]
+        if at % 3 == 0:  # a prefix of the components
+            lower, upper = lower[:1], upper[:1]
+        for inclusive in (False, True):
+            expected = [
+                record
+                for record in ordered
+                if compare_bounds(index, values_of(index, record), lower) >= 0
+                and compare_bounds(index, values_of(index, record), upper) < inclusive
+            ]
+            limit = generator.choice([None, None, 0, 1, 7])
+            assert (
+                found(lookup, lower=lower, upper=upper, include_upper=inclusive, limit=limit)
+                == (ids(expected)[:limit])
+            )
+            assert found(
+                lookup, lower=lower, upper=upper, include_upper=inclusive, descending=True
+            ) == (ids(expected[::-1]))
+        equal = [record for record in ordered if values_of(index, record)[: len(lower)] == lower]
+        assert found(lookup, *lower) == ids(equal)
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_rule_23_an_index_answers_as_comparison_does_built_or_not(
+    workspace: Workspace, index: str
+) -> None:
+    records = make_records(400, seed=5)
+    workspace.write(1, WORDS)
+    with workspace.open() as db:
+        db.table("words").insert_many(records)
+    workspace.write(2, create_index(index))
+    db = workspace.open()
+    lookup = db.table("words").index(index)
+    assert not lookup.is_readable
+    check_index(lookup, index, records, seed=7)
+    db.run_jobs()
+    check_index(lookup, index, records, seed=7)
+    assert lookup.is_readable
+
+
+def test_rule_24_nulls_come_first_or_last_when_descending(workspace: Workspace) -> None:
+    workspace.write(1, WORDS, create_index("by_rank"), create_index("by_rank_down"))
+    words = workspace.open().table("words")
+    words.insert_many({"id": n, "rank": rank} for n, rank in enumerate([3, None, -5, None, 0]))
+    assert found(words.index("by_rank"), descending=False) == [1, 3, 2, 4, 0]
+    assert found(words.index("by_rank_down"), descending=False) == [0, 4, 2, 1, 3]
+    assert found(words.index("by_rank"), None) == [1, 3]
+    assert found(words.index("by_rank_down"), None) == [1, 3]
+    assert found(words.index("by_rank"), lower=(None,), upper=(0,)) == [1, 3, 2]
+    assert found(words.index("by_rank_down"), lower=(0,), upper=(None,)) == [4, 2]
+    assert found(words.index("by_rank_down"), lower=(0,), upper=(None,), include_upper=True) == (
+        [4, 2, 1, 3]
+    )
+
+
+def test_rule_24_equal_under_the_collation_is_not_equal(workspace: Workspace) -> None:
+    """`find` compares by ==; the range of a value is what is equal under the collation."""
+    workspace.write(1, WORDS, create_index("by_sound"))
+    words = workspace.open().table("words")
+    variants = ["resume", "Résumé", "RESUME", "résumé", "re\u0301sume\u0301"]
+    words.insert_many({"id": n, "word": word} for n, word in enumerate([*variants, "resumf"]))
+    lookup = words.index("by_sound")
+    for number, word in enumerate(variants):
+        assert found(lookup, word) == [number]
+        assert found(lookup, lower=word, upper=word, include_upper=True) == [0, 1, 2, 3, 4]
+    assert found(lookup, "reSume") == []
+
+
+# Keys that are cut
+
+LONG = "long " * 100  # its sort key passes 1,024 bytes
+
+
+def long_records() -> list[dict[str, Any]]:
+    texts = [
+        *(LONG + ending for ending in ("b", "a", "a", "c", "a\u0301", "", "A")),
+        *(LONG * 3, LONG[:-2], "lonf", "long", "lonh", "漢" * 700, "漢" * 701, "漢" * 700 + "a"),
+    ]
+    return [
+        {"id": n, "word": text, "rank": n % 3, "code": text.replace(" ", "\u00ff") * 3}
+        for n, text in enumerate([*texts, *texts])
+    ]
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_rule_24_keys_that_are_cut_are_put_in_order_by_the_whole_value(
+    workspace: Workspace, index: str
+) -> None:
+    records = long_records()
+    workspace.write(1, WORDS, create_index(index))
+    db = workspace.open()
+    db.table("words").insert_many(records)
+    lookup = db.table("words").index(index)
+    assert lookup.is_readable
+    check_index(lookup, index, records, seed=11)
+    for record in records:
+        equal = [r for r in records if values_of(index, r) == values_of(index, record)]
+        assert found(lookup, *values_of(index, record)) == ids(in_order(index, equal))
+    (state,) = db.view.table("words").indexes
+    sizes = workspace.execute(f"SELECT length(key) FROM zapdb_x{state.physical}")
+    assert max(size for (size,) in sizes) <= INDEX_KEY_SIZE_BYTES_MAX
+    if index != "by_rank" and index != "by_rank_down":
+        assert max(size for (size,) in sizes) == INDEX_KEY_SIZE_BYTES_MAX
+    assert [report.problems for report in db.verify()] == [()]
+
+
+def test_rule_24_a_run_of_cut_keys_may_be_longer_than_a_page(workspace: Workspace) -> None:
+    count = PAGE_RECORDS_MAX + 200
+    workspace.write(1, WORDS, create_index("by_word"))
+    db = workspace.open()
+    endings = [f"{number:04d}" for number in range(count)]
+    random.Random(3).shuffle(endings)
+    db.table("words").insert_many(
+        {"id": n, "word": LONG + ending} for n, ending in enumerate(endings)
+    )
+    lookup = db.table("words").index("by_word")
+    assert [record.word[-4:] for record in lookup.range()] == sorted(endings)
+    assert [record.word[-4:] for record in lookup.range(descending=True)] == sorted(endings)[::-1]
+    some = lookup.range(LONG + "0500", LONG + "0503")
+    assert [record.word[-4:] for record in some] == ["0500", "0501", "0502"]
+
+
+# Entries equal records
+
+
+def entries_of(workspace: Workspace, db: Database, index: str) -> list[tuple[bytes, bytes]]:
+    state = next(i for i in db.view.table("words").indexes if i.index.name == index)
+    rows = workspace.execute(f"SELECT key, record FROM zapdb_x{state.physical}")
+    return sorted((bytes(key), bytes(record)) for key, record in rows)
+
+
+@pytest.mark.parametrize("built", [True, False], ids=["readable", "write-only"])
+def test_rule_23_entries_equal_records_after_random_changes(
+    workspace: Workspace, built: bool
+) -> None:
+    workspace.write(1, WORDS)
+    if not built:
+        with workspace.open() as db:
+            db.table("words").insert_many(make_records(100, seed=1))
+    workspace.write(2, *map(create_index, INDEXES))
+    db = workspace.open()
+    words = db.table("words")
+    if built:
+        words.insert_many(make_records(100, seed=1))
+        db.run_jobs()
+    generator, there = random.Random(2), {record.id for record in words.scan()}
+    fresh = iter(make_records(200, seed=3))
+    for turn in range(300):
+        values = next(fresh) if turn % 3 == 0 else make_records(3, seed=turn)[2]
+        if turn % 3 == 0:
+            number = 1000 + turn
+            words.insert(**(values | {"id": number}))
+            there.add(number)
+        elif turn % 3 == 1 or not there:
+            changes = {name: values[name] for name in ("word", "rank") if generator.random() < 0.6}
+            words.update(generator.choice(sorted(there)), **changes)
+        else:
+            number = generator.choice(sorted(there))
+            words.delete(number)
+            there.remove(number)
+    if not built:
+        db.run_jobs()
+    (report,) = db.verify()
+    assert report.problems == ()
+    assert report.entries == dict.fromkeys(INDEXES, len(there))
+    # And what another database makes of the same records at once.
+    with db.snapshot():
+        rows = [record.asdict() for record in words.scan()]
+    workspace.write(3, *(f"drop_index: {{table: words, index: {name}}}" for name in INDEXES))
+    entries = {name: entries_of(workspace, db, name) for name in INDEXES}
+    with workspace.open() as other:
+        other.run_jobs()
+    workspace.write(4, *map(create_index, INDEXES))
+    with workspace.open() as other:
+        other.run_jobs()
+        assert {name: entries_of(workspace, other, name) for name in INDEXES} == entries
+        for name in ("by_word", "by_both"):
+            check_index(other.table("words").index(name), name, rows, seed=13)
+
+
+# What is refused
+
+
+def lookups(workspace: Workspace) -> Iterator[IndexLookup]:
+    workspace.write(1, WORDS, create_index("by_both"))
+    yield workspace.open().table("words").index("by_both")
+
+
+def test_lookups_with_values_that_do_not_fit(workspace: Workspace) -> None:
+    (lookup,) = lookups(workspace)
+    with pytest.raises(UsageError, match="more values than the index has fields"):
+        list(lookup.find("a", 1, 2))
+    with pytest.raises(InvalidValue):
+        list(lookup.find(5))
+    with pytest.raises(InvalidValue):
+        list(lookup.range(lower=("a", "b")))
+    assert list(lookup.find()) == []

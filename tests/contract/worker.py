@@ -1,0 +1,97 @@
+"""Another process, for tests: `python -m tests.contract.worker COMMAND ADDRESS DIRECTORY …`."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import zapdb
+from zapdb.catalog import DEFAULT_TENANT, up
+from zapdb.jobs import forget, forget_newest, tasks
+from zapdb.storage import connect
+
+
+def open_together(address: str, directory: str, count: str) -> None:
+    """`count` processes that open at one moment; each inserts a record and says what it applied."""
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(int(count))
+
+    def run() -> None:
+        barrier.wait()
+        with zapdb.open(address, migrations=directory, apply="auto") as db:
+            db.table("items").insert(id=os.getpid(), title="mine")
+            os.write(1, f"{len(db.applied)} {db.position}\n".encode())
+
+    processes = [context.Process(target=run) for _ in range(int(count))]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+
+
+def hold_open(address: str, directory: str) -> None:
+    """Open, and stay so until killed; each line of input is one attempt to write."""
+    with zapdb.open(address, migrations=directory) as db:
+        print(os.getpid(), flush=True)
+        for line in sys.stdin:
+            try:
+                db.table("items").insert(id=int(line), title="mine")
+                print("written", flush=True)
+            except zapdb.ZapdbError as error:
+                print(type(error).__name__, flush=True)
+
+
+def convert(address: str, directory: str, kill_at: str) -> None:
+    """Run all jobs in small batches; die in the transaction of batch `kill_at`, if not 0."""
+    _kill_in(tasks, "record_progress", int(kill_at))
+    with zapdb.open(address, migrations=directory) as db:
+        tasks_of_16 = tasks.BATCH_RECORDS_MIN
+        for report in db.run_jobs(
+            lambda storage, job: zapdb.jobs.run_locally(
+                storage, job, workers=1, batch_records_max=tasks_of_16
+            )
+        ):
+            print(report.job.kind, report.progress.written, flush=True)
+
+
+def forget_dying(address: str, _directory: str, module: str, function: str, kill_at: str) -> None:
+    """Forget the newest migration; die at call `kill_at` of a function."""
+    _kill_in({"tasks": tasks, "forget": forget}[module], function, int(kill_at))
+    storage = connect(address)
+    print(forget_newest(storage, DEFAULT_TENANT).label, flush=True)
+    storage.close()
+
+
+def migrate_dying(address: str, directory: str, function: str, kill_at: str) -> None:
+    """Apply what is pending; die at call `kill_at` of a function."""
+    _kill_in(up, function, int(kill_at))
+    storage = connect(address)
+    for applied in up.migrate_up(storage, DEFAULT_TENANT, Path(directory)):
+        print(applied.label, flush=True)
+    storage.close()
+
+
+def _kill_in(module: Any, name: str, kill_at: int) -> None:
+    """Make call number `kill_at` of the module's function the end of this process."""
+    wrapped, calls = getattr(module, name), itertools.count(1)
+
+    def die(*arguments: Any, **named: Any) -> Any:
+        if next(calls) == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return wrapped(*arguments, **named)
+
+    setattr(module, name, die)
+
+
+COMMANDS = {
+    function.__name__: function
+    for function in (open_together, hold_open, convert, forget_dying, migrate_dying)
+}
+
+if __name__ == "__main__":
+    COMMANDS[sys.argv[1]](*sys.argv[2:])

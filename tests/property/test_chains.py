@@ -1,0 +1,270 @@
+"""Random chains of migrations: rollbacks, stored structures, digests, and conversions.
+
+The oracle applies one operation after another to dicts; programs do the same in one step, on bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from decimal import Decimal
+from typing import Any
+
+import cbor2
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.oracle import convert_row
+from tests.strategies import chains, damage, document_of, extend, records_of, tables, to_yaml
+from zapdb.errors import CorruptRecord
+from zapdb.migrations import Chain, Numbers, read_stored, resolve
+from zapdb.migrations.document import Source, plain, read_document
+from zapdb.migrations.migration import parse_document
+from zapdb.records import Codec, Layout, asdict, codec_for, compile_conversion, encode_prefix
+from zapdb.schema import Schema, Table, shape
+
+# Drawing a chain resolves its migrations, which a busy machine may take its time for.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+moderate = settings(unhurried, max_examples=50)
+
+
+def spans(chain: Chain) -> list[tuple[int, range]]:
+    """Each table's number, with the positions at which it is there."""
+    return [
+        (number, range(first, chain.end + 1))
+        for number in {t.number for m in chain.migrations for t in m.after}
+        for first in [
+            next(p for p in range(1, chain.end + 1) if chain.schema_at(p).table_numbered(number))
+        ]
+    ]
+
+
+def table_at(chain: Chain, position: int, number: int) -> Table:
+    table = chain.schema_at(position).table_numbered(number)
+    assert table is not None
+    return table
+
+
+@moderate
+@given(chains())
+def test_every_inferred_rollback_leads_back(chain: Chain) -> None:
+    """To the same shape; fields that were never dropped keep their numbers on the way."""
+    for migration in chain.migrations:
+        schema, numbers = migration.after, Numbers(step=-1)
+        for operation in migration.rollback:
+            schema = operation.apply(schema, numbers)
+        assert sorted(map(shape, schema)) == sorted(map(shape, migration.before))
+        for table in schema:
+            before = migration.before.table_numbered(table.number)
+            assert before is not None
+            names = {f.number: f.name for f in before.fields}
+            assert all(names[f.number] == f.name for f in table.fields if f.number > 0)
+
+
+@moderate
+@given(chains())
+def test_rule_06_what_is_stored_reads_as_what_was_resolved(chain: Chain) -> None:
+    for given_ in chain.migrations:
+        drawn = json.loads(json.dumps(given_.drawn))
+        read = read_stored(given_.structure, given_.name, given_.summary, drawn, given_.before)
+        assert read == given_
+        assert read.after == given_.after
+        assert (read.structure, read.digest) == (given_.structure, given_.digest)
+
+
+@moderate
+@given(chains(), st.randoms(use_true_random=False))
+def test_rule_05_the_digest_does_not_cover_how_a_file_is_written(
+    chain: Chain, generator: random.Random
+) -> None:
+    """The structure itself, written as a document with its rollback, in any order of keys."""
+    numbers, again = Numbers(), Chain()
+    for migration in chain.migrations:
+        content = cbor2.loads(migration.structure)
+        rollback = content["rollback"]
+        data = {
+            "zapdb": 1,
+            "summary": "Other words",
+            "changes": content["changes"],
+            "rollback": rollback,
+        }
+        again = extend(again, write(shuffled(data, generator), generator), numbers)
+        assert again.migrations[-1].digest == migration.digest
+        assert again.migrations[-1].after == migration.after
+
+
+def shuffled(data: Any, generator: random.Random) -> Any:
+    if isinstance(data, dict):
+        keys = list(data)
+        generator.shuffle(keys)
+        return {key: shuffled(data[key], generator) for key in keys}
+    return [shuffled(item, generator) for item in data] if isinstance(data, list) else data
+
+
+def write(data: Any, generator: random.Random) -> str:
+    """YAML in block style, with comments, blank lines and one kind of line end or another."""
+    newline = generator.choice(["\n", "\r\n"])
+
+    def block(value: Any, depth: int) -> str:
+        """With whatever stands between a key or dash and its value."""
+        comment = generator.choice(["", "", "  # why", newline + "# whole line"])
+        start = newline * generator.randint(1, 2) + "  " * depth
+        inner = depth + 1
+        if isinstance(value, dict) and value and generator.random() < 0.7:
+            parts = (f"{start}{to_yaml(k)}:{block(v, inner)}" for k, v in value.items())
+            return comment + "".join(parts)
+        if isinstance(value, list) and value and generator.random() < 0.7:
+            return comment + "".join(f"{start}-{block(item, inner)}" for item in value)
+        return f"{comment}{start if comment or not depth else ' '}{to_yaml(value)}"
+
+    return "# a file" + block(data, 0) + newline
+
+
+@moderate
+@given(st.data())
+def test_documents_are_written_as_they_are_meant(data: st.DataObject) -> None:
+    """The writer above, by itself."""
+    value = data.draw(
+        st.recursive(
+            st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(
+                    st.text(max_size=3).filter(lambda k: k != "<<"), inner, max_size=3
+                )
+            ),
+            max_leaves=6,
+        ).filter(lambda v: v not in (None, ""))
+    )
+    text = write(value, random.Random(data.draw(st.integers(0, 99))))
+    assert plain(read_document(Source("a.yaml", text.encode()))) == value
+
+
+class Converter:
+    """Compiled programs of one table of a chain, spliced and not."""
+
+    def __init__(self, chain: Chain, number: int) -> None:
+        self.chain = chain
+        self.number = number
+
+    def codec(self, position: int) -> Codec:
+        return codec_for(table_at(self.chain, position, self.number))
+
+    def encode(self, position: int, record: dict[str, Any]) -> tuple[bytes, bytes]:
+        codec = self.codec(position)
+        return codec.encode_key(record), codec.encode(encode_prefix(position), record)
+
+    def convert(self, key: bytes, value: bytes, source: int, target: int) -> bytes:
+        """By the spliced program; the decoding program must give the same."""
+        layouts = [Layout.of(table_at(self.chain, p, self.number)) for p in (source, target)]
+        path = self.chain.path(self.number, source, target)
+        start, prefix = len(encode_prefix(source)), encode_prefix(target)
+        results = [
+            compile_conversion(*layouts, path, splice=splice).convert(key, value, start, prefix)
+            for splice in (True, False)
+        ]
+        assert results[0] == results[1]
+        return results[0]
+
+    def decode(self, position: int, key: bytes, value: bytes) -> dict[str, Any]:
+        return asdict(self.codec(position).decode(key, value, len(encode_prefix(position))))
+
+
+@settings(unhurried, max_examples=70)
+@given(chains(), st.data())
+def test_rule_18_conversions_are_what_the_operations_say(chain: Chain, data: st.DataObject) -> None:
+    """For all pairs of positions: spliced equals decoded equals the oracle on dicts."""
+    for number, positions in spans(chain):
+        converter = Converter(chain, number)
+        for source in positions:
+            record = data.draw(records_of(table_at(chain, source, number)))
+            key, value = converter.encode(source, record)
+            for target in positions:
+                converted = converter.convert(key, value, source, target)
+                expected = convert_row(chain, number, record, source, target)
+                found = converter.decode(target, key, converted)
+                assert found == expected
+                decimals = [k for k, v in expected.items() if isinstance(v, Decimal)]
+                assert [str(found[k]) for k in decimals] == [str(expected[k]) for k in decimals]
+
+
+@settings(unhurried, max_examples=30)
+@given(chains(), st.data())
+def test_rule_02_a_path_in_steps_is_the_path_at_once(chain: Chain, data: st.DataObject) -> None:
+    """i → k equals i → j → k, up and down."""
+    for number, positions in spans(chain):
+        converter = Converter(chain, number)
+        ways = list(itertools.combinations(positions, 3))
+        for way in [*ways, *(way[::-1] for way in ways)]:
+            source, between, target = way
+            record = data.draw(records_of(table_at(chain, source, number)))
+            key, value = converter.encode(source, record)
+            halfway = converter.convert(key, value, source, between)
+            direct = converter.convert(key, value, source, target)
+            assert converter.convert(key, halfway, between, target) == direct
+
+
+@settings(unhurried, max_examples=50)
+@given(chains(), st.data())
+def test_rule_18_damaged_records_are_corrupt_before_or_after(
+    chain: Chain, data: st.DataObject
+) -> None:
+    """Programs raise nothing else, and what they copy unseen the decoder refuses or can write."""
+    for number, positions in spans(chain):
+        source, target = positions[0], positions[-1]
+        layouts = [Layout.of(table_at(chain, p, number)) for p in (source, target)]
+        path = chain.path(number, source, target)
+        codecs = [codec_for(table_at(chain, p, number)) for p in (source, target)]
+        record = data.draw(records_of(table_at(chain, source, number)))
+        key, value = codecs[0].encode_key(record), codecs[0].encode(b"\x81", record)
+        for splice, _ in itertools.product((True, False), range(6)):
+            convert = compile_conversion(*layouts, path, splice=splice).convert
+            damaged = value[:1] + damage(value[1:], data)
+            try:
+                converted = convert(key, damaged, 1, b"\x82")
+                decoded = codecs[1].decode(key, converted, 1)
+            except CorruptRecord:
+                continue
+            assert codecs[1].encode(b"\x82", asdict(decoded))
+
+
+EXACT = {"RenameTable", "RenameField", "AddField", "CreateIndex", "DropIndex", "CreateTable"}
+
+
+@settings(unhurried, max_examples=30)
+@given(chains(), st.data())
+def test_down_after_up_is_the_identity_where_nothing_is_lost(
+    chain: Chain, data: st.DataObject
+) -> None:
+    for number, positions in spans(chain):
+        converter = Converter(chain, number)
+        for source, target in itertools.combinations(positions, 2):
+            steps = chain.migrations[source:target]
+            if any(type(op).__name__ not in EXACT for m in steps for op in m.changes):
+                continue
+            record = data.draw(records_of(table_at(chain, source, number)))
+            key, value = converter.encode(source, record)
+            there = converter.convert(key, value, source, target)
+            assert converter.convert(key, there, target, source) == value
+
+
+@settings(unhurried, max_examples=30)
+@given(tables())
+def test_any_table_can_be_created_by_a_document(table: Table) -> None:
+    """Names of Python's own and all: the document is the table's description, and no more."""
+    fields = [
+        {"name": f.name, "type": f.type.name, **f.type.parameters(), "optional": f.optional}
+        for f in table.fields
+    ]
+    names = {f.number: f.name for f in table.fields}
+    key = [names[number] for number in table.key]
+    created = {"create_table": {"table": table.name, "key": key, "fields": fields}}
+    text = document_of([created])
+    source = Source("0001_drawn.yaml", text.encode())
+    draft = parse_document(read_document(source), source, 1, "drawn")
+    (made,) = resolve(draft, Schema(), Numbers()).after
+    assert [(f.name, f.type, f.optional) for f in made.fields] == [
+        (f.name, f.type, f.optional) for f in table.fields
+    ]
+    assert [f.name for f in made.key_fields] == key

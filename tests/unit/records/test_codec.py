@@ -1,0 +1,279 @@
+"""Codecs: the bytes of records and keys, defaults, refusals, and damaged bytes."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import types
+from decimal import Decimal as D
+from typing import Any
+
+import pytest
+
+from zapdb.errors import CorruptRecord, InvalidValue
+from zapdb.limits import RECORD_KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
+from zapdb.records import asdict, codec_for, encode_prefix
+from zapdb.schema import Field, Table
+from zapdb.values import (
+    VALUE_TYPES,
+    Binary,
+    Boolean,
+    Date,
+    Decimal,
+    Float,
+    Integer,
+    Json,
+    String,
+    Timestamp,
+    Uuid,
+    ValueType,
+)
+from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
+
+PEOPLE = Table(
+    1,
+    "people",
+    (4, 2),
+    (
+        Field(1, "name", String()),
+        Field(2, "town", String()),
+        Field(3, "age", Integer(), optional=True),
+        Field(4, "id", Integer()),
+        Field(5, "balance", Decimal(2), default=D("0.00")),
+        Field(6, "nick", String(), optional=True),
+        Field(7, "active", Boolean(), optional=True, default=True),
+    ),
+)
+CODEC = codec_for(PEOPLE)
+ADA: dict[str, Any] = {"id": 1, "town": "London", "name": "Ada", "age": 36, "nick": "A"}
+
+
+def test_a_record_has_these_bytes() -> None:
+    """prefix 7; presence 101: age, not nick, active; name, age, balance, active."""
+    record = ADA | {"nick": None}
+    assert CODEC.encode(encode_prefix(7), record).hex(" ") == "87 05 83 41 64 61 a4 80 01"
+    assert CODEC.encode_key(record).hex(" ") == "81 4c 6f 6e 64 6f 6e 00 01"
+
+
+def test_a_record_decodes_to_what_was_encoded_with_defaults_filled_in() -> None:
+    key, value = CODEC.encode_key(ADA), CODEC.encode(b"\x87", ADA)
+    decoded = CODEC.decode(key, value, 1)
+    assert asdict(decoded) == ADA | {"balance": D("0.00"), "active": True}
+    assert list(asdict(decoded)) == [f.name for f in PEOPLE.fields]
+    assert CODEC.decode_key(key) == (1, "London")
+    assert type(decoded) is CODEC.record
+
+
+@pytest.mark.parametrize("present", range(8))
+def test_every_set_of_optional_fields_has_its_presence_bits(present: int) -> None:
+    optional: list[tuple[str, Any]] = [("age", 36), ("nick", "A"), ("active", False)]
+    given = {
+        name: value if present >> at & 1 else None for at, (name, value) in enumerate(optional)
+    }
+    value = CODEC.encode(b"", ADA | given)
+    assert value[0] == present
+    decoded = asdict(CODEC.decode(CODEC.encode_key(ADA), value, 0))
+    assert {name: decoded[name] for name, _ in optional} == given
+
+
+def test_an_explicit_null_is_no_missing_value() -> None:
+    decoded = CODEC.decode(CODEC.encode_key(ADA), CODEC.encode(b"", ADA | {"active": None}), 0)
+    assert asdict(decoded)["active"] is None
+    with pytest.raises(InvalidValue) as caught:
+        CODEC.encode(b"", ADA | {"balance": None})
+    assert caught.value.context["field"] == "people.balance"
+
+
+def test_any_mapping_is_good_to_encode() -> None:
+    for mapping in (types.MappingProxyType(ADA), collections.ChainMap(ADA, {"balance": D(1)})):
+        assert CODEC.encode(b"", mapping)
+        assert CODEC.encode_key(mapping) == CODEC.encode_key(ADA)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "message"),
+    [
+        ({"name": 5}, "people.name", "a value does not fit its field"),
+        ({"name": None}, "people.name", "a value does not fit its field"),
+        ({"name": "\ud800"}, "people.name", "a value does not fit its field"),
+        ({"age": "36"}, "people.age", "a value does not fit its field"),
+        ({"balance": D("0.001")}, "people.balance", "a value does not fit its field"),
+        ({"active": 1}, "people.active", "a value does not fit its field"),
+        ({"agee": 36}, "people.agee", "the table has no such field"),
+        ({"zzz": 1, 5: 2}, "people.5", "the table has no such field"),
+    ],
+)
+def test_wrong_and_unknown_values_name_the_field(
+    change: dict[Any, Any], field: str, message: str
+) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        CODEC.encode(b"", ADA | change)
+    assert caught.value.message == message
+    assert caught.value.context["field"] == field
+
+
+WRONG: list[tuple[ValueType, list[Any]]] = [
+    (Integer(), [INTEGER_MAX + 1, INTEGER_MIN - 1, True, 1.0, "1"]),
+    (Decimal(2), [D("0.001"), D("NaN"), D(INTEGER_MAX), 1.0, "1", True]),
+    (Boolean(), [0, "true"]),
+    (Date(), [datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), "2024-01-01"]),
+    (Timestamp(), [datetime.datetime(2024, 1, 1), datetime.date(2024, 1, 1)]),
+    (Binary(), ["x", b"x" * (VALUE_SIZE_BYTES_MAX + 1)]),
+    (
+        String(),
+        [b"x", "\ud800", "x" * (VALUE_SIZE_BYTES_MAX + 1), "ä" * (VALUE_SIZE_BYTES_MAX // 2 + 1)],
+    ),
+    (Json(), [{1: 2}, float("nan"), 2**64, "\ud800"]),
+    (Uuid(), ["x", b"x" * 16]),
+    (Float(), [2**53 + 1, "1", True]),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), WRONG, ids=[kind.name for kind, _ in WRONG])
+def test_generated_encoders_refuse_what_the_types_refuse(
+    kind: ValueType, values: list[Any]
+) -> None:
+    table = Table(1, "t", (1,), (Field(1, "id", kind), Field(2, "it", kind)))
+    for value in values:
+        with pytest.raises(InvalidValue):
+            kind.check(value, "p")
+        with pytest.raises(InvalidValue) as caught:
+            codec_for(table).encode(b"", {"it": value})
+        assert str(caught.value.context["field"]).startswith("t.it")
+        if kind.keyable:
+            with pytest.raises(InvalidValue) as caught:
+                codec_for(table).encode_key({"id": value})
+            assert caught.value.context["field"] == "t.id"
+
+
+def test_every_type_is_among_the_wrong_values() -> None:
+    assert [kind.name for kind, _ in WRONG] == list(VALUE_TYPES)
+
+
+def test_missing_values_name_the_field() -> None:
+    for name, encode in (("name", lambda m: CODEC.encode(b"", m)), ("town", CODEC.encode_key)):
+        with pytest.raises(InvalidValue) as caught:
+            encode({k: v for k, v in ADA.items() if k != name})
+        assert caught.value.message == "a required field is missing"
+        assert caught.value.context == {"field": f"people.{name}"}
+
+
+def test_wrong_key_values_name_the_field() -> None:
+    with pytest.raises(InvalidValue) as caught:
+        CODEC.encode_key(ADA | {"town": b"London"})
+    assert caught.value.context["field"] == "people.town"
+
+
+def test_a_generated_field_is_required_of_the_encoder() -> None:
+    table = Table(1, "t", (1,), (Field(1, "id", Uuid(), generated=True),))
+    with pytest.raises(InvalidValue, match="a required field is missing"):
+        codec_for(table).encode_key({})
+
+
+def test_rule_21_a_key_has_at_most_1024_bytes() -> None:
+    rest = len(CODEC.encode_key(ADA | {"town": ""}))
+    longest = ADA | {"town": "x" * (RECORD_KEY_SIZE_BYTES_MAX - rest)}
+    assert len(CODEC.encode_key(longest)) == RECORD_KEY_SIZE_BYTES_MAX
+    with pytest.raises(InvalidValue, match="a record key is too long") as caught:
+        CODEC.encode_key(longest | {"town": longest["town"] + "x"})
+    assert caught.value.context["size_bytes"] == RECORD_KEY_SIZE_BYTES_MAX + 1
+
+
+def test_rule_21_the_key_sorts_as_its_values_do() -> None:
+    values = [(i, t) for i in (-300, -1, 0, 1, 70) for t in ("", "a", "a\x00", "b", "ä")]
+    assert sorted(values, key=lambda v: CODEC.encode_key({"id": v[0], "town": v[1]})) == values
+
+
+def test_json_null_is_a_value_of_a_required_json_field() -> None:
+    table = Table(1, "t", (1,), (Field(1, "id", Integer()), Field(2, "data", Json())))
+    codec = codec_for(table)
+    record = {"id": 1, "data": None}
+    value = codec.encode(b"", record)
+    assert value.hex() == "81f6"
+    assert asdict(codec.decode(codec.encode_key(record), value, 0)) == record
+
+
+def test_a_default_that_is_a_container_is_not_shared() -> None:
+    default = {"a": [1]}
+    table = Table(
+        1, "t", (1,), (Field(1, "id", Integer()), Field(2, "data", Json(), default=default))
+    )
+    codec = codec_for(table)
+    for _ in range(2):
+        value = codec.encode(b"", {"id": 1})
+        decoded = asdict(codec.decode(codec.encode_key({"id": 1}), value, 0))
+        assert decoded["data"] == {"a": [1]}
+        decoded["data"]["a"].append(2)
+
+
+def test_codecs_are_compiled_once_for_a_shape() -> None:
+    assert codec_for(PEOPLE) is CODEC
+    assert codec_for(PEOPLE.with_fields(PEOPLE.fields[::-1])) is not CODEC
+    assert "def encode(prefix, m):" in CODEC.source
+    assert "def decode(key, value, start):" in CODEC.source
+
+
+def test_a_table_of_key_fields_alone_has_empty_records() -> None:
+    table = Table(1, "t", (1,), (Field(1, "id", Integer()),))
+    codec = codec_for(table)
+    assert codec.encode(b"\x81", {"id": 5}) == b"\x81"
+    assert asdict(codec.decode(codec.encode_key({"id": 5}), b"\x81", 1)) == {"id": 5}
+    with pytest.raises(CorruptRecord):
+        codec.decode(codec.encode_key({"id": 5}), b"\x81\x00", 1)
+
+
+def test_the_widest_table_has_a_codec() -> None:
+    fields = tuple(
+        Field(n, f"f{n}", Binary() if n % 2 else Integer(), optional=n % 3 == 0)
+        for n in range(2, 1_001)
+    )
+    table = Table(1, "wide", (1,), (Field(1, "id", Integer()), *fields))
+    codec = codec_for(table)
+    record: dict[str, Any] = {"id": 1}
+    for f in fields:
+        value: Any = b"x" * (f.number % 80) if f.number % 2 else f.number
+        record[f.name] = None if f.optional and f.number % 5 == 0 else value
+    decoded = codec.decode(codec.encode_key(record), codec.encode(b"", record), 0)
+    assert asdict(decoded) == record
+
+
+CORRUPT = {
+    "empty": "",
+    "presence alone": "05",
+    "unused presence bit": "0d 83 41 64 61 a4 80 01",
+    "cut in a string": "05 83 41 64",
+    "cut before the last field": "05 83 41 64 61 a4 80",
+    "a byte too many": "05 83 41 64 61 a4 80 01 00",
+    "not UTF-8": "05 83 41 ff 61 a4 80 01",
+    "reserved length": "05 7f 41 64 61 a4 80 01",
+    "reserved integer": "05 83 41 64 61 ff 80 01",
+    "integer in a longer form": "05 83 41 64 61 c0 24 80 01",
+    "no boolean": "05 83 41 64 61 a4 80 02",
+    "presence without the field": "07 83 41 64 61 a4 80 01",
+}
+
+
+@pytest.mark.parametrize("raw", CORRUPT.values(), ids=CORRUPT.keys())
+def test_bytes_that_no_encoder_wrote_are_corrupt(raw: str) -> None:
+    with pytest.raises(CorruptRecord) as caught:
+        CODEC.decode(CODEC.encode_key(ADA), b"\x87" + bytes.fromhex(raw), 1)
+    assert isinstance(caught.value.context["offset"], int)
+
+
+@pytest.mark.parametrize(
+    "raw", ["", "81", "81 61", "81 61 00", "81 61 00 02", "81 61 00 01 00", "ff"]
+)
+def test_a_key_that_no_encoder_wrote_is_corrupt(raw: str) -> None:
+    key = bytes.fromhex(raw)
+    with pytest.raises(CorruptRecord):
+        CODEC.decode_key(key)
+    with pytest.raises(CorruptRecord):
+        CODEC.decode(key, CODEC.encode(b"", ADA), 0)
+
+
+def test_the_offset_of_corrupt_bytes_counts_from_the_start_of_the_record() -> None:
+    value = bytes.fromhex("87 05 83 41 64 61 a4 80 02")
+    with pytest.raises(CorruptRecord) as caught:
+        CODEC.decode(CODEC.encode_key(ADA), value, 1)
+    assert caught.value.context["offset"] == 8
+    assert caught.value.context["size"] == 9

@@ -1,0 +1,87 @@
+"""The catalog as people ask for it: the state of each migration, and a table's log by its name.
+
+Nothing here decides anything. What is asked may no longer be in force: migrations that were
+forgotten, tables that were dropped or had another name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import sqlalchemy as sa
+
+from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.verification import compare_files
+from zapdb.catalog.view import View
+from zapdb.errors import MigrationError, UnknownName
+from zapdb.migrations import MigrationFile, label
+from zapdb.storage import Connection
+from zapdb.storage.tables import MIGRATIONS
+
+MigrationPhase = Literal["applied", "pending", "stored-only", "conflict"]
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationState:
+    """One migration, as its file and the database have it; `conflict` says how they differ."""
+
+    number: int
+    name: str
+    phase: MigrationPhase
+    conflict: MigrationError | None = None
+
+
+def list_migration_states(
+    files: Sequence[MigrationFile], view: View | None
+) -> list[MigrationState]:
+    """The state of every migration by number; without a view nothing is stored."""
+    states = [MigrationState(file.number, file.name, *_compare_file(file, view)) for file in files]
+    if view is not None:
+        states += [
+            MigrationState(row.number, row.name, "stored-only") for row in view.stored[len(files) :]
+        ]
+    return states
+
+
+def _compare_file(
+    file: MigrationFile, view: View | None
+) -> tuple[MigrationPhase, MigrationError | None]:
+    if view is None or file.number > len(view.stored):
+        return "pending", None
+    try:
+        compare_files([file], [view.stored[file.number - 1]], view.chain)
+    except MigrationError as conflict:
+        return "conflict", conflict
+    return ("applied" if file.number <= view.position else "pending"), None
+
+
+def read_labels(connection: Connection) -> dict[tuple[int, str], str]:
+    """The labels of all migrations ever stored, by number and digest; the latest name counts."""
+    query = sa.select(MIGRATIONS.c.number, MIGRATIONS.c.name, MIGRATIONS.c.digest)
+    return {
+        (number, digest): label(number, name)
+        for number, name, digest in connection.core_execute(query.order_by(MIGRATIONS.c.id))
+    }
+
+
+def read_log(connection: Connection, view: View, name: str) -> list[Entry]:
+    """The fingerprint history of the table of this name: the one in force, or else the last that
+    had it, found in the log's snapshots. Raises `UnknownName`.
+    """
+    state = view.tables.get(name)
+    if state is not None:
+        return list(read_entries(connection, view.tenant, state.table.number))
+    logs: dict[int, list[Entry]] = {}
+    names: dict[str, Entry] = {}
+    for entry in read_entries(connection, view.tenant):
+        logs.setdefault(entry.table_number, []).append(entry)
+        known = names.get(entry.table.name)
+        if known is None or known.migrated_at <= entry.migrated_at:
+            names[entry.table.name] = entry
+    if name not in names:
+        raise UnknownName(
+            "no table has or had this name", table=name, tables=", ".join(sorted(names)) or "(none)"
+        )
+    return logs[names[name].table_number]

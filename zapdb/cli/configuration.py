@@ -1,0 +1,104 @@
+"""Which database and which migrations a command is about.
+
+An option comes first, then its environment variable, then `[tool.zapdb]` in ./pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from zapdb.errors import Location, UsageError
+
+PYPROJECT: Final = Path("pyproject.toml")
+KEYS: Final = ("database", "migrations")
+
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        "-d",
+        metavar="URL",
+        envvar="ZAPDB_DATABASE",
+        help="The database, such as sqlite:///todo.db; else `database` under `[tool.zapdb]` "
+        "in ./pyproject.toml.",
+    ),
+]
+MigrationsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--migrations",
+        "-m",
+        metavar="DIRECTORY",
+        envvar="ZAPDB_MIGRATIONS",
+        help="The migration files; else `migrations` under `[tool.zapdb]` in ./pyproject.toml.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
+
+
+def find_database(given: str | None) -> str:
+    """The address of the database; raises `UsageError` if nothing names one."""
+    found = given or read_pyproject().get("database")
+    if found is None:
+        raise UsageError(
+            "no database is given",
+            hint='give --database URL, or set ZAPDB_DATABASE, or write database = "URL" under '
+            "[tool.zapdb] in pyproject.toml",
+        )
+    return found
+
+
+def find_migrations(given: str | None) -> Path:
+    """The directory of the migrations; raises `UsageError` if nothing names one."""
+    found = find_migrations_if_any(given)
+    if found is None:
+        raise UsageError(
+            "no migration directory is given",
+            hint="give --migrations DIRECTORY, or set ZAPDB_MIGRATIONS, or write "
+            'migrations = "DIRECTORY" under [tool.zapdb] in pyproject.toml',
+        )
+    return found
+
+
+def find_migrations_if_any(given: str | None) -> Path | None:
+    found = given or read_pyproject().get("migrations")
+    return None if found is None else Path(found)
+
+
+def read_pyproject() -> dict[str, str]:
+    """The `[tool.zapdb]` table of ./pyproject.toml, empty where there is none."""
+    try:
+        raw = PYPROJECT.read_bytes()
+    except FileNotFoundError:
+        return {}
+    try:
+        tool = tomllib.loads(raw.decode("utf-8")).get("tool", {})
+    except UnicodeDecodeError:
+        raise UsageError("pyproject.toml is not UTF-8", location=_location()) from None
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
+        location = _location(*map(int, place.groups())) if place else _location()
+        message = str(error)[: place.start()] if place else str(error)
+        raise UsageError(f"not TOML: {message}", location=location) from None
+    table = tool.get("zapdb", {}) if isinstance(tool, dict) else {}
+    if not isinstance(table, dict):
+        raise UsageError("[tool.zapdb] must be a table", location=_location())
+    for key, value in table.items():
+        if key not in KEYS:
+            raise UsageError(
+                f"unknown key {key!r} under [tool.zapdb]",
+                location=_location(),
+                hint=f"there are: {', '.join(KEYS)}",
+            )
+        if not isinstance(value, str) or not value:
+            raise UsageError(f"{key} under [tool.zapdb] must be text", location=_location())
+    return table
+
+
+def _location(line: int = 0, column: int = 0) -> Location:
+    return Location(str(PYPROJECT), line, column)

@@ -1,0 +1,184 @@
+"""`zapdb convert`: index builds and the conversion of stale records, run and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import typer
+
+from zapdb.catalog import View
+from zapdb.catalog.up import refuse_while_forgetting
+from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.opening import opened
+from zapdb.cli.output import Output, note
+from zapdb.cli.running import Ran, name_job, run_jobs, stopping_on_interrupt
+from zapdb.errors import EXIT_PENDING, MissingExtra, UsageError
+from zapdb.jobs import Job, Progress, Runner, plan_jobs, run_locally
+from zapdb.jobs.inspection import TableStatus, list_open_jobs, read_table_statuses
+from zapdb.storage import Mode
+
+Engine = Literal["local", "spark"]
+
+group = typer.Typer(name="convert", help="Build indexes and convert stale records.")
+
+
+@group.command("run")
+def run(
+    database: DatabaseOption = None,
+    engine: Annotated[
+        Engine, typer.Option(help="Threads of this process, or executors of Apache Spark.")
+    ] = "local",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            help="How many threads; as many as processors by default, and one on SQLite, which has "
+            "room for one writer.",
+        ),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Spark's master; local[*] by default.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Build all unbuilt indexes, then convert all stale records.
+
+    It may be interrupted at any moment, and goes on where it stopped when it is run again.
+
+    With `--json`: `{jobs: [{id, kind, table, target, superseded, read, written, conflicts, seconds,
+    records_per_second}]}`, where `kind` is `index` or `convert`.
+    """
+    output = Output(as_json)
+    ran: list[Ran] = []
+    with _runner(engine, workers, master) as runner, opened(database) as (storage, view):
+        refuse_while_forgetting(view)
+        jobs = plan_jobs(storage, view.tenant)
+        try:
+            run_jobs(storage, view, jobs, runner, output, ran.append)
+        except KeyboardInterrupt:
+            note("nothing is lost: `zapdb convert run` goes on where this stopped")
+            raise
+    if not ran:
+        output.write("nothing to do: every index is built, and every record is current")
+    output.document({"jobs": [one.to_json() for one in ran]})
+    return 0
+
+
+@contextmanager
+def _runner(engine: Engine, workers: int | None, master: str | None) -> Iterator[Runner]:
+    if engine == "local":
+        if master is not None:
+            raise UsageError("--master is for Spark", hint="add --engine spark")
+        with stopping_on_interrupt() as should_stop:
+            yield partial(run_locally, workers=workers, should_stop=should_stop)
+        return
+    if workers is not None:
+        raise UsageError(
+            "--workers is for threads of this process",
+            hint=f"say it to Spark: --master 'local[{workers}]'",
+        )
+    yield _import_spark() if master is None else partial(_import_spark(), master=master)
+
+
+def _import_spark() -> Any:
+    try:
+        from zapdb.spark import run_on_spark
+    except ModuleNotFoundError as missing:
+        raise MissingExtra.named(
+            "spark", (missing.name or "pyspark").partition(".")[0]
+        ) from missing
+    return run_on_spark
+
+
+@group.command("status")
+def status(database: DatabaseOption = None, as_json: JsonOption = False) -> int:
+    """Show how many records have which schema index, and what is not finished.
+
+    Exit status 3 if records are stale or indexes are not built.
+
+    With `--json`: `{pending, tables: [{table, records, stale, revision, layout_revision,
+    by_revision, unbuilt_indexes}], jobs: [{id, kind, table, target, records, ranges, ranges_done,
+    read, written, conflicts}]}`. `by_revision` maps a schema index to a count; `jobs` are those not
+    done.
+    """
+    output = Output(as_json)
+    with opened(database) as (storage, view), storage.transaction(Mode.READ) as connection:
+        tables = read_table_statuses(connection, view)
+        jobs = list_open_jobs(connection, view.tenant)
+    is_pending = any(table.is_pending for table in tables)
+    _write_tables(tables, output)
+    if jobs:
+        output.write()
+        _write_jobs(view, jobs, output)
+    if is_pending:
+        output.write()
+        output.write(("pending", "yellow"), ": run `zapdb convert run`")
+    output.document(
+        {
+            "pending": is_pending,
+            "tables": [_table_to_json(table) for table in tables],
+            "jobs": [_job_to_json(job, progress) for job, progress in jobs],
+        }
+    )
+    return EXIT_PENDING if is_pending else 0
+
+
+def _write_tables(tables: list[TableStatus], output: Output) -> None:
+    columns = ("table", "records", "stale", "by schema index", "unbuilt indexes")
+    rows = [
+        (
+            table.table,
+            f"{table.records:,}",
+            (f"{table.stale:,}", "yellow" if table.stale else ""),
+            ", ".join(f"{index}: {count:,}" for index, count in table.by_revision.items()) or "-",
+            (", ".join(table.unbuilt) or "-", "yellow" if table.unbuilt else ""),
+        )
+        for table in tables
+    ]
+    output.table(columns, rows, right=("records", "stale"), empty="no tables")
+
+
+def _write_jobs(view: View, jobs: list[tuple[Job, Progress]], output: Output) -> None:
+    columns = ("open job", "ranges done", "read", "written", "conflicts")
+    rows = [
+        (
+            name_job(view, job).doing,
+            f"{progress.ranges_done} of {progress.ranges}",
+            f"{progress.read:,}",
+            f"{progress.written:,}",
+            f"{progress.conflicts:,}",
+        )
+        for job, progress in jobs
+    ]
+    output.table(columns, rows, right=columns[1:])
+
+
+def _table_to_json(table: TableStatus) -> dict[str, Any]:
+    return {
+        "table": table.table,
+        "records": table.records,
+        "stale": table.stale,
+        "revision": table.revision,
+        "layout_revision": table.layout_revision,
+        "by_revision": {str(revision): count for revision, count in table.by_revision.items()},
+        "unbuilt_indexes": list(table.unbuilt),
+    }
+
+
+def _job_to_json(job: Job, progress: Progress) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "table": job.table_name,
+        "target": job.target,
+        "records": job.records,
+        "ranges": progress.ranges,
+        "ranges_done": progress.ranges_done,
+        "read": progress.read,
+        "written": progress.written,
+        "conflicts": progress.conflicts,
+    }

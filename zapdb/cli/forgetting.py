@@ -1,0 +1,121 @@
+"""A forget in front of people: what it will cost, the question, and its steps one by one."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from zapdb.catalog import View, load_view
+from zapdb.cli.opening import read_view
+from zapdb.cli.output import Output, ask, format_count, format_seconds, note
+from zapdb.cli.running import stopping_on_interrupt, with_bar
+from zapdb.errors import ConcurrencyError, UsageError
+from zapdb.jobs import Job, forget_newest, run_locally
+from zapdb.jobs.inspection import ForgetStep, TableLoss, preview_forget
+from zapdb.storage import Mode, Storage
+
+
+def plan_steps(storage: Storage, view: View, to: int | None) -> list[ForgetStep]:
+    """The migrations above `to`, newest first, each with what its forget does."""
+    with storage.transaction(Mode.READ) as connection:
+        view = load_view(connection, view.tenant, view)
+        end = view.chain.end
+        if not end:
+            raise UsageError("no migration is stored, so there is none to forget")
+        if to is not None and to > end:
+            raise UsageError(
+                "no migration with this number is stored",
+                number=to,
+                newest=view.chain.migrations[-1].label,
+            )
+        return preview_forget(connection, view, end - 1 if to is None else to)
+
+
+def write_step(step: ForgetStep, output: Output) -> None:
+    """What the forget of one migration does, before it is done."""
+    migration = step.migration
+    output.write((migration.label, "bold"), f": {migration.summary}")
+    if not step.active:
+        output.write("  it was never in force here: nothing is lost")
+    if step.active and step.lossy:
+        output.write("  it is declared lossy: not every value comes back exactly as it was")
+    for loss in step.tables:
+        output.write(f"  {loss.table}: {'; '.join(_describe(loss))}")
+
+
+def _describe(loss: TableLoss) -> list[str]:
+    records = format_count(loss.records, "record")
+    if loss.fate == "deleted":
+        return [f"the table goes, and its {records} with it"]
+    is_one = loss.records == 1
+    said = [f"{records} {'is' if is_one else 'are'} converted back"]
+    if not loss.records:
+        said = ["no record changes"]
+    if loss.fields:
+        said.append(f"what is in {', '.join(loss.fields)} is lost")
+    if loss.indexes:
+        said.append(f"without the index {', '.join(loss.indexes)}")
+    return said
+
+
+def confirm(steps: list[ForgetStep], *, as_json: bool) -> bool:
+    """Whether the operator wants it; raises `UsageError` where nobody can be asked."""
+    if as_json:
+        raise UsageError("nothing is asked with --json", hint="add --yes")
+    what = steps[0].migration.label if len(steps) == 1 else f"these {len(steps)} migrations"
+    answer = ask(f"forget {what}? [y/N]")
+    if answer is None:
+        raise UsageError(
+            "a forget has to be confirmed, and nobody is there to ask", hint="add --yes"
+        )
+    return answer.lower() in ("y", "yes")
+
+
+def run_step(
+    storage: Storage, view: View, step: ForgetStep, output: Output, *, evict: bool
+) -> float:
+    """Forget the migration of a step; returns the seconds that it took."""
+    expected, newest = step.migration, view.chain.migrations[-1:]
+    if [m.digest for m in newest] != [expected.digest]:
+        raise ConcurrencyError(
+            "another migration is the newest by now",
+            expected=expected.label,
+            found=newest[0].label if newest else "none",
+            hint="nothing was forgotten; look with `zapdb migrate status`",
+        )
+    started = time.perf_counter()
+    with stopping_on_interrupt() as should_stop:
+
+        def run(storage: Storage, job: Job) -> None:
+            run_locally(storage, job, should_stop=should_stop)
+
+        runner = with_bar(run, view, output)
+        try:
+            forget_newest(storage, view.tenant, evict=evict, runner=runner)
+        except KeyboardInterrupt:
+            if read_view(storage).forgetting is not None:
+                note("half done, and writes wait: run `zapdb migrate forget` again to finish it")
+            raise
+    seconds = time.perf_counter() - started
+    records = format_count(sum(loss.records for loss in step.tables), "record")
+    output.write(("forgot ", "green"), f"{expected.label}: {records}, {format_seconds(seconds)}")
+    return seconds
+
+
+def step_to_json(step: ForgetStep, seconds: float) -> dict[str, Any]:
+    return {
+        "number": step.migration.number,
+        "label": step.migration.label,
+        "lossy": step.lossy,
+        "tables": [
+            {
+                "table": loss.table,
+                "fate": loss.fate,
+                "records": loss.records,
+                "fields": list(loss.fields),
+                "indexes": list(loss.indexes),
+            }
+            for loss in step.tables
+        ],
+        "milliseconds": round(seconds * 1000, 1),
+    }

@@ -1,0 +1,254 @@
+"""What commands write: text for people, or JSON for programs, on standard output.
+
+On a terminal text has colours and tables fit its width. Anywhere else it is plain: the same words,
+columns aligned, nothing cut. Characters that a terminal would obey are written as escapes, since
+summaries and excerpts of files are other people's text.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from zapdb.errors import InvalidMigration, ZapdbError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WAY_OUT: Final = "  way out: "
+EXCERPT: Final = "    "
+CELL_WIDTH_LEAST: Final = 12
+"""What a cell that may be broken gets at least."""
+
+Part = str | tuple[str, str]
+"""A piece of text, or a piece of text with its style."""
+
+
+class Output:
+    """Standard output as one command uses it; text is dropped where JSON was asked for."""
+
+    def __init__(self, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self.is_terminal = sys.stdout.isatty() and not as_json
+
+    @cached_property
+    def console(self) -> Console:
+        return _make_console(sys.stdout)
+
+    def write(self, *parts: Part) -> None:
+        """A line of text."""
+        if self.as_json:
+            return
+        if self.is_terminal:
+            self.console.print(_assemble(parts))
+        else:
+            print("".join(map(_text_of, parts)), flush=True)
+
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Part]],
+        *,
+        right: Collection[str] = (),
+        solid: Collection[str] = (),
+        empty: str = "(none)",
+    ) -> None:
+        """A table, or what is said where it is empty.
+
+        The columns in `right` hold numbers; those and the ones in `solid` are never broken.
+        """
+        if self.as_json:
+            return
+        if not rows:
+            self.write(empty)
+        elif not self.is_terminal:
+            for line in _align(columns, [list(map(_text_of, row)) for row in rows], right):
+                print(line)
+        elif self.console.width >= _least_width(columns, rows, {*right, *solid}):
+            self._write_grid(columns, rows, right, solid)
+        else:
+            self._write_records(columns, rows)
+
+    def _write_grid(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Part]],
+        right: Collection[str],
+        solid: Collection[str],
+    ) -> None:
+        from rich import box
+        from rich.table import Table
+
+        grid = Table(
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            show_edge=False,
+            pad_edge=False,
+            header_style="bold",
+        )
+        for column in columns:
+            grid.add_column(
+                column,
+                justify="right" if column in right else "left",
+                no_wrap=column in right or column in solid,
+                overflow="fold",
+            )
+        for row in rows:
+            grid.add_row(*(_assemble([part]) for part in row))
+        self.console.print(grid)
+
+    def _write_records(self, columns: Sequence[str], rows: Sequence[Sequence[Part]]) -> None:
+        """A table too wide for the terminal: each row as lines of its own."""
+        width = max(map(len, columns))
+        for at, row in enumerate(rows):
+            if at:
+                self.write()
+            for column, part in zip(columns, row, strict=True):
+                self.write((f"{column:<{width}}  ", "bold"), part)
+
+    def document(self, value: Any) -> None:
+        """The one JSON document of a command."""
+        if self.as_json:
+            print(json.dumps(value, indent=2), flush=True)
+
+    def lines(self, values: Iterable[Any]) -> None:
+        """JSON objects, one a line."""
+        if self.as_json:
+            for value in values:
+                print(json.dumps(value, separators=(",", ":")), flush=True)
+
+
+def report_error(error: ZapdbError, *, as_json: bool) -> None:
+    """Write an error to standard error."""
+    if as_json:
+        print(json.dumps(error.to_json()), file=sys.stderr)
+        return
+    texts = [str(error)]
+    if isinstance(error, InvalidMigration):
+        texts = [str(violation) for violation in error.violations]
+    for text in texts:
+        first, *rest = text.splitlines()
+        _write_error_line("error: ", "bold red", first)
+        for line in rest:
+            if line.startswith(WAY_OUT):
+                _write_error_line(WAY_OUT, "bold green", line.removeprefix(WAY_OUT))
+            else:
+                _write_error_line("", "", line)
+
+
+def _write_error_line(label: str, style: str, text: str) -> None:
+    """A line of an error; on a terminal it is wrapped, unless it is an excerpt of a file."""
+    if sys.stderr.isatty() and not text.startswith(EXCERPT):
+        width = shutil.get_terminal_size().columns
+        indent = " " * (len(label) or 4)
+        text = textwrap.fill(
+            label + text,
+            width,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ).removeprefix(label)
+    _write_to_stderr([(label, style), text, "\n"])
+
+
+def note(text: str) -> None:
+    """A line to people that is no part of the output."""
+    _write_to_stderr([(text, "dim"), "\n"])
+
+
+def ask(question: str) -> str | None:
+    """The answer to a question, or None where nobody is there to give one."""
+    _write_to_stderr([(question, "bold"), " "])
+    answer = sys.stdin.readline()
+    if not sys.stdin.isatty():
+        _write_to_stderr(["\n"])  # nobody pressed Enter
+    return answer.strip() if answer else None
+
+
+def _write_to_stderr(parts: Sequence[Part]) -> None:
+    if sys.stderr.isatty():
+        _make_console(sys.stderr).print(_assemble(parts), soft_wrap=True, end="")
+    else:
+        print("".join(map(_text_of, parts)), end="", file=sys.stderr, flush=True)
+
+
+def _make_console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    return Console(file=stream, highlight=False, markup=False, emoji=False)
+
+
+def _assemble(parts: Sequence[Part]) -> Any:
+    from rich.text import Text
+
+    return Text.assemble(
+        *(
+            (printable(part[0]), part[1]) if isinstance(part, tuple) else printable(part)
+            for part in parts
+        )
+    )
+
+
+def _text_of(part: Part) -> str:
+    return printable(part if isinstance(part, str) else part[0])
+
+
+def printable(text: str) -> str:
+    """The text with escapes for what is not printable, line ends aside."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def _measure(columns: Sequence[str], rows: Sequence[Sequence[Part]]) -> list[int]:
+    """The widths of the columns."""
+    from rich.cells import cell_len
+
+    texts = [list(columns), *(list(map(_text_of, row)) for row in rows)]
+    return [max(map(cell_len, column)) for column in zip(*texts, strict=True)]
+
+
+def _least_width(
+    columns: Sequence[str], rows: Sequence[Sequence[Part]], solid: Collection[str]
+) -> int:
+    """The width below which a table would be a heap of shreds."""
+    widths = zip(columns, _measure(columns, rows), strict=True)
+    cells = [width if name in solid else min(width, CELL_WIDTH_LEAST) for name, width in widths]
+    return sum(cells) + 2 * (len(cells) - 1)
+
+
+def _align(columns: Sequence[str], rows: list[list[str]], right: Collection[str]) -> list[str]:
+    """The lines of a plain table, with a rule of dashes under the names of the columns."""
+    from rich.cells import cell_len
+
+    widths = _measure(columns, rows)
+    lines = []
+    for row in [list(columns), ["-" * width for width in widths], *rows]:
+        cells = []
+        for name, text, width in zip(columns, row, widths, strict=True):
+            blank = " " * (width - cell_len(text))
+            cells.append(blank + text if name in right else text + blank)
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def format_count(count: int, what: str) -> str:
+    """`1 record`, `20,000 records`."""
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def format_seconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def from_us(microseconds: int) -> datetime:
+    """A time of the database."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)

@@ -1,0 +1,197 @@
+"""Running jobs in front of people: a bar on a terminal while one runs, a line when it is done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from zapdb.catalog import View
+from zapdb.cli.output import Output, format_count, format_seconds
+from zapdb.errors import ZapdbError
+from zapdb.jobs import Job, JobReport, Progress, Runner, read_progress, run_job
+from zapdb.jobs.inspection import count_reads
+from zapdb.storage import Storage
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+POLL_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class JobName:
+    """What a job works on, for people: before it is done, and after."""
+
+    doing: str
+    done: str
+
+
+def name_job(view: View, job: Job) -> JobName:
+    if job.kind == "index":
+        index = f"index {_find_index(view, job.target)} of {job.table_name}"
+        return JobName(f"building {index}", f"built {index}")
+    if job.kind == "convert":
+        target = f"{job.table_name} to revision {job.target}"
+        return JobName(f"converting {target}", f"converted {target}")
+    return JobName(f"taking {job.table_name} back", f"took {job.table_name} back")
+
+
+def _find_index(view: View, physical: int) -> str:
+    for state in view.tables.values():
+        for index in state.indexes:
+            if index.physical == physical:
+                return index.index.name
+    return "(dropped)"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A job that was run here; `progress` counts this run alone, `superseded` ones did nothing."""
+
+    job: Job
+    superseded: bool
+    progress: Progress
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Records read per second."""
+        return self.progress.read / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.job.id,
+            "kind": self.job.kind,
+            "table": self.job.table_name,
+            "target": self.job.target,
+            "superseded": self.superseded,
+            "read": self.progress.read,
+            "written": self.progress.written,
+            "conflicts": self.progress.conflicts,
+            "seconds": round(self.seconds, 3),
+            "records_per_second": round(self.rate),
+        }
+
+
+def run_jobs(
+    storage: Storage,
+    view: View,
+    jobs: Iterable[Job],
+    runner: Runner,
+    output: Output,
+    on_ran: Callable[[Ran], None] = lambda ran: None,
+) -> None:
+    """Run planned jobs one after the other; `on_ran` hears of each as it ends."""
+    watched = with_bar(runner, view, output)
+    for job in jobs:
+        before = read_progress(storage.connection(), job.id)
+        ran = _count_run(job, before, run_job(storage, job, watched))
+        on_ran(ran)
+        write_ran(ran, view, output)
+
+
+def _count_run(job: Job, before: Progress, report: JobReport | None) -> Ran:
+    if report is None:
+        return Ran(job, True, Progress(0, 0, 0, 0, 0), 0.0)
+    after = report.progress
+    progress = Progress(
+        after.ranges,
+        after.ranges_done - before.ranges_done,
+        after.read - before.read,
+        after.written - before.written,
+        after.conflicts - before.conflicts,
+    )
+    return Ran(job, False, progress, report.seconds)
+
+
+def write_ran(ran: Ran, view: View, output: Output) -> None:
+    name = name_job(view, ran.job)
+    if ran.superseded:
+        output.write(("superseded ", "yellow"), f"{name.doing}: something else is wanted by now")
+        return
+    records = format_count(ran.progress.read, "record")
+    verb, _, rest = name.done.partition(" ")
+    output.write(
+        (verb, "green"),
+        f" {rest}: {records} in {format_seconds(ran.seconds)} ({ran.rate:,.0f}/s)",
+    )
+
+
+def with_bar(runner: Runner, view: View, output: Output) -> Runner:
+    """The runner with a bar beside it, where there is a terminal to show one."""
+    if not output.is_terminal or output.console.is_dumb_terminal:
+        return runner
+
+    def run(storage: Storage, job: Job) -> None:
+        with _bar(storage, job, name_job(view, job).doing, output):
+            runner(storage, job)
+
+    return run
+
+
+@contextmanager
+def _bar(storage: Storage, job: Job, title: str, output: Output) -> Iterator[None]:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TaskProgressColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    stop = threading.Event()
+    with Bar(*columns, console=output.console, transient=True, expand=True) as bar:
+        task = bar.add_task(title, total=None)
+        follower = threading.Thread(
+            target=_follow, args=(storage, job, bar, task, stop), name="zapdb-bar", daemon=True
+        )
+        follower.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            follower.join()
+
+
+def _follow(storage: Storage, job: Job, bar: Bar, task: TaskID, stop: threading.Event) -> None:
+    try:
+        total = count_reads(storage, job)
+        while not stop.wait(POLL_SECONDS):
+            read = read_progress(storage.connection(), job.id).read
+            bar.update(task, completed=read, total=max(total, read))
+    except ZapdbError:
+        return  # what is wrong shows itself in the job
+    finally:
+        storage.release_connection()
+
+
+@contextmanager
+def stopping_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C in the block also ends worker threads, after the range that each is at.
+
+    What the block gets says whether that was asked for: it is a runner's `should_stop`.
+    """
+    stop = threading.Event()
+
+    def interrupt(number: int, frame: object) -> None:
+        stop.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield stop.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,80 @@
+"""`zapdb verify`: whether what is stored is whole."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from zapdb import jobs
+from zapdb.catalog.verification import compare_files
+from zapdb.cli.configuration import (
+    DatabaseOption,
+    JsonOption,
+    MigrationsOption,
+    find_migrations_if_any,
+)
+from zapdb.cli.opening import opened
+from zapdb.cli.output import Output, format_count
+from zapdb.errors import EXIT_ERROR
+from zapdb.jobs import TableReport
+from zapdb.migrations import list_files
+
+
+def verify(
+    database: DatabaseOption = None,
+    migrations: MigrationsOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Check that migrations, records and indexes are whole.
+
+    Stored migrations match their digests, and the files where a directory is given; every record
+    decodes; every index holds exactly the entries of its records. Exit status 1 if something is
+    wrong.
+
+    With `--json`: `{ok, migrations, files_compared, tables: [{table, records, revisions, entries,
+    building, problem_count, problems}]}`.
+    """
+    output = Output(as_json)
+    directory = find_migrations_if_any(migrations)
+    with opened(database) as (storage, view):
+        if directory is not None:
+            compare_files(list_files(directory), list(view.stored), view.chain)
+        reports = jobs.verify(storage, view.tenant)
+    problems = sum(report.problem_count for report in reports)
+    _write_reports(reports, output)
+    stored = format_count(len(view.stored), "migration")
+    files = "match their digests" + (" and the files" if directory is not None else "")
+    if problems:
+        output.write((format_count(problems, "problem"), "bold red"))
+    else:
+        output.write(("ok", "green"), f": {stored} {files}; records and indexes are whole")
+    output.document(
+        {
+            "ok": not problems,
+            "migrations": len(view.stored),
+            "files_compared": directory is not None,
+            "tables": [asdict(report) for report in reports],
+        }
+    )
+    return EXIT_ERROR if problems else 0
+
+
+def _write_reports(reports: list[TableReport], output: Output) -> None:
+    columns = ("table", "records", "index entries", "not built", "problems")
+    rows = [
+        (
+            report.table,
+            f"{report.records:,}",
+            ", ".join(f"{name}: {count:,}" for name, count in report.entries.items()) or "-",
+            ", ".join(report.building) or "-",
+            (f"{report.problem_count:,}", "bold red" if report.problem_count else ""),
+        )
+        for report in reports
+    ]
+    output.table(columns, rows, right=("records", "problems"), empty="no tables")
+    output.write()
+    for report in reports:
+        for problem in report.problems:
+            output.write((f"{report.table}: ", "red"), problem)
+        hidden = report.problem_count - len(report.problems)
+        if hidden:
+            output.write(f"{report.table}: … and {hidden:,} more")

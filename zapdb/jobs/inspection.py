@@ -1,0 +1,169 @@
+"""What there is to do and what a forget would do, counted: nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from zapdb.catalog import TableState, View
+from zapdb.catalog.activation import is_same_layout
+from zapdb.errors import UnknownName
+from zapdb.jobs.job import Job, Progress, list_jobs, read_progress
+from zapdb.jobs.tasks import Superseded, load_work
+from zapdb.migrations import Migration
+from zapdb.records import decode_prefix
+from zapdb.records.derivation import inputs_of
+from zapdb.schema import Schema, Table
+from zapdb.storage import Connection, RecordTable, Storage
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """A table's records by schema index, how many are stale, and the indexes still to be built."""
+
+    table: str
+    revision: int
+    layout_revision: int
+    records: int
+    by_revision: dict[int, int]
+    stale: int
+    unbuilt: tuple[str, ...]
+
+    @property
+    def is_pending(self) -> bool:
+        return self.stale > 0 or bool(self.unbuilt)
+
+
+def read_table_statuses(connection: Connection, view: View) -> list[TableStatus]:
+    """The tables in force, in a READ transaction."""
+    return [_read_table_status(connection, view, state) for state in view.tables.values()]
+
+
+def _read_table_status(connection: Connection, view: View, state: TableState) -> TableStatus:
+    by_revision = _count_by_revision(connection, view, state)
+    return TableStatus(
+        state.table.name,
+        state.revision,
+        state.layout_revision,
+        sum(by_revision.values()),
+        by_revision,
+        sum(count for found, count in by_revision.items() if found < state.layout_revision),
+        tuple(index.index.name for index in state.indexes if index.phase == "write-only"),
+    )
+
+
+def _count_by_revision(connection: Connection, view: View, state: TableState) -> dict[int, int]:
+    records = RecordTable(connection.storage, state.table.number, view.tenant)
+    return {
+        decode_prefix(prefix, 0)[0]: count for prefix, count in records.count_by_prefix(connection)
+    }
+
+
+def list_open_jobs(connection: Connection, tenant: int) -> list[tuple[Job, Progress]]:
+    """The jobs of a tenant that are not done, with how far they are."""
+    return [
+        (job, read_progress(connection, job.id))
+        for job in list_jobs(connection)
+        if job.tenant == tenant and job.state == "planned"
+    ]
+
+
+def count_reads(storage: Storage, job: Job) -> int:
+    """How many records the job will have read when it is done, as far as that is known now."""
+    if job.kind == "index":
+        return job.records
+    progress = read_progress(storage.connection(), job.id)
+    try:
+        work = load_work(storage, job.id)
+    except (Superseded, UnknownName):
+        return progress.read
+    condition, parameters = work.condition
+    (left,) = storage.connection().fetch_one(
+        f"{work.records.count_sql} AND {condition}", parameters
+    )
+    return progress.read + int(left)
+
+
+@dataclass(frozen=True, slots=True)
+class TableLoss:
+    """What a forget does to one table.
+
+    `records` are deleted with it, or converted back, or kept as they are. The `indexes` go, and so
+    do the values of `fields`: nothing on the way back is made of them.
+    """
+
+    table: str
+    fate: Literal["deleted", "converted", "kept"]
+    records: int
+    fields: tuple[str, ...]
+    indexes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetStep:
+    """One migration that a forget takes out of force.
+
+    `active` is false for one that never was in force; `lossy` is true for one that declares that
+    values don't come back exactly as they were.
+    """
+
+    migration: Migration
+    active: bool
+    lossy: bool
+    tables: tuple[TableLoss, ...]
+
+
+def preview_forget(connection: Connection, view: View, to: int) -> list[ForgetStep]:
+    """What forgetting everything above `to` does, newest first, in a READ transaction."""
+    counts = {
+        state.table.number: _count_by_origin(connection, view, state)
+        for state in view.tables.values()
+    }
+    steps = []
+    for migration in reversed(view.chain.migrations[to:]):
+        active = migration.number <= view.position
+        losses = [
+            _find_loss(view, migration, table, counts[table.number])
+            for table in _changed_tables(migration.before, migration.after)
+            if active
+        ]
+        steps.append(ForgetStep(migration, active, _is_lossy(migration), tuple(losses)))
+    return steps
+
+
+def _is_lossy(migration: Migration) -> bool:
+    return any(
+        getattr(operation, "reversibility", "exact") == "lossy" for operation in migration.changes
+    )
+
+
+def _count_by_origin(connection: Connection, view: View, state: TableState) -> dict[int, int]:
+    """How many records have the layout of each position on the chain."""
+    found: dict[int, int] = {}
+    for revision, count in _count_by_revision(connection, view, state).items():
+        origin = state.origins.get(revision, 0)
+        found[origin] = found.get(origin, 0) + count
+    return found
+
+
+def _changed_tables(before: Schema, after: Schema) -> Sequence[Table]:
+    return [table for table in after if before.table_numbered(table.number) != table]
+
+
+def _find_loss(
+    view: View, migration: Migration, table: Table, by_origin: dict[int, int]
+) -> TableLoss:
+    old, number = migration.before.table_numbered(table.number), migration.number
+    if old is None:
+        indexes = tuple(index.name for index in table.indexes)
+        return TableLoss(table.name, "deleted", sum(by_origin.values()), (), indexes)
+    derived = migration.derive_down(table.number).values()
+    used = frozenset[int]().union(*(inputs_of(derivation) for derivation in derived))
+    fields = tuple(f.name for f in table.fields if f.number not in used)
+    held = {index.number for index in old.indexes}
+    indexes = tuple(index.name for index in table.indexes if index.number not in held)
+    if is_same_layout(view.chain, table, old, number, number - 1):
+        return TableLoss(table.name, "kept", 0, fields, indexes)
+    records = sum(count for origin, count in by_origin.items() if origin >= number)
+    return TableLoss(table.name, "converted", records, fields, indexes)
