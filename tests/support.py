@@ -148,12 +148,12 @@ class Workspace:
         return [*worker, self.address, str(self.directory), *arguments]
 
     def start(self, name: str, *arguments: str) -> subprocess.Popen[str]:
-        """Start a command of `tests.contract.worker` in a process of its own."""
+        """Start a command of `tests.contract.worker`, to talk to."""
         return subprocess.Popen(
             self.command(name, *arguments),
             cwd=ROOT,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
         )
 

@@ -51,11 +51,13 @@ def test_no_line_is_wider_than_the_terminal(
 
 
 @pytest.mark.parametrize("columns", [120, 85, 80, 75, 70, 65, 60, 55, 46])
-def test_fingerprints_are_never_broken(current: Project, columns: int) -> None:
+def test_fingerprints_and_times_are_never_broken(current: Project, columns: int) -> None:
+    whole = r"0x[0-9a-f]{16}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
     for command in (("catalog", "list"), ("catalog", "history", "--table", "people")):
-        wanted = re.findall("0x[0-9a-f]{16}", current.run(*command).out)
+        wanted = re.findall(whole, current.run(*command).out)
+        assert wanted
         shown = current.show(*command, columns=columns)
-        assert re.findall("0x[0-9a-f]{16}", strip_ansi(shown)) == wanted
+        assert re.findall(whole, strip_ansi(shown)) == wanted
 
 
 def test_a_table_that_does_not_fit_is_written_row_by_row(current: Project) -> None:

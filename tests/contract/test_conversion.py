@@ -361,20 +361,22 @@ def test_two_runners_share_one_job(workspace: Workspace, db: Database, small_ran
 
 @pytest.mark.parametrize("engine", ["postgresql"])
 def test_workers_that_claim_at_one_moment_both_get_a_range(
-    workspace: Workspace, db: Database, small_ranges: None
+    workspace: Workspace, db: Database, small_ranges: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Row locks that one holds while it chooses must not look like ranges that are taken."""
-    job = only_job(db.storage)
-    other = workspace.connect()
-    with other.transaction(Mode.CATALOG) as connection:
-        first = connection.fetch_all(
-            "SELECT range FROM zapdb_ranges WHERE job = %s ORDER BY range LIMIT 1 FOR UPDATE",
-            (job.id,),
-        )
-        claimed = claim(db.storage, job.id, Owner.here())
-        assert claimed is not None
-        assert claimed.number == 1
-        assert first == [(0,)]
+    """What one has locked while it chooses must not look as if there were nothing left."""
+    from zapdb.jobs import job as jobs
+
+    job, other, seen = only_job(db.storage), workspace.connect(), list[Any]()
+
+    def claim_meanwhile(*values: Any) -> Any:
+        monkeypatch.undo()
+        seen.append(claim(other, job.id, Owner.here()))
+        return jobs.Range(*values)
+
+    monkeypatch.setattr(jobs, "Range", claim_meanwhile)  # inside the first claim's transaction
+    first = claim(db.storage, job.id, Owner.here())
+    assert first is not None
+    assert (first.number, seen[0].number) == (0, 1)
 
 
 def test_a_worker_that_was_taken_for_dead_writes_nothing(
@@ -516,27 +518,19 @@ def test_planning_by_a_process_that_is_behind_does_no_harm(
     """It loaded the view, then others changed it and planned: their job stays planned."""
     from zapdb.jobs import run
 
-    other = workspace.connect()
-    supersede = run._supersede_all_but
-    planned: list[Job] = []
+    other, supersede, newest = workspace.connect(), run._supersede_all_but, list[Job]()
 
-    def pause(*arguments: Any) -> Any:
-        if not planned:
-            planned.append(only_job(db.storage))  # stands for any
-            workspace.write(5, ADD_WEIGHT)
-            migrate_up(other, DEFAULT_TENANT, workspace.directory)
-            monkeypatch.setattr(run, "_supersede_all_but", supersede)
-            planned.append(only_job(other))
+    def change_meanwhile(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        workspace.write(5, ADD_WEIGHT)
+        migrate_up(other, DEFAULT_TENANT, workspace.directory)
+        newest.append(only_job(other))
         return supersede(*arguments)
 
-    monkeypatch.setattr(run, "_supersede_all_but", pause)
-    # Planning the first one above must not meet the pause itself.
-    planned.append(only_job(other))
-    planned.clear()
-    plan_jobs(db.storage, DEFAULT_TENANT)
-    newest = planned[-1]
-    assert newest.target == 5
-    assert state_of(db, newest) == "planned"
+    monkeypatch.setattr(run, "_supersede_all_but", change_meanwhile)
+    assert plan_jobs(db.storage, DEFAULT_TENANT) == newest
+    assert newest[0].target == 5
+    assert state_of(db, newest[0]) == "planned"
 
 
 def test_executors_prove_that_they_are_fit(workspace: Workspace, db: Database) -> None:

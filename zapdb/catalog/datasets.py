@@ -57,8 +57,8 @@ def settle_datasets(storage: Storage, view: View, node: Node) -> View:
                     hint="stop them, or give all processes the same ICU",
                 )
             logger.warning(
-                "the collation data changed: index %r of table %r is built again, and queries on it "
-                "scan until then (built with %s, here %s)",
+                "the collation data changed: index %r of table %r is built again, and queries on "
+                "it scan until then (built with %s, here %s)",
                 index.index.name,
                 state.table.name,
                 index.versions.get(collation.dataset, "unknown"),

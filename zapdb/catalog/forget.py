@@ -22,7 +22,7 @@ from zapdb.catalog.leases import Lease
 from zapdb.catalog.retirement import retire_record_table
 from zapdb.catalog.stored import mark_forgotten
 from zapdb.catalog.view import Forgetting, TableState, View, load_view
-from zapdb.errors import CorruptCatalog, UsageError
+from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.migrations import Migration
 from zapdb.records import encode_prefix
 from zapdb.schema import Table
@@ -51,12 +51,24 @@ class Marked:
     reverts: tuple[Revert, ...]
 
 
-def mark(storage: Storage, tenant: int, lease: Lease, *, evict: bool) -> Marked:
-    """Mark the newest migration as being forgotten; goes on with one that was interrupted."""
+def mark(
+    storage: Storage, tenant: int, lease: Lease, *, digest: str | None = None, evict: bool
+) -> Marked:
+    """Mark the newest migration as being forgotten; goes on with one that was interrupted.
+
+    With a `digest`, refuses to mark a migration that has another one.
+    """
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, tenant)
     if not view.stored:
         raise UsageError("no migration is stored, so there is none to forget")
+    newest = view.chain.migrations[-1]
+    if digest not in (None, newest.digest):
+        raise ConcurrencyError(
+            "another migration is the newest by now",
+            found=newest.label,
+            hint="nothing was forgotten; look with `zapdb migrate status`",
+        )
     warm_datasets(view.chain.schema_at(view.chain.end - 1))
     number = view.chain.end
     with storage.transaction(Mode.CHANGE) as connection:
@@ -90,7 +102,8 @@ def _refuse_while_in_use(connection: Connection, view: View, number: int, *, evi
             "processes that use the migration are running",
             migration=view.chain.migrations[number - 1].label,
             nodes="; ".join(users),
-            hint="stop them, or run `zapdb migrate forget --evict`: what they write then is refused",
+            hint="stop them, or run `zapdb migrate forget --evict`: "
+            "what they write then is refused",
         )
 
 

@@ -9,7 +9,7 @@ from zapdb.catalog import View, load_view
 from zapdb.cli.opening import read_view
 from zapdb.cli.output import Output, ask, format_count, format_seconds, note
 from zapdb.cli.running import stopping_on_interrupt, with_bar
-from zapdb.errors import ConcurrencyError, UsageError
+from zapdb.errors import UsageError
 from zapdb.jobs import Job, forget_newest, run_locally
 from zapdb.jobs.inspection import ForgetStep, TableLoss, preview_forget
 from zapdb.storage import Mode, Storage
@@ -75,14 +75,7 @@ def run_step(
     storage: Storage, view: View, step: ForgetStep, output: Output, *, evict: bool
 ) -> float:
     """Forget the migration of a step; returns the seconds that it took."""
-    expected, newest = step.migration, view.chain.migrations[-1:]
-    if [m.digest for m in newest] != [expected.digest]:
-        raise ConcurrencyError(
-            "another migration is the newest by now",
-            expected=expected.label,
-            found=newest[0].label if newest else "none",
-            hint="nothing was forgotten; look with `zapdb migrate status`",
-        )
+    expected = step.migration
     started = time.perf_counter()
     with stopping_on_interrupt() as should_stop:
 
@@ -91,7 +84,7 @@ def run_step(
 
         runner = with_bar(run, view, output)
         try:
-            forget_newest(storage, view.tenant, evict=evict, runner=runner)
+            forget_newest(storage, view.tenant, digest=expected.digest, evict=evict, runner=runner)
         except KeyboardInterrupt:
             if read_view(storage).forgetting is not None:
                 note("half done, and writes wait: run `zapdb migrate forget` again to finish it")

@@ -179,7 +179,7 @@ def _build_indexes(storage: Storage, output: Output, built: list[Ran]) -> None:
     phases = {index.phase for state in view.tables.values() for index in state.indexes}
     if "write-only" not in phases:
         return
-    jobs = [job for job in plan_jobs(storage, view.tenant) if job.kind == "index"]
+    jobs = plan_jobs(storage, view.tenant, kinds=["index"])
     with stopping_on_interrupt() as should_stop:
 
         def runner(storage: Storage, job: Job) -> None:

@@ -122,9 +122,7 @@ class Database:
     ) -> list[JobReport]:
         """Build the indexes that are not built yet, and convert all stale records."""
         reports = []
-        for job in plan_jobs(self._storage, self.view.tenant):
-            if job.kind not in kinds:
-                continue
+        for job in plan_jobs(self._storage, self.view.tenant, kinds):
             report = run_job(self._storage, job, runner)
             if report is not None:
                 reports.append(report)
@@ -151,10 +149,8 @@ class Database:
         if self._storage.is_closed:
             return
         self._heartbeat.stop()
-        try:
+        with suppress(ZapdbError):  # if the server is gone, the lease ends by itself
             deregister(self._storage, self._node)
-        except ZapdbError:
-            pass  # the server is gone: the lease ends by itself
         self._storage.close()
 
 

@@ -82,7 +82,7 @@ class IndexLookup:
         """Records in index order, from `lower` (inclusive) to `upper`.
 
         Bounds are values of the first index field, or tuples of leading ones; None is no bound.
-        Bounds are given in the order of the index: in a descending one, `lower` is the larger value.
+        Bounds follow the order of the index: in a descending one, `lower` is the larger value.
         """
         found = self._search(
             _as_tuple(lower), _as_tuple(upper), include_upper=include_upper, descending=descending

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 Question = Callable[[Connection, LiveTable], tuple[int | None, T]]
-"""A query: the activation number that it saw, or None where that does not matter, and the answer."""
+"""A query: the activation number that it saw, or None where none matters, and the answer."""
 
 
 class _Loaded:

@@ -10,7 +10,7 @@ from zapdb.storage import RecordTable, Storage
 
 
 class LiveTable:
-    """Built from a view, and replaced with it; immutable but for compiled programs that it keeps."""
+    """Built from a view and replaced with it; immutable but for the programs that it compiles."""
 
     def __init__(self, storage: Storage, view: View, state: TableState) -> None:
         self.view = view

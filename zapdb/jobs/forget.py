@@ -28,15 +28,21 @@ class Forgotten:
 
 
 def forget_newest(
-    storage: Storage, tenant: int, *, evict: bool = False, runner: Runner = run_locally
+    storage: Storage,
+    tenant: int,
+    *,
+    digest: str | None = None,
+    evict: bool = False,
+    runner: Runner = run_locally,
 ) -> Forgotten:
     """Take the newest stored migration out of force; resumes one that was interrupted.
 
+    With a `digest`, it must be the newest migration's: what somebody agreed to, and no other.
     Raises `UsageError` while live processes use the migration, unless `evict`.
     """
     owner = Owner.here()
     with leases.held(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, 0) as lease:
-        marked = mark(storage, tenant, lease, evict=evict)
+        marked = mark(storage, tenant, lease, digest=digest, evict=evict)
         with _renewed(storage, lease):
             reports = []
             for revert in marked.reverts:

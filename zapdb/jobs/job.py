@@ -11,7 +11,8 @@ the fence it was claimed with, so a worker that was taken for dead can do no har
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
@@ -26,6 +27,9 @@ JobKind = Literal["convert", "index", "revert"]
 JobState = Literal["planned", "done", "superseded"]
 
 FREE, RUNNING, DONE = "free", "running", "done"
+
+RANGES_PER_STATEMENT: Final = 500
+"""SQLite builds differ in how many parameters a statement may have: 32,766 at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +86,13 @@ class Progress:
 
 
 def plan(storage: Storage, job: Job) -> Job:
-    """Enter the job with its ranges unless it is there; returns it as it stands."""
+    """Enter the job with its ranges unless it is there; returns it as it stands.
+
+    One that was superseded is wanted again, after a forget: it begins anew.
+    """
     with storage.transaction(Mode.READ) as connection:
         known = rows.get(connection, "job", job.id)
-        if known is not None:
+        if known is not None and known["state"] != "superseded":
             return Job.from_row(job.id, known)
         records = RecordTable(storage, job.table, job.tenant)
         (count,) = connection.fetch_one(records.count_sql)
@@ -93,15 +100,24 @@ def plan(storage: Storage, job: Job) -> Job:
         bounds = [None, *records.slice_keys(connection, every), None]
     with storage.transaction(Mode.CATALOG) as connection:
         job = replace(job, records=count, created_at=storage.now_us(connection))
-        if not rows.put_if_absent(connection, "job", job.id, job.to_row()):
-            known = rows.get(connection, "job", job.id)
-            assert known is not None
-            return Job.from_row(job.id, known)
+        if rows.put_if_absent(connection, "job", job.id, job.to_row()):
+            _insert_ranges(connection, job.id, bounds)
+            return job
+        job = read_job(connection, job.id, lock=True)
+        if job.state == "superseded":
+            reopen(connection, job.id)
+            job = set_state(connection, job, "planned")
+    return job
+
+
+def _insert_ranges(connection: Connection, job_id: str, bounds: list[bytes | None]) -> None:
+    pairs = list(enumerate(pairwise(bounds)))
+    for start in range(0, len(pairs), RANGES_PER_STATEMENT):
         connection.core_execute(
             sa.insert(RANGES).values(
                 [
                     {
-                        "job": job.id,
+                        "job": job_id,
                         "range": number,
                         "lower": lower,
                         "upper": upper,
@@ -114,15 +130,14 @@ def plan(storage: Storage, job: Job) -> Job:
                         "written": 0,
                         "conflicts": 0,
                     }
-                    for number, (lower, upper) in enumerate(zip(bounds, bounds[1:], strict=False))
+                    for number, (lower, upper) in pairs[start : start + RANGES_PER_STATEMENT]
                 ]
             )
         )
-    return job
 
 
-def read_job(connection: Connection, job_id: str) -> Job:
-    row = rows.get(connection, "job", job_id)
+def read_job(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
+    row = rows.get(connection, "job", job_id, lock=lock)
     if row is None:
         raise UnknownName("no such job", job=job_id)
     return Job.from_row(job_id, row)
@@ -170,33 +185,44 @@ def claim(storage: Storage, job_id: str, owner: Owner, number: int | None = None
     """
     with storage.transaction(Mode.CATALOG) as connection:
         now = storage.now_us(connection)
-        query = sa.select(RANGES).where(RANGES.c.job == job_id, RANGES.c.state != DONE)
-        if number is not None:
-            query = query.where(RANGES.c.range == number).with_for_update()
-        else:
-            query = query.order_by(RANGES.c.range).with_for_update(skip_locked=True)
-        for row in connection.core_execute(query):
-            if number is None and row.state == RUNNING and not _is_over(row, now):
-                continue
-            fence = row.fence + 1
-            connection.core_execute(
-                sa.update(RANGES)
-                .where(RANGES.c.job == job_id, RANGES.c.range == row.range)
-                .values(
-                    state=RUNNING,
-                    fence=fence,
-                    owner=f"{owner.id}/{owner.host}/{owner.process}",
-                    expires_at=now + int(RANGE_LEASE_SECONDS * 1e6),
-                )
+        row = _choose(connection, job_id, number, now)
+        if row is None:
+            return None
+        fence = row.fence + 1
+        connection.core_execute(
+            sa.update(RANGES)
+            .where(RANGES.c.job == job_id, RANGES.c.range == row.range)
+            .values(
+                state=RUNNING,
+                fence=fence,
+                owner=f"{owner.id}/{owner.host}/{owner.process}",
+                expires_at=now + int(RANGE_LEASE_SECONDS * 1e6),
             )
-            return Range(
-                job_id,
-                row.range,
-                _bytes(row.lower),
-                _bytes(row.upper),
-                fence,
-                _bytes(row.position),
-            )
+        )
+        return Range(
+            job_id, row.range, _bytes(row.lower), _bytes(row.upper), fence, _bytes(row.position)
+        )
+
+
+def _choose(connection: Connection, job_id: str, number: int | None, now_us: int) -> Any:
+    """The row of the range to claim, locked, or None."""
+    query = sa.select(RANGES).where(RANGES.c.job == job_id, RANGES.c.state != DONE)
+    if number is not None:
+        return connection.core_execute(
+            query.where(RANGES.c.range == number).with_for_update()
+        ).one_or_none()
+    # One row alone: what is locked here is skipped by others, who would find nothing to do.
+    query = query.order_by(RANGES.c.range).limit(1).with_for_update(skip_locked=True)
+    free = connection.core_execute(query.where(RANGES.c.state == FREE)).one_or_none()
+    if free is not None:
+        return free
+    running = sa.select(RANGES).where(RANGES.c.job == job_id, RANGES.c.state == RUNNING)
+    for row in connection.core_execute(running.order_by(RANGES.c.range)):
+        if _is_over(row, now_us):
+            again = query.where(RANGES.c.range == row.range, RANGES.c.fence == row.fence)
+            taken = connection.core_execute(again).one_or_none()
+            if taken is not None and _is_over(taken, now_us):
+                return taken
     return None
 
 

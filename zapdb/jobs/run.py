@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -35,6 +35,7 @@ from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.migrations.chain import digest_chain
 from zapdb.records import encode_prefix
 from zapdb.storage import Mode, RecordTable, Storage
+from zapdb.storage.physical import activation_sql
 
 Runner = Callable[[Storage, Job], None]
 """Works on a job's open ranges until none is left, or the job is superseded."""
@@ -54,15 +55,25 @@ class JobReport:
         return self.progress.written / self.seconds if self.seconds else 0.0
 
 
-def plan_jobs(storage: Storage, tenant: int) -> list[Job]:
-    """Plan whatever the tenant's tables need now; returns the jobs that are not done.
+def plan_jobs(
+    storage: Storage, tenant: int, kinds: Collection[JobKind] = ("index", "convert")
+) -> list[Job]:
+    """Plan whatever the tenant's tables need now; returns the jobs of `kinds` that are not done.
 
     First the indexes, since queries wait for them, then the conversions.
     """
-    with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, tenant)
-    if view.forgetting is not None:
-        return []
+    while True:
+        with storage.transaction(Mode.READ) as connection:
+            view = load_view(connection, tenant)
+        if view.forgetting is not None:
+            return []
+        wanted = _wanted_jobs(view)
+        if _supersede_all_but(storage, view, {job.id for job in wanted}):
+            planned = [plan(storage, job) for job in wanted if job.kind in kinds]
+            return [job for job in planned if job.state == "planned"]
+
+
+def _wanted_jobs(view: View) -> list[Job]:
     wanted = [
         _new_job(view, state, "index", index.physical, view.position, index.datasets)
         for state in view.tables.values()
@@ -76,22 +87,28 @@ def plan_jobs(storage: Storage, tenant: int) -> list[Job]:
         for state in view.tables.values()
         if state.layout_revision > min(state.layouts)
     ]
-    _supersede_all_but(storage, tenant, {job.id for job in wanted})
-    return [job for job in (plan(storage, job) for job in wanted) if job.state == "planned"]
+    return wanted
 
 
-def _supersede_all_but(storage: Storage, tenant: int, wanted: set[str]) -> None:
-    with storage.transaction(Mode.READ) as connection:
-        jobs = list_jobs(connection)
-    stale = [
-        job
-        for job in jobs
-        if job.tenant == tenant and job.state == "planned" and job.id not in wanted
-    ]
-    if stale:
-        with storage.transaction(Mode.CATALOG) as connection:
-            for job in stale:
-                set_state(connection, job, "superseded")
+def _supersede_all_but(storage: Storage, view: View, wanted: set[str]) -> bool:
+    """Give up jobs that nothing in force wants; those of a forget are its own.
+
+    False, with nothing done, if the view is no longer what is in force: some of the jobs may have
+    been planned by a process that knows better.
+    """
+    with storage.transaction(Mode.CATALOG) as connection:
+        unwanted = [
+            job
+            for job in list_jobs(connection)
+            if job.tenant == view.tenant and job.state == "planned" and job.kind != "revert"
+            if job.id not in wanted
+        ]
+        (activation,) = connection.fetch_one(activation_sql(view.tenant))
+        if activation != view.activation:
+            return False
+        for job in unwanted:
+            set_state(connection, job, "superseded")
+    return True
 
 
 def plan_revert(storage: Storage, view: View, revert: Revert) -> Job:
@@ -137,9 +154,9 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
             runner(storage, job)
             finished = _finish(storage, job)
         except Superseded:
-            with storage.transaction(Mode.CATALOG) as connection:
-                set_state(connection, read_job(connection, job.id), "superseded")
-            return None
+            finished = _is_done(storage, job)
+            if not finished:
+                return None
         if finished:
             with storage.transaction(Mode.READ) as connection:
                 progress = read_progress(connection, job.id)
@@ -150,6 +167,15 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
         table=job.table_name,
         hint="run `zapdb verify`, and report this: it should not be possible",
     )
+
+
+def _is_done(storage: Storage, job: Job) -> bool:
+    """Whether a twin finished the job; otherwise nobody wants it any more, and that is noted."""
+    with storage.transaction(Mode.CATALOG) as connection:
+        known = read_job(connection, job.id, lock=True)
+        if known.state == "planned":
+            set_state(connection, known, "superseded")
+        return known.state == "done"
 
 
 def _finish(storage: Storage, job: Job) -> bool:
@@ -196,8 +222,9 @@ def _publish(storage: Storage, work: IndexWork) -> None:
         view = load_view(connection, work.job.tenant, work.view)
         for state in view.tables.values():
             for index in state.indexes:
-                if index.physical == work.job.target and index.phase == "write-only":
-                    publish_index(connection, view.tenant, state.table, index)
+                if index.physical == work.job.target:
+                    if index.phase == "write-only":  # else a twin was faster
+                        publish_index(connection, view.tenant, state.table, index)
                     return
     raise Superseded
 
@@ -234,10 +261,12 @@ def run_locally(
         with ThreadPoolExecutor(count, thread_name_prefix="zapdb-job") as pool:
             for future in [pool.submit(run_ranges) for _ in range(count)]:
                 future.result()
-    _wait_for_others(storage, job, should_stop)
+    _wait_for_others(storage, job, batch_records_max, should_stop)
 
 
-def _wait_for_others(storage: Storage, job: Job, should_stop: Callable[[], bool]) -> None:
+def _wait_for_others(
+    storage: Storage, job: Job, batch_records_max: int, should_stop: Callable[[], bool]
+) -> None:
     """Ranges that other live processes hold are theirs; wait until they are done or given up."""
     owner = Owner.here()
     while not should_stop():
@@ -246,7 +275,7 @@ def _wait_for_others(storage: Storage, job: Job, should_stop: Callable[[], bool]
                 return
         work = load_work(storage, job.id)
         try:
-            if run_range(storage, work, owner) is None:
+            if run_range(storage, work, owner, batch_records_max=batch_records_max) is None:
                 time.sleep(0.2)
         except LeaseLost:
             continue

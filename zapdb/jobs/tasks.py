@@ -1,8 +1,8 @@
 """Range tasks: the pure unit of background work, the same for every runner.
 
 A task claims one range of a job and works through it in batches. Each batch is one transaction: it
-locks a slice of records in key order, writes what follows from them with compare-and-swap, and notes
-its progress under the range's fence. A retry, a twin or a concurrent writer loses nothing.
+locks a slice of records in key order, writes what follows from them with compare-and-swap, and
+notes its progress under the range's fence. A retry, a twin or a concurrent writer loses nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from zapdb.records import encode_prefix
 from zapdb.storage import Connection, Mode, RecordTable, Storage
 
 
-class Superseded(Exception):  # noqa: N818 - a signal to the runner, not an error
+class Superseded(Exception):
     """What the job works towards is no longer wanted."""
 
 

@@ -38,12 +38,12 @@ class _Problems:
 
 def verify(storage: Storage, tenant: int) -> list[TableReport]:
     """Check all tables of a tenant in one snapshot, in memory that does not grow with them."""
-    reports = []
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, tenant)
-        for state in view.tables.values():
-            reports.append(_verify_table(connection, LiveTable(storage, view, state)))
-    return reports
+        return [
+            _verify_table(connection, LiveTable(storage, view, state))
+            for state in view.tables.values()
+        ]
 
 
 def _verify_table(connection: Connection, live: LiveTable) -> TableReport:

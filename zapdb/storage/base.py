@@ -28,7 +28,6 @@ from sqlalchemy.engine import URL
 
 from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, UsageError, ZapdbError
 
-
 Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
 """What a statement of SQLAlchemy Core gives."""
 
@@ -296,7 +295,7 @@ class Storage(ABC):
         """Whether there is no database yet, and connecting would make one."""
         return False
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - most engines have nothing to prepare
         """Outside of transactions: settings that stay with a database that is zapdb's."""
 
     @abstractmethod

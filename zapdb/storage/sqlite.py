@@ -95,7 +95,7 @@ class SQLite(Storage):
 
     def is_lost(self, driver: Any) -> bool:
         try:
-            driver.total_changes
+            _ = driver.total_changes
         except sqlite3.ProgrammingError:  # it is closed
             return True
         return False

@@ -1,0 +1,800 @@
+"""Forgetting: values come back, history returns, nothing is ever read under the wrong layout."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.contract.tables import (
+    ADD_COLOR,
+    ADD_WEIGHT,
+    DROP_NOTE,
+    INDEX_SIZE,
+    INDEX_TITLE,
+    ITEMS,
+    RENAME_SIZE,
+)
+from tests.support import WAYS, Faults, Way, Workspace, dump
+from zapdb.catalog import DEFAULT_TENANT, load_view, nodes
+from zapdb.catalog.up import migrate_up
+from zapdb.database import Database
+from zapdb.errors import (
+    CommitUnknown,
+    ForgetInProgress,
+    LeaseHeld,
+    LeaseLost,
+    PendingMigrations,
+    RecordNotFound,
+    UnknownName,
+    UsageError,
+    ZapdbError,
+)
+from zapdb.jobs import Forgotten, forget_newest, plan_jobs, run_locally
+from zapdb.records import asdict, decode_prefix
+from zapdb.storage import Mode, Storage, connect
+
+TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
+COUNT = 300
+
+
+def forget(place: Workspace, **options: Any) -> Forgotten:
+    storage = connect(place.address)
+    try:
+        return forget_newest(storage, DEFAULT_TENANT, **options)
+    finally:
+        storage.close()
+
+
+def up(place: Workspace, *, again: bool = False) -> None:
+    storage = connect(place.address)
+    try:
+        migrate_up(storage, DEFAULT_TENANT, place.directory, again=again)
+    finally:
+        storage.close()
+
+
+def contents(db: Database, table: str = "items") -> list[dict[str, Any]]:
+    return [asdict(record) for record in db.table(table).scan()]
+
+
+def log(db: Database, table: str = "items") -> list[tuple[int, str, int, int]]:
+    return [
+        (entry.generation, entry.event, entry.position, entry.layout_revision)
+        for entry in db.history(table)
+    ]
+
+
+def assert_clean(db: Database) -> None:
+    for report in db.verify():
+        assert report.problems == ()
+
+
+@pytest.fixture
+def base(workspace: Workspace) -> list[dict[str, Any]]:
+    """A database at migration 1, with records; returns them."""
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert_many(
+            {"id": at, "title": f"title {at}", "size": at % 7, "note": None if at % 2 else "n"}
+            for at in range(COUNT)
+        )
+        return contents(db)
+
+
+def apply(workspace: Workspace, number: int, *operations: str) -> None:
+    workspace.write(number, *operations)
+    workspace.open().close()
+
+
+def take_back(workspace: Workspace, number: int) -> Forgotten:
+    """Forget the newest, and remove its file."""
+    forgotten = forget(workspace)
+    assert forgotten.number == number
+    workspace.remove(number)
+    return forgotten
+
+
+# What comes back
+
+REVERSIBLE: dict[str, str] = {
+    "add_field": ADD_COLOR,
+    "rename_field": RENAME_SIZE,
+    "drop_field": DROP_NOTE.replace("value: dropped", "expression: \"'n' if id >= 0 else 'm'\""),
+    "create_index": INDEX_SIZE,
+    "create_collated_index": INDEX_TITLE,
+    "rename_table": "rename_table: {table: items, to: things}",
+    "transform": "transform: {table: items, from: {title: string}, into: {a: string, b: string},"
+    " up: {a: \"before(title, ' ')\", b: \"after(title, ' ')\"},"
+    " down: {title: \"join(' ', a, b)\"}}",
+}
+
+
+@pytest.mark.parametrize("kind", REVERSIBLE)
+def test_rule_13_a_forget_brings_values_and_the_fingerprint_back(
+    workspace: Workspace, base: list[dict[str, Any]], kind: str
+) -> None:
+    apply(workspace, 2, REVERSIBLE[kind])
+    with workspace.open() as db:
+        (name,) = db.view.tables
+        # Some are rewritten under the new revision, and some are not.
+        for at in range(0, COUNT, 3):
+            record = db.table(name).get(at)
+            db.table(name).update(at, **{f: getattr(record, f) for f in record._fields})
+        revision = db.view.table(name).revision
+    forgotten = take_back(workspace, 2)
+    assert forgotten.label == "0002_test"
+    with workspace.open() as db:
+        assert db.position == 1
+        expected = base
+        if kind == "drop_field":
+            # What was dropped is filled in again, where it was gone.
+            expected = [r | {"note": "n"} if r["id"] % 3 == 0 else r for r in base]
+        assert contents(db) == expected
+        first, changed, last = db.history("items")
+        assert (last.generation, last.event, last.position) == (revision + 1, "forget", 1)
+        assert last.fingerprint == first.fingerprint != changed.fingerprint
+        assert last.layout_revision == 1
+        assert last.digest == first.digest
+        assert_clean(db)
+        # Nothing is stale (rule 1).
+        assert plan_jobs(db.storage, DEFAULT_TENANT) == []
+        db.table("items").insert(id=-1, title="new")
+        assert db.table("items").count() == COUNT + 1
+
+
+def test_rule_13_only_records_of_the_forgotten_revision_are_converted(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    apply(workspace, 2, ADD_COLOR)
+    with workspace.open() as db:
+        for at in range(10):
+            db.table("items").update(at, color="blue")
+    (report,) = take_back(workspace, 2).jobs
+    assert (report.job.kind, report.progress.written) == ("revert", 10)
+    with workspace.open() as db:
+        assert db.count_by_revision("items") == {1: COUNT - 10, 3: 10}
+        assert contents(db) == base
+
+
+def test_rule_13_a_forget_of_a_created_table(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    apply(
+        workspace, 2, TAGS, "create_index: {table: tags, index: by_name, fields: [{field: name}]}"
+    )
+    with workspace.open() as db:
+        db.table("tags").insert_many({"name": f"tag {at}"} for at in range(50))
+        number = db.view.table("tags").table.number
+        (index,) = db.view.table("tags").indexes
+    (report,) = take_back(workspace, 2).jobs
+    assert report.progress.written == 50
+    with workspace.open() as db:
+        assert list(db.view.tables) == ["items"]
+        with pytest.raises(UnknownName):
+            db.table("tags")
+        names = db.storage.table_names(db.storage.connection())
+        assert f"zapdb_r{number}" not in names
+        assert f"zapdb_x{index.physical}" not in names
+        assert contents(db) == base
+    apply(workspace, 2, TAGS)
+    with workspace.open() as db:
+        assert db.table("tags").count() == 0
+        assert db.view.table("tags").table.number == number + 1
+
+
+def test_rule_13_a_forget_of_the_first_migration_leaves_an_empty_database(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    take_back(workspace, 1)
+    storage = workspace.connect()
+    with storage.transaction(Mode.READ) as connection:
+        view = load_view(connection, DEFAULT_TENANT)
+    assert (view.position, view.tables, view.chain.end) == (0, {}, 0)
+    with pytest.raises(UsageError, match="no migration is stored"):
+        forget(workspace)
+    workspace.write(1, TAGS)
+    assert workspace.open().table("tags").count() == 0
+
+
+def test_rule_13_a_forget_of_a_dropped_index_builds_it_again(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    apply(workspace, 2, INDEX_SIZE)
+    apply(workspace, 3, "drop_index: {table: items, index: by_size}")
+    take_back(workspace, 3)
+    with workspace.open() as db:
+        lookup = db.table("items").index("by_size")
+        assert not lookup.is_readable
+        wanted = [record["id"] for record in base if record["size"] == 3]
+        assert [record.id for record in lookup.find(3)] == wanted
+        db.run_jobs()
+        assert [record.id for record in lookup.find(3)] == wanted
+        assert lookup.is_readable
+        assert_clean(db)
+
+
+def test_rule_13_a_forget_keeps_the_indexes_whose_keys_stay(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    apply(workspace, 2, INDEX_SIZE, INDEX_TITLE)
+    with workspace.open() as db:
+        db.run_jobs()
+    apply(workspace, 3, ADD_COLOR, RENAME_SIZE)
+    apply(
+        workspace,
+        4,
+        "change_type: {table: items, field: extent, type: decimal, scale: 1,"
+        " default: 0, up: 'decimal(extent, 1, else=0)', down: 'integer(extent, else=0)',"
+        " reversibility: lossy, because: fractions are cut}",
+    )
+    with workspace.open() as db:
+        db.run_jobs()
+        db.table("items").insert(id=-1, title="new", extent="3.0")
+    take_back(workspace, 4)
+    with workspace.open() as db:
+        table = db.table("items")
+        assert not table.index("by_size").is_readable  # its keys are other bytes now
+        assert table.index("by_title").is_readable
+        db.run_jobs()
+        assert_clean(db)
+    take_back(workspace, 3)
+    with workspace.open() as db:
+        table = db.table("items")
+        assert table.index("by_size").is_readable
+        assert table.index("by_title").is_readable
+        assert next(iter(table.index("by_size").find(3))).id == -1
+        assert contents(db)[1:] == base
+        assert_clean(db)
+
+
+def test_rule_13_forgets_of_several_migrations_one_after_another(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    steps = [(ADD_COLOR, "color"), (DROP_NOTE, ""), (INDEX_SIZE, ""), (ADD_WEIGHT, "weight")]
+    for number, (operation, field) in enumerate(steps, 2):
+        apply(workspace, number, operation)
+        with workspace.open() as db:
+            changes = {field: 9 if field == "weight" else "blue"} if field else {"size": 5}
+            for at in range(number, COUNT, 5):
+                db.table("items").update(at, **changes)
+    with workspace.open() as db:
+        newest = contents(db)
+        assert log(db) == [
+            (1, "create", 1, 1),
+            (2, "change", 2, 2),
+            (3, "change", 3, 3),
+            (4, "change", 4, 3),
+            (5, "change", 5, 5),
+        ]
+    for number in (5, 4, 3, 2):
+        take_back(workspace, number)
+        with workspace.open() as db:
+            assert db.position == number - 1
+            assert_clean(db)
+            fields = db.table("items").field_names
+            assert contents(db) == [
+                {name: record.get(name, "dropped") for name in fields} | ({} if number == 5 else {})
+                for record in (
+                    newest if "note" not in fields else merge_notes(newest, base, contents(db))
+                )
+            ]
+    with workspace.open() as db:
+        assert log(db)[5:] == [
+            (6, "forget", 4, 3),
+            (7, "forget", 3, 3),
+            (8, "forget", 2, 2),
+            (9, "forget", 1, 1),
+        ]
+        fingerprints = [entry.fingerprint for entry in db.history("items")]
+        assert fingerprints[5:] == fingerprints[3::-1]
+        assert plan_jobs(db.storage, DEFAULT_TENANT) == []
+
+
+def merge_notes(
+    newest: list[dict[str, Any]], base: list[dict[str, Any]], found: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """A note is the old one, or the declared one where the record was rewritten without it."""
+    assert {record["note"] for record in found} == {None, "n", "dropped"}
+    for before, after in zip(base, found, strict=True):
+        assert after["note"] in (before["note"], "dropped")
+    return [record | {"note": after["note"]} for record, after in zip(newest, found, strict=True)]
+
+
+# The same number again
+
+
+def test_rule_02_another_migration_under_the_same_number(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    """Fields of one size at one place: bytes of one layout would decode under the other."""
+    variants = [
+        "add_field: {table: items, field: {name: width, type: integer, default: 1}}",
+        "add_field: {table: items, field: {name: paid, type: boolean, default: false}}",
+        "add_field: {table: items, field: {name: height, type: integer, default: 5}}",
+    ]
+    values = [("width", 0), ("paid", True), ("height", -1)]
+    for turn, (operation, (field, value)) in enumerate(zip(variants, values, strict=True)):
+        apply(workspace, 2, operation)
+        with workspace.open() as db:
+            for at in range(turn, COUNT, 4):
+                db.table("items").update(at, **{field: value})
+            default = db.view.table("items").table.field_named(field)
+            assert default is not None
+            assert contents(db) == [
+                record | {field: value if record["id"] % 4 == turn else default.default}
+                for record in base
+            ]
+            assert_clean(db)
+        take_back(workspace, 2)
+        with workspace.open() as db:
+            assert contents(db) == base
+            assert_clean(db)
+    with workspace.open() as db:
+        assert set(db.count_by_revision("items")) <= {1, 3, 5, 7}
+        assert [entry.event for entry in db.history("items")] == [
+            "create",
+            *["change", "forget"] * 3,
+        ]
+
+
+def test_rule_02_the_same_migration_again_and_again(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    for turn in range(3):
+        workspace.write(2, ADD_COLOR)
+        up(workspace, again=True)
+        with workspace.open() as db:
+            db.table("items").update(turn, color="blue")
+            assert [r["color"] for r in contents(db)[:3]] == [
+                "blue" if at == turn else "red" for at in range(3)
+            ]
+        take_back(workspace, 2)
+    with workspace.open() as db:
+        assert contents(db) == base
+
+
+def test_rule_02_bytes_that_one_layout_reads_as_the_other_are_told_apart(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    """A record of a forgotten revision has no layout: it is corrupt, never misread."""
+    from zapdb.errors import CorruptRecord
+
+    apply(workspace, 2, ADD_COLOR)
+    with workspace.open() as db:
+        db.table("items").update(1, color="blue")
+        number = db.view.table("items").table.number
+    ((value,),) = workspace.execute(f"SELECT max(value) FROM zapdb_r{number}")
+    assert decode_prefix(bytes(value), 0)[0] == 2
+    take_back(workspace, 2)
+    apply(workspace, 2, "add_field: {table: items, field: {name: shade, type: string, default: x}}")
+    workspace.execute(
+        f"UPDATE zapdb_r{number} SET value = ? WHERE key = (SELECT min(key) FROM zapdb_r{number})",
+        (bytes(value),),
+    )
+    with workspace.open() as db:
+        with pytest.raises(CorruptRecord) as caught:
+            db.table("items").get(0)
+        assert "unknown revision 2" in caught.value.context["what"]
+
+
+# Not by itself
+
+
+def test_rule_13_a_forgotten_migration_is_not_applied_again_by_itself(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    apply(workspace, 2, ADD_COLOR)
+    forget(workspace)
+    before = dump(workspace)
+    for apply_ in ("auto", "never"):
+        with pytest.raises(PendingMigrations) as caught:
+            workspace.open(apply=apply_)  # type: ignore[arg-type]
+        assert "zapdb migrate up" in str(caught.value)
+    assert "was forgotten" in str(refusal(workspace))
+    assert dump(workspace) == before
+    up(workspace, again=True)
+    with workspace.open() as db:
+        assert db.position == 2
+        assert contents(db) == [record | {"color": "red"} for record in base]
+
+
+def refusal(workspace: Workspace) -> PendingMigrations:
+    with pytest.raises(PendingMigrations) as caught:
+        workspace.open(apply="auto")
+    return caught.value
+
+
+def test_rule_13_a_changed_file_under_a_forgotten_number_is_applied(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    apply(workspace, 2, ADD_COLOR)
+    forget(workspace)
+    apply(workspace, 2, ADD_COLOR.replace("red", "blue"))
+    assert workspace.open().table("items").get(1).color == "blue"
+
+
+def test_rule_13_none_of_several_is_applied_if_one_was_forgotten(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    apply(workspace, 2, ADD_COLOR)
+    apply(workspace, 3, ADD_WEIGHT)
+    take_back(workspace, 3)
+    take_back(workspace, 2)
+    workspace.write(2, DROP_NOTE)
+    workspace.write(3, ADD_WEIGHT)
+    before = dump(workspace)
+    assert refusal(workspace).context["migration"] == "0003_test"
+    assert dump(workspace) == before
+
+
+# In use
+
+
+def test_rule_13_a_forget_is_refused_while_a_process_uses_the_migration(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    apply(workspace, 2, ADD_COLOR)
+    db = workspace.open()
+    before = dump(workspace)
+    with pytest.raises(UsageError, match="processes that use the migration are running") as caught:
+        forget(workspace)
+    assert db._node.id in caught.value.context["nodes"]
+    assert "--evict" in caught.value.hint
+    assert dump(workspace) == before
+    db.table("items").update(1, color="blue")
+    db.close()
+    forget(workspace)
+
+
+def test_rule_09_an_evicted_process_writes_nothing(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    apply(workspace, 2, ADD_COLOR)
+    process = workspace.start("hold_open")
+    try:
+        assert ask(process, "") == str(process.pid)
+        assert ask(process, "-1") == "written"
+        forgotten = forget(workspace, evict=True)
+        assert forgotten.number == 2
+        assert ask(process, "-2") == "LeaseLost"
+        assert ask(process, "-3") == "LeaseLost"
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()
+    workspace.remove(2)
+    with workspace.open() as db:
+        assert contents(db) == [{"id": -1, "title": "mine", "size": 0, "note": None}, *base]
+
+
+def ask(process: subprocess.Popen[str], line: str) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if line:
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+def test_rule_09_an_evicted_process_reads_what_is_in_force(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    apply(workspace, 2, ADD_COLOR)
+    db = workspace.open()
+    items = db.table("items")
+    items.update(1, color="blue")
+    forget(workspace, evict=True)
+    assert [asdict(record) for record in items.scan()] == base
+    db.set_setting("on_read", "write_back")
+    assert items.get(1).title == "title 1"
+    with pytest.raises(LeaseLost), db.transaction():
+        pass
+    with pytest.raises(LeaseLost):
+        items.delete(1)
+    assert items.count() == COUNT
+
+
+def test_rule_09_a_process_that_is_gone_or_silent_is_put_out(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    """Its lease is over; should it wake up, what it writes is refused."""
+    apply(workspace, 2, ADD_COLOR)
+    db = workspace.open()
+    workspace.execute(
+        "UPDATE zapdb_catalog SET value = replace(value, ?, ?) WHERE key = ?",
+        (
+            f'"expires_at":{db._node.lease.expires_at}',
+            '"expires_at":1',
+            f"node/{db._node.id}",
+        ),
+    )
+    forget(workspace)
+    with pytest.raises(LeaseLost):
+        db.table("items").insert(id=-1, title="late")
+
+
+def test_rule_13_a_process_whose_files_end_before_it_does_not_hinder(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    db = workspace.open()  # at 1
+    workspace.write(2, ADD_COLOR)
+    up(workspace)
+    assert db.table("items").get(1).color == "red"
+    forget(workspace)
+    assert contents(db) == base
+    db.table("items").insert(id=-1, title="new")
+
+
+def test_rule_09_two_forgets_at_once(workspace: Workspace, base: list[dict[str, Any]]) -> None:
+    apply(workspace, 2, ADD_COLOR)
+    with workspace.open() as db:
+        db.table("items").update(1, color="blue")
+
+    def runner(storage: Storage, job: Any) -> None:
+        with pytest.raises(LeaseHeld, match="another process is at work"):
+            forget(workspace)
+        run_locally(storage, job)
+
+    assert forget(workspace, runner=runner).number == 2
+    workspace.remove(2)
+    with workspace.open() as db:
+        assert db.position == 1
+
+
+def test_rule_13_a_process_that_opens_while_it_is_forgotten_does_not_slip_through(
+    workspace: Workspace, base: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between what it read and its registration, the migration went."""
+    apply(workspace, 2, ADD_COLOR)
+    from zapdb.database import database
+
+    register = database.register
+
+    def forget_first(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        forget(workspace)
+        return register(*arguments)
+
+    monkeypatch.setattr(database, "register", forget_first)
+    with pytest.raises(PendingMigrations, match="do not store yet|does not store yet"):
+        workspace.open(apply="never")
+    storage = workspace.connect()
+    assert nodes.list_nodes(storage.connection()) == []
+
+
+# While it is under way
+
+
+@contextmanager
+def half_way(workspace: Workspace) -> Iterator[Callable[[], Forgotten]]:
+    """A forget that is marked and not published; yields the way to go on."""
+
+    class Stopped(Exception):
+        pass
+
+    def stop(storage: Storage, job: Any) -> None:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        forget(workspace, runner=stop)
+    yield lambda: forget(workspace)
+
+
+@pytest.fixture
+def ahead(workspace: Workspace, base: list[dict[str, Any]]) -> Database:
+    """Opened by a process at migration 1; others applied migration 2 and wrote under it."""
+    db = workspace.open()
+    workspace.write(2, ADD_COLOR)
+    up(workspace)
+    for at in range(0, COUNT, 3):
+        db.table("items").update(at, color="blue")
+    return db
+
+
+def test_rule_13_writes_are_refused_while_it_is_under_way(
+    workspace: Workspace, ahead: Database, base: list[dict[str, Any]]
+) -> None:
+    items = ahead.table("items")
+    with half_way(workspace) as go_on:
+        for write in (
+            lambda: items.insert(id=-1, title="new"),
+            lambda: items.insert_many([{"id": -1, "title": "new"}]),
+            lambda: items.update(1, size=9),
+            lambda: items.delete(1),
+            lambda: ahead.run(lambda: items.get(1)),
+        ):
+            with pytest.raises(ForgetInProgress, match="being forgotten") as caught:
+                write()
+            assert caught.value.context["migration"] == "0002_test"
+        assert items.get(0).color == "blue"  # reads go on
+        assert len(list(items.scan())) == COUNT
+        assert plan_jobs(ahead.storage, DEFAULT_TENANT) == []
+        assert ahead.run_jobs() == []
+        with pytest.raises(ForgetInProgress):
+            workspace.open()
+        with pytest.raises(ForgetInProgress):
+            up(workspace)
+        go_on()
+    items.update(1, size=9)
+    assert contents(ahead)[2:] == base[2:]
+
+
+def test_rule_13_a_forget_that_began_during_a_transaction_waits_for_it(
+    workspace: Workspace, ahead: Database
+) -> None:
+    forgotten: list[Forgotten] = []
+    runner = threading.Thread(target=lambda: forgotten.append(forget(workspace)))
+    with ahead.transaction():
+        ahead.table("items").update(1, color="green")
+        runner.start()
+        runner.join(timeout=0.5)
+        assert forgotten == []
+        ahead.table("items").update(2, color="green")
+    runner.join(timeout=20)
+    assert [one.number for one in forgotten] == [2]
+    assert_clean(ahead)
+    assert set(ahead.count_by_revision("items")) == {1, 3}
+
+
+def test_rule_13_records_are_read_right_in_the_middle(
+    workspace: Workspace, ahead: Database, base: list[dict[str, Any]]
+) -> None:
+    """Some are back already, at a revision that no migration made."""
+
+    class Stopped(Exception):
+        pass
+
+    def stop_half_way(storage: Storage, job: Any) -> None:
+        from zapdb.catalog.leases import Owner
+        from zapdb.jobs import tasks
+
+        work, run, calls = (
+            tasks.load_work(storage, job.id),
+            tasks._Task._run_batch,
+            itertools.count(1),
+        )
+
+        def run_batch(task: Any, position: Any, skips: bool) -> Any:
+            if next(calls) == 4:
+                raise Stopped
+            return run(task, position, skips)
+
+        tasks._Task._run_batch = run_batch  # type: ignore[method-assign]  # for this call
+        try:
+            tasks.run_range(storage, work, Owner.here(), batch_records_max=16)
+        finally:
+            tasks._Task._run_batch = run  # type: ignore[method-assign]  # back again
+
+    with pytest.raises(Stopped):
+        forget(workspace, runner=stop_half_way)
+    assert ahead.count_by_revision("items") == {1: 200, 2: 52, 3: 48}
+    found = contents(ahead)
+    assert [record["id"] for record in found] == list(range(COUNT))
+    assert {record["color"] for record in found} == {"red", "blue"}
+    (report,) = ahead.verify()
+    assert report.problems == ()
+    workspace.execute("UPDATE zapdb_ranges SET expires_at = 0")
+    forget(workspace)
+    assert ahead.count_by_revision("items") == {1: 200, 3: 100}
+    assert contents(ahead) == base
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "kill_at"),
+    [
+        ("forget", "mark", 1),
+        ("forget", "plan_revert", 1),
+        ("forget", "run_job", 1),
+        ("tasks", "record_progress", 1),
+        ("tasks", "record_progress", 2),
+        ("forget", "publish", 1),
+        ("forget", "sweep", 1),
+    ],
+)
+def test_rule_13_a_forget_goes_on_after_its_process_was_killed(
+    workspace: Workspace, base: list[dict[str, Any]], module: str, function: str, kill_at: int
+) -> None:
+    apply(workspace, 2, ADD_COLOR, TAGS, INDEX_SIZE)
+    with workspace.open() as db:
+        db.table("tags").insert(name="dairy")
+        for at in range(0, COUNT, 2):
+            db.table("items").update(at, color="blue")
+    killed = workspace.run("forget_dying", module, function, str(kill_at))
+    assert killed.returncode == -9, killed.stderr
+    if function != "sweep":
+        if function != "mark":
+            with pytest.raises(ForgetInProgress):
+                workspace.open()
+        assert forget(workspace).number == 2
+    workspace.remove(2)
+    with workspace.open() as db:
+        assert db.position == 1
+        assert contents(db) == base
+        assert log(db) == [(1, "create", 1, 1), (2, "change", 2, 2), (3, "forget", 1, 1)]
+        assert_clean(db)
+        names = db.storage.table_names(db.storage.connection())
+        assert [name for name in names if name.startswith(("zapdb_x", "zapdb_r"))] == [
+            "zapdb_r1",
+            "zapdb_ranges",
+        ]
+    assert workspace.execute("SELECT key FROM zapdb_catalog WHERE kind = 'retired'") == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rule_13_a_forget_survives_a_fault_at_each_statement(
+    workspace: Workspace, base: list[dict[str, Any]], way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zapdb.jobs.job.RANGE_LEASE_SECONDS", 0.0)
+    apply(workspace, 2, ADD_COLOR, TAGS, INDEX_SIZE)
+    with workspace.open() as db:
+        db.table("tags").insert(name="dairy")
+        for at in range(0, COUNT, 30):
+            db.table("items").update(at, color="blue")
+    storage = workspace.connect()
+    faults = Faults(workspace, storage, way, lasting=False)
+    faults.install(monkeypatch)
+    struck = []
+    for call in itertools.count(1):
+        faults.arm(call)
+        try:
+            forget_newest(storage, DEFAULT_TENANT, runner=lambda s, j: run_locally(s, j, workers=1))
+        except ZapdbError as error:
+            struck.append(faults.struck[0])
+            workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'lease'")
+            states = [
+                state
+                for (state,) in workspace.execute(
+                    "SELECT state FROM zapdb_migrations ORDER BY number"
+                )
+            ]
+            if states == ["stored", "forgotten"]:
+                assert isinstance(error, CommitUnknown)
+                assert (way, struck[-1]) == ("after", "commit")
+                break
+        else:
+            break
+    faults.arm(0)
+    assert len(struck) > 40
+    workspace.remove(2)
+    with workspace.open() as db:
+        assert contents(db) == base
+        assert log(db) == [(1, "create", 1, 1), (2, "change", 2, 2), (3, "forget", 1, 1)]
+        assert_clean(db)
+        with pytest.raises(RecordNotFound):
+            db.table("items").get(-1)
+
+
+def test_a_forget_is_not_stuck_by_a_process_that_planned_before_it_began(
+    workspace: Workspace, base: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That process gives up what it does not know: never the jobs of a forget."""
+    apply(workspace, 2, ADD_COLOR)
+    with workspace.open() as db:
+        db.table("items").update(1, color="blue")
+    from zapdb.jobs import run
+
+    other, supersede = workspace.connect(), run._supersede_all_but
+
+    def meanwhile(*arguments: Any) -> Any:
+        monkeypatch.undo()
+
+        def runner(storage: Storage, job: Any) -> None:
+            supersede(*arguments)
+            run_locally(storage, job)
+
+        assert forget(workspace, runner=runner).number == 2
+        return True
+
+    monkeypatch.setattr(run, "_supersede_all_but", meanwhile)
+    plan_jobs(other, DEFAULT_TENANT)
+    workspace.remove(2)
+    with workspace.open() as db:
+        assert contents(db) == base
