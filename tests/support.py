@@ -239,7 +239,7 @@ class Faults:
             if connection.storage is not self.storage:
                 return original(this, *arguments, **named)
             self.calls += 1
-            if not self.at or not (self.calls == self.at or self.lasting and self.calls > self.at):
+            if not self.at or not (self.calls == self.at or (self.lasting and self.calls > self.at)):
                 return original(this, *arguments, **named)
             self.struck.append(name)
             if self.way == "drop":

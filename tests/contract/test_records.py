@@ -317,11 +317,10 @@ def test_rule_15_a_block_that_met_another_says_how_to_repeat_it(
 ) -> None:
     items, others = db.table("items"), workspace.open().table("items")
     items.insert(id=1, title="counter")
-    with pytest.raises(TransactionConflict, match=r"db\.run\(function\)"):
-        with db.transaction():
-            size = items.get(1).size
-            others.update(1, size=10)
-            items.update(1, size=size + 1)
+    with pytest.raises(TransactionConflict, match=r"db\.run\(function\)"), db.transaction():
+        size = items.get(1).size
+        others.update(1, size=10)
+        items.update(1, size=size + 1)
     assert items.get(1).size == 10
 
 

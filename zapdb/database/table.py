@@ -14,7 +14,7 @@ from zapdb.errors import RecordExists, RecordNotFound, UnknownName, UsageError
 from zapdb.indexes import LiveTable
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.records import Record, asdict
-from zapdb.storage import Connection, DuplicateKey
+from zapdb.storage import Connection, DuplicateKey, MissingTable
 
 T = TypeVar("T")
 
@@ -52,6 +52,20 @@ class Table:
 
     def find(self, *key: Any) -> Record | None:
         """The record with this key, or None."""
+        live = self._live
+        encoded = self._encode_key(live, key)
+        connection = self._session.storage.connection()
+        try:
+            row = connection.fetch_one(live.records.get_sql, (encoded,))
+        except MissingTable:
+            row = None
+        # Nearly always what is in force is what this process knows.
+        if row is not None and row[1] == live.view.activation and not self._session.writes_back:
+            return live.reader.read(encoded, row[0])
+        return self._find_again(key)
+
+    def _find_again(self, key: tuple[Any, ...]) -> Record | None:
+        """The same with all that may come between: another shape, no record, a write-back."""
 
         def fetch(connection: Connection, live: LiveTable) -> tuple[int | None, Any]:
             encoded = self._encode_key(live, key)
@@ -139,7 +153,7 @@ class Table:
                 raise self._exists(live, None) from None
             if not live.indexes:
                 return
-            decode, start = live.codec.decode, len(prefix)
+            decode, start = live.decode_indexed, len(prefix)
             decoded = [(key, decode(key, value, start)) for key, value in rows]
             for index in live.indexes:
                 entries = [(index.entry_key(record), key) for key, record in decoded]
@@ -191,11 +205,15 @@ class Table:
         return live, answer
 
     def _encode_key(self, live: LiveTable, key: tuple[Any, ...]) -> bytes:
-        fields = live.table.key_fields
-        if len(key) != len(fields):
-            names = ", ".join(f.name for f in fields)
-            raise UsageError("the key has other fields", table=self.name, key=names, given=len(key))
-        return live.codec.encode_key({f.name: v for f, v in zip(fields, key, strict=True)})
+        names = live.key_names
+        if len(key) != len(names):
+            raise UsageError(
+                "the key has other fields",
+                table=self.name,
+                key=", ".join(names),
+                given=len(key),
+            )
+        return live.codec.encode_key(dict(zip(names, key, strict=True)))
 
     def _fetch(
         self, connection: Connection, live: LiveTable, key: tuple[Any, ...]

@@ -5,7 +5,15 @@ from __future__ import annotations
 from zapdb.catalog import TableState, View
 from zapdb.catalog.activation import is_same_layout
 from zapdb.indexes.maintenance import LiveIndex, open_index
-from zapdb.records import Conversion, Layout, RecordReader, codec_for, compile_conversion
+from zapdb.records import (
+    Conversion,
+    Decode,
+    Layout,
+    RecordReader,
+    codec_for,
+    compile_conversion,
+    decoder_of,
+)
 from zapdb.storage import RecordTable, Storage
 
 
@@ -18,8 +26,15 @@ class LiveTable:
         self.table = state.table
         self.records = RecordTable(storage, state.table.number, view.tenant)
         self.codec = codec_for(state.table)
+        self.key_names = tuple(f.name for f in state.table.key_fields)
         self.reader = make_reader(view, state, view.position, state.revision)
         self.prefix = self.reader.prefix
+        indexed = {c.field for index in state.table.indexes for c in index.components}
+        self.decode_indexed = decoder_of(state.table, frozenset(indexed))
+        """Decodes the fields that indexes are on, and no others: enough to build entries."""
+        self.index_reader = make_reader(
+            view, state, view.position, state.revision, self.decode_indexed
+        )
         self.indexes: tuple[LiveIndex, ...] = tuple(
             open_index(state.table, index, self.records) for index in state.indexes
         )
@@ -28,10 +43,12 @@ class LiveTable:
         return next((index for index in self.indexes if index.name == name), None)
 
 
-def make_reader(view: View, state: TableState, position: int, revision: int) -> RecordReader:
+def make_reader(
+    view: View, state: TableState, position: int, revision: int, decode: Decode | None = None
+) -> RecordReader:
     """A reader of the table's records in their shape at `position`.
 
-    What it converts gets the prefix of `revision`.
+    What it converts gets the prefix of `revision`. It reads all fields, or those of `decode`.
     """
     number = state.table.number
     target = view.chain.schema_at(position).table_numbered(number)
@@ -46,4 +63,4 @@ def make_reader(view: View, state: TableState, position: int, revision: int) -> 
         path = view.chain.path(number, origin, position)
         return compile_conversion(Layout.of(source), Layout.of(target), path)
 
-    return RecordReader(codec_for(target), program, revision)
+    return RecordReader(decode or codec_for(target).decode, program, revision)

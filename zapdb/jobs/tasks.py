@@ -109,7 +109,7 @@ class IndexWork(Work):
         )
         if self.index is None or self.index.is_built:
             raise Superseded
-        self.read = live.reader.read
+        self.read = live.index_reader.read
 
     @property
     def condition(self) -> tuple[str, list[Any]]:

@@ -1,6 +1,6 @@
 """Records: wire layout, generated codecs, and conversion between layouts."""
 
-from zapdb.records.codec import Codec, codec_for
+from zapdb.records.codec import Codec, Decode, codec_for, decoder_of
 from zapdb.records.conversion import Conversion, compile_conversion
 from zapdb.records.derivation import (
     Computed,
@@ -20,6 +20,7 @@ __all__ = [
     "Computed",
     "Constant",
     "Conversion",
+    "Decode",
     "Derivation",
     "Derivations",
     "Input",
@@ -32,6 +33,7 @@ __all__ = [
     "compile_conversion",
     "compose",
     "decode_prefix",
+    "decoder_of",
     "encode_prefix",
     "make_record_class",
     "record_class",

@@ -34,7 +34,11 @@ class Codec:
     source: str
 
 
+Decode = Callable[[bytes, bytes, int], Record]
+"""As `Codec.decode`; the record may have some of the fields only."""
+
 _cache: dict[bytes, Codec] = {}
+_selecting: dict[tuple[bytes, frozenset[int]], Decode] = {}
 
 
 def codec_for(table: Table) -> Codec:
@@ -43,6 +47,17 @@ def codec_for(table: Table) -> Codec:
     known = _cache.get(digest)
     if known is None:
         known = _cache[digest] = _compile(table)
+    return known
+
+
+def decoder_of(table: Table, numbers: frozenset[int]) -> Decode:
+    """A decoder of the fields with these numbers: the others are stepped over, or not reached."""
+    wanted = (snapshot(table), numbers)
+    known = _selecting.get(wanted)
+    if known is None:
+        fields = tuple(f.name for f in table.fields if f.number in numbers)
+        known, _ = _compile_decode(table, record_class(table.name, fields), numbers)
+        _selecting[wanted] = known
     return known
 
 
@@ -143,23 +158,28 @@ def _refuse_long_key(table: str, key: bytes) -> None:
     )
 
 
-def _compile_decode(table: Table, record: type[Record]) -> tuple[Callable[..., Any], str]:
+def _compile_decode(
+    table: Table, record: type[Record], selected: frozenset[int] | None = None
+) -> tuple[Callable[..., Any], str]:
     layout, names = Layout.of(table), Namespace()
     corrupt = names.bind(CorruptRecord.at, "corrupt")
     what = names.bind(table.name, "table")
-    lines = [*_key_decoding(table, names), "b = value", "p = start", "n = len(b)"]
+    wanted = [f for f in table.fields if selected is None or f.number in selected]
+    lines: list[str] = []
+    if any(f.number in table.key for f in wanted):
+        lines += _key_decoding(table, names)
+    lines += ["b = value", "p = start", "n = len(b)"]
     size = layout.presence_size_bytes
     if size:
         lines += presence_source(layout, names)
-    for f in table.value_fields:
-        decoding = f.type.decode_source(f"f{f.number}", names)
-        if f.optional:
-            lines.append(f"if m & {1 << layout.bit(f.number)}:")
-            lines += [*indent(decoding), "else:", f"    f{f.number} = None"]
-        else:
-            lines += decoding
-    lines.append(f"if p != n: raise {corrupt}({what}, b, p)")
-    arguments = ", ".join(f"f{f.number}" for f in table.fields)
+    reach = len(table.value_fields)
+    while selected is not None and reach and table.value_fields[reach - 1].number not in selected:
+        reach -= 1
+    for f in table.value_fields[:reach]:
+        lines += _decode_field(f, layout, names, is_wanted=f in wanted)
+    compare = "!=" if reach == len(table.value_fields) else ">"
+    lines.append(f"if p {compare} n: raise {corrupt}({what}, b, p)")
+    arguments = ", ".join(f"f{f.number}" for f in wanted)
     lines.append(f"return {names.bind(record, 'Record')}({arguments})")
     body = [
         "def decode(key, value, start):",
@@ -171,6 +191,16 @@ def _compile_decode(table: Table, record: type[Record]) -> tuple[Callable[..., A
         f"        raise {corrupt}({what}, b, p) from None",
     ]
     return compile_function("decode", body, names, f"decode {table.name}")
+
+
+def _decode_field(f: Field, layout: Layout, names: Namespace, *, is_wanted: bool) -> list[str]:
+    """Statements that decode a field, or step over it."""
+    value = f"f{f.number}"
+    step = f.type.decode_source(value, names) if is_wanted else f.type.skip_source(names)
+    if not f.optional:
+        return step
+    lines = [f"if m & {1 << layout.bit(f.number)}:", *indent(step)]
+    return [*lines, "else:", f"    {value} = None"] if is_wanted else lines
 
 
 def presence_source(layout: Layout, names: Namespace) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zapdb.errors import CorruptRecord
-from zapdb.records.codec import Codec
+from zapdb.records.codec import Decode
 from zapdb.records.conversion import Conversion
 from zapdb.records.layout import decode_prefix, encode_prefix
 from zapdb.records.record import Record
@@ -23,8 +23,8 @@ Raises `KeyError` for a revision without a place on the chain."""
 class RecordReader:
     """Decodes (key, record) pairs, whatever their revision; `prefix` starts converted records."""
 
-    def __init__(self, codec: Codec, program: Program, revision: int) -> None:
-        self.codec = codec
+    def __init__(self, decode: Decode, program: Program, revision: int) -> None:
+        self._decode = decode
         self.prefix = encode_prefix(revision)
         self._program = program
         self._read: dict[int, Callable[[bytes, bytes], Record]] = {}
@@ -60,7 +60,7 @@ class RecordReader:
             program = self._program(revision)
         except KeyError:
             raise CorruptRecord.at(f"record of the unknown revision {revision}", value, 0) from None
-        decode, start = self.codec.decode, len(encode_prefix(revision))
+        decode, start = self._decode, len(encode_prefix(revision))
         slot = 0x80 + revision if revision < 64 else 0x100 + revision
         if program is None:
             self._convert[revision] = None

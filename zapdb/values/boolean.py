@@ -7,6 +7,7 @@ from typing import Any
 
 from zapdb.errors import CorruptRecord
 from zapdb.values.base import ValueType
+from zapdb.values.source import Namespace
 
 
 @dataclass(frozen=True)
@@ -30,3 +31,12 @@ class Boolean(ValueType):
 
     def skip(self, data: bytes, position: int) -> int:
         return position + 1
+
+    def decode_source(self, target: str, names: Namespace) -> list[str]:
+        corrupt = names.bind(CorruptRecord.at, "corrupt")
+        return [
+            "c = b[p]",
+            f"if c > 1: raise {corrupt}('boolean', b, p)",
+            f"{target} = c == 1",
+            "p += 1",
+        ]

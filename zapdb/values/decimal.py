@@ -40,6 +40,10 @@ class Decimal(ValueType):
             raise InvalidValue.of("scale", f"0 to {DECIMAL_SCALE_MAX}", self.scale)
 
     def check(self, value: Any, path: str) -> decimal.Decimal:
+        return with_scale(self.to_number(value, path), self.scale)
+
+    def to_number(self, value: Any, path: str) -> int:
+        """The value times 10^scale, exactly; raises `InvalidValue`."""
         if isinstance(value, int) and not isinstance(value, bool):
             value = decimal.Decimal(value)
         if not isinstance(value, decimal.Decimal) or not value.is_finite():
@@ -52,10 +56,14 @@ class Decimal(ValueType):
             raise InvalidValue.of(path, expected, value) from None
         if not INTEGER_MIN <= whole <= INTEGER_MAX:
             raise InvalidValue.of(path, "a decimal of at most 63 bytes", value)
-        return with_scale(int(whole), self.scale)
+        return int(whole)
 
     def encode(self, value: decimal.Decimal) -> bytes:
         return encode_varint(int(EXACT.scaleb(value, self.scale)))
+
+    def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
+        number = f"{names.bind(self.to_number, 'to_number')}({value}, {names.bind(path, 'path')})"
+        return [f"{value} = {number}"], f"{names.bind(encode_varint, 'encode_varint')}({value})"
 
     def decode(self, data: bytes, position: int) -> tuple[decimal.Decimal, int]:
         number, position = decode_varint(data, position)

@@ -28,7 +28,7 @@ class Uuid(ValueType):
         after = position + 16
         if after > len(data):
             raise CorruptRecord.at("uuid", data, position)
-        return uuid.UUID(bytes=bytes(data[position:after])), after
+        return uuid.UUID(int=int.from_bytes(data[position:after], "big")), after
 
     def skip(self, data: bytes, position: int) -> int:
         return position + 16

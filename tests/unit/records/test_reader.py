@@ -61,7 +61,7 @@ def programs() -> Programs:
 
 @pytest.fixture
 def reader(programs: Programs) -> RecordReader:
-    return RecordReader(codec_for(people_of(CHAIN.schema_at(3))), programs, CURRENT)
+    return RecordReader(codec_for(people_of(CHAIN.schema_at(3))).decode, programs, CURRENT)
 
 
 def test_records_of_every_revision_read_alike(reader: RecordReader) -> None:

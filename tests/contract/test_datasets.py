@@ -1,0 +1,176 @@
+"""Collation data that differ from what an index was built with: nothing is ever missed silently."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from tests.contract.tables import INDEX_SIZE, INDEX_TITLE, ITEMS
+from tests.support import Workspace, dump
+from zapdb.catalog import nodes
+from zapdb.database import Database
+from zapdb.errors import DatasetMismatch, ExecutorUnfit, LeaseLost
+from zapdb.jobs import plan_jobs
+from zapdb.jobs.tasks import load_work
+from zapdb.storage import Mode
+
+TITLES = ["z", "a", "Ä", "ä", "ae", "b", "\u20a8", "500"]
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Database:
+    workspace.write(1, ITEMS, INDEX_TITLE, INDEX_SIZE)
+    db = workspace.open()
+    db.table("items").insert_many(
+        {"id": at, "title": title, "size": at} for at, title in enumerate(TITLES)
+    )
+    return db
+
+
+def row_of(workspace: Workspace, index: int) -> dict[str, Any]:
+    ((value,),) = workspace.execute(
+        "SELECT value FROM zapdb_catalog WHERE kind = 'index' AND key = ?", (f"1/{index}",)
+    )
+    row: dict[str, Any] = json.loads(value)
+    return row
+
+
+def tamper(workspace: Workspace) -> None:
+    """As if the index had been built by another ICU: its entries sort as they never did."""
+    row = row_of(workspace, 1)
+    (name,) = row["datasets"]
+    row |= {"datasets": {name: "0" * 64}, "versions": {name: "ICU 1.0"}}
+    workspace.execute(
+        "UPDATE zapdb_catalog SET value = ? WHERE kind = 'index' AND key = '1/1'",
+        (json.dumps(row, sort_keys=True, separators=(",", ":")),),
+    )
+    # Other keys than this process makes: a lookup that used them would miss rows.
+    function = "x'ff' || key" if workspace.engine == "sqlite" else "'\\xff'::bytea || key"
+    cast = f"CAST({function} AS BLOB)" if workspace.engine == "sqlite" else function
+    workspace.execute(f"UPDATE zapdb_x{row['physical']} SET key = {cast}")
+    workspace.execute("UPDATE zapdb_activations SET number = number + 1")
+
+
+def found(db: Database) -> list[str]:
+    return [record.title for record in db.table("items").index("by_title").range("a", "c")]
+
+
+def test_rule_26_a_changed_dataset_starts_the_index_anew(
+    workspace: Workspace, db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = found(db)
+    assert right == ["a", "ä", "Ä", "ae", "b"]
+    before = row_of(workspace, 1), row_of(workspace, 2)
+    db.close()
+    tamper(workspace)
+    with caplog.at_level(logging.WARNING, "zapdb.datasets"):
+        db = workspace.open()
+    assert "the collation data changed: index 'by_title' of table 'items'" in caplog.text
+    assert "built with ICU 1.0" in caplog.text
+    lookup = db.table("items").index("by_title")
+    assert not lookup.is_readable
+    assert db.table("items").index("by_size").is_readable
+    assert found(db) == right
+    assert [record.id for record in lookup.find("Ä")] == [2]
+    db.table("items").insert(id=8, title="abc")
+    db.table("items").delete(1)
+    assert found(db) == ["ä", "Ä", "abc", "ae", "b"]
+    assert [report.job.kind for report in db.run_jobs()] == ["index"]
+    assert db.table("items").index("by_title").is_readable
+    assert found(db) == ["ä", "Ä", "abc", "ae", "b"]
+    row = row_of(workspace, 1)
+    assert row["datasets"] == before[0]["datasets"]
+    assert row["physical"] > before[0]["physical"]
+    assert row_of(workspace, 2) == before[1]
+    (report,) = db.verify()
+    assert report.problems == ()
+    names = db.storage.table_names(db.storage.connection())
+    assert f"zapdb_x{before[0]['physical']}" not in names
+
+
+def test_rule_26_the_history_knows_nothing_of_it(workspace: Workspace, db: Database) -> None:
+    history = db.history("items")
+    db.close()
+    tamper(workspace)
+    with workspace.open() as again:
+        assert again.history("items") == history
+        assert again.count_by_revision("items") == {1: len(TITLES)}
+
+
+def test_rule_26_processes_with_other_data_are_refused_while_others_run(
+    workspace: Workspace, db: Database
+) -> None:
+    tamper(workspace)
+    before = dump(workspace)
+    with pytest.raises(
+        DatasetMismatch, match="running processes use other collation data"
+    ) as caught:
+        workspace.open()
+    context = caught.value.context
+    assert (context["table"], context["index"]) == ("items", "by_title")
+    assert context["built_with"] == "ICU 1.0"
+    assert context["here"].startswith("ICU ")
+    assert db._node.id in context["processes"]
+    assert dump(workspace) == before
+    assert [n.id for n, _ in nodes.list_nodes(workspace.control.connection())] == [db._node.id]
+    db.close()
+    assert found(workspace.open()) == ["a", "ä", "Ä", "ae", "b"]
+
+
+def test_rule_26_a_silent_process_is_put_out_before_the_index_is_started_anew(
+    workspace: Workspace, db: Database
+) -> None:
+    """It may have the other data, and would write keys of the old order when it wakes up."""
+    tamper(workspace)
+    workspace.execute(
+        "UPDATE zapdb_catalog SET value = replace(value, ?, '1') WHERE key = ?",
+        (str(db._node.lease.expires_at), f"node/{db._node.id}"),
+    )
+    other = workspace.open()
+    with pytest.raises(LeaseLost):
+        db.table("items").insert(id=8, title="abc")
+    other.run_jobs()
+    (report,) = other.verify()
+    assert report.problems == ()
+
+
+def test_rule_26_a_process_scans_an_index_of_other_data_and_does_not_write_it(
+    workspace: Workspace, db: Database
+) -> None:
+    """One that was put out, and reads on, after others started the index anew."""
+    items = db.table("items")
+    lookup = items.index("by_title")
+    assert lookup.is_readable
+    tamper(workspace)
+    assert [record.title for record in lookup.range("a", "c")] == ["a", "ä", "Ä", "ae", "b"]
+    assert not lookup.is_readable
+    assert found(db) == ["a", "ä", "Ä", "ae", "b"]
+    assert [record.id for record in items.index("by_size").find(3)] == [3]
+    with pytest.raises(DatasetMismatch):
+        items.insert(id=8, title="abc")
+    with pytest.raises(DatasetMismatch):
+        items.update(1, title="abc")
+    assert items.count() == len(TITLES)
+    assert items.get(1).title == "a"
+
+
+def test_rule_26_an_executor_with_other_data_is_unfit(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert(id=1, title="a")
+    workspace.write(2, INDEX_TITLE)
+    db = workspace.open()
+    (job,) = plan_jobs(db.storage, 1)
+    (name,) = job.datasets
+    row = job.to_row() | {"datasets": {name: "0" * 64}}
+    workspace.execute(
+        "UPDATE zapdb_catalog SET value = ? WHERE kind = 'job'", (json.dumps(row, sort_keys=True),)
+    )
+    with pytest.raises(ExecutorUnfit, match="other collation data") as caught:
+        load_work(db.storage, job.id)
+    assert caught.value.context["dataset"] == name
+    with db.storage.transaction(Mode.READ):
+        pass

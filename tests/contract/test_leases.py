@@ -1,0 +1,407 @@
+"""Leases and nodes: who holds what, since when, and what becomes of it when they are gone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tests.contract.tables import ADD_COLOR, ITEMS
+from tests.support import Workspace, wait_until
+from zapdb.catalog import leases, nodes
+from zapdb.catalog.leases import Lease, Owner
+from zapdb.errors import CommitUnknown, LeaseHeld, LeaseLost, UsageError
+from zapdb.storage import Mode, Storage
+
+
+@pytest.fixture
+def storage(workspace: Workspace) -> Storage:
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    return workspace.connect()
+
+
+def renew(storage: Storage, lease: Lease, seconds: float = 30) -> Lease:
+    with storage.transaction(Mode.CATALOG) as connection:
+        return leases.renew(connection, lease, seconds)
+
+
+def check(storage: Storage, lease: Lease) -> None:
+    with storage.transaction(Mode.CATALOG) as connection:
+        leases.check(connection, lease)
+
+
+def dead_owner() -> Owner:
+    """A process of this host that is no more."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return Owner("gone", socket.gethostname(), ended.pid)
+
+
+def test_rule_09_a_lease_is_held_by_one(storage: Storage) -> None:
+    here, other = Owner.here(), Owner("other", "elsewhere", 17)
+    lease = leases.acquire(storage, "a", other, 30)
+    assert (lease.epoch, lease.owner) == (1, other)
+    time.sleep(0.11)
+    with pytest.raises(LeaseHeld) as caught:
+        leases.acquire(storage, "a", here, 30)
+    text = str(caught.value)
+    assert "owner: other (host elsewhere, process 17)" in text
+    assert caught.value.context["held_seconds"] >= 0.1
+    assert 29 < caught.value.context["expires_in_seconds"] <= 30
+    assert leases.acquire(storage, "b", here, 30).epoch == 1
+    check(storage, lease)
+
+
+def test_rule_09_one_that_is_given_back_goes_to_the_next_with_a_higher_epoch(
+    storage: Storage,
+) -> None:
+    for epoch in (1, 2, 3):
+        owner = Owner(f"owner {epoch}", "elsewhere", 1)
+        with leases.held(storage, "a", owner, 30, 0) as lease:
+            assert lease.epoch == epoch
+            check(storage, lease)
+
+
+def test_rule_09_its_owner_may_take_it_again(storage: Storage) -> None:
+    owner = Owner("other", "elsewhere", 17)
+    first = leases.acquire(storage, "a", owner, 30)
+    second = leases.acquire(storage, "a", owner, 30)
+    assert (first.epoch, second.epoch) == (1, 2)
+    with pytest.raises(LeaseLost):
+        check(storage, first)
+
+
+def test_rule_09_one_that_is_over_is_taken_over(storage: Storage) -> None:
+    slow, fast = Owner("slow", "elsewhere", 17), Owner("fast", "elsewhere", 18)
+    lost = leases.acquire(storage, "a", slow, 0.05)
+    time.sleep(0.06)
+    check(storage, lost)  # nobody took over yet
+    lost = renew(storage, lost, 0.05)
+    time.sleep(0.06)
+    taken = leases.acquire(storage, "a", fast, 30)
+    assert taken.epoch == 2
+    for use in (check, renew):
+        with pytest.raises(LeaseLost, match="another process took over") as caught:
+            use(storage, lost)
+        assert caught.value.context == {"lease": "a", "epoch": 1, "epoch_now": 2}
+    leases.release(storage, lost)  # and does nothing to who holds it now
+    with pytest.raises(LeaseHeld):
+        leases.acquire(storage, "a", slow, 30)
+
+
+def test_rule_09_one_of_a_dead_process_of_this_host_is_taken_over_at_once(
+    storage: Storage,
+) -> None:
+    leases.acquire(storage, "a", dead_owner(), 3600)
+    assert leases.acquire(storage, "a", Owner.here(), 30).epoch == 2
+
+
+def test_rule_09_processes_of_other_hosts_are_never_taken_for_dead(storage: Storage) -> None:
+    gone = dead_owner()
+    leases.acquire(storage, "a", Owner(gone.id, "elsewhere", gone.process), 3600)
+    with pytest.raises(LeaseHeld):
+        leases.acquire(storage, "a", Owner.here(), 30)
+    assert not Owner("x", socket.gethostname(), 1).is_dead()  # another user's, and alive
+    assert not Owner("x", socket.gethostname(), os.getpid()).is_dead()
+
+
+def test_rule_09_renewal_puts_the_end_off(storage: Storage) -> None:
+    lease = leases.acquire(storage, "a", Owner("other", "elsewhere", 17), 0.2)
+    for _ in range(4):
+        time.sleep(0.08)
+        lease = renew(storage, lease, 0.2)
+    assert lease.epoch == 1
+    with pytest.raises(LeaseHeld):
+        leases.acquire(storage, "a", Owner.here(), 30)
+
+
+def test_rule_09_waiting_ends_when_the_lease_is_free_or_after_a_time(storage: Storage) -> None:
+    first = leases.acquire(storage, "a", Owner("other", "elsewhere", 17), 0.3)
+    started = time.monotonic()
+    with pytest.raises(LeaseHeld), leases.held(storage, "a", Owner.here(), 30, 0.1):
+        pass
+    assert time.monotonic() - started < 0.3
+    with leases.held(storage, "a", Owner.here(), 30, 5) as lease:
+        assert lease.epoch == first.epoch + 1
+    assert time.monotonic() - started >= 0.3
+
+
+def test_rule_09_a_lease_is_given_back_when_the_work_fails(storage: Storage) -> None:
+    with pytest.raises(ZeroDivisionError), leases.held(storage, "a", Owner.here(), 30, 0):
+        raise ZeroDivisionError
+    assert leases.acquire(storage, "a", Owner("other", "elsewhere", 17), 30).epoch == 2
+
+
+def test_rule_09_a_lease_that_can_not_be_given_back_hides_nothing(
+    workspace: Workspace, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise CommitUnknown("made by a test")
+
+    monkeypatch.setattr(leases, "release", fail)
+    with leases.held(storage, "a", Owner.here(), 30, 0):
+        pass
+    with pytest.raises(ZeroDivisionError), leases.held(storage, "b", Owner.here(), 30, 0):
+        raise ZeroDivisionError
+
+
+def test_rule_09_many_threads_take_one_lease_in_turn(
+    workspace: Workspace, storage: Storage
+) -> None:
+    inside, most, epochs, problems = 0, 0, list[int](), list[BaseException]()
+
+    def take(number: int) -> None:
+        nonlocal inside, most
+        try:
+            owner = Owner(f"owner {number}", "elsewhere", number)
+            with leases.held(storage, "a", owner, 30, 30) as lease:
+                inside += 1
+                most = max(most, inside)
+                time.sleep(0.01)
+                epochs.append(lease.epoch)
+                inside -= 1
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert most == 1
+    assert epochs == [1, 2, 3, 4, 5, 6]
+
+
+# Nodes
+
+
+def test_rule_09_heartbeats_renew(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(nodes, "NODE_LEASE_SECONDS", 1.0)
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    ((node, alive),) = nodes.list_nodes(db.storage.connection())
+    assert alive
+    assert (node.id, node.files_end, node.lease.owner.process) == (db._node.id, 1, os.getpid())
+    time.sleep(1.2)
+    ((later, alive),) = nodes.list_nodes(db.storage.connection())
+    assert alive
+    assert later.lease.expires_at > node.lease.expires_at + 500_000
+    assert later.lease.epoch == node.lease.epoch
+
+
+def test_rule_09_heartbeats_go_on_after_a_lost_connection(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.05)
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    ((node, _),) = nodes.list_nodes(workspace.control.connection())
+    time.sleep(0.12)  # its thread has a connection now
+    lose_connections(workspace, db.storage)
+    ((before, _),) = nodes.list_nodes(workspace.control.connection())
+
+    def is_renewed() -> bool:
+        ((now, _),) = nodes.list_nodes(workspace.control.connection())
+        return now.lease.expires_at > before.lease.expires_at + 1_000
+
+    wait_until(is_renewed, "it was renewed")
+    if workspace.engine == "postgresql":
+        assert "a heartbeat failed, and will be tried again" in caplog.text
+    assert node.id == before.id
+
+
+def lose_connections(workspace: Workspace, storage: Storage) -> None:
+    """As when the server is restarted."""
+    if workspace.engine == "sqlite":
+        for known in list(storage._connections.values()):
+            known.driver.close()
+    else:
+        workspace.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+def test_a_lost_connection_costs_one_error_at_most(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    items = db.table("items")
+    items.insert(id=1, title="Milk")
+    for use in (lambda: items.get(1), lambda: items.update(1, size=2), items.count):
+        lose_connections(workspace, db.storage)
+        with pytest.raises(Exception, match="reported an error|can't be reached"):
+            use()
+        assert items.get(1).title == "Milk"
+        use()
+
+
+def test_a_connection_lost_inside_a_transaction_ends_it(workspace: Workspace) -> None:
+    """What follows in the block does not succeed on a connection of its own."""
+    from zapdb.errors import StorageError, ZapdbError
+
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    items = db.table("items")
+    with pytest.raises(ZapdbError), db.transaction():
+        items.insert(id=1, title="before")
+        lose_connections(workspace, db.storage)
+        for number in (2, 3):
+            with pytest.raises(StorageError):
+                items.insert(id=number, title="after")
+    assert items.count() == 0
+    items.insert(id=4, title="later")
+
+
+def test_rule_09_an_evicted_node_stops_its_heartbeat(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.05)
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    storage = workspace.connect()
+    with storage.transaction(Mode.CHANGE) as connection:
+        ((node, _),) = nodes.list_nodes(connection)
+        nodes.evict(connection, node)
+    wait_until(lambda: not db._heartbeat._thread.is_alive(), "its thread ended")
+    assert "this process was evicted" in caplog.text
+    assert nodes.list_nodes(storage.connection()) == []
+    with pytest.raises(LeaseLost):
+        db.table("items").insert(id=1, title="late")
+    assert db.table("items").count() == 0
+
+
+def test_rule_09_each_opening_is_a_node_of_its_own(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    first, second = workspace.open(), workspace.open()
+    assert first._node.id != second._node.id
+    second.close()
+    first.table("items").insert(id=1, title="Milk")
+    assert [n.id for n, _ in nodes.list_nodes(first.storage.connection())] == [first._node.id]
+
+
+def test_rule_10_the_level_is_read_in_one_call(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    assert db.cluster_level() == 1
+    with db.snapshot():
+        workspace.execute("UPDATE zapdb_catalog SET value = '{\"level\":2}' WHERE kind = 'level'")
+        assert db.cluster_level() == 1
+    assert db.cluster_level() == 2
+
+
+# Closing
+
+
+def test_closing_twice_is_harmless(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.close()
+    db.close()
+    with db:
+        pass
+
+
+def test_a_closed_database_says_so(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    items = db.table("items")
+    items.insert(id=1, title="Milk")
+    scan = items.scan()
+    db.close()
+    for use in (
+        lambda: items.get(1),
+        lambda: items.insert(id=2, title="Bread"),
+        lambda: list(scan),
+        items.count,
+        db.verify,
+        db.run_jobs,
+        lambda: db.history("items"),
+        lambda: db.setting("on_read"),
+        lambda: db.transaction().__enter__(),
+        lambda: db.run(lambda: None),
+    ):
+        with pytest.raises(UsageError, match="the database is closed") as caught:
+            use()
+        assert "open it again" in caught.value.hint
+
+
+def test_closing_ends_the_threads_and_the_connections(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    workspace.execute("SELECT 1")
+    before = {thread.name for thread in threading.enumerate()}
+    db = workspace.open()
+    assert {t.name for t in threading.enumerate()} - before == {"zapdb-heartbeat"}
+    done, go_on = threading.Event(), threading.Event()
+
+    def read() -> None:
+        db.table("items").count()
+        done.set()
+        go_on.wait(20)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    done.wait(20)
+    db.close()
+    go_on.set()
+    thread.join()
+    assert {t.name for t in threading.enumerate()} == before
+    wait_until(lambda: count_connections(workspace) == 1, "only the one that looks is left")
+
+
+def count_connections(workspace: Workspace) -> int:
+    if workspace.engine == "sqlite":
+        import psutil
+
+        files = [file.path for file in psutil.Process().open_files()]
+        return sum(path.endswith("test.db") for path in files)
+    sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    return int(workspace.execute(sql)[0][0])
+
+
+def test_threads_that_ended_leave_no_connections_behind(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    items = db.table("items")
+    for number in range(30):
+        thread = threading.Thread(target=lambda at=number: items.insert(id=at, title="mine"))
+        thread.start()
+        thread.join()
+    assert items.count() == 30
+    assert count_connections(workspace) <= 5
+
+
+def test_closing_inside_a_transaction_undoes_it(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    with pytest.raises(Exception, match="closed|not known"), db.transaction():
+        db.table("items").insert(id=1, title="Milk")
+        db.close()
+    assert workspace.open().table("items").count() == 0
+
+
+def test_a_process_that_ends_without_closing_does_no_harm(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    process = workspace.start("hold_open")
+    assert process.stdout is not None
+    assert process.stdin is not None
+    process.stdout.readline()
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    process.stdin.close()
+    workspace.write(2, ADD_COLOR)
+    db = workspace.open()
+    listed = dict(
+        (node.lease.owner.process, alive)
+        for node, alive in nodes.list_nodes(db.storage.connection())
+    )
+    assert listed == {process.pid: False, os.getpid(): True}
