@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import damage, order_of, records_of, tables
 from zapdb.errors import CorruptRecord
-from zapdb.records import asdict, codec_for, encode_prefix
+from zapdb.records import asdict, codec_for, decoder_of, encode_prefix
 from zapdb.schema import NO_DEFAULT, Index, Table, fingerprint, read_snapshot, snapshot
 
 tables_and_records = tables().flatmap(lambda table: st.tuples(st.just(table), records_of(table)))
@@ -32,6 +32,20 @@ def test_records_round_trip(drawn: tuple[Table, dict[str, Any]], revision: int) 
     assert pickle.loads(pickle.dumps(decoded)) == decoded == copy.copy(decoded)
     assert repr(decoded).startswith(f"{table.name}(")
     assert codec.encode(prefix, asdict(decoded)) == value
+
+
+@settings(deadline=None, max_examples=150)
+@given(tables_and_records, st.data())
+def test_selected_fields_decode_as_all_do(
+    drawn: tuple[Table, dict[str, Any]], data: st.DataObject
+) -> None:
+    table, record = drawn
+    selected = data.draw(st.lists(st.sampled_from(table.fields), unique_by=lambda f: f.number))
+    codec = codec_for(table)
+    key, value = codec.encode_key(record), codec.encode(b"\x81", record)
+    decode = decoder_of(table, frozenset(f.number for f in selected))
+    found = asdict(decode(key, value, 1))
+    assert found == {f.name: record[f.name] for f in table.fields if f in selected}
 
 
 @settings(deadline=None, max_examples=200)
