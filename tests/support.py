@@ -16,13 +16,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+import psutil
 import pytest
 from sqlalchemy import make_url
 
 import zapdb
 from tests.documents import document
 from zapdb.database import Database
-from zapdb.errors import StorageError
+from zapdb.errors import StorageError, ZapdbError
 from zapdb.storage import Connection, Storage, connect
 
 ROOT = Path(__file__).parents[1]
@@ -164,6 +165,27 @@ class Workspace:
         )
 
 
+def count_connections(place: Workspace) -> int:
+    """This process's open files of a SQLite database, or a server's connections to one.
+
+    SQLite may keep a file open that was closed, as long as another connection to it is in use.
+    """
+    if place.engine == "sqlite":
+        name = str(place.address.removeprefix("sqlite:///"))
+        return sum(file.path == name for file in psutil.Process().open_files())
+    sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    return int(place.execute(sql)[0][0])
+
+
+def error_of(action: Callable[[], object]) -> ZapdbError | None:
+    """What the action raises, if it raises."""
+    try:
+        action()
+    except ZapdbError as error:
+        return error
+    return None
+
+
 def is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
@@ -239,7 +261,9 @@ class Faults:
             if connection.storage is not self.storage:
                 return original(this, *arguments, **named)
             self.calls += 1
-            if not self.at or not (self.calls == self.at or (self.lasting and self.calls > self.at)):
+            if not self.at or not (
+                self.calls == self.at or (self.lasting and self.calls > self.at)
+            ):
                 return original(this, *arguments, **named)
             self.struck.append(name)
             if self.way == "drop":

@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
-from tests.support import WAYS, Faults, Way, Workspace, dump
+from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.up import migrate_up
-from zapdb.errors import CommitUnknown, LeaseLost, ZapdbError
+from zapdb.errors import CommitUnknown, LeaseLost
 from zapdb.jobs import forget_newest
 from zapdb.schema import fingerprint
 from zapdb.storage import Storage
@@ -54,19 +54,16 @@ def test_rule_06_a_migration_takes_force_whole_or_not_at_all(
     before, struck = dump(workspace), []
     for call in itertools.count(1):
         faults.arm(call)
-        try:
-            up(workspace, storage)
-        except ZapdbError as error:
-            struck.append(faults.struck[0])
-            if dump(workspace) != before:
-                # Only a commit that reported an error leaves something, and it says that it may.
-                assert struck[-1] == "commit"
-                assert isinstance(error, CommitUnknown)
-                assert way == "after"
-                break
-        else:
+        error = error_of(lambda: up(workspace, storage))
+        if error is None:
             # A fault after the commit, in giving back the lease, is none of the migration's.
             assert not faults.struck or dump(workspace) != before
+            break
+        struck.append(faults.struck[0])
+        if dump(workspace) != before:
+            # Only a commit that reported an error leaves something, and it says that it may.
+            assert (way, struck[-1]) == ("after", "commit")
+            assert isinstance(error, CommitUnknown)
             break
         faults.arm(0)
         end_leases(workspace)
@@ -220,7 +217,7 @@ def test_rule_03_numbers_are_never_used_again(workspace: Workspace) -> None:
             revision = db.view.table("items").revision
         assert forget_newest(storage, DEFAULT_TENANT).label == "0002_test"
         assert revision == 2 * len(drawn)
-    assert len({numbers for numbers in drawn}) == 3
+    assert len(set(drawn)) == 3
     for kind in zip(*drawn, strict=True):
         assert len(set(kind)) == 3
         assert list(kind) == sorted(kind)

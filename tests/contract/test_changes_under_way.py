@@ -203,8 +203,8 @@ def test_rule_20_a_lookup_follows_a_change_of_its_key_bytes(
     activate(
         workspace,
         "change_type: {table: items, field: size, type: decimal, scale: 2,"
-        " up: 'decimal(size, 2, else=0)', down: 'integer(size, else=0)', default: 0, reversibility: lossy,"
-        " because: fractions are cut}",
+        " up: 'decimal(size, 2, else=0)', down: 'integer(size, else=0)', default: 0,"
+        " reversibility: lossy, because: fractions are cut}",
     )
     assert [record.id for record in lookup.find(3)][:2] == [3, 53]
     assert first.size == 0

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
-from tests.support import WAYS, Faults, Way, Workspace
+from tests.support import WAYS, Faults, Way, Workspace, error_of
 from zapdb.catalog import DEFAULT_TENANT, load_view
 from zapdb.catalog.leases import Owner
 from zapdb.catalog.up import migrate_up
 from zapdb.database import Database
-from zapdb.errors import ExecutorUnfit, JobError, LeaseLost, ZapdbError
+from zapdb.errors import ExecutorUnfit, JobError, LeaseLost
 from zapdb.jobs import (
     Job,
     count_stale,
@@ -279,6 +279,11 @@ def test_a_conversion_goes_on_after_a_process_was_killed(
     assert contents(db) == EXPECTED
 
 
+def run_all(storage: Storage) -> None:
+    for job in plan_jobs(storage, DEFAULT_TENANT):
+        run_job(storage, job, lambda s, j: run_locally(s, j, workers=1, batch_records_max=64))
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_conversion_survives_a_fault_at_each_statement(
     workspace: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch
@@ -290,15 +295,9 @@ def test_a_conversion_survives_a_fault_at_each_statement(
     struck, written = [], 0
     for call in itertools.count(1):
         faults.arm(call)
-        try:
-            for job in plan_jobs(storage, DEFAULT_TENANT):
-                run_job(
-                    storage, job, lambda s, j: run_locally(s, j, workers=1, batch_records_max=64)
-                )
-        except ZapdbError:
-            struck.append(faults.struck[0])
-        else:
+        if error_of(lambda: run_all(storage)) is None:
             break
+        struck.append(faults.struck[0])
         faults.arm(0)
         jobs = list_jobs(db.storage.connection())
         for job in jobs:
@@ -493,7 +492,7 @@ def test_a_migration_that_leaves_the_layout_alone_stops_nothing(
 def test_a_conversion_that_is_wanted_again_after_a_forget_is_run(
     workspace: Workspace, db: Database, small_ranges: None
 ) -> None:
-    """Superseded by a migration, which is forgotten: what it was working towards is wanted again."""
+    """Superseded by a migration that is forgotten: what it worked towards is wanted again."""
     job = only_job(db.storage)
     work = load_work(db.storage, job.id)
     for _ in range(3):

@@ -21,7 +21,7 @@ from tests.contract.tables import (
     ITEMS,
     RENAME_SIZE,
 )
-from tests.support import WAYS, Faults, Way, Workspace, dump
+from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
 from zapdb.catalog import DEFAULT_TENANT, load_view, nodes
 from zapdb.catalog.up import migrate_up
 from zapdb.database import Database
@@ -34,7 +34,6 @@ from zapdb.errors import (
     RecordNotFound,
     UnknownName,
     UsageError,
-    ZapdbError,
 )
 from zapdb.jobs import Forgotten, forget_newest, plan_jobs, run_locally
 from zapdb.records import asdict, decode_prefix
@@ -558,7 +557,7 @@ def test_rule_13_a_process_that_opens_while_it_is_forgotten_does_not_slip_throug
         return register(*arguments)
 
     monkeypatch.setattr(database, "register", forget_first)
-    with pytest.raises(PendingMigrations, match="do not store yet|does not store yet"):
+    with pytest.raises(PendingMigrations, match="does not store yet"):
         workspace.open(apply="never")
     storage = workspace.connect()
     assert nodes.list_nodes(storage.connection()) == []
@@ -722,6 +721,10 @@ def test_rule_13_a_forget_goes_on_after_its_process_was_killed(
     assert workspace.execute("SELECT key FROM zapdb_catalog WHERE kind = 'retired'") == []
 
 
+def one_worker(storage: Storage, job: Any) -> None:
+    run_locally(storage, job, workers=1)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_rule_13_a_forget_survives_a_fault_at_each_statement(
     workspace: Workspace, base: list[dict[str, Any]], way: Way, monkeypatch: pytest.MonkeyPatch
@@ -738,22 +741,14 @@ def test_rule_13_a_forget_survives_a_fault_at_each_statement(
     struck = []
     for call in itertools.count(1):
         faults.arm(call)
-        try:
-            forget_newest(storage, DEFAULT_TENANT, runner=lambda s, j: run_locally(s, j, workers=1))
-        except ZapdbError as error:
-            struck.append(faults.struck[0])
-            workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'lease'")
-            states = [
-                state
-                for (state,) in workspace.execute(
-                    "SELECT state FROM zapdb_migrations ORDER BY number"
-                )
-            ]
-            if states == ["stored", "forgotten"]:
-                assert isinstance(error, CommitUnknown)
-                assert (way, struck[-1]) == ("after", "commit")
-                break
-        else:
+        error = error_of(lambda: forget_newest(storage, DEFAULT_TENANT, runner=one_worker))
+        if error is None:
+            break
+        struck.append(faults.struck[0])
+        workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'lease'")
+        if workspace.execute("SELECT 1 FROM zapdb_migrations WHERE state = 'forgotten'"):
+            assert (way, struck[-1]) == ("after", "commit")
+            assert isinstance(error, CommitUnknown)
             break
     faults.arm(0)
     assert len(struck) > 40

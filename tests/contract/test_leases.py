@@ -12,10 +12,10 @@ import time
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
-from tests.support import Workspace, wait_until
+from tests.support import Workspace, count_connections, error_of, wait_until
 from zapdb.catalog import leases, nodes
 from zapdb.catalog.leases import Lease, Owner
-from zapdb.errors import CommitUnknown, LeaseHeld, LeaseLost, UsageError
+from zapdb.errors import CommitUnknown, LeaseHeld, LeaseLost, StorageError, UsageError
 from zapdb.storage import Mode, Storage
 
 
@@ -237,7 +237,7 @@ def test_a_lost_connection_costs_one_error_at_most(workspace: Workspace) -> None
     items.insert(id=1, title="Milk")
     for use in (lambda: items.get(1), lambda: items.update(1, size=2), items.count):
         lose_connections(workspace, db.storage)
-        with pytest.raises(Exception, match="reported an error|can't be reached"):
+        with pytest.raises(StorageError):
             use()
         assert items.get(1).title == "Milk"
         use()
@@ -245,17 +245,19 @@ def test_a_lost_connection_costs_one_error_at_most(workspace: Workspace) -> None
 
 def test_a_connection_lost_inside_a_transaction_ends_it(workspace: Workspace) -> None:
     """What follows in the block does not succeed on a connection of its own."""
-    from zapdb.errors import StorageError, ZapdbError
-
     workspace.write(1, ITEMS)
     db = workspace.open()
     items = db.table("items")
-    with pytest.raises(ZapdbError), db.transaction():
-        items.insert(id=1, title="before")
-        lose_connections(workspace, db.storage)
-        for number in (2, 3):
-            with pytest.raises(StorageError):
-                items.insert(id=number, title="after")
+
+    def write() -> None:
+        with db.transaction():
+            items.insert(id=1, title="before")
+            lose_connections(workspace, db.storage)
+            for number in (2, 3):
+                with pytest.raises(StorageError):
+                    items.insert(id=number, title="after")
+
+    assert isinstance(error_of(write), CommitUnknown)
     assert items.count() == 0
     items.insert(id=4, title="later")
 
@@ -356,16 +358,6 @@ def test_closing_ends_the_threads_and_the_connections(workspace: Workspace) -> N
     wait_until(lambda: count_connections(workspace) == 1, "only the one that looks is left")
 
 
-def count_connections(workspace: Workspace) -> int:
-    if workspace.engine == "sqlite":
-        import psutil
-
-        files = [file.path for file in psutil.Process().open_files()]
-        return sum(path.endswith("test.db") for path in files)
-    sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-    return int(workspace.execute(sql)[0][0])
-
-
 def test_threads_that_ended_leave_no_connections_behind(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -381,9 +373,13 @@ def test_threads_that_ended_leave_no_connections_behind(workspace: Workspace) ->
 def test_closing_inside_a_transaction_undoes_it(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
-    with pytest.raises(Exception, match="closed|not known"), db.transaction():
-        db.table("items").insert(id=1, title="Milk")
-        db.close()
+
+    def write() -> None:
+        with db.transaction():
+            db.table("items").insert(id=1, title="Milk")
+            db.close()
+
+    assert isinstance(error_of(write), CommitUnknown)
     assert workspace.open().table("items").count() == 0
 
 
@@ -400,8 +396,8 @@ def test_a_process_that_ends_without_closing_does_no_harm(workspace: Workspace) 
     process.stdin.close()
     workspace.write(2, ADD_COLOR)
     db = workspace.open()
-    listed = dict(
-        (node.lease.owner.process, alive)
-        for node, alive in nodes.list_nodes(db.storage.connection())
-    )
-    assert listed == {process.pid: False, os.getpid(): True}
+    listed = nodes.list_nodes(db.storage.connection())
+    assert {node.lease.owner.process: alive for node, alive in listed} == {
+        process.pid: False,
+        os.getpid(): True,
+    }

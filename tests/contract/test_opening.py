@@ -6,13 +6,12 @@ import json
 import sqlite3
 from pathlib import Path
 
-import psutil
 import pytest
 
 import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.documents import document
-from tests.support import Workspace, dump, wait_until
+from tests.support import Workspace, count_connections, dump, wait_until
 from zapdb.errors import (
     CorruptCatalog,
     IncompatibleVersion,
@@ -369,19 +368,10 @@ def test_rule_09_an_opened_database_lists_its_process(workspace: Workspace) -> N
 def test_a_refused_open_leaves_no_process_and_no_connection(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     workspace.open().close()
-    workspace.execute("SELECT 1")
     workspace.write(2, ADD_COLOR)
-
-    def count_connections() -> int:
-        if workspace.engine == "sqlite":
-            name = database_file(workspace).name
-            return sum(name in file.path for file in psutil.Process().open_files())
-        sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-        return int(workspace.execute(sql)[0][0])
-
-    before = count_connections()
+    before = count_connections(workspace)
     for _ in range(3):
         with pytest.raises(PendingMigrations):
             zapdb.open(workspace.address, migrations=workspace.directory)
+    wait_until(lambda: count_connections(workspace) == before, "the server noticed")
     assert workspace.execute("SELECT key FROM zapdb_catalog WHERE kind = 'node'") == []
-    wait_until(lambda: count_connections() == before, "the server noticed")

@@ -58,18 +58,19 @@ class Connection:
         self.storage = storage
         self.core = core
         self.driver: Any = core.connection.dbapi_connection
+        self._executor = storage.executor(self.driver)
         self.mode: Mode | None = None
 
     def fetch_one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """The first row of a statement of the hot path, or None."""
         try:
-            return self.storage.execute(self.driver, sql, parameters).fetchone()
+            return self._executor.execute(sql, parameters).fetchone()
         except Exception as error:
             raise self._meaning(error) from error
 
     def fetch_all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         try:
-            rows: list[Any] = self.storage.execute(self.driver, sql, parameters).fetchall()
+            rows: list[Any] = self._executor.execute(sql, parameters).fetchall()
         except Exception as error:
             raise self._meaning(error) from error
         return rows
@@ -77,7 +78,7 @@ class Connection:
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Execute; return how many rows it touched."""
         try:
-            count: int = self.storage.execute(self.driver, sql, parameters).rowcount
+            count: int = self._executor.execute(sql, parameters).rowcount
         except Exception as error:
             raise self._meaning(error) from error
         return count
@@ -284,8 +285,15 @@ class Storage(ABC):
         """Whether the driver's connection can't be used any more."""
 
     @abstractmethod
+    def executor(self, driver: Any) -> Any:
+        """What runs the statements of the hot path on the driver's connection, again and again.
+
+        Its `execute` returns a cursor, whose rows are fetched before the next statement.
+        """
+
     def execute(self, driver: Any, sql: str, parameters: Sequence[Any]) -> Any:
-        """Run a statement of the hot path on the driver's connection; returns its cursor."""
+        """Run a single statement on the driver's connection; returns its cursor."""
+        return self.executor(driver).execute(sql, parameters)
 
     @abstractmethod
     def translate(self, error: BaseException) -> Exception:

@@ -101,8 +101,8 @@ class PostgreSQL(Storage):
     def is_lost(self, driver: Any) -> bool:
         return bool(driver.closed)
 
-    def execute(self, driver: Any, sql: str, parameters: Sequence[Any]) -> Any:
-        return driver.cursor(binary=True).execute(sql, parameters)
+    def executor(self, driver: Any) -> Any:
+        return driver.cursor(binary=True)  # making one costs as much as a short statement
 
     def commit(self, connection: Connection) -> None:
         # A transaction that failed answers COMMIT with a rollback and no error.

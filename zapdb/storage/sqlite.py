@@ -100,8 +100,10 @@ class SQLite(Storage):
             return True
         return False
 
-    def execute(self, driver: Any, sql: str, parameters: Sequence[Any]) -> Any:
-        return driver.execute(sql, parameters)
+    def executor(self, driver: Any) -> Any:
+        # A cursor of its own for each statement: one that is kept holds its last statement open,
+        # and with it a snapshot that the write-ahead log can't be cut behind.
+        return driver
 
     def translate(self, error: BaseException) -> Exception:
         match error:
