@@ -27,6 +27,7 @@ from zapdb.catalog.up import migrate_up
 from zapdb.database import Database
 from zapdb.errors import (
     CommitUnknown,
+    CorruptCatalog,
     ForgetInProgress,
     LeaseHeld,
     LeaseLost,
@@ -787,3 +788,23 @@ def test_a_forget_is_not_stuck_by_a_process_that_planned_before_it_began(
     workspace.remove(2)
     with workspace.open() as db:
         assert contents(db) == base
+
+
+def test_rule_01_a_forget_is_not_published_while_a_record_is_left(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    """Counted for itself, whatever the jobs say of theirs."""
+    apply(workspace, 2, ADD_COLOR)
+    with workspace.open() as db:
+        db.table("items").update(1, color="blue")
+
+    def pretend(storage: Storage, job: Any) -> None:
+        workspace.execute("UPDATE zapdb_ranges SET state = 'done'")
+
+    with pytest.raises(
+        CorruptCatalog, match="records of the forgotten revision are left"
+    ) as caught:
+        forget(workspace, runner=pretend)
+    assert caught.value.context == {"table": "items", "records": 1}
+    with pytest.raises(ForgetInProgress):
+        workspace.open()
