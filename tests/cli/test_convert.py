@@ -142,7 +142,7 @@ def test_a_missing_pyspark_is_an_error_that_names_the_extra(
     people: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [*sys.modules]:
-        if name.startswith("zapdb.spark"):
+        if name.startswith(("zapdb.spark", "pyspark")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark", None)
     before = people.dump()
