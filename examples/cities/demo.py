@@ -205,7 +205,7 @@ class Demo:
                 f"   {busy:.2f} s of work in each ({written / busy:,.0f} a second), "
                 f"{report.seconds:.1f} s with Spark's own planning and start of workers"
             )
-            figure = f"{written:,} ({written / busy:,.0f} a second on {len(processes)} executors)"
+            figure = f"{written:,} ({written / busy:,.0f} a second while the tasks ran)"
             self.note("records converted in Spark", figure)
             lost = writer.count_lost(db)
             console.print(
@@ -273,7 +273,7 @@ class Demo:
             check=False,
         )
         for line in (result.stdout + result.stderr).splitlines():
-            console.print(f"   {line}", markup=False)
+            console.print(f"   {line}", markup=False, soft_wrap=True)
         if result.returncode:
             raise SystemExit(result.returncode)
 
