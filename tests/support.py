@@ -201,7 +201,7 @@ def wait_until(holds: Callable[[], object], what: str, seconds: float = 20) -> N
     while not holds():
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds} s in vain until {what}")
-        time.sleep(0.01)
+        time.sleep(0.003)
 
 
 def dump(place: Workspace) -> dict[str, list[tuple[Any, ...]]]:
@@ -279,4 +279,6 @@ class Faults:
             connection.driver.close()
         elif not connection.driver.closed:
             backend = connection.driver.info.backend_pid
-            self.place.execute("SELECT pg_terminate_backend(?, 10000)", (backend,))
+            self.place.execute("SELECT pg_terminate_backend(?)", (backend,))
+            gone = "SELECT 1 FROM pg_stat_activity WHERE pid = ?"
+            wait_until(lambda: not self.place.execute(gone, (backend,)), "it was gone")

@@ -25,8 +25,8 @@ SAME_BYTES = {
 def run(bench: Bench) -> list[Row]:
     fewer = bench.many // 10
     return [
-        _run(bench, "sqlite", "the local runner", run_locally, fewer, 2, None),
-        _run(bench, "postgresql", "the local runner", run_locally, fewer, 2, None),
+        _run(bench, "sqlite", "the local runner", run_locally, fewer, 3, None),
+        _run(bench, "postgresql", "the local runner", run_locally, fewer, 3, None),
     ]
 
 
@@ -35,6 +35,8 @@ def run_spark(bench: Bench) -> list[Row]:
 
     session = start_session()
     try:
+        # The first job starts the workers that execute Python.
+        session.range(64).mapInArrow(lambda batches: batches, "id long").collect()
         return [_run(bench, "postgresql", "Spark", run_on_spark, bench.many, 1, ("≥", 0.4))]
     finally:
         session.stop()
@@ -67,7 +69,7 @@ def _run(
 
     storage = connect(address)
     update = _plain_update(storage, engine, number, records)
-    ours, theirs = time_turns(rounds, convert, update)
+    ours, theirs = time_turns(rounds, convert, update, warm_up=False)
     storage.close()
     return Row(
         f"conversion by {title}, {TITLES[engine]}, {records:,} records",

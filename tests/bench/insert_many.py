@@ -15,7 +15,7 @@ from tests.bench.people import CREATE, CREATE_INDEX, Base, Person, make_people
 from zapdb.limits import INSERT_BATCH_RECORDS
 
 RECORDS = 20_000
-ROUNDS = 7
+ROUNDS = 5
 
 
 def run(bench: Bench) -> list[Row]:

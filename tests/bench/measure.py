@@ -46,21 +46,21 @@ class Row:
 
 
 def take_turns(rounds: int, *actions: Callable[[], object]) -> list[float]:
-    """The median seconds of each action; each round runs all, in an order that rotates."""
-    return time_turns(rounds, *(_timed(action) for action in actions))
-
-
-def time_turns(rounds: int, *actions: Callable[[], float]) -> list[float]:
-    """As `take_turns`, for actions that return what they measured themselves.
+    """The median seconds of each action; each round runs all, in an order that rotates.
 
     The first round warms up and is not counted.
     """
+    return time_turns(rounds, *(_timed(action) for action in actions))
+
+
+def time_turns(rounds: int, *actions: Callable[[], float], warm_up: bool = True) -> list[float]:
+    """As `take_turns`, for actions that return what they measured themselves."""
     measured: list[list[float]] = [[] for _ in actions]
-    for number in range(rounds + 1):
+    for number in range(rounds + warm_up):
         for at in range(len(actions)):
             turn = (at + number) % len(actions)
             seconds = actions[turn]()
-            if number:
+            if number >= warm_up:
                 measured[turn].append(seconds)
     return [statistics.median(seconds) for seconds in measured]
 

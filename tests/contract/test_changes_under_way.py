@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -342,3 +343,26 @@ def test_rule_08_many_threads_see_each_change_once_it_is_there(
     assert [report.problems for report in db.verify()] == [()]
     assert items.count() == COUNT
     assert max(db.count_by_revision("items")) == 5
+
+
+def test_rule_08_threads_that_meet_a_revision_at_one_moment_all_read_it(
+    workspace: Workspace, db: Database
+) -> None:
+    """Its program is compiled at its first record: what the others see half-way is complete."""
+    activate(workspace, ADD_COLOR)
+    items = db.table("items")
+    assert items.count() == COUNT
+
+    first = threading.current_thread()
+
+    class Watched(dict[int, Any]):
+        def __setitem__(self, key: int, value: Any) -> None:
+            super().__setitem__(key, value)
+            if threading.current_thread() is first:
+                in_another_thread(lambda: items.get(1))
+
+    lookup = items.index("by_size")  # the view is loaded, and no record was read yet
+    reader = db._session.live("items").reader
+    reader._read, reader._convert = Watched(), Watched()
+    assert items.get(2).color == "red"
+    assert lookup.is_readable

@@ -765,7 +765,7 @@ def test_rule_13_a_forget_survives_a_fault_at_each_statement(
 def test_a_forget_is_not_stuck_by_a_process_that_planned_before_it_began(
     workspace: Workspace, base: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That process gives up what it does not know: never the jobs of a forget."""
+    """It would give up what it does not know of: the jobs of the forget."""
     apply(workspace, 2, ADD_COLOR)
     with workspace.open() as db:
         db.table("items").update(1, color="blue")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, INDEX_TITLE, ITEMS
-from tests.support import Workspace
+from tests.support import WAYS, Faults, Way, Workspace, error_of
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.leases import Owner
 from zapdb.catalog.up import migrate_up
@@ -390,3 +391,56 @@ def test_verification_tells_a_record_that_no_encoder_wrote(
     (report,) = db.verify()
     assert report.problem_count == 1
     assert report.problems[0].startswith("record 80: ")
+
+
+# Interruptions
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rule_23_a_build_survives_a_fault_at_each_statement(
+    workspace: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zapdb.jobs.job.RANGE_LEASE_SECONDS", 0.0)
+    storage = workspace.connect()
+    faults = Faults(workspace, storage, way, lasting=False)
+    faults.install(monkeypatch)
+
+    def build() -> None:
+        for job in plan_jobs(storage, DEFAULT_TENANT):
+            run_job(storage, job, lambda s, j: run_locally(s, j, workers=1))
+
+    for call in itertools.count(1):
+        faults.arm(call)
+        if error_of(build) is None:
+            break
+        faults.arm(0)
+        assert ids(db, 3) == [3]
+        db.table("items").update(4, size=100 + call)
+        assert ids(db, 100 + call) == [4]
+    assert call > 30
+    assert_clean(db)
+    assert ids(db, 3) == [3]
+
+
+@pytest.mark.parametrize("kill_at", [1, 2, 5])
+def test_rule_23_a_build_goes_on_after_a_process_was_killed(
+    workspace: Workspace, kill_at: int
+) -> None:
+    workspace.write(1, ITEMS)
+    with workspace.open() as first:
+        first.table("items").insert_many(
+            {"id": at, "title": f"title {at}", "size": at % 7} for at in range(100)
+        )
+    workspace.write(2, INDEX_SIZE)
+    db = workspace.open()
+    killed = workspace.run("convert", str(kill_at))
+    assert killed.returncode == -9, killed.stderr
+    (state,) = db.view.table("items").indexes
+    entries = workspace.execute(f"SELECT count(*) FROM zapdb_x{state.physical}")
+    assert entries == [(16 * (kill_at - 1),)]
+    db.table("items").update(3, size=77)
+    db.table("items").delete(90)
+    (report,) = db.run_jobs()
+    assert report.progress.read >= 99
+    assert_clean(db)
+    assert ids(db, 77) == [3]

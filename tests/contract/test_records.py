@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import uuid
@@ -11,9 +12,10 @@ from contextlib import suppress
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
-from tests.support import Workspace, error_of
+from tests.support import WAYS, Faults, Way, Workspace, error_of
 from zapdb.database import Database, Table
 from zapdb.errors import (
+    CommitUnknown,
     InvalidValue,
     RecordExists,
     RecordNotFound,
@@ -455,3 +457,52 @@ def test_rule_14_settings_are_checked(db: Database) -> None:
         db.set_setting("on_read", "sometimes")
     with pytest.raises(UnknownName, match="no such setting"):
         db.setting("colour")
+
+
+# Faults
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rule_15_a_write_takes_force_whole_or_not_at_all(
+    workspace: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record and its entries; and only a COMMIT whose outcome is not known leaves anything."""
+    items = db.table("items")
+    items.insert(id=1, title="Milk", size=1)
+    look = workspace.open()
+    faults = Faults(workspace, db.storage, way, lasting=False)
+    faults.install(monkeypatch)
+
+    def write_all() -> None:
+        with db.transaction():
+            items.insert(id=2, title="Bread", size=2)
+            items.update(1, size=3)
+            items.delete(2)
+            items.insert_many([{"id": 4, "title": "Cheese", "size": 4}])
+
+    for write, after in (
+        (lambda: items.insert(id=2, title="Bread", size=2), [(1, 1), (2, 2)]),
+        (lambda: items.update(2, size=3), [(1, 1), (2, 3)]),
+        (lambda: items.delete(2), [(1, 1)]),
+        (lambda: items.insert_many([{"id": 3, "title": "Tea", "size": 3}]), [(1, 1), (3, 3)]),
+        (lambda: items.delete(3), [(1, 1)]),
+        (write_all, [(1, 3), (4, 4)]),
+    ):
+        before = [(record.id, record.size) for record in look.table("items").scan()]
+        for call in itertools.count(1):
+            faults.arm(call)
+            error = error_of(write)
+            struck = faults.struck
+            faults.arm(0)
+            found = [(record.id, record.size) for record in look.table("items").scan()]
+            assert [(r.id, r.size) for r in look.table("items").index("by_size").range()] == found
+            assert_clean(look)
+            if error is None:
+                assert struck == []
+                break
+            if found != before:
+                assert (way, struck) == ("after", ["commit"])
+                assert isinstance(error, CommitUnknown)
+                break
+        assert call > 5
+        assert found == after

@@ -65,12 +65,11 @@ class LiveIndex:
         self._delete_entry(connection, self.entry_key(record), record_key)
 
     def update(self, connection: Connection, record_key: bytes, old: Record, new: Record) -> None:
-        """Touch nothing where the entry stays the same."""
+        """Touch nothing where the entry stays the same: it is there, or its builder will come."""
         before, after = self.entry_key(old), self.entry_key(new)
-        if before == after and self.is_built:
+        if before == after:
             return
-        if before != after:
-            self._delete_entry(connection, before, record_key)
+        self._delete_entry(connection, before, record_key)
         if self.is_built:
             connection.run(self.entries.insert_sql, (after, record_key))
         else:

@@ -91,7 +91,7 @@ def _wanted_jobs(view: View) -> list[Job]:
 
 
 def _supersede_all_but(storage: Storage, view: View, wanted: set[str]) -> bool:
-    """Give up jobs that nothing in force wants; those of a forget are its own.
+    """Give up jobs that nothing in force wants.
 
     False, with nothing done, if the view is no longer what is in force: some of the jobs may have
     been planned by a process that knows better.
@@ -100,8 +100,7 @@ def _supersede_all_but(storage: Storage, view: View, wanted: set[str]) -> bool:
         unwanted = [
             job
             for job in list_jobs(connection)
-            if job.tenant == view.tenant and job.state == "planned" and job.kind != "revert"
-            if job.id not in wanted
+            if job.tenant == view.tenant and job.state == "planned" and job.id not in wanted
         ]
         (activation,) = connection.fetch_one(activation_sql(view.tenant))
         if activation != view.activation:

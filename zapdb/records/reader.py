@@ -62,11 +62,12 @@ class RecordReader:
             raise CorruptRecord.at(f"record of the unknown revision {revision}", value, 0) from None
         decode, start = self._decode, len(encode_prefix(revision))
         slot = 0x80 + revision if revision < 64 else 0x100 + revision
+        # What `_convert` has, `_read` has already: other threads look there first.
         if program is None:
-            self._convert[revision] = None
             self._read[slot] = lambda key, value: decode(key, value, start)
+            self._convert[revision] = None
             return
         convert, prefix = program.convert, self.prefix
         after = len(prefix)
-        self._convert[revision] = lambda key, value: convert(key, value, start, prefix)
         self._read[slot] = lambda key, value: decode(key, convert(key, value, start, prefix), after)
+        self._convert[revision] = lambda key, value: convert(key, value, start, prefix)
