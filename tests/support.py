@@ -196,6 +196,13 @@ def is_running(process: int) -> bool:
     return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+def dead_process() -> int:
+    """The number of a process of this host that is no more."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return ended.pid
+
+
 def wait_until(holds: Callable[[], object], what: str, seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
     while not holds():

@@ -138,6 +138,14 @@ def test_a_file_that_is_no_database_is_refused(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_file_may_be_given_as_a_uri(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    workspace.open().table("items").insert(id=1, title="Milk")
+    workspace.address = f"sqlite:///file:{database_file(workspace)}?uri=true"
+    assert workspace.open(apply="never").table("items").get(1).title == "Milk"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_a_directory_that_is_not_there_is_named(workspace: Workspace, tmp_path: Path) -> None:
     workspace.write(1, ITEMS)
     address = f"sqlite:///{tmp_path / 'nowhere' / 'test.db'}"

@@ -59,7 +59,7 @@ class SQLite(Storage):
         super().__init__(url, engine)
 
     def is_absent(self) -> bool:
-        return not Path(str(self.url.database)).exists()
+        return "uri" not in self.url.query and not Path(str(self.url.database)).exists()
 
     def prepare(self) -> None:
         # Kept in the file, so never done to one that is somebody else's.
