@@ -12,7 +12,7 @@ from zapdb.catalog.up import migrate_up
 from zapdb.storage import connect
 
 FEW = 1_000
-ROUNDS = 15
+ROUNDS = 25
 CREATE = """create_table: {table: items, key: [id], fields: [
       {name: id, type: integer}, {name: number, type: integer}, {name: name, type: string}]}"""
 KINDS = {
