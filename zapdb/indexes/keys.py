@@ -1,7 +1,7 @@
 """Index keys: what entries sort by.
 
     key = component | component | …
-    component    01 and the value's key encoding, or 00 for null; all bytes inverted if descending
+    component    01 and the value's index encoding, or 00 for null; all bytes inverted if descending
 
 Nulls sort first, or last when descending. No component is a prefix of another, so concatenation
 keeps the order, and the keys of all records with one leading value are the range from its encoding
@@ -89,7 +89,7 @@ def encode_component(field: Field, component: IndexComponent, value: Any) -> byt
 
 def _encoder(field: Field, component: IndexComponent) -> Callable[[Any], bytes]:
     if component.collation is None:
-        return field.type.encode_key
+        return field.type.encode_index_key
     return partial(_encode_collated, component.collation)
 
 

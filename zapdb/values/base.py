@@ -1,9 +1,11 @@
 """What every value type provides.
 
-A value type has two encodings. The *value encoding* is what a record holds: self-delimiting, and
-equal values have equal bytes. The *key encoding* is what record keys and index entries hold; its
-law: `encode_key(x) < encode_key(y)` exactly when x sorts before y, and no encoding is a prefix of
-another, so that concatenations keep the order.
+A value type has up to three encodings. The *value encoding* is what a record holds: self-delimiting,
+and equal values have equal bytes. The *key encoding* is what record keys hold: stable and reversible
+(rule 21). The *index encoding* is what index entries hold; it may depend on what is declared (the
+order of an enum's members) or on a dataset, and need not be reversible. The law of both kinds of
+keys: x sorts before y exactly when its bytes do, and no encoding is a prefix of another, so that
+concatenations keep the order.
 
 `encode`, `decode` and `skip` define the format. The `*_source` methods return Python source that
 does the same inside a generated function; by default it calls them, and types on the hot path
@@ -15,10 +17,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zapdb.errors import InvalidValue
 from zapdb.values.source import Namespace
+
+if TYPE_CHECKING:
+    from zapdb.values.zones import Zones
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,15 @@ class ValueType(ABC):
     keyable: ClassVar[bool] = True
     """May be part of a record key: its key encoding is stable and reversible (rule 21)."""
     indexable: ClassVar[bool] = True
+
+    @property
+    def wire(self) -> Any:
+        """What the value encoding depends on: types with equal wires have equal bytes."""
+        return (self.name, *self.parameters().values())
+
+    def bind(self, zones: Zones) -> ValueType:
+        """The type with a database's zone numbers, where it needs them."""
+        return self
 
     def parameters(self) -> dict[str, Any]:
         """The type's parameters as they stand in a migration file."""
@@ -59,6 +73,14 @@ class ValueType(ABC):
 
     def decode_key(self, data: bytes, position: int) -> tuple[Any, int]:
         return self.decode(data, position)
+
+    def encode_index_key(self, value: Any) -> bytes:
+        """Index encoding of a checked value: here the key encoding."""
+        return self.encode_key(value)
+
+    def is_same(self, left: Any, right: Any) -> bool:
+        """Whether two checked values are one value, as their bytes would say."""
+        return bool(left == right)
 
     def from_document(self, plain: Any, path: str) -> Any:
         """The value that a migration file writes as `plain`."""
