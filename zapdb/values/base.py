@@ -1,11 +1,11 @@
 """What every value type provides.
 
-A value type has up to three encodings. The *value encoding* is what a record holds: self-delimiting,
-and equal values have equal bytes. The *key encoding* is what record keys hold: stable and reversible
-(rule 21). The *index encoding* is what index entries hold; it may depend on what is declared (the
-order of an enum's members) or on a dataset, and need not be reversible. The law of both kinds of
-keys: x sorts before y exactly when its bytes do, and no encoding is a prefix of another, so that
-concatenations keep the order.
+A value type has up to three encodings. The *value encoding* is what a record holds: it delimits
+itself, and equal values have equal bytes. The *key encoding* is what record keys hold: stable and
+reversible (rule 21). The *index encoding* is what index entries hold; it may depend on what is
+declared (the order of an enum's members) or on a dataset, and need not be reversible. The law of
+both kinds of keys: x sorts before y exactly when its bytes do, and no encoding is a prefix of
+another, so that concatenations keep the order.
 
 `encode`, `decode` and `skip` define the format. The `*_source` methods return Python source that
 does the same inside a generated function; by default it calls them, and types on the hot path
