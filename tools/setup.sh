@@ -12,6 +12,10 @@ cd "$(dirname "$0")/.."
 
 readonly java_min=17 # what Spark 4 asks for
 readonly pyicu=pyicu==2.17
+# Time zone data between which offsets changed, for tests. Installed beside the packages: the one
+# that zapdb uses stays that of constraints.txt.
+readonly tzdata="2022.2 2022.3 2022.4 2022.5 2022.6 2022.7 2023.1 2023.2 2023.3 2023.4 2024.1 2024.2
+2025.1"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() {
@@ -92,6 +96,18 @@ install_packages() {
     # under the first name, later under the second.
     PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
         pip_install -c constraints.txt -e '.[dev]'
+}
+
+install_tzdata() {
+    local version target
+    for version in $tzdata; do
+        target=$venv/tzdata/$version
+        [ ! -d "$target" ] || continue
+        say "installing tzdata $version for tests"
+        rm -rf "$target.part"
+        pip_install --no-deps --target "$target.part" "tzdata==$version"
+        mv "$target.part" "$target" # at once, so that what is there is whole
+    done
 }
 
 # --- Java ----------------------------------------------------------------------------------------
@@ -177,10 +193,11 @@ if [ "$venv" = .venv-system-icu ]; then
     icu_version=$(pkg-config --modversion icu-i18n)
 fi
 
-wanted=$(fingerprint "$pyicu" "$icu_version")
+wanted=$(fingerprint "$pyicu" "$icu_version" "$tzdata")
 if [ "$wanted" != "$(cat "$venv/installed" 2>/dev/null)" ]; then
     install_packages
     [ "$icu_version" = wheel ] || replace_icu
+    install_tzdata
     echo "$wanted" >"$venv/installed" # last, so that an interrupted installation is repeated
 fi
 

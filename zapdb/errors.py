@@ -20,6 +20,7 @@
     │   ├── NewerLayout                    written by a later release
     │   ├── IncompatibleVersion            the cluster's level is above this release
     │   ├── DatasetMismatch                collation or tz data differ between processes
+    │   ├── UnknownZone                    the tz data in use lack a time zone
     │   ├── ServedShapeUnavailable         the files end before the active migration
     │   └── UnsupportedServer              the server lacks a feature in use
     ├── ConcurrencyError
@@ -261,6 +262,19 @@ class IncompatibleVersion(CompatibilityError):
 
 class DatasetMismatch(CompatibilityError):
     code = "compatibility.dataset"
+
+
+class UnknownZone(CompatibilityError):
+    code = "compatibility.zone"
+
+    @classmethod
+    def named(cls, zone: str, data: str) -> UnknownZone:
+        return cls(
+            "the time zone data in use lack a zone",
+            zone=zone,
+            data=data,
+            hint="install a newer tzdata package (or what ZAPDB_TZDATA names), or correct the name",
+        )
 
 
 class ServedShapeUnavailable(CompatibilityError):

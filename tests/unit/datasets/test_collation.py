@@ -9,10 +9,10 @@ from pathlib import Path
 import icu
 import pytest
 
-from zapdb import datasets
 from zapdb.datasets import (
     STRENGTHS,
     Collation,
+    Dataset,
     collation_version,
     collator,
     dataset_of,
@@ -20,6 +20,7 @@ from zapdb.datasets import (
     fingerprint_collation,
     is_known_locale,
 )
+from zapdb.datasets import collation as collation_data
 
 ROOT = Collation("und")
 
@@ -92,7 +93,7 @@ def test_a_fingerprint_tells_collations_apart_and_is_cached(
     root, czech = fingerprint_collation(ROOT), fingerprint_collation(Collation("cs"))
     assert root != czech
     assert len(bytes.fromhex(root)) == 32
-    assert dataset_of(ROOT) == datasets.Dataset("collation:und/tertiary", collation_version(), root)
+    assert dataset_of(ROOT) == Dataset("collation:und/tertiary", collation_version(), root)
     caches = list((tmp_path / "zapdb").iterdir())
     if not caches:
         pytest.skip("this system does not tell which ICU library is loaded (/proc/self/maps)")
@@ -114,7 +115,7 @@ def test_a_fingerprint_tells_collations_apart_and_is_cached(
 def test_a_fingerprint_covers_contractions_that_single_characters_miss() -> None:
     """Old Spanish sorts `ch` and `ll` as letters of their own, and each character as before."""
     modern, old = Collation("es"), Collation("es@collation=traditional")
-    assert {"ch", "ll"} <= set(datasets._units(old))
+    assert {"ch", "ll"} <= set(collation_data._units(old))
     characters = (chr(c) for c in range(0x3000) if not 0xD800 <= c < 0xE000)
     assert all(encode_collation_key(modern, c) == encode_collation_key(old, c) for c in characters)
-    assert datasets._compute_fingerprint(modern) != datasets._compute_fingerprint(old)
+    assert collation_data._compute_fingerprint(modern) != collation_data._compute_fingerprint(old)

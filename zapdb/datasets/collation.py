@@ -1,8 +1,4 @@
-"""External data that sort keys depend on: which is in use, its versions, its fingerprints.
-
-A dataset is identified by what it does. The version is for people: version strings lie (ICU 73
-changed the root order and left the collator's version alone), and a new version often changes
-nothing. The content fingerprint decides whether an index has to be rebuilt.
+"""Collation data: ICU's collators, their sort keys, versions and fingerprints.
 
 This module knows nothing of schemas or databases. It holds the one collator per thread and
 collation, and a cache of fingerprints, since computing one takes about a third of a second.
@@ -44,16 +40,6 @@ class Collation:
         return f"collation:{self}"
 
 
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """A dataset as it is on this machine now."""
-
-    name: str
-    version: str
-    fingerprint: str
-    """Hex; equal fingerprints give equal sort keys."""
-
-
 def is_known_locale(locale: str) -> bool:
     """Whether the collation data in use know the locale; `und` and `root` are the root order."""
     base = locale.partition("@")[0]
@@ -92,11 +78,6 @@ def collation_version() -> str:
     """The versions of the collation library and data in use, for people."""
     cldr = icu.ResourceBundle("", icu.Locale("icuver")).getStringEx("CLDRVersion")
     return f"ICU {icu.ICU_VERSION}, Unicode {icu.UNICODE_VERSION}, CLDR {cldr}"
-
-
-def dataset_of(collation: Collation) -> Dataset:
-    """The dataset that keys under this collation depend on, as it is on this machine."""
-    return Dataset(collation.dataset, collation_version(), fingerprint_collation(collation))
 
 
 @functools.cache
