@@ -6,6 +6,7 @@
     ├── UsageError (RuntimeError)          a call that makes no sense now          caller
     ├── RecordNotFound (KeyError)          no record has this key                  caller
     ├── RecordExists (ValueError)          a record with this key is there         caller
+    ├── BlobMissing (LookupError)          a large value is looked at too late     caller
     ├── MigrationError
     │   ├── InvalidMigration (ValueError)  the file does not say what it must
     │   │   └── NotExhaustive              a rollback is missing
@@ -146,6 +147,13 @@ class RecordNotFound(ZapdbError, KeyError):
 class RecordExists(ZapdbError, ValueError):
     code = "record.exists"
     rpc_status = "ALREADY_EXISTS"
+
+
+class BlobMissing(ZapdbError, LookupError):
+    """A large value was looked at after its record had gone, or its blob is lost."""
+
+    code = "record.blob_missing"
+    rpc_status = "NOT_FOUND"
 
 
 class MigrationError(ZapdbError):

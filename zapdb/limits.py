@@ -14,7 +14,17 @@ VARINT_SIZE_BYTES_MAX: Final = 63
 DECIMAL_SCALE_MAX: Final = 64
 """Digits after the point of a decimal."""
 VALUE_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""One string, binary or JSON value, encoded."""
+"""One string, JSON value, struct or list, encoded; a binary inside a struct or list too."""
+BINARY_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The binary value of a field."""
+INLINE_SIZE_BYTES_MAX: Final = 4 * 1024
+"""A string or binary field that a record holds itself; a larger one is a blob (rule 28)."""
+BLOB_CHUNK_SIZE_BYTES: Final = 256 * 1024
+"""A row of the blob table."""
+TYPE_DEPTH_MAX: Final = 8
+"""Structs and lists inside structs and lists."""
+ENUM_MEMBERS_MAX: Final = 4_096
+STRUCT_MEMBERS_MAX: Final = 256
 JSON_DEPTH_MAX: Final = 64
 """Nesting of a JSON value."""
 

@@ -1,4 +1,4 @@
-"""The first layout: gate, catalog, counters, migrations, fingerprint history, ranges."""
+"""The first layout: gate, catalog, counters, migrations, fingerprint history, blobs, ranges."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,7 +11,7 @@ depends_on = None
 LEVEL = 1
 """The cluster level that every live node must support before this revision runs."""
 
-COUNTERS = ("token", "tenant", "migration", "table", "field", "index", "physical")
+COUNTERS = ("token", "tenant", "migration", "table", "field", "index", "type", "physical")
 
 
 def upgrade() -> None:
@@ -66,6 +66,12 @@ def upgrade() -> None:
         sa.Column("snapshot", sa.LargeBinary, nullable=False),
     )
     op.create_table(
+        "zapdb_blobs",
+        sa.Column("id", sa.LargeBinary, primary_key=True),
+        sa.Column("chunk", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("data", sa.LargeBinary, nullable=False),
+    )
+    op.create_table(
         "zapdb_ranges",
         sa.Column("job", sa.Text, primary_key=True),
         sa.Column("range", sa.BigInteger, primary_key=True),
@@ -85,6 +91,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     for table in (
         "ranges",
+        "blobs",
         "fingerprints",
         "migrations",
         "activations",

@@ -27,6 +27,7 @@ from zapdb.errors import (
 )
 from zapdb.indexes import LiveTable
 from zapdb.limits import RETRIES_MAX, RETRY_SECONDS_MAX
+from zapdb.records import Beside
 from zapdb.storage import Connection, MissingTable, Mode, Storage
 from zapdb.storage.physical import activation_sql
 
@@ -157,13 +158,17 @@ class Session:
             self._check(begun)
             yield begun
 
-    def write_back(self, live: LiveTable, key: bytes, old: bytes, new: bytes) -> None:
+    def write_back(
+        self, live: LiveTable, key: bytes, old: bytes, new: bytes, beside: Beside
+    ) -> None:
         """Set a record that is still `old`, unless anything is in the way (rule 16)."""
         try:
             with self.storage.transaction(Mode.ASIDE) as connection:
                 self._check(connection)
-                if self.view is live.view:
-                    connection.run(live.records.swap_sql, (new, key, old))
+                if self.view is live.view and connection.run(
+                    live.records.swap_sql, (new, key, old)
+                ):
+                    live.blobs.insert(connection, beside.blobs)
         except ConcurrencyError:
             pass  # whoever reads the record next converts it, as this read did
 

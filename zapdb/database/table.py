@@ -6,15 +6,16 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
+from uuid import UUID
 
-from zapdb.database.identifiers import generate_uuid
 from zapdb.database.lookup import IndexLookup
 from zapdb.database.session import Question, Session
 from zapdb.errors import RecordExists, RecordNotFound, UnknownName, UsageError
 from zapdb.indexes import LiveTable
 from zapdb.limits import INSERT_BATCH_RECORDS
-from zapdb.records import Record, asdict
+from zapdb.records import Record, held
 from zapdb.storage import Connection, DuplicateKey, MissingTable
+from zapdb.storage.identifiers import make_uuid7
 
 T = TypeVar("T")
 
@@ -115,12 +116,14 @@ class Table:
                 live = self._current()
                 given = self._generate(live, values)
                 key = live.codec.encode_key(given)
-                value = live.codec.encode(live.prefix, given)
+                beside = live.make_beside()
+                value = live.codec.encode(live.prefix, given, beside)
                 try:
                     connection.run(live.records.insert_sql, (key, value))
                 except DuplicateKey:
                     raise self._exists(live, key) from None
-                record = live.codec.decode(key, value, len(live.prefix))
+                live.blobs.insert(connection, beside.blobs)
+                record = live.codec.decode(key, value, len(live.prefix), beside)
                 for index in live.indexes:
                     index.insert(connection, key, record)
                 return record
@@ -146,15 +149,17 @@ class Table:
             live = self._current()
             encode_key, encode, prefix = live.codec.encode_key, live.codec.encode, live.prefix
             given = [self._generate(live, values) for values in batch]
-            rows = [(encode_key(values), encode(prefix, values)) for values in given]
+            beside = live.make_beside()
+            rows = [(encode_key(values), encode(prefix, values, beside)) for values in given]
             try:
                 live.records.insert_many(connection, rows)
             except DuplicateKey:
                 raise self._exists(live, None) from None
+            live.blobs.insert(connection, beside.blobs)
             if not live.indexes:
                 return
             decode, start = live.decode_indexed, len(prefix)
-            decoded = [(key, decode(key, value, start)) for key, value in rows]
+            decoded = [(key, decode(key, value, start, beside)) for key, value in rows]
             for index in live.indexes:
                 entries = [(index.entry_key(record), key) for key, record in decoded]
                 entries.sort()
@@ -171,11 +176,12 @@ class Table:
                 live = self._current()
                 encoded, stored = self._fetch(connection, live, key)
                 old = live.reader.read(encoded, stored)
-                values = asdict(old)
+                values, beside = held(old), live.make_beside()
                 self._refuse_key_change(live, values, changes)
-                value = live.codec.encode(live.prefix, values | changes)
-                new = live.codec.decode(encoded, value, len(live.prefix))
+                value = live.codec.encode(live.prefix, values | changes, beside)
+                new = live.codec.decode(encoded, value, len(live.prefix), beside)
                 connection.run(live.records.update_sql, (value, encoded))
+                live.blobs.insert(connection, beside.blobs)
                 for index in live.indexes:
                     index.update(connection, encoded, old, new)
                 return new
@@ -237,7 +243,7 @@ class Table:
     def _generate(self, live: LiveTable, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """The values with generated fields filled in."""
         missing = [f.name for f in live.table.fields if f.generated and f.name not in values]
-        return {**values, **{name: generate_uuid() for name in missing}} if missing else values
+        return {**values, **{n: UUID(bytes=make_uuid7()) for n in missing}} if missing else values
 
     def _refuse_key_change(
         self, live: LiveTable, values: Mapping[str, Any], changes: Mapping[str, Any]
@@ -258,9 +264,10 @@ class Table:
         return live
 
     def _write_back(self, live: LiveTable, key: bytes, value: bytes) -> None:
-        converted = live.reader.convert(key, value)
+        beside = live.make_beside()
+        converted = live.reader.convert(key, value, beside)
         if converted is not value and self._session.storage.connection().mode is None:
-            self._session.write_back(live, key, value, converted)
+            self._session.write_back(live, key, value, converted, beside)
 
 
 def _scan_page(

@@ -26,7 +26,7 @@ from zapdb.expressions.tree import (
     Not,
 )
 from zapdb.limits import DECIMAL_SCALE_MAX
-from zapdb.values import Decimal, Integer, Json, ValueType
+from zapdb.values import Decimal, Integer, ValueType
 
 COALESCE: Final = "coalesce"
 
@@ -41,9 +41,7 @@ class Type:
     def __str__(self) -> str:
         if self.kind is None:
             return "None"
-        parameters = self.kind.parameters().values()
-        name = self.kind.name + (f"({', '.join(map(str, parameters))})" if parameters else "")
-        return f"optional {name}" if self.optional else name
+        return f"optional {self.kind}" if self.optional else str(self.kind)
 
     def fits(self, target: Type) -> bool:
         """Whether a value of this type may be stored where `target` is wanted."""
@@ -119,8 +117,10 @@ def _check_comparison(operator: str, left: Type, right: Type, column: int) -> No
     numbers = isinstance(left.kind, Integer | Decimal) and isinstance(right.kind, Integer | Decimal)
     if not numbers and left.kind != right.kind:
         raise ExpressionError(f"{left} and {right} can't be compared", column)
-    if operator not in ("==", "!=") and isinstance(left.kind, Json):
-        raise ExpressionError("JSON values have no order", column)
+    if left.kind is not None and not left.kind.comparable:
+        raise ExpressionError(f"{left} can't be compared", column)
+    if operator not in ("==", "!=") and left.kind is not None and not left.kind.ordered:
+        raise ExpressionError(f"{left} has no order", column)
 
 
 def _check_call(call: Call, fields: Mapping[str, Type]) -> Type:

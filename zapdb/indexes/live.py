@@ -6,6 +6,7 @@ from zapdb.catalog import TableState, View
 from zapdb.catalog.activation import is_same_layout
 from zapdb.indexes.maintenance import LiveIndex, open_index
 from zapdb.records import (
+    Beside,
     Conversion,
     Decode,
     Layout,
@@ -14,7 +15,8 @@ from zapdb.records import (
     compile_conversion,
     decoder_of,
 )
-from zapdb.storage import RecordTable, Storage
+from zapdb.storage import BlobTable, RecordTable, Storage
+from zapdb.storage.identifiers import make_uuid7
 
 
 class LiveTable:
@@ -25,26 +27,36 @@ class LiveTable:
         self.state = state
         self.table = state.table
         self.records = RecordTable(storage, state.table.number, view.tenant)
+        self.blobs = BlobTable(storage)
         self.codec = codec_for(state.table)
         self.key_names = tuple(f.name for f in state.table.key_fields)
-        self.reader = make_reader(view, state, view.position, state.revision)
+        self.reader = make_reader(storage, view, state, view.position, state.revision)
         self.prefix = self.reader.prefix
         indexed = {c.field for index in state.table.indexes for c in index.components}
         self.decode_indexed = decoder_of(state.table, frozenset(indexed))
         """Decodes the fields that indexes are on, and no others: enough to build entries."""
         self.index_reader = make_reader(
-            view, state, view.position, state.revision, self.decode_indexed
+            storage, view, state, view.position, state.revision, self.decode_indexed
         )
         self.indexes: tuple[LiveIndex, ...] = tuple(
             open_index(state.table, index, self.records) for index in state.indexes
         )
+
+    def make_beside(self) -> Beside:
+        """Surroundings for records that are written: takes their new blobs."""
+        return Beside(self.blobs.load, make_uuid7)
 
     def index(self, name: str) -> LiveIndex | None:
         return next((index for index in self.indexes if index.name == name), None)
 
 
 def make_reader(
-    view: View, state: TableState, position: int, revision: int, decode: Decode | None = None
+    storage: Storage,
+    view: View,
+    state: TableState,
+    position: int,
+    revision: int,
+    decode: Decode | None = None,
 ) -> RecordReader:
     """A reader of the table's records in their shape at `position`.
 
@@ -63,4 +75,7 @@ def make_reader(
         path = view.chain.path(number, origin, position)
         return compile_conversion(Layout.of(source), Layout.of(target), path)
 
-    return RecordReader(decode or codec_for(target).decode, program, revision)
+    load = BlobTable(storage).load
+    return RecordReader(
+        decode or codec_for(target).decode, program, revision, lambda: Beside(load, make_uuid7)
+    )

@@ -31,8 +31,9 @@ from zapdb.limits import (
     RETRIES_MAX,
 )
 from zapdb.migrations.chain import digest_chain
-from zapdb.records import encode_prefix
-from zapdb.storage import Connection, Mode, RecordTable, Storage
+from zapdb.records import Beside, encode_prefix
+from zapdb.storage import BlobTable, Connection, Mode, RecordTable, Storage
+from zapdb.storage.identifiers import make_uuid7
 
 
 class Superseded(Exception):
@@ -69,6 +70,22 @@ class Work(ABC):
     def condition(self) -> tuple[str, list[Any]]:
         """Which records of a range are to be worked on, besides the range itself."""
 
+    def swap(
+        self,
+        connection: Connection,
+        batch: list[tuple[bytes, bytes]],
+        convert: Callable[[bytes, bytes, Beside], bytes],
+    ) -> int:
+        """Write the batch's records converted, with their new blobs; returns how many.
+
+        The rows are locked, so none of the swaps is refused, and no blob is stored for nothing.
+        """
+        blobs = BlobTable(self.storage)
+        beside = Beside(blobs.load, make_uuid7)
+        swaps = [(key, value, convert(key, value, beside)) for key, value in batch]
+        blobs.insert(connection, beside.blobs)
+        return self.storage.swap_values(connection, self.records.name, self.job.tenant, swaps)
+
     @abstractmethod
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> int:
         """Work on locked (key, value) rows; returns how many were written."""
@@ -83,16 +100,14 @@ class ConvertWork(Work):
         super().__init__(storage, view, state, job)
         if state.layout_revision != job.target or view.forgetting is not None:
             raise Superseded
-        self.convert = LiveTable(storage, view, state).reader.convert
+        self.live = LiveTable(storage, view, state)
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
         return f"value < {self.storage.mark}", [encode_prefix(self.job.target)]
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> int:
-        convert = self.convert
-        swaps = [(key, value, convert(key, value)) for key, value in batch]
-        return self.storage.swap_values(connection, self.records.name, self.job.tenant, swaps)
+        return self.swap(connection, batch, self.live.reader.convert)
 
 
 class IndexWork(Work):
@@ -132,10 +147,10 @@ class RevertWork(Work):
         if view.forgetting is None:
             raise Superseded
         self.revert: Revert = find_revert(view, job.table)
-        self.convert: Callable[[bytes, bytes], bytes] | None = None
+        self.convert: Callable[[bytes, bytes, Beside], bytes] | None = None
         if self.revert.revision is not None:
             position = view.forgetting.number - 1
-            self.convert = make_reader(view, state, position, self.revert.revision).convert
+            self.convert = make_reader(storage, view, state, position, self.revert.revision).convert
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
@@ -147,8 +162,7 @@ class RevertWork(Work):
         if convert is None:
             connection.run_many(self.records.delete_sql, [(key,) for key, _ in batch])
             return len(batch)
-        swaps = [(key, value, convert(key, value)) for key, value in batch]
-        return self.storage.swap_values(connection, self.records.name, self.job.tenant, swaps)
+        return self.swap(connection, batch, convert)
 
 
 WORK: dict[str, type[Work]] = {

@@ -21,7 +21,7 @@ from zapdb.migrations.document import Mapping, Node, Scalar, Sequence, Source, n
 from zapdb.migrations.operations import OPERATIONS, Numbers, Operation
 from zapdb.migrations.structure import Refused, Reporter, parse, to_structure
 from zapdb.records import Derivation, Input, compose
-from zapdb.schema import Schema, shape
+from zapdb.schema import Schema, shape, shape_of
 from zapdb.values.json import dumps
 
 DOCUMENT_VERSION: Final = 1
@@ -283,6 +283,15 @@ def _check_rollback(
             reporter.report(
                 draft.place,
                 f"the rollback does not bring back the table {name!r} as it was before",
+                "let it be inferred, or make it end at the schema before the migration",
+            )
+    kept = {kind.declared_name: shape_of(kind) for kind in before.types}
+    left = {kind.declared_name: shape_of(kind) for kind in reached.types}
+    for name in sorted(kept.keys() | left.keys()):
+        if kept.get(name) != left.get(name):
+            reporter.report(
+                draft.place,
+                f"the rollback does not bring back the type {name!r} as it was before",
                 "let it be inferred, or make it end at the schema before the migration",
             )
 

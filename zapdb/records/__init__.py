@@ -1,21 +1,28 @@
 """Records: wire layout, generated codecs, and conversion between layouts."""
 
+from zapdb.records.beside import Beside
 from zapdb.records.codec import Codec, Decode, codec_for, decoder_of
 from zapdb.records.conversion import Conversion, compile_conversion
 from zapdb.records.derivation import (
+    Archives,
     Computed,
     Constant,
     Derivation,
     Derivations,
     Input,
+    Restored,
     compose,
+    compose_archives,
 )
 from zapdb.records.layout import RECORD_FORMAT, Layout, Slot, decode_prefix, encode_prefix
 from zapdb.records.reader import RecordReader
-from zapdb.records.record import Record, asdict, make_record_class, record_class
+from zapdb.records.record import Record, held, record_class
+from zapdb.values import asdict
 
 __all__ = [
     "RECORD_FORMAT",
+    "Archives",
+    "Beside",
     "Codec",
     "Computed",
     "Constant",
@@ -27,14 +34,16 @@ __all__ = [
     "Layout",
     "Record",
     "RecordReader",
+    "Restored",
     "Slot",
     "asdict",
     "codec_for",
     "compile_conversion",
     "compose",
+    "compose_archives",
     "decode_prefix",
     "decoder_of",
     "encode_prefix",
-    "make_record_class",
+    "held",
     "record_class",
 ]

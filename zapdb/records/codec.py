@@ -1,20 +1,23 @@
 """Codecs: the encoder and decoder of one table shape, generated, compiled once and cached.
 
 Encoders take a mapping from field names to values and check every value; what is missing gets its
-default. Decoders return a record object. Both raise errors that name the field, or the offset.
+default. Decoders return a record object. Both raise errors that name the field, or the offset. New
+blobs are left with a `Beside`; old ones are loaded through it when the record is looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.limits import RECORD_KEY_SIZE_BYTES_MAX
+from zapdb.records.beside import Beside
 from zapdb.records.layout import Layout
-from zapdb.records.record import Record, record_class
+from zapdb.records.record import Record, defer, record_class
 from zapdb.schema import Field, Table, snapshot
+from zapdb.values import Zones
 from zapdb.values.source import Namespace, compile_function, indent
 
 
@@ -24,41 +27,52 @@ class Codec:
 
     layout: Layout
     record: type[Record]
-    encode: Callable[[bytes, Mapping[str, Any]], bytes]
-    """(prefix, values by name) → the record's bytes; raises `InvalidValue`."""
+    encode: Callable[[bytes, Mapping[str, Any], Beside], bytes]
+    """(prefix, values by name, where blobs go) → the record's bytes; raises `InvalidValue`."""
     encode_key: Callable[[Mapping[str, Any]], bytes]
     """values by name → the record key's bytes; raises `InvalidValue`."""
-    decode: Callable[[bytes, bytes, int], Record]
-    """(key, record, position after the prefix) → the record; raises `CorruptRecord`."""
+    decode: Callable[[bytes, bytes, int, Beside], Record]
+    """(key, record, position after the prefix, where blobs are) → the record; raises
+    `CorruptRecord`."""
     decode_key: Callable[[bytes], tuple[Any, ...]]
+    skip: Callable[[bytes, int], int]
+    """(record, position after the prefix) → where its fields end, by their lengths alone."""
     source: str
 
 
-Decode = Callable[[bytes, bytes, int], Record]
+Decode = Callable[[bytes, bytes, int, Beside], Record]
 """As `Codec.decode`; the record may have some of the fields only."""
 
-_cache: dict[bytes, Codec] = {}
-_selecting: dict[tuple[bytes, frozenset[int]], Decode] = {}
+# Zones are compared by identity: two databases number them differently.
+_cache: dict[tuple[bytes, Zones | None], Codec] = {}
+_selecting: dict[tuple[bytes, Zones | None, frozenset[int]], Decode] = {}
 
 
-def codec_for(table: Table) -> Codec:
-    """The codec of the table's shape, from the cache or freshly compiled."""
-    digest = snapshot(table)
-    known = _cache.get(digest)
+def codec_for(table: Table, zones: Zones | None = None) -> Codec:
+    """The codec of the table's shape in a database with these zones, compiled once."""
+    wanted = (snapshot(table), zones)
+    known = _cache.get(wanted)
     if known is None:
-        known = _cache[digest] = _compile(table)
+        known = _cache[wanted] = _compile(_bind(table, zones))
     return known
 
 
-def decoder_of(table: Table, numbers: frozenset[int]) -> Decode:
+def decoder_of(table: Table, numbers: frozenset[int], zones: Zones | None = None) -> Decode:
     """A decoder of the fields with these numbers: the others are stepped over, or not reached."""
-    wanted = (snapshot(table), numbers)
+    wanted = (snapshot(table), zones, numbers)
     known = _selecting.get(wanted)
     if known is None:
         fields = tuple(f.name for f in table.fields if f.number in numbers)
-        known, _ = _compile_decode(table, record_class(table.name, fields), numbers)
+        record = record_class(table.name, fields)
+        known, _ = _compile_decode(_bind(table, zones), record, numbers)
         _selecting[wanted] = known
     return known
+
+
+def _bind(table: Table, zones: Zones | None) -> Table:
+    if zones is None:
+        return table
+    return table.with_fields(tuple(replace(f, type=f.type.bind(zones)) for f in table.fields))
 
 
 def _compile(table: Table) -> Codec:
@@ -67,8 +81,9 @@ def _compile(table: Table) -> Codec:
     encode_key, encode_key_text = _compile_encode_key(table)
     decode, decode_text = _compile_decode(table, record)
     decode_key, decode_key_text = _compile_decode_key(table)
-    source = "\n".join((encode_text, encode_key_text, decode_text, decode_key_text))
-    return Codec(Layout.of(table), record, encode, encode_key, decode, decode_key, source)
+    skip, skip_text = _compile_skip(table)
+    source = "\n".join((encode_text, encode_key_text, decode_text, decode_key_text, skip_text))
+    return Codec(Layout.of(table), record, encode, encode_key, decode, decode_key, skip, source)
 
 
 def missing_field(table: str, name: str) -> InvalidValue:
@@ -111,7 +126,7 @@ def _compile_encode(table: Table) -> tuple[Callable[..., Any], str]:
     for f in table.value_fields:
         lines += _take_source(table, f, names)
         value = f"v{f.number}"
-        statements, encoded = f.type.encode_source(value, f"{table.name}.{f.name}", names)
+        statements, encoded = f.type.encode_field_source(value, f"{table.name}.{f.name}", names)
         if f.optional:
             lines.append(f"if {value} is None: e{f.number} = b''")
             lines.append("else:")
@@ -123,7 +138,7 @@ def _compile_encode(table: Table) -> tuple[Callable[..., Any], str]:
         parts.append(encoded)
     lines.append(f"return b''.join(({', '.join(parts)},))")
     return compile_function(
-        "encode", ["def encode(prefix, m):", *indent(lines)], names, f"encode {table.name}"
+        "encode", ["def encode(prefix, m, beside):", *indent(lines)], names, f"encode {table.name}"
     )
 
 
@@ -169,6 +184,9 @@ def _compile_decode(
     if any(f.number in table.key for f in wanted):
         lines += _key_decoding(table, names)
     lines += ["b = value", "p = start", "n = len(b)"]
+    is_late = any(f.type.outlined and f.number not in table.key for f in wanted)
+    if is_late:
+        lines.append("late = False")
     size = layout.presence_size_bytes
     if size:
         lines += presence_source(layout, names)
@@ -180,9 +198,12 @@ def _compile_decode(
     compare = "!=" if reach == len(table.value_fields) else ">"
     lines.append(f"if p {compare} n: raise {corrupt}({what}, b, p)")
     arguments = ", ".join(f"f{f.number}" for f in wanted)
-    lines.append(f"return {names.bind(record, 'Record')}({arguments})")
+    made = f"{names.bind(record, 'Record')}({arguments})"
+    if is_late:
+        made = f"{names.bind(defer, 'defer')}({made}, beside) if late else {made}"
+    lines.append(f"return {made}")
     body = [
-        "def decode(key, value, start):",
+        "def decode(key, value, start, beside):",
         "    b = key",
         "    p = 0",
         "    try:",
@@ -196,9 +217,13 @@ def _compile_decode(
 def _decode_field(f: Field, layout: Layout, names: Namespace, *, is_wanted: bool) -> list[str]:
     """Statements that decode a field, or step over it."""
     value = f"f{f.number}"
-    step = f.type.decode_source(value, names) if is_wanted else f.type.skip_source(names)
+    kind = f.type
+    step = kind.decode_field_source(value, names) if is_wanted else kind.skip_field_source(names)
     if not f.optional:
         return step
+    if is_wanted and kind.holds_null:
+        corrupt = names.bind(CorruptRecord.at, "corrupt")
+        step = [*step, f"if {value} is None: raise {corrupt}('null that is present', b, p)"]
     lines = [f"if m & {1 << layout.bit(f.number)}:", *indent(step)]
     return [*lines, "else:", f"    {value} = None"] if is_wanted else lines
 
@@ -232,3 +257,22 @@ def _compile_decode_key(table: Table) -> tuple[Callable[..., Any], str]:
         f"        raise {corrupt}('record key', b, p) from None",
     ]
     return compile_function("decode_key", body, names, f"decode key {table.name}")
+
+
+def _compile_skip(table: Table) -> tuple[Callable[..., Any], str]:
+    layout, names = Layout.of(table), Namespace()
+    corrupt, what = names.bind(CorruptRecord.at, "corrupt"), names.bind(table.name, "table")
+    lines = ["n = len(b)"]
+    if layout.presence_size_bytes:
+        lines += presence_source(layout, names)
+    for f in table.value_fields:
+        lines += _decode_field(f, layout, names, is_wanted=False)
+    lines += [f"if p > n: raise {corrupt}({what}, b, p)", "return p"]
+    body = [
+        "def skip(b, p):",
+        "    try:",
+        *indent(lines, 2),
+        "    except IndexError:",
+        f"        raise {corrupt}({what}, b, p) from None",
+    ]
+    return compile_function("skip", body, names, f"skip {table.name}")

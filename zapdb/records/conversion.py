@@ -2,61 +2,94 @@
 
 A program copies runs of untouched fields as slices and decodes only what its expressions read.
 Since fields lie by number, most changes leave long runs. It is total: it raises nothing but
-`CorruptRecord`, on bytes that no encoder wrote; what it copies it does not look into, and decoding
-the result does.
+`CorruptRecord`, on bytes that no encoder wrote, and what loading a blob raises; what it copies it
+does not look into, and decoding the result does. Blobs that are copied stay what they are. New
+blobs and archived values are left with the record's `Beside` (rule 19).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, cast
 
 from zapdb.errors import CorruptRecord
 from zapdb.expressions import Emitter
+from zapdb.limits import INLINE_SIZE_BYTES_MAX
+from zapdb.records.beside import Beside
 from zapdb.records.codec import presence_source
 from zapdb.records.derivation import (
+    NO_ARCHIVES,
+    Archives,
     Computed,
     Constant,
     Derivation,
     Derivations,
     Input,
-    computed_in,
+    Restored,
     inputs_of,
+    parts_of,
+    restored_in,
 )
 from zapdb.records.layout import Layout, Slot
+from zapdb.values.blob import Blob, OutlinedType, decode_outlined
 from zapdb.values.source import Namespace, compile_function, indent
+
+INLINE_CHARS_MAX: Final = INLINE_SIZE_BYTES_MAX // 4
+"""So few characters are never more bytes than a record holds itself."""
+MISSING: Final = object()
+"""No archived value, where None could be one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
     """A compiled program, with its source."""
 
-    convert: Callable[[bytes, bytes, int, bytes], bytes]
-    """(key, record, position after its prefix, new prefix) → the new record."""
+    convert: Callable[[bytes, bytes, int, bytes, Beside], bytes]
+    """(key, record, position after its prefix, new prefix, what lies beside it) → the new record;
+    new blobs and archived values are left beside it."""
+    is_self_contained: bool
+    """Whether it neither uses nor leaves anything beside the record."""
     source: str
 
 
 def compile_conversion(
-    source: Layout, target: Layout, derivations: Derivations, *, splice: bool = True
+    source: Layout,
+    target: Layout,
+    derivations: Derivations,
+    archives: Archives = NO_ARCHIVES,
+    *,
+    splice: bool = True,
 ) -> Conversion:
     """Compile the program that makes `target` records of `source` records.
 
     With `splice=False` every field is decoded and encoded: the same result by the long way, for
     tests and benchmarks to compare with.
     """
-    convert, text = _Program(source, target, derivations, splice).compile()
-    return Conversion(convert, text)
+    program = _Program(source, target, derivations, archives, splice)
+    convert, text = program.compile()
+    return Conversion(convert, program.is_self_contained, text)
 
 
 class _Program:
     """Writes one program. `s<i>` is the position of source slot i, `f<number>` a decoded field."""
 
     def __init__(
-        self, source: Layout, target: Layout, derivations: Derivations, splice: bool
+        self,
+        source: Layout,
+        target: Layout,
+        derivations: Derivations,
+        archives: Archives,
+        splice: bool,
     ) -> None:
         self.source = source
         self.target = target
         self.derivations = derivations
+        self.archives = archives
+        # Where an expression reads them, blobs are loaded; everywhere else they are passed on.
+        self.read_by_expressions: set[int] = set()
+        self.restored_for_expressions: set[int] = set()
         self.names = Namespace()
         self.places = {slot.number: at for at, slot in enumerate(source.slots)}
         self.variables: dict[int, str] = {}
@@ -71,16 +104,34 @@ class _Program:
         if number not in self.places:
             return False  # a field of the key: encoded differently
         held = self.source.slots[self.places[number]]
-        return held.type == slot.type and (slot.optional or not held.optional)
+        return bool(held.wire == slot.wire) and (slot.optional or not held.optional)
+
+    @property
+    def made(self) -> list[Derivation]:
+        """The derivations whose values are computed: all but those that are copied."""
+        made = [
+            self.derivations[slot.number]
+            for slot in self.target.slots
+            if slot.number not in self.copies
+        ]
+        return [*made, *self.archives.values()]
+
+    @property
+    def is_self_contained(self) -> bool:
+        parts = [part for derivation in self.made for part in parts_of(derivation)]
+        read = {part.number for part in parts if isinstance(part, Input)}
+        touched = [slot for slot in self.source.slots if slot.number in read]
+        touched += (slot for slot in self.target.slots if slot.number not in self.copies)
+        is_restoring = any(isinstance(part, Restored) for part in parts)
+        return not (self.archives or is_restoring or any(s.type.outlined for s in touched))
 
     def compile(self) -> tuple[Callable[..., bytes], str]:
-        read = frozenset[int]().union(
-            *(
-                inputs_of(self.derivations[slot.number])
-                for slot in self.target.slots
-                if slot.number not in self.copies
-            )
-        )
+        read = frozenset[int]().union(*map(inputs_of, self.made))
+        for derivation in self.made:
+            for part in parts_of(derivation):
+                if isinstance(part, Computed):
+                    self.read_by_expressions |= inputs_of(part)
+                    self.restored_for_expressions |= {r.slot.number for r in restored_in(part)}
         runs = self._runs()
         marks = {at for run in runs if isinstance(run, range) for at in (run.start, run.stop)}
         lines = [*self._key_source(read)]
@@ -97,10 +148,11 @@ class _Program:
                 statements, encoded = self._encode_source(run)
                 lines += statements
                 parts.append(encoded)
+        lines += self._archive_source()
         presence = self._presence_statements()
         corrupt = self.names.bind(CorruptRecord.at, "corrupt")
         body = [
-            "def convert(key, value, start, prefix):",
+            "def convert(key, value, start, prefix, beside):",
             "    b = key",
             "    p = 0",
             "    try:",
@@ -144,10 +196,10 @@ class _Program:
         for at in range(last):
             slot = slots[at]
             if slot.number in read:
-                step = slot.type.decode_source(f"f{slot.number}", self.names)
+                step = self._decode_source(slot)
                 absent = [f"f{slot.number} = None"]
             else:
-                step, absent = slot.type.skip_source(self.names), []
+                step, absent = slot.type.skip_field_source(self.names), []
             if slot.optional:
                 lines.append(f"if m & {1 << self.source.bit(slot.number)}:")
                 lines += indent(step)
@@ -160,6 +212,26 @@ class _Program:
         corrupt = self.names.bind(CorruptRecord.at, "corrupt")
         compare = "!=" if last == len(slots) else ">"
         return [*lines, f"if p {compare} n: raise {corrupt}('record', b, p)"]
+
+    def _decode_source(self, slot: Slot) -> list[str]:
+        """Statements that decode a source slot; a blob is loaded where an expression reads it."""
+        held = f"f{slot.number}"
+        step = slot.type.decode_field_source(held, self.names)
+        if slot.type.outlined and slot.number in self.read_by_expressions:
+            blob = self.names.bind(Blob, "Blob")
+            step = [*step, f"if type({held}) is {blob}: {held} = beside.load_value({held})"]
+        return step
+
+    def _archive_source(self) -> list[str]:
+        """Statements that leave the archived values beside the record."""
+        lines: list[str] = []
+        for slot, derivation in self.archives.items():
+            held = self._variable(derivation, lines)
+            value, kept = f"a{slot.number}", f"beside.archived[{slot.number}]"
+            statements, expression = slot.type.encode_field_source(value, "archived", self.names)
+            lines += [f"{value} = {held}", f"if {value} is None: {kept} = b''", "else:"]
+            lines += indent([*statements, f"{kept} = {expression}"])
+        return lines
 
     def _presence_parts(self) -> list[str]:
         size = self.target.presence_size_bytes
@@ -210,28 +282,47 @@ class _Program:
         encoded = f"e{slot.number}"
         if isinstance(derivation, Constant):
             value = derivation.value
+            if value is not None and slot.type.outlined and len(value) > INLINE_CHARS_MAX:
+                return self._encode_large_source(slot, value)
             constant = None if value is None else slot.type.encode(value)
             name = self.names.bind(constant, "constant")
             return ([f"{encoded} = {name}"], encoded) if slot.optional else ([], name)
         lines: list[str] = []
         held = self._variable(derivation, lines)
         value = f"v{slot.number}"
-        statements, expression = slot.type.encode_source(value, "converted", self.names)
+        statements, expression = slot.type.encode_field_source(value, "converted", self.names)
         if not slot.optional:
             return [*lines, f"{value} = {held}", *statements], expression
         lines += [f"{value} = {held}", f"if {value} is None: {encoded} = None", "else:"]
         return [*lines, *indent([*statements, f"{encoded} = {expression}"])], encoded
 
+    def _encode_large_source(self, slot: Slot, constant: Any) -> tuple[list[str], str]:
+        """As `_encode_source`, for a constant that may be a blob: a new one for each record."""
+        value, encoded = f"v{slot.number}", f"e{slot.number}"
+        statements, expression = slot.type.encode_field_source(value, "constant", self.names)
+        set_value = f"{value} = {self.names.bind(constant, 'constant')}"
+        return [set_value, *statements, f"{encoded} = {expression}"], encoded
+
     def _variable(self, derivation: Derivation, lines: list[str]) -> str:
         """The variable that holds the derivation's value; adds what computes it, once."""
-        for computed in computed_in(derivation):
-            if id(computed) in self.variables:
+        for part in parts_of(derivation):
+            if id(part) in self.variables:
                 continue
-            held = {name: self._held(part) for name, part in computed.inputs.items()}
             variable = f"x{len(self.variables)}"
-            emitter = Emitter(computed.types, held, self.names, variable)
-            lines.append(f"{variable} = {emitter.emit(computed.expression)}")
-            self.variables[id(computed)] = variable
+            if isinstance(part, Computed):
+                held = {name: self._held(inner) for name, inner in part.inputs.items()}
+                emitter = Emitter(part.types, held, self.names, variable)
+                lines.append(f"{variable} = {emitter.emit(part.expression)}")
+            elif isinstance(part, Restored):
+                is_read = part.slot.number in self.restored_for_expressions
+                restore = self.names.bind(partial(_restore, part.slot, is_read), "restore")
+                lines.append(f"{variable} = {restore}(beside)")
+                missing = self.names.bind(MISSING, "MISSING")
+                otherwise = self._held(part.otherwise)
+                lines.append(f"if {variable} is {missing}: {variable} = {otherwise}")
+            else:
+                continue
+            self.variables[id(part)] = variable
         return self._held(derivation)
 
     def _held(self, derivation: Derivation) -> str:
@@ -240,5 +331,19 @@ class _Program:
                 return f"f{number}"
             case Constant(value):
                 return self.names.bind(value, "constant")
-            case Computed():
+            case Computed() | Restored():
                 return self.variables[id(derivation)]
+
+
+def _restore(slot: Slot, is_read: bool, beside: Beside) -> Any:
+    """The archived value of a dropped field, or `MISSING`; a blob is loaded if it is read."""
+    encoded = beside.archive.get(slot.number)
+    if encoded is None:
+        return MISSING
+    beside.restored.add(slot.number)
+    if not encoded:
+        return None
+    if not slot.type.outlined:
+        return slot.type.decode(encoded, 0)[0]
+    value, _ = decode_outlined(cast("OutlinedType", slot.type), encoded, 0)
+    return beside.load_value(value) if is_read and isinstance(value, Blob) else value

@@ -1,18 +1,22 @@
 """How the fields of a target shape come from those of a source shape, as data.
 
-A derivation is an input (a source field as it is), a constant, or an expression over further
-derivations. One migration gives each field of a table a derivation over the fields before it; the
-derivations of a whole path are composed by substitution, so that what a later step throws away is
-never computed, and a field that nothing touched stays an input, however many steps lie between.
+A derivation is an input (a source field as it is), a constant, an archived value taken back, or an
+expression over further derivations. One migration gives each field of a table a derivation over the
+fields before it; the derivations of a whole path are composed by substitution, so that what a later
+step throws away is never computed, and a field that nothing touched stays an input, however many
+steps lie between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from zapdb.expressions import Expression, Type
+from zapdb.records.layout import Slot
+
+NO_ARCHIVES: Final[Mapping[Slot, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +43,45 @@ class Computed:
     type: Type
 
 
-Derivation = Input | Constant | Computed
+@dataclass(frozen=True, slots=True, eq=False)
+class Restored:
+    """The archived value of a dropped field, `otherwise` where the archive has none."""
+
+    slot: Slot
+    otherwise: Derivation
+
+
+Derivation = Input | Constant | Restored | Computed
 
 Derivations = Mapping[int, Derivation]
 """By number, for every field of the target: those of the key are always inputs."""
 
+Archives = Mapping[Slot, Derivation]
+"""What is archived on the way, by the slot of the dropped field."""
 
-def compose(first: Derivations, second: Derivations) -> dict[int, Derivation]:
-    """What `second` makes of the fields that `first` makes; shared parts stay shared."""
+
+def compose(
+    first: Derivations, second: Derivations, archives: Archives = NO_ARCHIVES
+) -> dict[int, Derivation]:
+    """What `second` makes of the fields that `first` makes; shared parts stay shared.
+
+    A value that the first path archives and the second takes back never leaves the record.
+    """
+    substitute = _substitution(first, archives)
+    return {number: substitute(derivation) for number, derivation in second.items()}
+
+
+def compose_archives(
+    first: Derivations, archives: Archives, second: Derivations, following: Archives
+) -> dict[Slot, Derivation]:
+    """What two paths together archive: less what the second one takes back."""
+    substitute = _substitution(first, archives)
+    taken = {restored.slot for d in second.values() for restored in restored_in(d)}
+    kept = {slot: derivation for slot, derivation in archives.items() if slot not in taken}
+    return kept | {slot: substitute(derivation) for slot, derivation in following.items()}
+
+
+def _substitution(first: Derivations, archives: Archives) -> Callable[[Derivation], Derivation]:
     done: dict[int, Derivation] = {}
 
     def substitute(derivation: Derivation) -> Derivation:
@@ -55,44 +90,54 @@ def compose(first: Derivations, second: Derivations) -> dict[int, Derivation]:
                 return first[number]
             case Constant():
                 return derivation
+            case Restored(slot, otherwise):
+                if slot in archives:
+                    return archives[slot]
+                if id(derivation) not in done:
+                    done[id(derivation)] = Restored(slot, substitute(otherwise))
+                return done[id(derivation)]
             case Computed(expression, inputs, types, kind):
                 if id(derivation) not in done:
                     replaced = {name: substitute(part) for name, part in inputs.items()}
                     done[id(derivation)] = Computed(expression, replaced, types, kind)
                 return done[id(derivation)]
 
-    return {number: substitute(derivation) for number, derivation in second.items()}
+    return substitute
 
 
 def inputs_of(derivation: Derivation) -> frozenset[int]:
     """The numbers of the source fields that the derivation reads."""
-    parts: list[Derivation] = [derivation]
-    for computed in computed_in(derivation):
-        parts += computed.inputs.values()
-    return frozenset(part.number for part in parts if isinstance(part, Input))
+    return frozenset(part.number for part in parts_of(derivation) if isinstance(part, Input))
 
 
-def computed_in(derivation: Derivation) -> list[Computed]:
-    """The expressions in a derivation, each once and after those that it reads.
+def restored_in(derivation: Derivation) -> list[Restored]:
+    """The archived values that a derivation takes back."""
+    return [part for part in parts_of(derivation) if isinstance(part, Restored)]
+
+
+def parts_of(derivation: Derivation) -> list[Derivation]:
+    """A derivation's parts and itself, each once and after those that it reads.
 
     A derivation is as deep as the chain is long, and its parts are shared: so no recursion, and no
     part is visited by more than one way.
     """
-    ordered: dict[int, Computed] = {}
+    ordered: dict[int, Derivation] = {}
     waiting: list[Derivation] = [derivation]
     while waiting:
         part = waiting[-1]
-        needed: list[Derivation] = []
-        if isinstance(part, Computed) and id(part) not in ordered:
-            needed += (
-                inner
-                for inner in part.inputs.values()
-                if isinstance(inner, Computed) and id(inner) not in ordered
-            )
-            if not needed:
-                ordered[id(part)] = part
-        if needed:
+        needed = [inner for inner in _read_by(part) if id(inner) not in ordered]
+        if needed and id(part) not in ordered:
             waiting += needed
         else:
-            waiting.pop()
+            ordered[id(waiting.pop())] = part
     return list(ordered.values())
+
+
+def _read_by(derivation: Derivation) -> Iterable[Derivation]:
+    match derivation:
+        case Computed(_, inputs):
+            return inputs.values()
+        case Restored(_, otherwise):
+            return (otherwise,)
+        case Input() | Constant():
+            return ()

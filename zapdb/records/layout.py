@@ -1,4 +1,4 @@
-"""Where a record's fields lie.
+"""Where a record's fields lie (docs/format/record.md).
 
     record = prefix | presence | fields
     prefix      the schema index, an orderable varint: the revision the record was written under
@@ -12,11 +12,11 @@ The prefix sorts as the revision does, so `value < prefix` compares revisions (r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from zapdb.schema import Table
-from zapdb.values import ValueType
+from zapdb.values import ValueType, Zones
 from zapdb.values.varint import decode_varint, encode_varint
 
 RECORD_FORMAT: Final = 1
@@ -28,11 +28,15 @@ decode_prefix = decode_varint
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A field's place: what of it the bytes depend on."""
+    """A field's place. Slots compare by what the bytes depend on: not by names within types."""
 
     number: int
-    type: ValueType
+    type: ValueType = field(compare=False)
     optional: bool = False
+    wire: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "wire", self.type.wire)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,15 @@ class Layout:
     slots: tuple[Slot, ...]
 
     @classmethod
-    def of(cls, table: Table) -> Layout:
+    def of(cls, table: Table, zones: Zones | None = None) -> Layout:
+        """The table's layout; without a database's zones it can be compared, but not run."""
+
+        def bound(kind: ValueType) -> ValueType:
+            return kind if zones is None else kind.bind(zones)
+
         return cls(
-            tuple(Slot(f.number, f.type) for f in table.key_fields),
-            tuple(Slot(f.number, f.type, f.optional) for f in table.value_fields),
+            tuple(Slot(f.number, bound(f.type)) for f in table.key_fields),
+            tuple(Slot(f.number, bound(f.type), f.optional) for f in table.value_fields),
         )
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zapdb.errors import CorruptRecord
+from zapdb.records.beside import Beside
 from zapdb.records.codec import Decode
 from zapdb.records.conversion import Conversion
 from zapdb.records.layout import decode_prefix, encode_prefix
@@ -21,14 +22,21 @@ Raises `KeyError` for a revision without a place on the chain."""
 
 
 class RecordReader:
-    """Decodes (key, record) pairs, whatever their revision; `prefix` starts converted records."""
+    """Decodes (key, record) pairs, whatever their revision; `prefix` starts converted records.
 
-    def __init__(self, decode: Decode, program: Program, revision: int) -> None:
+    `make_beside` gives the surroundings of a record that is read: what a conversion leaves there is
+    for this reading alone.
+    """
+
+    def __init__(
+        self, decode: Decode, program: Program, revision: int, make_beside: Callable[[], Beside]
+    ) -> None:
         self._decode = decode
         self.prefix = encode_prefix(revision)
         self._program = program
+        self._make_beside = make_beside
         self._read: dict[int, Callable[[bytes, bytes], Record]] = {}
-        self._convert: dict[int, Callable[[bytes, bytes], bytes] | None] = {}
+        self._convert: dict[int, Callable[[bytes, bytes, Beside], bytes] | None] = {}
 
     def read(self, key: bytes, value: bytes) -> Record:
         """The record in the current shape; raises `CorruptRecord`, also for unknown revisions."""
@@ -39,13 +47,16 @@ class RecordReader:
         read = self._read.get(first) if first < 0xC0 else None
         return (read or self._reader(value))(key, value)
 
-    def convert(self, key: bytes, value: bytes) -> bytes:
-        """The record's bytes in the current layout; the same object if they have it already."""
+    def convert(self, key: bytes, value: bytes, beside: Beside) -> bytes:
+        """The record's bytes in the current layout; the same object if they have it already.
+
+        What has to be stored with them is left `beside`.
+        """
         revision, _ = decode_prefix(value, 0)
         if revision not in self._convert:
             self._prepare(revision, value)
         convert = self._convert[revision]
-        return value if convert is None else convert(key, value)
+        return value if convert is None else convert(key, value, beside)
 
     def _reader(self, value: bytes) -> Callable[[bytes, bytes], Record]:
         revision, _ = decode_prefix(value, 0)
@@ -62,12 +73,24 @@ class RecordReader:
             raise CorruptRecord.at(f"record of the unknown revision {revision}", value, 0) from None
         decode, start = self._decode, len(encode_prefix(revision))
         slot = 0x80 + revision if revision < 64 else 0x100 + revision
-        # What `_convert` has, `_read` has already: other threads look there first.
+        # What `_convert` has, `_read` has already: other threads look there first. Nothing is left
+        # in surroundings that records share: they only load stored blobs.
+        shared = self._make_beside()
         if program is None:
-            self._read[slot] = lambda key, value: decode(key, value, start)
+            self._read[slot] = lambda key, value: decode(key, value, start, shared)
             self._convert[revision] = None
             return
         convert, prefix = program.convert, self.prefix
-        after = len(prefix)
-        self._read[slot] = lambda key, value: decode(key, convert(key, value, start, prefix), after)
-        self._convert[revision] = lambda key, value: convert(key, value, start, prefix)
+        after, make_beside = len(prefix), self._make_beside
+
+        def read(key: bytes, value: bytes) -> Record:
+            return decode(key, convert(key, value, start, prefix, shared), after, shared)
+
+        def read_beside(key: bytes, value: bytes) -> Record:
+            beside = make_beside()
+            return decode(key, convert(key, value, start, prefix, beside), after, beside)
+
+        self._read[slot] = read if program.is_self_contained else read_beside
+        self._convert[revision] = lambda key, value, beside: convert(
+            key, value, start, prefix, beside
+        )

@@ -1,6 +1,6 @@
 """Schemas as values: the frozen model, its canonical bytes and its fingerprint."""
 
-from zapdb.schema.canonical import fingerprint, read_snapshot, shape, snapshot
+from zapdb.schema.canonical import fingerprint, read_snapshot, shape, shape_of, snapshot
 from zapdb.schema.model import (
     NO_DEFAULT,
     Field,
@@ -20,5 +20,6 @@ __all__ = [
     "fingerprint",
     "read_snapshot",
     "shape",
+    "shape_of",
     "snapshot",
 ]

@@ -5,7 +5,9 @@ of, numbers included:
 
     [format, number, name, key, fields, indexes]
     field  [number, name, type, flags, default?]     flags: 1 optional, 2 generated, 4 has a default
-    type   name, or [name, parameter values…] in the order of the type's parameters
+    type   name; [decimal, scale]; [list, type]; [reference, table's number, table, [type…]];
+           [enum, number, name, [[id, member]…]];
+           [struct, number, name, [[id, member, type, flags]…]]
     index  [number, name, components]
     component  [field, flags, locale?, strength?]     flags: 1 descending, 2 collated, 4 numeric
 
@@ -15,7 +17,6 @@ and numbers left out (rule 4).
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from typing import Any, Final
 
@@ -24,7 +25,16 @@ import cbor2
 from zapdb.datasets import Collation
 from zapdb.errors import CorruptCatalog
 from zapdb.schema.model import NO_DEFAULT, Field, Index, IndexComponent, Table
-from zapdb.values import VALUE_TYPES, ValueType, make_type
+from zapdb.values import (
+    VALUE_TYPES,
+    Decimal,
+    Enum,
+    List,
+    Member,
+    Reference,
+    Struct,
+    ValueType,
+)
 from zapdb.values.json import dumps
 
 SNAPSHOT_FORMAT: Final = 1
@@ -38,7 +48,7 @@ def snapshot(table: Table) -> bytes:
             table.number,
             table.name,
             list(table.key),
-            [[f.number, *_describe_field(f)] for f in table.fields],
+            [[f.number, *_describe_field(f, with_numbers=True)] for f in table.fields],
             [
                 [i.number, i.name, [[c.field, *_describe_component(c)] for c in i.components]]
                 for i in table.indexes
@@ -59,7 +69,7 @@ def shape(table: Table) -> bytes:
         SNAPSHOT_FORMAT,
         table.name,
         [names[number] for number in table.key],
-        [_describe_field(f) for f in table.fields],
+        [_describe_field(f, with_numbers=False) for f in table.fields],
         sorted(
             [i.name, [[names[c.field], *_describe_component(c)] for c in i.components]]
             for i in table.indexes
@@ -94,20 +104,67 @@ def read_snapshot(data: bytes) -> Table:
     return table
 
 
-def describe_type(kind: ValueType) -> Any:
-    values = [getattr(kind, parameter.name) for parameter in dataclasses.fields(kind)]
-    return [kind.name, *values] if values else kind.name
+def shape_of(kind: Enum | Struct) -> bytes:
+    """Bytes that are equal for declared types that differ in nothing but numbers."""
+    return dumps(_describe_type(kind, with_numbers=False))
+
+
+def _describe_type(kind: ValueType, *, with_numbers: bool) -> Any:
+    def numbered(number: int) -> list[int]:
+        return [number] if with_numbers else []
+
+    match kind:
+        case Decimal(scale):
+            return [kind.name, scale]
+        case List(items):
+            return [kind.name, _describe_type(items, with_numbers=with_numbers)]
+        case Reference(table, number, key):
+            parts = [_describe_type(part, with_numbers=with_numbers) for part in key]
+            return [kind.name, *numbered(number), table, parts]
+        case Enum(declared_name, number, members):
+            named = [[*numbered(at), name] for at, name in members]
+            return [kind.name, *numbered(number), declared_name, named]
+        case Struct(declared_name, number, members):
+            described = [
+                [
+                    *numbered(m.number),
+                    m.name,
+                    _describe_type(m.type, with_numbers=with_numbers),
+                    m.optional * 1,
+                ]
+                for m in members
+            ]
+            return [kind.name, *numbered(number), declared_name, described]
+    return kind.name
 
 
 def _read_type(described: Any) -> ValueType:
-    name, *values = [described] if isinstance(described, str) else described
-    parameters = [parameter.name for parameter in dataclasses.fields(VALUE_TYPES[name])]
-    return make_type(name, dict(zip(parameters, values, strict=True)))
+    if isinstance(described, str):
+        return VALUE_TYPES[described]()
+    rest: list[Any]
+    name, *rest = described
+    kind = VALUE_TYPES[name]
+    if kind is Decimal:
+        return Decimal(*rest)
+    if kind is List:
+        (items,) = rest
+        return List(_read_type(items))
+    if kind is Reference:
+        number, table, key = rest
+        return Reference(table, number, tuple(map(_read_type, key)))
+    if kind is Enum:
+        number, declared_name, members = rest
+        return Enum(declared_name, number, tuple((at, member) for at, member in members))
+    if kind is Struct:
+        number, declared_name, members = rest
+        read = (Member(at, m, _read_type(t), bool(flags)) for at, m, t, flags in members)
+        return Struct(declared_name, number, tuple(read))
+    return kind(*rest)
 
 
-def _describe_field(f: Field) -> list[Any]:
+def _describe_field(f: Field, *, with_numbers: bool) -> list[Any]:
     flags = f.optional * 1 + f.generated * 2 + f.has_default * 4
-    described = [f.name, describe_type(f.type), flags]
+    described = [f.name, _describe_type(f.type, with_numbers=with_numbers), flags]
     if f.has_default:
         described.append(None if f.default is None else f.type.to_document(f.default))
     return described

@@ -8,12 +8,12 @@ changed in place; the `with_…` methods return a new value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from zapdb.datasets import Collation
-from zapdb.values import ValueType
+from zapdb.values import Enum, List, Reference, Struct, ValueType
 
 
 class _NoDefault:
@@ -112,9 +112,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """All tables at one point of the chain, in order of creation."""
+    """All tables and named types at one point of the chain, in order of creation."""
 
     tables: tuple[Table, ...] = field(default=())
+    types: tuple[Enum | Struct, ...] = field(default=())
 
     def __iter__(self) -> Iterator[Table]:
         return iter(self.tables)
@@ -128,8 +129,76 @@ class Schema:
     def with_table(self, changed: Table) -> Schema:
         """The schema with the table of the same number replaced, or added at the end."""
         if self.table_numbered(changed.number) is None:
-            return Schema((*self.tables, changed))
-        return Schema(tuple(changed if t.number == changed.number else t for t in self.tables))
+            return replace(self, tables=(*self.tables, changed))
+        tables = tuple(changed if t.number == changed.number else t for t in self.tables)
+        return replace(self, tables=tables)
 
     def without_table(self, number: int) -> Schema:
-        return Schema(tuple(t for t in self.tables if t.number != number))
+        return replace(self, tables=tuple(t for t in self.tables if t.number != number))
+
+    def with_table_renamed(self, table: Table, name: str) -> Schema:
+        """The schema with the table under another name, in the references to it, too."""
+
+        def rename(kind: ValueType) -> ValueType:
+            is_meant = isinstance(kind, Reference) and kind.number == table.number
+            return replace(kind, table=name) if is_meant else kind  # type: ignore[call-arg]  # it is a Reference
+
+        def rename_in(other: Table) -> Table:
+            fields = tuple(replace(f, type=map_type(f.type, rename)) for f in other.fields)
+            return other if fields == other.fields else other.with_fields(fields)
+
+        types = tuple(map_type(kind, rename) for kind in self.types)
+        renamed = replace(self, tables=tuple(map(rename_in, self.tables)), types=types)
+        (target,) = (t for t in renamed.tables if t.number == table.number)
+        return renamed.with_table(replace(target, name=name))
+
+    def type_named(self, name: str) -> Enum | Struct | None:
+        return next((t for t in self.types if t.declared_name == name), None)
+
+    def with_type(self, added: Enum | Struct) -> Schema:
+        return replace(self, types=(*self.types, added))
+
+    def without_type(self, number: int) -> Schema:
+        return replace(self, types=tuple(t for t in self.types if t.number != number))
+
+    def users_of(self, target: Table | Enum | Struct) -> Iterator[str]:
+        """What is of a named type or refers to a table: `table.field`, or `type.member`."""
+
+        def uses(kind: ValueType) -> bool:
+            if isinstance(kind, Reference):
+                return isinstance(target, Table) and kind.number == target.number
+            is_declared = isinstance(kind, Enum | Struct) and isinstance(target, Enum | Struct)
+            return is_declared and kind.number == target.number  # type: ignore[attr-defined]  # declared types have one
+
+        for table in self.tables:
+            if table is not target:
+                for f in table.fields:
+                    if any(map(uses, types_in(f.type))):
+                        yield f"{table.name}.{f.name}"
+        for declared in self.types:
+            if declared is not target and isinstance(declared, Struct):
+                for member in declared.members:
+                    if any(map(uses, types_in(member.type))):
+                        yield f"{declared.declared_name}.{member.name}"
+
+
+def types_in(kind: ValueType) -> Iterator[ValueType]:
+    """A type and those within it."""
+    yield kind
+    match kind:
+        case List(items):
+            yield from types_in(items)
+        case Struct():
+            for member in kind.members:
+                yield from types_in(member.type)
+
+
+def map_type(kind: Any, change: Callable[[ValueType], ValueType]) -> Any:
+    """The type with `change` applied to it and to those within it, innermost first."""
+    match kind:
+        case List(items):
+            return change(List(map_type(items, change)))
+        case Struct():
+            members = (replace(m, type=map_type(m.type, change)) for m in kind.members)
+            return change(replace(kind, members=tuple(members)))
+    return change(kind)

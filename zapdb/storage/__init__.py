@@ -6,12 +6,14 @@ import sqlalchemy
 
 from zapdb.errors import UsageError
 from zapdb.storage.base import Connection, DuplicateKey, MissingTable, Mode, Storage
+from zapdb.storage.blobs import BlobTable
 from zapdb.storage.layout import LAYOUT_REVISION, ensure_layout, read_layout
 from zapdb.storage.physical import IndexTable, RecordTable
 from zapdb.storage.sqlite import SQLite
 
 __all__ = [
     "LAYOUT_REVISION",
+    "BlobTable",
     "Connection",
     "DuplicateKey",
     "IndexTable",

@@ -77,6 +77,15 @@ FINGERPRINTS = Table(
 )
 """The append-only fingerprint history; `generation` is the revision that prefixes records."""
 
+BLOBS = Table(
+    "zapdb_blobs",
+    METADATA,
+    Column("id", LargeBinary, primary_key=True),
+    Column("chunk", BigInteger, primary_key=True, autoincrement=False),
+    Column("data", LargeBinary, nullable=False),
+)
+"""Large values in chunks, numbered from 0; owned by whatever record refers to them (rule 28)."""
+
 RANGES = Table(
     "zapdb_ranges",
     METADATA,

@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from zapdb.values.base import ValueType
 from zapdb.values.binary import Binary
+from zapdb.values.blob import Blob
 from zapdb.values.boolean import Boolean
 from zapdb.values.date import Date
 from zapdb.values.decimal import Decimal
+from zapdb.values.enum import Enum
 from zapdb.values.float import Float
 from zapdb.values.integer import Integer
 from zapdb.values.json import Json
+from zapdb.values.list import List
+from zapdb.values.product import Product, asdict
+from zapdb.values.reference import Reference
 from zapdb.values.string import String
+from zapdb.values.struct import Member, Struct
 from zapdb.values.timestamp import Timestamp
 from zapdb.values.uuid import Uuid
+from zapdb.values.zones import Zones
 
 __all__ = [
     "VALUE_TYPES",
     "Binary",
+    "Blob",
     "Boolean",
     "Date",
     "Decimal",
+    "Enum",
     "Float",
     "Integer",
     "Json",
+    "List",
+    "Member",
+    "Product",
+    "Reference",
     "String",
+    "Struct",
     "Timestamp",
     "Uuid",
     "ValueType",
-    "make_type",
+    "Zones",
+    "asdict",
 ]
 
 VALUE_TYPES: Final[dict[str, type[ValueType]]] = {
@@ -45,10 +60,9 @@ VALUE_TYPES: Final[dict[str, type[ValueType]]] = {
         Json,
         Uuid,
         Float,
+        Reference,
+        Enum,
+        Struct,
+        List,
     )
 }
-
-
-def make_type(name: str, parameters: dict[str, Any]) -> ValueType:
-    """The type that a migration file calls `name`; raises `TypeError` on wrong parameters."""
-    return VALUE_TYPES[name](**parameters)

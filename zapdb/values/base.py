@@ -37,11 +37,34 @@ class ValueType(ABC):
     keyable: ClassVar[bool] = True
     """May be part of a record key: its key encoding is stable and reversible (rule 21)."""
     indexable: ClassVar[bool] = True
+    comparable: ClassVar[bool] = True
+    """May be compared by == in expressions: by the bytes of the two values alone (rule 18)."""
+    ordered: ClassVar[bool] = True
+    """May be compared by < in expressions, too."""
+    holds_null: ClassVar[bool] = False
+    """None is a value of the type; in an optional field it is absent all the same."""
+    outlined: ClassVar[bool] = False
+    """A large value of a field is a blob beside the record (see `blob`)."""
+
+    def __str__(self) -> str:
+        """The type as an error names it."""
+        parameters = ", ".join(map(str, self.parameters().values()))
+        return f"{self.name}({parameters})" if parameters else self.name
+
+    @property
+    def depth(self) -> int:
+        """How deep structs and lists are nested in it."""
+        return 0
 
     @property
     def wire(self) -> Any:
         """What the value encoding depends on: types with equal wires have equal bytes."""
         return (self.name, *self.parameters().values())
+
+    @property
+    def index_wire(self) -> Any:
+        """What the index encoding depends on, datasets aside."""
+        return self.wire
 
     def bind(self, zones: Zones) -> ValueType:
         """The type with a database's zone numbers, where it needs them."""
@@ -106,9 +129,24 @@ class ValueType(ABC):
             return [f"p += {self.fixed_size_bytes}"]
         return [f"p = {names.bind(self.skip, f'skip_{self.name}')}(b, p)"]
 
+    # A field of a record may hold its value in a second way, as a blob: `beside` is then where the
+    # bytes go, and `late` becomes true where decoding met one. Values inside values never do.
+
+    def encode_field_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
+        """As `encode_source`, for the value of a record's field."""
+        return self.encode_source(value, path, names)
+
+    def decode_field_source(self, target: str, names: Namespace) -> list[str]:
+        """As `decode_source`, for the value of a record's field."""
+        return self.decode_source(target, names)
+
+    def skip_field_source(self, names: Namespace) -> list[str]:
+        """As `skip_source`, for the value of a record's field."""
+        return self.skip_source(names)
+
     def encode_key_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         """As `encode_source`, for the key encoding."""
-        if self._key_is_value():
+        if self.key_is_value:
             return self.encode_source(value, path, names)
         check = names.bind(self.check, f"check_{self.name}")
         encode = names.bind(self.encode_key, f"encode_{self.name}_key")
@@ -116,11 +154,13 @@ class ValueType(ABC):
 
     def decode_key_source(self, target: str, names: Namespace) -> list[str]:
         """As `decode_source`, for the key encoding."""
-        if self._key_is_value():
+        if self.key_is_value:
             return self.decode_source(target, names)
         return [f"{target}, p = {names.bind(self.decode_key, f'decode_{self.name}_key')}(b, p)"]
 
-    def _key_is_value(self) -> bool:
+    @property
+    def key_is_value(self) -> bool:
+        """Whether the key encoding is the value encoding."""
         return type(self).encode_key is ValueType.encode_key
 
     def refuse(self, value: object, path: str) -> InvalidValue:

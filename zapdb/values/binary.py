@@ -1,12 +1,13 @@
-"""Binary: length prefix and bytes as value; escaped bytes as key."""
+"""Binary: length prefix and bytes as value, or a blob; escaped bytes as key."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from zapdb.limits import VALUE_SIZE_BYTES_MAX
+from zapdb.limits import BINARY_SIZE_BYTES_MAX, INLINE_SIZE_BYTES_MAX
 from zapdb.values.base import ValueType
+from zapdb.values.blob import decode_outlined_source, encode_outlined, skip_outlined_source
 from zapdb.values.extent import (
     encode_extent,
     escape,
@@ -20,14 +21,22 @@ from zapdb.values.source import Namespace
 @dataclass(frozen=True)
 class Binary(ValueType):
     name = "binary"
-    expected = f"bytes, at most {VALUE_SIZE_BYTES_MAX}"
+    expected = f"bytes, at most {BINARY_SIZE_BYTES_MAX}"
+    outlined = True
+    size_bytes_max = BINARY_SIZE_BYTES_MAX
 
     def check(self, value: Any, path: str) -> bytes:
         if not isinstance(value, bytes | bytearray | memoryview):
             raise self.refuse(value, path)
         raw = bytes(value)
-        if len(raw) > VALUE_SIZE_BYTES_MAX:
+        if len(raw) > BINARY_SIZE_BYTES_MAX:
             raise self.refuse(raw, path)
+        return raw
+
+    def to_bytes(self, value: bytes) -> bytes:
+        return value
+
+    def from_bytes(self, raw: bytes) -> bytes:
         return raw
 
     def encode(self, value: bytes) -> bytes:
@@ -40,8 +49,25 @@ class Binary(ValueType):
     def skip(self, data: bytes, position: int) -> int:
         return read_extent(data, position)[1]
 
+    def encode_field_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
+        outlined = names.bind(encode_outlined, "encode_outlined")
+        encoded = f"{value}_b"
+        return [
+            f"if type({value}) is not bytes or len({value}) > {INLINE_SIZE_BYTES_MAX}:",
+            f"    {encoded} = {outlined}"
+            f"({names.bind(self, 'outlined')}, {value}, {names.bind(path, 'path')}, beside)",
+            "else:",
+            f"    {encoded} = {names.bind(encode_extent, 'encode_extent')}({value})",
+        ], encoded
+
+    def decode_field_source(self, target: str, names: Namespace) -> list[str]:
+        return decode_outlined_source(self, target, [f"{target} = b[q:p]"], names)
+
     def skip_source(self, names: Namespace) -> list[str]:
         return skip_extent_source(names)
+
+    def skip_field_source(self, names: Namespace) -> list[str]:
+        return skip_outlined_source(names)
 
     def encode_key(self, value: bytes) -> bytes:
         return escape(value)

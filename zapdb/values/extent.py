@@ -1,6 +1,6 @@
 """Values with a length prefix: an orderable varint of 0 … the limit, then so many bytes.
 
-Lengths below 0 are reserved: there a record will hold the id of a blob instead of the bytes.
+Lengths below 0 are reserved; where one is allowed, −1 marks a blob (see `blob`).
 
 Their key encoding in code-point or byte order: each 00 is written as 00 FF, and 00 01 ends the key.
 That is reversible, keeps the order of the bytes, and is a prefix of no other such key.
@@ -8,7 +8,7 @@ That is reversible, keeps the order of the bytes, and is a prefix of no other su
 
 from __future__ import annotations
 
-from zapdb.errors import CorruptRecord
+from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.limits import VALUE_SIZE_BYTES_MAX
 from zapdb.values.source import Namespace
 from zapdb.values.varint import ONE_BYTE, decode_varint, encode_varint
@@ -21,10 +21,24 @@ def encode_extent(raw: bytes) -> bytes:
     return (ONE_BYTE[size] if size < 64 else encode_varint(size)) + raw
 
 
-def read_extent(data: bytes, position: int) -> tuple[int, int]:
-    """Start and end of the bytes whose length prefix is at `position`."""
+def encode_limited_extent(raw: bytes, path: str) -> bytes:
+    """As `encode_extent`; raises `InvalidValue` naming `path` for too many bytes."""
+    if len(raw) > VALUE_SIZE_BYTES_MAX:
+        raise InvalidValue(
+            "a value is too long",
+            field=path,
+            size_bytes=len(raw),
+            size_bytes_max=VALUE_SIZE_BYTES_MAX,
+        )
+    return encode_extent(raw)
+
+
+def read_extent(
+    data: bytes, position: int, size_bytes_max: int = VALUE_SIZE_BYTES_MAX
+) -> tuple[int, int]:
+    """Start and end of the bytes whose length prefix is at `position`; raises `CorruptRecord`."""
     size, start = decode_varint(data, position)
-    if not 0 <= size <= VALUE_SIZE_BYTES_MAX or start + size > len(data):
+    if not 0 <= size <= size_bytes_max or start + size > len(data):
         raise CorruptRecord.at("length", data, position)
     return start, start + size
 

@@ -29,6 +29,8 @@ class Json(ValueType):
     expected = "null, a boolean, number, string, list, or object with string keys"
     keyable = False
     indexable = False
+    ordered = False
+    holds_null = True
 
     def check(self, value: Any, path: str) -> Any:
         checked = _normalize(value, path)

@@ -1,4 +1,4 @@
-"""Strings: length prefix and UTF-8 as value.
+"""Strings: length prefix and UTF-8 as value, or a blob.
 
 Keys come in two orders. In code-point order the UTF-8 bytes are escaped: stable, reversible, the
 only order allowed in record keys. Under a collation the key is the ICU sort key: it ends in 00 and
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from zapdb.errors import CorruptRecord
-from zapdb.limits import VALUE_SIZE_BYTES_MAX
+from zapdb.limits import INLINE_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
 from zapdb.values.base import ValueType
+from zapdb.values.blob import decode_outlined_source, encode_outlined, skip_outlined_source
 from zapdb.values.extent import (
     encode_extent,
     escape,
@@ -29,6 +30,8 @@ from zapdb.values.source import Namespace
 class String(ValueType):
     name = "string"
     expected = f"a string of valid Unicode, at most {VALUE_SIZE_BYTES_MAX} bytes of UTF-8"
+    outlined = True
+    size_bytes_max = VALUE_SIZE_BYTES_MAX
 
     def check(self, value: Any, path: str) -> str:
         if not isinstance(value, str):
@@ -39,6 +42,15 @@ class String(ValueType):
         except UnicodeEncodeError:  # a lone surrogate
             raise self.refuse(value, path) from None
         return str(value)
+
+    def to_bytes(self, value: str) -> bytes:
+        return value.encode()
+
+    def from_bytes(self, raw: bytes) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            raise CorruptRecord.at("string that is not UTF-8", raw, 0) from None
 
     def encode(self, value: str) -> bytes:
         return encode_extent(value.encode())
@@ -60,12 +72,22 @@ class String(ValueType):
         return [
             f"if type({value}) is not str or len({value}) > {VALUE_SIZE_BYTES_MAX // 4}:",
             f"    {value} = {check}({value}, {where})",
-            "try:",
-            f"    {encoded} = {value}.encode()",
-            "except UnicodeEncodeError:",
-            f"    {check}({value}, {where})",
-            "    raise",
+            *_utf8_source(value, encoded, check, where),
         ], f"{names.bind(encode_extent, 'encode_extent')}({encoded})"
+
+    def encode_field_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
+        where = names.bind(path, "path")
+        check = names.bind(self.check, "check_string")
+        outlined = names.bind(encode_outlined, "encode_outlined")
+        encoded = f"{value}_b"
+        # A character has at most 4 bytes: so few of them need no look at their size.
+        return [
+            f"if type({value}) is not str or len({value}) > {INLINE_SIZE_BYTES_MAX // 4}:",
+            f"    {encoded} = {outlined}({names.bind(self, 'outlined')}, {value}, {where}, beside)",
+            "else:",
+            *(f"    {line}" for line in _utf8_source(value, encoded, check, where)),
+            f"    {encoded} = {names.bind(encode_extent, 'encode_extent')}({encoded})",
+        ], encoded
 
     def decode_source(self, target: str, names: Namespace) -> list[str]:
         return [
@@ -76,8 +98,14 @@ class String(ValueType):
             f"{target} = b[q:p].decode()",
         ]
 
+    def decode_field_source(self, target: str, names: Namespace) -> list[str]:
+        return decode_outlined_source(self, target, [f"{target} = b[q:p].decode()"], names)
+
     def skip_source(self, names: Namespace) -> list[str]:
         return skip_extent_source(names)
+
+    def skip_field_source(self, names: Namespace) -> list[str]:
+        return skip_outlined_source(names)
 
     def encode_key(self, value: str) -> bytes:
         return escape(value.encode())
@@ -88,3 +116,14 @@ class String(ValueType):
             return raw.decode(), after
         except UnicodeDecodeError:
             raise CorruptRecord.at("key that is not UTF-8", data, position) from None
+
+
+def _utf8_source(value: str, encoded: str, check: str, where: str) -> list[str]:
+    """Statements that set `encoded` to the UTF-8 of a string, or raise what `check` raises."""
+    return [
+        "try:",
+        f"    {encoded} = {value}.encode()",
+        "except UnicodeEncodeError:",
+        f"    {check}({value}, {where})",
+        "    raise",
+    ]

@@ -86,7 +86,7 @@ def test_this_expression_has_this_type(text: str, shown: str) -> None:
         ("s == i", 1, "string and integer can't be compared"),
         ("b == 1", 1, "boolean and integer can't be compared"),
         ("i < x", 1, "integer and float can't be compared"),
-        ("j < j", 1, "JSON values have no order"),
+        ("j < j", 1, "json has no order"),
         ("os == s", 1, "one side may be null"),
         ("s == None", 1, "one side may be null"),
         ("s is None", 1, "this is never null"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.blobs import BESIDE, MemoryBlobs
 from tests.documents import document, people_of, resolve_documents
 from zapdb.errors import CorruptRecord
 from zapdb.records import (
@@ -51,7 +52,7 @@ def encode(revision: int, identity: int = 5) -> tuple[bytes, bytes]:
     values: dict[str, Any] = {"id": identity, "name": "Ada", "title": "Ada", "age": 7}
     record = {f.name: values[f.name] for f in table.fields}
     codec = codec_for(table)
-    return codec.encode_key(record), codec.encode(encode_prefix(revision), record)
+    return codec.encode_key(record), codec.encode(encode_prefix(revision), record, BESIDE)
 
 
 @pytest.fixture
@@ -61,7 +62,9 @@ def programs() -> Programs:
 
 @pytest.fixture
 def reader(programs: Programs) -> RecordReader:
-    return RecordReader(codec_for(people_of(CHAIN.schema_at(3))).decode, programs, CURRENT)
+    return RecordReader(
+        codec_for(people_of(CHAIN.schema_at(3))).decode, programs, CURRENT, MemoryBlobs().beside
+    )
 
 
 def test_records_of_every_revision_read_alike(reader: RecordReader) -> None:
@@ -77,7 +80,7 @@ def test_a_program_is_asked_for_once_for_each_revision(
     for _ in range(3):
         for revision in POSITIONS:
             reader.read(*encode(revision))
-            reader.convert(*encode(revision))
+            reader.convert(*encode(revision), BESIDE)
     assert programs.asked == list(POSITIONS)
 
 
@@ -87,7 +90,7 @@ def test_rule_01_converted_records_have_the_current_prefix_and_others_are_left_a
     _, current = encode(CURRENT)
     for revision, position in POSITIONS.items():
         key, value = encode(revision)
-        converted = reader.convert(key, value)
+        converted = reader.convert(key, value, BESIDE)
         if position == 3:
             assert converted is value  # the layout is the current one, whatever the revision
         else:
@@ -110,7 +113,7 @@ def test_rule_01_converted_records_have_the_current_prefix_and_others_are_left_a
 )
 def test_records_of_unknown_revisions_are_corrupt(reader: RecordReader, value: bytes) -> None:
     key, _ = encode(1)
-    for use in (reader.read, reader.convert):
+    for use in (reader.read, lambda k, v: reader.convert(k, v, BESIDE)):
         with pytest.raises(CorruptRecord):
             use(key, value)
         with pytest.raises(CorruptRecord):

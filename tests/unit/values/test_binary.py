@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from zapdb.errors import CorruptRecord, InvalidValue
-from zapdb.limits import VALUE_SIZE_BYTES_MAX
+from zapdb.limits import BINARY_SIZE_BYTES_MAX
 from zapdb.values import Binary
 
 BINARY = Binary()
@@ -51,10 +51,10 @@ def test_binary_refuses_and_names_the_path(value: object) -> None:
 
 
 def test_binary_is_bounded_and_never_shown_in_full() -> None:
-    assert BINARY.check(bytes(VALUE_SIZE_BYTES_MAX), "p")
+    assert BINARY.check(bytes(BINARY_SIZE_BYTES_MAX), "p")
     with pytest.raises(InvalidValue) as caught:
-        BINARY.check(b"secret-secret" + bytes(VALUE_SIZE_BYTES_MAX), "p")
-    assert caught.value.context["got"] == "bytes of 4194317 bytes, 7365637265742d73…"
+        BINARY.check(b"secret-secret" + bytes(BINARY_SIZE_BYTES_MAX), "p")
+    assert caught.value.context["got"] == "bytes of 67108877 bytes, 7365637265742d73…"
 
 
 @pytest.mark.parametrize("data", ["", "82ff", "7f", "61", "c2400001"])

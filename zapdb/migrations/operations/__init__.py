@@ -9,9 +9,11 @@ from zapdb.migrations.operations.base import Numbers, Operation
 from zapdb.migrations.operations.change_type import ChangeType
 from zapdb.migrations.operations.create_index import CreateIndex
 from zapdb.migrations.operations.create_table import CreateTable
+from zapdb.migrations.operations.create_type import CreateType
 from zapdb.migrations.operations.drop_field import DropField
 from zapdb.migrations.operations.drop_index import DropIndex
 from zapdb.migrations.operations.drop_table import DropTable
+from zapdb.migrations.operations.drop_type import DropType
 from zapdb.migrations.operations.rename_field import RenameField
 from zapdb.migrations.operations.rename_table import RenameTable
 from zapdb.migrations.operations.transform import Transform
@@ -21,6 +23,8 @@ __all__ = ["OPERATIONS", "Numbers", "Operation"]
 OPERATIONS: Final[dict[str, type[Operation]]] = {
     kind.keyword: kind
     for kind in (
+        CreateType,
+        DropType,
         CreateTable,
         DropTable,
         RenameTable,

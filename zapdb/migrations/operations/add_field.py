@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from zapdb.errors import Location
 from zapdb.limits import FIELDS_PER_TABLE_MAX
-from zapdb.migrations.operations.base import FieldDefinition, Fill, Numbers, Operation
+from zapdb.migrations.operations.base import Fill, Numbers, Operation, TableOperation
+from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.drop_field import DropField
 from zapdb.migrations.structure import ABSENT, Reporter, located
 from zapdb.records import Constant, Derivation
@@ -14,7 +15,7 @@ from zapdb.schema import Schema, Table
 
 
 @dataclass(frozen=True)
-class AddField(Operation):
+class AddField(TableOperation):
     """`position` counts from 0 in declared order; without it the field comes last.
 
     Older records get `fill`, or else the default, or else null where the field is optional.
@@ -38,11 +39,12 @@ class AddField(Operation):
         if self.position is not ABSENT and not 0 <= self.position <= len(table.fields):
             reporter.report(self.place, f"the position must be 0 to {len(table.fields)}")
         reported = len(reporter.violations)
-        self.field.validate(self.field.name, reporter)
+        self.field.validate(self.field.name, schema, reporter)
         if len(reporter.violations) > reported:
             return
         if self.fill is not ABSENT:
-            self.fill.validate(table, self.field.build(self.field.name, 0), reporter)
+            added = self.field.build(self.field.name, 0, schema)
+            self.fill.validate(table, added, reporter)
         elif self.field.default is ABSENT and not self.field.optional:
             reporter.report(
                 self.field.location,
@@ -53,7 +55,7 @@ class AddField(Operation):
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = schema.table_named(self.table)
         assert table is not None
-        added = self.field.build(self.field.name, numbers.draw("field"))
+        added = self.field.build(self.field.name, numbers.draw("field"), schema)
         at = len(table.fields) if self.position is ABSENT else self.position
         return schema.with_table(table.with_fields((*table.fields[:at], added, *table.fields[at:])))
 

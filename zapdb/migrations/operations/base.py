@@ -1,4 +1,4 @@
-"""What every operation provides, and the pieces of documents that several of them share.
+"""What every operation provides, and the expressions and fills that several of them share.
 
 An operation is a frozen value parsed from a document. `validate` reports every violation against
 the schema before it and changes nothing; `apply` is pure and takes a valid operation; `invert`
@@ -8,18 +8,16 @@ before, for all that it does not leave as they are.
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from zapdb.errors import InvalidValue, Location
+from zapdb.errors import Location
 from zapdb.expressions import ExpressionError, Type, check, names_in, parse, unparse
-from zapdb.migrations.document import Scalar
+from zapdb.migrations.operations.definitions import check_plain
 from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
 from zapdb.records import Computed, Constant, Derivation, Input
-from zapdb.schema import NO_DEFAULT, Field, Schema, Table
-from zapdb.values import VALUE_TYPES, ValueType, make_type
+from zapdb.schema import Field, Schema, Table
 
 Reversibility = Literal["exact", "lossy"]
 
@@ -31,7 +29,7 @@ class Numbers:
         self.following = dict(following or {})
         self.step = step
 
-    def draw(self, kind: Literal["table", "field", "index"]) -> int:
+    def draw(self, kind: Literal["table", "field", "index", "type"]) -> int:
         number = self.following.get(kind, self.step)
         self.following[kind] = number + self.step
         return number
@@ -39,12 +37,10 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Operation(ABC):
-    """One change to one table."""
+    """One change."""
 
     keyword: ClassVar[str]
     rollback_only: ClassVar[bool] = False
-
-    table: Name
 
     @abstractmethod
     def validate(self, schema: Schema, reporter: Reporter) -> None:
@@ -66,6 +62,13 @@ class Operation(ABC):
     def place(self) -> Location:
         place: Location = getattr(self, "location", Location("<stored>"))
         return place
+
+
+@dataclass(frozen=True)
+class TableOperation(Operation):
+    """One change to one table."""
+
+    table: Name
 
     def find_table(self, schema: Schema, reporter: Reporter) -> Table:
         table = schema.table_named(self.table)
@@ -93,72 +96,6 @@ class Operation(ABC):
                 f"{field.name!r} is part of the key of {table.name!r} and can't be {what}",
                 "another key is a new table and a copy of the records",
             )
-
-
-@dataclass(frozen=True)
-class FieldType:
-    """A field's type and attributes without its name; a bare type name is enough in documents."""
-
-    type: Name
-    scale: int = ABSENT
-    optional: bool = False
-    default: Plain = ABSENT
-    generated: bool = False
-    location: Location = located()
-
-    @classmethod
-    def from_scalar(cls, name: str, node: Scalar) -> FieldType:
-        return cls(Name(name), location=node.location)
-
-    @classmethod
-    def of(cls, field: Field) -> FieldType:
-        """The definition that builds this field again."""
-        default: Any = ABSENT
-        if field.has_default:
-            default = None if field.default is None else field.type.to_document(field.default)
-        parameters = field.type.parameters()
-        name = Name(field.type.name)
-        return cls(name, parameters.get("scale", ABSENT), field.optional, default, field.generated)
-
-    def build_type(self, reporter: Reporter) -> ValueType:
-        return build_type(self.type, self.scale, self.location, reporter)
-
-    def build(self, name: str, number: int) -> Field:
-        """The field; the definition must be valid."""
-        kind = build_type(self.type, self.scale, self.location, None)
-        default: Any = NO_DEFAULT
-        if self.default is not ABSENT:
-            plain: Any = self.default
-            default = None if plain is None else kind.from_document(plain, name)
-        return Field(number, name, kind, self.optional, default, self.generated)
-
-    def validate(self, name: str, reporter: Reporter) -> None:
-        kind = self.build_type(reporter)
-        if self.default is not ABSENT:
-            check_plain(self.default, kind, self.optional, name, self.location, reporter)
-        if self.generated and kind.name != "uuid":
-            reporter.report(self.location, f"a {kind.name} can't be generated", "use type: uuid")
-        if self.generated and self.default is not ABSENT:
-            reporter.report(self.location, "a generated field has no default")
-
-
-@dataclass(frozen=True)
-class FieldDefinition(FieldType):
-    """A field of a new table, or a new field: its name beside its type."""
-
-    name: Name = dataclasses.field(kw_only=True)
-
-    @classmethod
-    def of(cls, field: Field) -> FieldDefinition:
-        kind = FieldType.of(field)
-        return cls(
-            kind.type,
-            kind.scale,
-            kind.optional,
-            kind.default,
-            kind.generated,
-            name=Name(field.name),
-        )
 
 
 @dataclass(frozen=True)
@@ -192,46 +129,6 @@ class Fill:
                 None if plain is None else target.type.from_document(plain, target.name)
             )
         return compute(self.expression, table, target)
-
-
-def build_type(name: str, scale: Any, location: Location, reporter: Reporter | None) -> ValueType:
-    """The value type; reports and raises `Refused` if there is none, given a reporter."""
-    parameters = {} if scale is ABSENT else {"scale": scale}
-    message, hint = "", ""
-    if name not in VALUE_TYPES:
-        message, hint = f"no type {name!r}", f"there are: {', '.join(VALUE_TYPES)}"
-    else:
-        try:
-            return make_type(name, parameters)
-        except TypeError:
-            wanted = ", ".join(f.name for f in dataclasses.fields(VALUE_TYPES[name])) or "nothing"
-            message = f"wrong parameters for type {name!r}"
-            hint = f"beside the type it takes {wanted}"
-        except InvalidValue as error:
-            message = f"{error.context['field']} must be {error.context['expected']}"
-    if reporter is None:
-        raise AssertionError(message)
-    reporter.report(location, message, hint)
-    raise Refused
-
-
-def check_plain(
-    plain: Any,
-    kind: ValueType,
-    optional: bool,
-    name: str,
-    location: Location,
-    reporter: Reporter,
-) -> None:
-    if plain is None:
-        if not optional:
-            reporter.report(location, f"{name!r} is required and can't be null")
-        return
-    try:
-        kind.from_document(plain, name)
-    except InvalidValue as error:
-        expected, got = error.context["expected"], error.context["got"]
-        reporter.report(location, f"a value of {name!r} must be {expected}; this is {got}")
 
 
 def types_of(table: Table) -> dict[str, Type]:

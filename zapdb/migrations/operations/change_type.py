@@ -6,6 +6,7 @@ said again, since the old one is of the old type.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,24 +18,26 @@ from zapdb.migrations.operations.base import (
     Numbers,
     Operation,
     Reversibility,
-    build_type,
+    TableOperation,
     canonical_expression,
     check_expression,
-    check_plain,
 )
+from zapdb.migrations.operations.definitions import TypeDefinition, check_plain, parameters_of
 from zapdb.migrations.structure import ABSENT, Name, Plain, Reporter, located, reason
 from zapdb.records import Computed, Derivation, Input
 from zapdb.schema import NO_DEFAULT, Field, Schema, Table
 
 
 @dataclass(frozen=True)
-class ChangeType(Operation):
+class ChangeType(TableOperation):
     keyword = "change_type"
 
     field: Name
     type: Name
     up: str
     scale: int = ABSENT
+    items: TypeDefinition = dataclasses.field(default=ABSENT, metadata={"key": "of"})
+    to: Name = ABSENT
     default: Plain = ABSENT
     down: str = ABSENT
     reversibility: Reversibility = "exact"
@@ -47,13 +50,17 @@ class ChangeType(Operation):
             if text is not ABSENT:
                 object.__setattr__(self, name, canonical_expression(text))
 
+    @property
+    def _definition(self) -> TypeDefinition:
+        return TypeDefinition(self.type, self.scale, self.items, self.to, self.place)
+
     def validate(self, schema: Schema, reporter: Reporter) -> None:
         table = self.find_table(schema, reporter)
         old = self.find_field(table, self.field, reporter)
         self.refuse_key(table, old, "given another type", reporter)
         if old.generated:
             reporter.report(self.place, f"{self.field!r} is generated: it can't be of another type")
-        kind = build_type(self.type, self.scale, self.place, reporter)
+        kind = self._definition.build_type(schema, reporter)
         if kind == old.type:
             reporter.report(self.place, f"{self.field!r} is of that type already")
         if self.default is not ABSENT:
@@ -74,7 +81,7 @@ class ChangeType(Operation):
             if not kind.indexable or (component.collation is not None and kind.name != "string"):
                 reporter.report(
                     self.place,
-                    f"the index {index.name!r} can't hold a {kind.name} as it is",
+                    f"the index {index.name!r} can't hold a {kind} as it is",
                     f"put a drop_index of {index.name!r} before this change",
                 )
         names: dict[str, Type] = {self.field: Type(old.type)}
@@ -88,10 +95,10 @@ class ChangeType(Operation):
         assert table is not None
         old = table.field_named(self.field)
         assert old is not None
-        return schema.with_table(table.with_field(self._change(old)))
+        return schema.with_table(table.with_field(self._change(old, schema)))
 
-    def _change(self, old: Field) -> Field:
-        kind = build_type(self.type, self.scale, self.place, None)
+    def _change(self, old: Field, schema: Schema) -> Field:
+        kind = self._definition.build_type(schema)
         default: Any = NO_DEFAULT
         if self.default is not ABSENT:
             plain: Any = self.default
@@ -107,24 +114,22 @@ class ChangeType(Operation):
             reporter.report_not_exhaustive(
                 self.place,
                 f"no rollback can be inferred for the type of {self.table}.{self.field}",
-                f"add down: an expression that makes a {old.type.name} of the new value",
+                f"add down: an expression that makes a {old.type} of the new value",
             )
             return ()
         default: Any = ABSENT
         if old.has_default:
             default = None if old.default is None else old.type.to_document(old.default)
-        scale = old.type.parameters().get("scale", ABSENT)
         return (
             ChangeType(
                 self.table,
                 self.field,
-                Name(old.type.name),
-                self.down,
-                scale,
-                default,
-                self.up,
-                self.reversibility,
-                self.because,
+                up=self.down,
+                default=default,
+                down=self.up,
+                reversibility=self.reversibility,
+                because=self.because,
+                **parameters_of(old.type),
             ),
         )
 

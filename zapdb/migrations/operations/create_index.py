@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from zapdb.datasets import Collation, Strength, is_known_locale
 from zapdb.errors import Location
 from zapdb.limits import INDEX_COMPONENTS_MAX
-from zapdb.migrations.operations.base import Numbers, Operation
+from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
 from zapdb.migrations.operations.drop_index import DropIndex
 from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located
 from zapdb.schema import Index, IndexComponent, Schema, Table
@@ -44,7 +44,7 @@ class IndexField:
 
 
 @dataclass(frozen=True)
-class CreateIndex(Operation):
+class CreateIndex(TableOperation):
     keyword = "create_index"
 
     index: Name
@@ -70,7 +70,7 @@ class CreateIndex(Operation):
     def _validate_component(self, table: Table, component: IndexField, reporter: Reporter) -> None:
         field = self.find_field(table, component.field, reporter)
         if not field.type.indexable:
-            reporter.report(component.location, f"a {field.type.name} can't be indexed")
+            reporter.report(component.location, f"a {field.type} can't be indexed")
         if component.collation is not ABSENT:
             if field.type.name != "string":
                 reporter.report(component.location, "only strings have a collation")

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 from zapdb.errors import Location
 from zapdb.limits import FIELDS_PER_TABLE_MAX
-from zapdb.migrations.operations.base import FieldDefinition, Numbers, Operation
+from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
+from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.drop_table import DropTable
 from zapdb.migrations.structure import Name, Refused, Reporter, located
 from zapdb.schema import Schema, Table
 
 
 @dataclass(frozen=True)
-class CreateTable(Operation):
+class CreateTable(TableOperation):
     keyword = "create_table"
 
     key: tuple[Name, ...]
@@ -30,10 +31,28 @@ class CreateTable(Operation):
             if definition.name in seen:
                 reporter.report(definition.location, f"the field {definition.name!r} stands twice")
             seen.add(definition.name)
-            definition.validate(definition.name, reporter)
-        self._validate_key(reporter)
+        reported = len(reporter.violations)
+        self._validate_key(schema, reporter)
+        if len(reporter.violations) > reported:
+            return  # what refers to this table itself can't be looked at
+        within = self._with_key(schema, 0, dict.fromkeys(self._names, 0))
+        for definition in self.fields:
+            try:
+                definition.validate(definition.name, within, reporter)
+            except Refused:
+                continue
 
-    def _validate_key(self, reporter: Reporter) -> None:
+    @property
+    def _names(self) -> list[str]:
+        return [definition.name for definition in self.fields]
+
+    def _with_key(self, schema: Schema, number: int, numbers: dict[str, int]) -> Schema:
+        """The schema with this table, its key alone: fields may refer to their own table."""
+        defined = {definition.name: definition for definition in self.fields}
+        fields = tuple(defined[name].build(name, numbers[name], schema) for name in self.key)
+        return schema.with_table(Table(number, self.table, tuple(f.number for f in fields), fields))
+
+    def _validate_key(self, schema: Schema, reporter: Reporter) -> None:
         if not self.key or len(set(self.key)) != len(self.key):
             reporter.report(self.place, "a key is one or more different fields")
         by_name = {definition.name: definition for definition in self.fields}
@@ -43,19 +62,20 @@ class CreateTable(Operation):
                 reporter.report(self.place, f"the key field {name!r} is not among the fields")
                 continue
             try:
-                kind = definition.build_type(reporter)
+                kind = definition.build_type(schema, reporter)
             except Refused:
                 continue
             if not kind.keyable:
-                reporter.report(definition.location, f"a {kind.name} can't be part of a key")
+                reporter.report(definition.location, f"a {kind} can't be part of a key")
             if definition.optional:
                 reporter.report(definition.location, "a field of the key can't be optional")
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         number = numbers.draw("table")
-        fields = tuple(d.build(d.name, numbers.draw("field")) for d in self.fields)
-        by_name = {f.name: f.number for f in fields}
-        key = tuple(by_name[name] for name in self.key)
+        drawn = {name: numbers.draw("field") for name in self._names}
+        within = self._with_key(schema, number, drawn)
+        fields = tuple(d.build(d.name, drawn[d.name], within) for d in self.fields)
+        key = tuple(drawn[name] for name in self.key)
         return schema.with_table(Table(number, self.table, key, fields))
 
     def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import FieldDefinition, Fill, Numbers, Operation
+from zapdb.migrations.operations.base import Fill, Numbers, Operation, TableOperation
+from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.structure import ABSENT, Name, Reporter, located
 from zapdb.schema import Schema
 
 
 @dataclass(frozen=True)
-class DropField(Operation):
+class DropField(TableOperation):
     """`restore` fills the field again on the way back; a rollback has nothing to restore."""
 
     keyword = "drop_field"

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import Numbers, Operation
+from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
 from zapdb.migrations.structure import Reporter, located
 from zapdb.schema import Schema
 
 
 @dataclass(frozen=True)
-class DropTable(Operation):
+class DropTable(TableOperation):
     keyword = "drop_table"
     rollback_only = True
 
@@ -20,7 +20,13 @@ class DropTable(Operation):
     location: Location = located()
 
     def validate(self, schema: Schema, reporter: Reporter) -> None:
-        self.find_table(schema, reporter)
+        table = self.find_table(schema, reporter)
+        for user in schema.users_of(table):
+            reporter.report(
+                self.place,
+                f"{user} refers to {self.table!r}",
+                "drop it, or change its type, before this change",
+            )
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = schema.table_named(self.table)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import Numbers, Operation
+from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
 from zapdb.migrations.structure import Name, Reporter, located
 from zapdb.schema import Schema
 
 
 @dataclass(frozen=True)
-class RenameField(Operation):
+class RenameField(TableOperation):
     keyword = "rename_field"
 
     field: Name

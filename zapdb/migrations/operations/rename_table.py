@@ -1,17 +1,17 @@
-"""rename_table: another name for the same table; no record changes."""
+"""rename_table: another name for the same table, also in what refers to it; no record changes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import Numbers, Operation
+from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
 from zapdb.migrations.structure import Name, Reporter, located
 from zapdb.schema import Schema
 
 
 @dataclass(frozen=True)
-class RenameTable(Operation):
+class RenameTable(TableOperation):
     keyword = "rename_table"
 
     to: Name
@@ -25,7 +25,7 @@ class RenameTable(Operation):
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = schema.table_named(self.table)
         assert table is not None
-        return schema.with_table(replace(table, name=self.to))
+        return schema.with_table_renamed(table, self.to)
 
     def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
         return (RenameTable(self.to, self.table),)

@@ -14,21 +14,22 @@ from zapdb.errors import Location
 from zapdb.expressions import Type
 from zapdb.limits import FIELDS_PER_TABLE_MAX
 from zapdb.migrations.operations.base import (
-    FieldType,
     Numbers,
     Operation,
     Reversibility,
+    TableOperation,
     canonical_expression,
     check_expression,
     compute,
 )
+from zapdb.migrations.operations.definitions import FieldType
 from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located, reason
 from zapdb.records import Derivation
 from zapdb.schema import Field, Schema, Table
 
 
 @dataclass(frozen=True)
-class Transform(Operation):
+class Transform(TableOperation):
     keyword = "transform"
 
     source: dict[Name, FieldType] = dataclasses.field(metadata={"key": "from"})
@@ -56,21 +57,21 @@ class Transform(Operation):
         if not self.source or not self.into:
             reporter.report(self.place, "from and into each name one field or more")
             raise Refused
-        old = self._validate_source(table, reporter)
+        old = self._validate_source(schema, table, reporter)
         taken = {f.name for f in table.fields} - set(self.source)
         for name, definition in self.into.items():
             if name in taken:
                 reporter.report(
                     definition.location, f"there is a field {name!r} in {table.name!r} already"
                 )
-            definition.validate(name, reporter)
+            definition.validate(name, schema, reporter)
         size = len(table.fields) - len(self.source) + len(self.into)
         if size > FIELDS_PER_TABLE_MAX:
             reporter.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
         if self.positions is not ABSENT:
             self._validate_positions(size, reporter)
         new: dict[str, Type] = {
-            name: Type(definition.build_type(reporter), definition.optional)
+            name: Type(definition.build_type(schema, reporter), definition.optional)
             for name, definition in self.into.items()
         }
         self._validate_expressions("up", self.up, old, new, reporter)
@@ -83,12 +84,12 @@ class Transform(Operation):
         if not all(0 <= position < size for position in self.positions):
             reporter.report(self.place, f"a position must be 0 to {size - 1}")
 
-    def _validate_source(self, table: Table, reporter: Reporter) -> dict[str, Type]:
+    def _validate_source(self, schema: Schema, table: Table, reporter: Reporter) -> dict[str, Type]:
         types: dict[str, Type] = {}
         for name, definition in self.source.items():
             field = self.find_field(table, name, reporter)
             self.refuse_key(table, field, "transformed", reporter)
-            kind = definition.build_type(reporter)
+            kind = definition.build_type(schema, reporter)
             if (kind, definition.optional) != (field.type, field.optional):
                 found = Type(field.type, field.optional)
                 reporter.report(definition.location, f"{name!r} is {found}, not as it is said here")
@@ -123,7 +124,7 @@ class Transform(Operation):
         at = min(i for i, f in enumerate(table.fields) if f.name in self.source)
         fields = [f for f in table.fields if f.name not in self.source]
         positions = range(at, at + len(self.into)) if self.positions is ABSENT else self.positions
-        added = [d.build(name, numbers.draw("field")) for name, d in self.into.items()]
+        added = [d.build(name, numbers.draw("field"), schema) for name, d in self.into.items()]
         for position, field in sorted(zip(positions, added, strict=True), key=lambda pair: pair[0]):
             fields.insert(position, field)
         return schema.with_table(table.with_fields(tuple(fields)))

@@ -5,7 +5,7 @@ import pytest
 from tests.documents import marked_place, people_of, resolve_after_people, violations_of
 from zapdb.errors import NotExhaustive
 from zapdb.migrations.operations.add_field import AddField
-from zapdb.migrations.operations.base import FieldDefinition
+from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.records import Computed, Constant, Input
 
 NOT_TEXT = (

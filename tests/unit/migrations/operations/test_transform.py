@@ -15,7 +15,7 @@ from zapdb.errors import NotExhaustive
 from zapdb.expressions import parse
 from zapdb.limits import FIELDS_PER_TABLE_MAX
 from zapdb.migrations import Numbers, read_stored
-from zapdb.migrations.operations.base import FieldType
+from zapdb.migrations.operations.definitions import FieldType
 from zapdb.migrations.operations.transform import Transform
 from zapdb.records import Computed, Input
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 
 
-def generate_uuid() -> uuid.UUID:
-    """48 bits of milliseconds, 74 random bits, version and variant between them."""
+def make_uuid7() -> bytes:
+    """48 bits of milliseconds, 74 random bits, version and variant between them: 16 bytes."""
     milliseconds = time.time_ns() // 1_000_000
     number = (milliseconds << 80) | int.from_bytes(os.urandom(10), "big")
     number = number & ~(0xF << 76) | (0x7 << 76)
     number = number & ~(0x3 << 62) | (0x2 << 62)
-    return uuid.UUID(int=number)
+    return number.to_bytes(16, "big")
+
+
+def made_at_ms(made: bytes) -> int:
+    """When an identifier was made, in milliseconds since 1970-01-01 UTC."""
+    return int.from_bytes(made[:6], "big")

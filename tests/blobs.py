@@ -1,0 +1,29 @@
+"""Blobs in memory, for tests of what is pure."""
+
+from __future__ import annotations
+
+import itertools
+
+from zapdb.errors import BlobMissing
+from zapdb.records import Beside
+from zapdb.values import Blob
+
+
+class MemoryBlobs:
+    """Where blobs are saved; the ids are counted, so that equal programs make equal bytes."""
+
+    def __init__(self) -> None:
+        self.saved: dict[bytes, bytes] = {}
+
+    def beside(self) -> Beside:
+        numbers = itertools.count(len(self.saved) + 1)
+        return Beside(self.load, lambda: next(numbers).to_bytes(16, "big"))
+
+    def load(self, blob: Blob) -> bytes:
+        if blob.id not in self.saved:
+            raise BlobMissing("a large value is not in the blob table")
+        return self.saved[blob.id]
+
+
+BESIDE = MemoryBlobs().beside()
+"""Where no blobs are to be expected."""

@@ -1,0 +1,95 @@
+"""create_type: a named type, an enum or a struct, for fields of any table.
+
+Members are numbered from 1 in declared order. A record holds the numbers, so a member that is
+renamed later is the same member.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from zapdb.errors import Location
+from zapdb.limits import ENUM_MEMBERS_MAX, STRUCT_MEMBERS_MAX, TYPE_DEPTH_MAX
+from zapdb.migrations.operations.base import Numbers, Operation
+from zapdb.migrations.operations.definitions import TypeDefinition, parameters_of
+from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located
+from zapdb.schema import Schema
+from zapdb.values import VALUE_TYPES, Enum, Member, Struct
+
+
+@dataclass(frozen=True)
+class MemberDefinition(TypeDefinition):
+    """A member of a struct: its name beside its type."""
+
+    optional: bool = False
+    name: Name = dataclasses.field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class CreateType(Operation):
+    """Exactly one of `enum`, the members' names, and `struct`, its members like fields."""
+
+    keyword = "create_type"
+
+    type: Name
+    enum: tuple[Name, ...] = ABSENT
+    struct: tuple[MemberDefinition, ...] = ABSENT
+    location: Location = located()
+
+    @classmethod
+    def describe(cls, kind: Enum | Struct) -> CreateType:
+        """The operation that declares this type again."""
+        name = Name(kind.declared_name)
+        if isinstance(kind, Enum):
+            return cls(name, enum=tuple(Name(member) for _, member in kind.members))
+        members = (
+            MemberDefinition(**parameters_of(m.type), optional=m.optional, name=Name(m.name))
+            for m in kind.members
+        )
+        return cls(name, struct=tuple(members))
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        if self.type in VALUE_TYPES:
+            reporter.report(self.place, f"{self.type!r} is a type of zapdb's own")
+        if schema.type_named(self.type) is not None:
+            reporter.report(self.place, f"there is a type {self.type!r} already")
+        if (self.enum is ABSENT) == (self.struct is ABSENT):
+            reporter.report(self.place, "a type has exactly one of enum and struct")
+            raise Refused
+        if self.enum is not ABSENT:
+            names, most = list(self.enum), ENUM_MEMBERS_MAX
+        else:
+            names, most = [member.name for member in self.struct], STRUCT_MEMBERS_MAX
+        if not 1 <= len(names) <= most:
+            reporter.report(self.place, f"a type has 1 to {most} members")
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            reporter.report(self.place, f"the member {name!r} stands twice")
+        if self.struct is not ABSENT:
+            self._validate_members(schema, reporter)
+
+    def _validate_members(self, schema: Schema, reporter: Reporter) -> None:
+        for member in self.struct:
+            try:
+                kind = member.build_type(schema, reporter)
+            except Refused:
+                continue
+            if kind.depth >= TYPE_DEPTH_MAX:
+                reporter.report(member.location, f"types nest at most {TYPE_DEPTH_MAX} deep")
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        return schema.with_type(self._build(schema, numbers.draw("type")))
+
+    def _build(self, schema: Schema, number: int) -> Enum | Struct:
+        if self.enum is not ABSENT:
+            return Enum(self.type, number, tuple(enumerate(map(str, self.enum), 1)))
+        members = (
+            Member(at, definition.name, definition.build_type(schema), definition.optional)
+            for at, definition in enumerate(self.struct, 1)
+        )
+        return Struct(self.type, number, tuple(members))
+
+    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
+        from zapdb.migrations.operations.drop_type import DropType
+
+        return (DropType(self.type),)

@@ -1,0 +1,206 @@
+"""Types and fields as documents define them: what builds them, and what describes them again.
+
+{type: decimal, scale: 2}        {type: list, of: string}        {type: list, of: {type: …}}
+{type: reference, to: people}    {type: item_state}, a declared enum or struct
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Final
+
+from zapdb.errors import InvalidValue, Location
+from zapdb.limits import TYPE_DEPTH_MAX
+from zapdb.migrations.document import Scalar
+from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
+from zapdb.schema import NO_DEFAULT, Field, Schema
+from zapdb.values import VALUE_TYPES, Decimal, Enum, List, Reference, Struct, ValueType
+
+PARAMETERS: Final = {"decimal": "scale", "list": "of", "reference": "to"}
+"""The key that a type takes besides its name; all others take none."""
+DECLARED: Final = (Enum.name, Struct.name)
+
+
+@dataclass(frozen=True)
+class TypeDefinition:
+    """A value type; a bare name is enough in documents for one without parameters."""
+
+    type: Name
+    scale: int = ABSENT
+    items: TypeDefinition = dataclasses.field(default=ABSENT, metadata={"key": "of"})
+    to: Name = ABSENT
+    location: Location = located()
+
+    @classmethod
+    def from_scalar(cls, name: str, node: Scalar) -> TypeDefinition:
+        return cls(Name(name), location=node.location)
+
+    @classmethod
+    def describe(cls, kind: ValueType) -> TypeDefinition:
+        """The definition that builds this type again."""
+        return TypeDefinition(**parameters_of(kind))
+
+    def build_type(self, schema: Schema, reporter: Reporter | None = None) -> ValueType:
+        """The value type; reports and raises `Refused` if there is none, given a reporter.
+
+        `schema` has the declared types and the tables that references may lead to.
+        """
+        try:
+            return self._build(schema)
+        except InvalidValue as error:
+            if reporter is None:
+                raise AssertionError(str(error)) from error
+            reporter.report(self.location, error.message, error.hint)
+            raise Refused from None
+
+    def _build(self, schema: Schema) -> ValueType:
+        given = {"scale": self.scale, "of": self.items, "to": self.to}
+        wanted = PARAMETERS.get(self.type)
+        declared = schema.type_named(self.type)
+        is_builtin = self.type in VALUE_TYPES and self.type not in DECLARED
+        if not is_builtin and declared is None:
+            raise _unknown_type(self.type, schema)
+        for key, value in given.items():
+            if (value is not ABSENT) != (key == wanted):
+                raise InvalidValue(
+                    f"wrong parameters for type {self.type!r}",
+                    hint=f"beside the type it takes {wanted or 'nothing'}",
+                )
+        match self.type:
+            case Decimal.name:
+                return _decimal(self.scale)
+            case List.name:
+                return _list(self.items._build(schema))
+            case Reference.name:
+                return _reference(self.to, schema)
+        return declared or VALUE_TYPES[self.type]()
+
+
+def _unknown_type(name: str, schema: Schema) -> InvalidValue:
+    there = [kind for kind in VALUE_TYPES if kind not in DECLARED]
+    there += (kind.declared_name for kind in schema.types)
+    hint = f"there are: {', '.join(there)}"
+    if name in DECLARED:
+        hint = f"declare the {name} with create_type and use the name that it has there"
+    return InvalidValue(f"no type {name!r}", hint=hint)
+
+
+def _decimal(scale: int) -> Decimal:
+    try:
+        return Decimal(scale)
+    except InvalidValue as error:
+        message = f"{error.context['field']} must be {error.context['expected']}"
+        raise InvalidValue(message) from None
+
+
+def _list(items: ValueType) -> List:
+    made = List(items)
+    if made.depth > TYPE_DEPTH_MAX:
+        raise InvalidValue(f"types nest at most {TYPE_DEPTH_MAX} deep")
+    return made
+
+
+def _reference(to: str, schema: Schema) -> Reference:
+    target = schema.table_named(to)
+    if target is None:
+        there = ", ".join(table.name for table in schema) or "none"
+        raise InvalidValue(f"no table {to!r} to refer to", hint=f"there are: {there}")
+    return Reference(target.name, target.number, tuple(f.type for f in target.key_fields))
+
+
+def parameters_of(kind: ValueType) -> dict[str, Any]:
+    """What defines a type in a document, by the attributes of `TypeDefinition`."""
+    match kind:
+        case Decimal(scale):
+            return {"type": Name(kind.name), "scale": scale}
+        case List(items):
+            return {"type": Name(kind.name), "items": TypeDefinition.describe(items)}
+        case Reference(table):
+            return {"type": Name(kind.name), "to": Name(table)}
+        case Enum() | Struct():
+            return {"type": Name(kind.declared_name)}
+    return {"type": Name(kind.name)}
+
+
+@dataclass(frozen=True)
+class FieldType(TypeDefinition):
+    """A field's type and attributes without its name; a bare type name is enough in documents."""
+
+    optional: bool = False
+    default: Plain = ABSENT
+    generated: bool = False
+
+    @classmethod
+    def from_scalar(cls, name: str, node: Scalar) -> FieldType:
+        return cls(Name(name), location=node.location)
+
+    @classmethod
+    def of(cls, field: Field) -> FieldType:
+        """The definition that builds this field again."""
+        return cls(**attributes_of(field))
+
+    def build(self, name: str, number: int, schema: Schema) -> Field:
+        """The field; the definition must be valid."""
+        kind = self.build_type(schema)
+        default: Any = NO_DEFAULT
+        if self.default is not ABSENT:
+            plain: Any = self.default
+            default = None if plain is None else kind.from_document(plain, name)
+        return Field(number, name, kind, self.optional, default, self.generated)
+
+    def validate(self, name: str, schema: Schema, reporter: Reporter) -> None:
+        kind = self.build_type(schema, reporter)
+        if self.default is not ABSENT:
+            check_plain(self.default, kind, self.optional, name, self.location, reporter)
+        if self.generated and kind.name != "uuid":
+            reporter.report(self.location, f"a {kind} can't be generated", "use type: uuid")
+        if self.generated and self.default is not ABSENT:
+            reporter.report(self.location, "a generated field has no default")
+
+
+@dataclass(frozen=True)
+class FieldDefinition(FieldType):
+    """A field of a new table, or a new field: its name beside its type."""
+
+    name: Name = dataclasses.field(kw_only=True)
+
+    @classmethod
+    def of(cls, field: Field) -> FieldDefinition:
+        return cls(**attributes_of(field), name=Name(field.name))
+
+
+def attributes_of(field: Field) -> dict[str, Any]:
+    default: Any = ABSENT
+    if field.has_default:
+        default = None if field.default is None else field.type.to_document(field.default)
+    return {
+        **parameters_of(field.type),
+        "optional": field.optional,
+        "default": default,
+        "generated": field.generated,
+    }
+
+
+def check_plain(
+    plain: Any,
+    kind: ValueType,
+    optional: bool,
+    name: str,
+    location: Location,
+    reporter: Reporter,
+) -> None:
+    """Report a value that a document gives a field where it does not fit the field's type."""
+    if plain is None and not kind.holds_null:
+        if not optional:
+            reporter.report(location, f"{name!r} is required and can't be null")
+        return
+    try:
+        kind.from_document(plain, name)
+    except InvalidValue as error:
+        if "got" not in error.context:
+            reporter.report(location, f"{error.message}: {error.context['field']}")
+            return
+        field, expected = error.context["field"], error.context["expected"]
+        got = error.context["got"]
+        reporter.report(location, f"a value of {field!r} must be {expected}; this is {got}")

@@ -1,0 +1,61 @@
+"""The blob table: large values in chunks, shared by all tables and tenants (rule 28).
+
+A blob is written once, in the transaction that writes the record which refers to it, and never
+changed. Its id is a UUID of version 7, so its age can be told from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from zapdb.errors import BlobMissing
+from zapdb.limits import BLOB_CHUNK_SIZE_BYTES
+from zapdb.storage.base import Connection, Storage
+from zapdb.values import Blob
+
+
+class BlobTable:
+    """The statements on blobs. Reads use the calling thread's connection, and its transaction."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        mark = storage.mark
+        self._insert_sql = f"INSERT INTO zapdb_blobs VALUES ({mark}, {mark}, {mark})"
+        self._load_sql = f"SELECT data FROM zapdb_blobs WHERE id = {mark} ORDER BY chunk"
+        self._chunk_sql = f"SELECT data FROM zapdb_blobs WHERE id = {mark} AND chunk = {mark}"
+
+    def insert(self, connection: Connection, blobs: Mapping[bytes, bytes]) -> None:
+        """Store new blobs by id, inside the transaction that stores what refers to them."""
+        if blobs:
+            connection.run_many(self._insert_sql, list(_chunks(blobs)))
+
+    def load(self, blob: Blob) -> bytes:
+        """All bytes of a blob; raises `BlobMissing`."""
+        rows = self.storage.connection().fetch_all(self._load_sql, (blob.id,))
+        raw = b"".join(bytes(data) for (data,) in rows)
+        if len(raw) != blob.size:
+            raise _missing(blob, len(raw))
+        return raw
+
+    def read_chunk(self, blob: Blob, number: int) -> bytes:
+        """The chunk with this number, from 0; raises `BlobMissing`."""
+        row = self.storage.connection().fetch_one(self._chunk_sql, (blob.id, number))
+        if row is None:
+            raise _missing(blob, number * BLOB_CHUNK_SIZE_BYTES)
+        return bytes(row[0])
+
+
+def _chunks(blobs: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, int, bytes]]:
+    for made, raw in blobs.items():
+        for number, start in enumerate(range(0, len(raw), BLOB_CHUNK_SIZE_BYTES)):
+            yield made, number, raw[start : start + BLOB_CHUNK_SIZE_BYTES]
+
+
+def _missing(blob: Blob, found: int) -> BlobMissing:
+    return BlobMissing(
+        "a large value is not in the blob table",
+        blob=blob.id.hex(),
+        size_bytes=blob.size,
+        found_bytes=found,
+        hint="its record was changed or deleted since it was read: read it again",
+    )

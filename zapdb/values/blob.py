@@ -1,0 +1,128 @@
+"""Blobs: large strings and binaries of a field, which a record refers to instead of holding them.
+
+    blob = 7F | id, 16 bytes | varint of the size in bytes
+
+A field of more than `INLINE_SIZE_BYTES_MAX` bytes is always a blob, a smaller one never. Values
+inside structs and lists are never blobs. This module knows the reference alone; where the bytes are
+kept is told by a `Beside` (see `records.beside`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from zapdb.errors import CorruptRecord
+from zapdb.limits import INLINE_SIZE_BYTES_MAX
+from zapdb.values.extent import encode_extent, read_extent
+from zapdb.values.source import Namespace
+from zapdb.values.varint import decode_varint, encode_varint
+
+MARK: Final = b"\x7f"
+"""The varint −1, where an extent has its length."""
+ID_SIZE_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A reference to bytes that lie in the blob table; stands where the value itself would."""
+
+    id: bytes
+    size: int
+    type: OutlinedType
+
+    def encode(self) -> bytes:
+        return MARK + self.id + encode_varint(self.size)
+
+    def value_of(self, raw: bytes) -> Any:
+        """The value that the blob's bytes are; raises `CorruptRecord`."""
+        if len(raw) != self.size:
+            raise CorruptRecord.at("blob of another size than its record says", raw, 0)
+        return self.type.from_bytes(raw)
+
+
+class Adds(Protocol):
+    """Takes the bytes of a new blob and gives back its id."""
+
+    def add(self, raw: bytes) -> bytes: ...
+
+
+class OutlinedType(Protocol):
+    """What string and binary have in common: their values are bytes, inline or not."""
+
+    @property
+    def size_bytes_max(self) -> int: ...
+
+    def check(self, value: Any, path: str) -> Any: ...
+
+    def refuse(self, value: object, path: str) -> Exception: ...
+
+    def to_bytes(self, value: Any) -> bytes: ...
+
+    def from_bytes(self, raw: bytes) -> Any: ...
+
+
+def encode_outlined(kind: OutlinedType, value: Any, path: str, beside: Adds) -> bytes:
+    """Check and encode a field's value, adding a blob where it is large."""
+    if isinstance(value, Blob):
+        if value.type != kind:
+            raise kind.refuse(value, path)
+        return value.encode()
+    raw = kind.to_bytes(kind.check(value, path))
+    if len(raw) <= INLINE_SIZE_BYTES_MAX:
+        return encode_extent(raw)
+    return Blob(beside.add(raw), len(raw), kind).encode()
+
+
+def decode_outlined(kind: OutlinedType, data: bytes, position: int) -> tuple[Any, int]:
+    """The field's value or its `Blob`, and the position after it; raises `CorruptRecord`."""
+    if data[position : position + 1] == MARK:
+        size, end = decode_varint(data, position + 1 + ID_SIZE_BYTES)
+        if not INLINE_SIZE_BYTES_MAX < size <= kind.size_bytes_max:
+            raise CorruptRecord.at("size of a blob", data, position)
+        return Blob(bytes(data[position + 1 : position + 1 + ID_SIZE_BYTES]), size, kind), end
+    start, end = read_extent(data, position, INLINE_SIZE_BYTES_MAX)
+    try:
+        return kind.from_bytes(bytes(data[start:end])), end
+    except CorruptRecord:
+        raise CorruptRecord.at("string that is not UTF-8", data, position) from None
+
+
+def skip_outlined(data: bytes, position: int) -> int:
+    """The position after a field's inline value or blob."""
+    if data[position : position + 1] == MARK:
+        return decode_varint(data, position + 1 + ID_SIZE_BYTES)[1]
+    return read_extent(data, position, INLINE_SIZE_BYTES_MAX)[1]
+
+
+def decode_outlined_source(
+    kind: OutlinedType, target: str, take: list[str], names: Namespace
+) -> list[str]:
+    """Statements that set `target` from `b` at `p`; `late` becomes true where it is a blob.
+
+    `take` sets the target from `b[q:p]`, for what is short.
+    """
+    decode = names.bind(decode_outlined, "decode_outlined")
+    return [
+        "c = b[p]",
+        "if 0x80 <= c < 0xC0:",
+        "    q = p + 1",
+        "    p = q + c - 0x80",
+        "    if p > n:",
+        "        p = q - 1",
+        "        raise IndexError",
+        *(f"    {line}" for line in take),
+        "else:",
+        f"    {target}, p = {decode}({names.bind(kind, 'outlined')}, b, p)",
+        f"    if type({target}) is {names.bind(Blob, 'Blob')}: late = True",
+    ]
+
+
+def skip_outlined_source(names: Namespace) -> list[str]:
+    return [
+        "c = b[p]",
+        "if 0x80 <= c < 0xC0:",
+        "    p += c - 0x7F",
+        "else:",
+        f"    p = {names.bind(skip_outlined, 'skip_outlined')}(b, p)",
+    ]

@@ -1,0 +1,79 @@
+"""Enums: one of the named members of a declared type. A record holds the member's id.
+
+Ids are given once and never again, so a renamed member is the same one. Record keys hold the id,
+too; index entries hold the member's place in the declared order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from zapdb.errors import CorruptRecord
+from zapdb.values.base import ValueType
+from zapdb.values.varint import decode_varint, encode_varint, skip_varint
+
+SHOWN_MAX = 8
+
+
+@dataclass(frozen=True)
+class Enum(ValueType):
+    """`members` are (id, name) in declared order; `number` is the type's own, never used again."""
+
+    declared_name: str
+    number: int
+    members: tuple[tuple[int, str], ...]
+
+    name = "enum"
+    ordered = False
+
+    def __str__(self) -> str:
+        return self.declared_name
+
+    @cached_property
+    def expected(self) -> str:  # type: ignore[override]  # it depends on the members
+        shown = [name for _, name in self.members[:SHOWN_MAX]]
+        more = len(self.members) - len(shown)
+        return f"one of {', '.join(shown)}" + (f" and {more} more" if more else "")
+
+    @property
+    def wire(self) -> Any:
+        return (self.name, self.number)
+
+    @property
+    def index_wire(self) -> Any:
+        return (*self.wire, tuple(number for number, _ in self.members))
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {name: number for number, name in self.members}
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        return dict(self.members)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: at for at, (_, name) in enumerate(self.members)}
+
+    def check(self, value: Any, path: str) -> str:
+        if not isinstance(value, str) or value not in self._ids:
+            raise self.refuse(value, path)
+        return str(value)
+
+    def encode(self, value: str) -> bytes:
+        return encode_varint(self._ids[value])
+
+    def decode(self, data: bytes, position: int) -> tuple[str, int]:
+        number, after = decode_varint(data, position)
+        try:
+            return self._names[number], after
+        except KeyError:
+            raise CorruptRecord.at(f"member of {self}", data, position) from None
+
+    def skip(self, data: bytes, position: int) -> int:
+        return skip_varint(data, position)
+
+    def encode_index_key(self, value: str) -> bytes:
+        return encode_varint(self._places[value])

@@ -1,0 +1,85 @@
+"""Lists of values of one type: their value encodings in order, behind a length prefix.
+
+Every encoding has at least one byte and delimits itself, so no count is needed. Not indexable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from zapdb.errors import CorruptRecord
+from zapdb.values.base import ValueType
+from zapdb.values.extent import encode_limited_extent, read_extent, skip_extent_source
+from zapdb.values.source import Namespace
+
+if TYPE_CHECKING:
+    from zapdb.values.zones import Zones
+
+
+@dataclass(frozen=True)
+class List(ValueType):
+    items: ValueType
+
+    name = "list"
+    expected = "a list"
+    keyable = False
+    indexable = False
+    ordered = False
+
+    @property
+    def comparable(self) -> bool:  # type: ignore[override]  # it depends on the items
+        return self.items.comparable
+
+    @property
+    def depth(self) -> int:
+        return 1 + self.items.depth
+
+    @property
+    def wire(self) -> Any:
+        return (self.name, self.items.wire)
+
+    def bind(self, zones: Zones) -> List:
+        bound = self.items.bind(zones)
+        return self if bound is self.items else List(bound)
+
+    def check(self, value: Any, path: str) -> list[Any]:
+        if not isinstance(value, list | tuple):
+            raise self.refuse(value, path)
+        check = self.items.check
+        return [check(item, f"{path}[{at}]") for at, item in enumerate(value)]
+
+    def encode(self, value: list[Any], path: str = "list") -> bytes:
+        return encode_limited_extent(b"".join(map(self.items.encode, value)), path)
+
+    def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
+        statements, _ = super().encode_source(value, path, names)
+        encode = names.bind(self.encode, "encode_list")
+        return statements, f"{encode}({value}, {names.bind(path, 'path')})"
+
+    def decode(self, data: bytes, position: int) -> tuple[list[Any], int]:
+        at, end = read_extent(data, position)
+        items, decode = [], self.items.decode
+        while at < end:
+            item, at = decode(data, at)
+            items.append(item)
+        if at != end:
+            raise CorruptRecord.at("list", data, position)
+        return items, end
+
+    def skip(self, data: bytes, position: int) -> int:
+        return read_extent(data, position)[1]
+
+    def skip_source(self, names: Namespace) -> list[str]:
+        return skip_extent_source(names)
+
+    def is_same(self, left: list[Any], right: list[Any]) -> bool:
+        return len(left) == len(right) and all(map(self.items.is_same, left, right))
+
+    def from_document(self, plain: Any, path: str) -> list[Any]:
+        if not isinstance(plain, list):
+            raise self.refuse(plain, path)
+        return [self.items.from_document(item, f"{path}[{at}]") for at, item in enumerate(plain)]
+
+    def to_document(self, value: list[Any]) -> list[Any]:
+        return [self.items.to_document(item) for item in value]

@@ -1,0 +1,98 @@
+"""Products: values with named parts, as objects of generated classes with slots.
+
+Records and structs are products. Attributes are the parts in declared order. Names of parts never
+begin with an underscore, so nothing here can collide with one but `asdict`, which the function of
+that name replaces then.
+"""
+
+from __future__ import annotations
+
+from keyword import iskeyword
+from typing import Any, ClassVar, TypeVar
+
+from zapdb.values.source import Namespace, compile_function, indent
+
+
+class Product:
+    """Base of the generated classes; equal when of the same name and equal in every part."""
+
+    __slots__ = ()
+    _name: ClassVar[str] = ""
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def asdict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Product):
+            return NotImplemented
+        return (
+            self._name == other._name
+            and self._fields == other._fields
+            and all(getattr(self, name) == getattr(other, name) for name in self._fields)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # parts may be lists and objects
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
+        return f"{self._name}({shown})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        (base,) = type(self).__bases__
+        values = tuple(getattr(self, name) for name in self._fields)
+        return _rebuild, (base, self._name, self._fields, values)
+
+
+P = TypeVar("P", bound=Product)
+
+
+def asdict(product: Product) -> dict[str, Any]:
+    """The parts by name, in declared order; structs in them become dicts, too."""
+    return {name: _plain(getattr(product, name)) for name in product._fields}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Product):
+        return asdict(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value
+
+
+def make_product_class(base: type[P], name: str, fields: tuple[str, ...]) -> type[P]:
+    """A subclass of `base` with one positional argument and slot per part."""
+    parameters = [f"f{at}" for at in range(len(fields))]
+    lines = [
+        f"def __init__({', '.join(['self', *parameters])}):",
+        *indent(
+            [_set_source(part, given) for part, given in zip(fields, parameters, strict=True)]
+            or ["pass"]
+        ),
+    ]
+    initialize, _ = compile_function("__init__", lines, Namespace(), f"{base.__name__} {name}")
+    body = {"__slots__": fields, "__init__": initialize, "_name": name, "_fields": fields}
+    return type(name, (base,), body)
+
+
+def _set_source(name: str, given: str) -> str:
+    # `class` and the like are good names for a field, but no attribute that source text can set.
+    return f"setattr(self, {name!r}, {given})" if iskeyword(name) else f"self.{name} = {given}"
+
+
+_classes: dict[tuple[type[Product], str, tuple[str, ...]], type[Product]] = {}
+
+
+def product_class(base: type[P], name: str, fields: tuple[str, ...]) -> type[P]:
+    """The class for this shape; one per process, so that values of one shape share it."""
+    wanted = (base, name, fields)
+    known = _classes.get(wanted)
+    if known is None:
+        known = _classes.setdefault(wanted, make_product_class(base, name, fields))
+    return known  # type: ignore[return-value]  # what is filed under a base is a subclass of it
+
+
+def _rebuild(
+    base: type[Product], name: str, fields: tuple[str, ...], values: tuple[Any, ...]
+) -> Product:
+    return product_class(base, name, fields)(*values)
