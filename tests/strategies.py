@@ -33,16 +33,23 @@ from zapdb.expressions.tree import (
 from zapdb.migrations import Chain, Numbers, resolve
 from zapdb.migrations.document import Source, read_document
 from zapdb.migrations.migration import parse_document
+from zapdb.migrations.operations.definitions import TypeDefinition
+from zapdb.migrations.structure import to_structure
 from zapdb.schema import NO_DEFAULT, Field, Index, IndexComponent, Schema, Table
 from zapdb.values import (
     Binary,
     Boolean,
     Date,
     Decimal,
+    Enum,
     Float,
     Integer,
     Json,
+    List,
+    Member,
+    Reference,
     String,
+    Struct,
     Timestamp,
     Uuid,
     ValueType,
@@ -51,7 +58,19 @@ from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
 
 # --- types and values ----------------------------------------------------------------------------
 
-TYPES: list[ValueType] = [
+STATE = Enum("state", 1, ((3, "open"), (1, "done"), (2, "dropped")))
+"""Declared in another order than numbered, as an enum is that was altered."""
+PLACE = Struct(
+    "place",
+    2,
+    (
+        Member(2, "street", String(), optional=True),
+        Member(1, "number", Integer()),
+        Member(4, "state", STATE, optional=True),
+        Member(3, "at", Timestamp()),
+    ),
+)
+SIMPLE_TYPES: list[ValueType] = [
     Integer(),
     Decimal(0),
     Decimal(2),
@@ -64,6 +83,18 @@ TYPES: list[ValueType] = [
     Json(),
     Uuid(),
     Float(),
+]
+TYPES: list[ValueType] = [
+    *SIMPLE_TYPES,
+    STATE,
+    PLACE,
+    Reference("people", 1, (Uuid(),)),
+    Reference("people", 1, (String(), Integer())),
+    List(Integer()),
+    List(List(PLACE)),
+    Struct(
+        "extra", 3, (Member(1, "data", Json(), optional=True), Member(2, "tags", List(String())))
+    ),
 ]
 KEY_TYPES = [kind for kind in TYPES if kind.keyable]
 INDEX_TYPES = [kind for kind in TYPES if kind.indexable]
@@ -121,22 +152,79 @@ def values_of(kind: ValueType) -> st.SearchStrategy[Any]:
         Uuid: st.uuids(),
         Float: st.floats(allow_nan=False) | st.integers(-(2**53), 2**53).map(float),
     }
-    strategy = _decimals(kind.scale) if isinstance(kind, Decimal) else raw[type(kind)]
+    match kind:
+        case Decimal(scale):
+            strategy = _decimals(scale)
+        case Reference(key=(single,)):
+            strategy = values_of(single)
+        case Reference(key=parts):
+            strategy = st.tuples(*map(values_of, parts))
+        case Enum(members=members):
+            strategy = st.sampled_from([name for _, name in members])
+        case Struct(members=members):
+            strategy = st.fixed_dictionaries({m.name: _part_of(m) for m in members})
+        case List(items):
+            strategy = st.lists(values_of(items), max_size=3)
+        case _:
+            strategy = raw[type(kind)]
     return strategy.map(lambda value: kind.check(value, "drawn"))
+
+
+def _part_of(member: Member) -> st.SearchStrategy[Any]:
+    part = values_of(member.type)
+    return st.none() | part if member.optional else part
+
+
+@st.composite
+def types(draw: st.DrawFn, depth: int = 3) -> ValueType:
+    """Any type, also those that nobody would declare."""
+    way = draw(st.integers(0, 9)) if depth else 0
+    if way == 7:
+        return List(draw(types(depth - 1)))
+    if way == 8:
+        return Reference(
+            "t", 1, tuple(draw(st.lists(st.sampled_from(KEY_TYPES), min_size=1, max_size=3)))
+        )
+    if way == 9:
+        numbers = draw(st.lists(st.integers(1, 99), min_size=1, max_size=9, unique=True))
+        members = (Member(n, f"m{n}", draw(types(depth - 1)), draw(st.booleans())) for n in numbers)
+        return Struct("drawn", 1, tuple(members))
+    return draw(st.sampled_from(TYPES))
 
 
 def order_of(kind: ValueType) -> Callable[[Any], Any]:
     """An independent oracle: what Python's own comparison sorts values of the type by."""
     if isinstance(kind, String):
         return lambda value: tuple(struct.unpack(f">{len(value)}I", value.encode("utf-32-be")))
-    if isinstance(kind, Uuid):
-        return lambda value: value.int
+    match kind:
+        case Uuid():
+            return lambda value: value.int
+        case Reference(key=(single,)):
+            return order_of(single)
+        case Reference(key=parts):
+            return lambda value: tuple(
+                order_of(part)(each) for part, each in zip(parts, value, strict=True)
+            )
+        case Enum(members=members):
+            return {name: number for number, name in members}.__getitem__
     return lambda value: value
 
 
-types_and_values = st.sampled_from(TYPES).flatmap(
-    lambda kind: st.tuples(st.just(kind), values_of(kind))
-)
+def index_order_of(kind: ValueType) -> Callable[[Any], Any]:
+    """What values sort by in an index: enums in declared order, structs member by member."""
+    match kind:
+        case Enum(members=members):
+            return [name for _, name in members].index
+        case Struct(members=members):
+            return lambda value: tuple(
+                (False,) if part is None else (True, index_order_of(member.type)(part))
+                for member in members
+                for part in (getattr(value, member.name),)
+            )
+    return order_of(kind)
+
+
+types_and_values = types().flatmap(lambda kind: st.tuples(st.just(kind), values_of(kind)))
 
 # --- tables --------------------------------------------------------------------------------------
 
@@ -382,12 +470,38 @@ def to_yaml(data: Any) -> str:
 
 # --- chains --------------------------------------------------------------------------------------
 
+DECLARATIONS = [
+    {"create_type": {"type": "state", "enum": ["open", "done", "dropped"]}},
+    {
+        "create_type": {
+            "type": "place",
+            "struct": [
+                {"name": "street", "type": "string", "optional": True},
+                {"name": "states", "type": "list", "of": "state"},
+            ],
+        }
+    },
+]
+"""What the first migration of a chain declares, numbered 1 and 2."""
+DECLARED_STATE = Enum("state", 1, ((1, "open"), (2, "done"), (3, "dropped")))
+DECLARED_PLACE = Struct(
+    "place",
+    2,
+    (Member(1, "street", String(), optional=True), Member(2, "states", List(DECLARED_STATE))),
+)
+DOCUMENT_TYPES = [
+    *SIMPLE_TYPES,
+    DECLARED_STATE,
+    DECLARED_PLACE,
+    List(String()),
+    List(DECLARED_PLACE),
+]
 MAKEABLE = [Integer(), Decimal(2), Boolean(), String()]
 """Types that an expression can make from whatever there is: these are drawn more often."""
 
 
 def _field_document(field: Field) -> dict[str, Any]:
-    described: dict[str, Any] = {"type": field.type.name, **field.type.parameters()}
+    described: dict[str, Any] = to_structure(TypeDefinition.describe(field.type))
     if field.optional:
         described["optional"] = True
     if field.generated:
@@ -410,7 +524,7 @@ class Author:
         self.draw = draw
 
     def field(self, name: str, key: bool = False) -> Field:
-        drawn = fields_of(0, name, key, [*MAKEABLE * 4, *TYPES])
+        drawn = fields_of(0, name, key, [*MAKEABLE * 6, *DOCUMENT_TYPES])
         return self.draw(drawn.filter(_has_plain_default))
 
     def new_name(self, table: Table, *besides: str) -> str:
@@ -586,6 +700,7 @@ def extend(chain: Chain, text: str, numbers: Numbers) -> Chain:
 def chains(draw: st.DrawFn, migrations_max: int = 5) -> Chain:
     """Chains of valid migrations, one or two operations each; the first creates a table."""
     author, chain, numbers = Author(draw), Chain(), Numbers()
+    chain = extend(chain, document_of(DECLARATIONS), numbers)
     for _ in range(draw(st.integers(2, migrations_max))):
         schema, operations = chain.schema_at(chain.end), []
         for _ in range(draw(st.integers(1, 2))):

@@ -21,6 +21,7 @@ from zapdb import errors, limits
 from zapdb.database.settings import SETTINGS
 from zapdb.expressions import FUNCTIONS
 from zapdb.migrations import OPERATIONS
+from zapdb.migrations.operations.definitions import DECLARED, PARAMETERS
 from zapdb.migrations.structure import ABSENT, key_of
 from zapdb.values import VALUE_TYPES
 
@@ -87,10 +88,27 @@ def page_types() -> Iterator[str]:
     yield "| type | parameters | a value is | in a record key | in an index |"
     yield "|---|---|---|---|---|"
     for name, kind in VALUE_TYPES.items():
-        parameters = ", ".join(f"`{f.name}`" for f in dataclasses.fields(kind)) or "—"
-        flags = ["yes" if flag else "no" for flag in (kind.keyable, kind.indexable)]
-        yield f"| `{name}` | {parameters} | {kind.expected} | {flags[0]} | {flags[1]} |"
+        written = name
+        takes = f"`{PARAMETERS[name]}`" if name in PARAMETERS else "—"
+        if name in DECLARED:
+            written, takes = "(its name)", f"declared by `create_type` as `{name}`"
+        value = kind.expected if isinstance(kind.expected, str) else DEPENDENT[name]
+        indexed = {True: "yes", False: "no"}.get(kind.indexable, "if its members can be")
+        keyed = "yes" if kind.keyable else "no"
+        yield f"| `{written}` | {takes} | {value} | {keyed} | {indexed} |"
     yield ""
+    yield "`of` is a type's name, or a mapping of a type with its parameters. `to` is a table; the"
+    yield "value is that of its key's field, or a tuple of its key's fields. A struct is read as an"
+    yield "object with its members as attributes; a mapping is as good where one is given."
+    yield ""
+
+
+DEPENDENT = {
+    "reference": "the key of a record of the table `to`",
+    "enum": "the name of a member, as text",
+    "struct": "a mapping or an object with the members",
+}
+"""What a value is, for types that can say so only once their parameters are known."""
 
 
 def page_expressions() -> Iterator[str]:

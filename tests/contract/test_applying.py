@@ -88,6 +88,7 @@ def test_rule_06_a_migration_takes_force_whole_or_not_at_all(
         "table": 2,
         "field": 6,
         "index": 1,
+        "type": 0,
         "physical": 1,
     }
 

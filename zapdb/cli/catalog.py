@@ -16,7 +16,7 @@ from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, from_us
 from zapdb.errors import UsageError
-from zapdb.records import codec_for
+from zapdb.indexes.code import show_code
 from zapdb.schema import Field, Index, Table, fingerprint
 from zapdb.storage import Mode
 
@@ -83,7 +83,8 @@ def show(
     table: Annotated[str, typer.Argument(help="The table's name.")],
     database: DatabaseOption = None,
     code: Annotated[
-        bool, typer.Option("--code", help="Print the generated source of the table's codec.")
+        bool,
+        typer.Option("--code", help="Print the generated source: codec, index keys, conversions."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -98,7 +99,7 @@ def show(
     output = Output(as_json)
     with opened(database) as (_, view):
         state = view.table(table)
-    source = codec_for(state.table).source if code else None
+    source = show_code(view, state) if code else None
     if source is not None:
         _write_code(source, output)
     else:

@@ -29,6 +29,7 @@ FIRST_EXAMPLE: Final = """\
 
 EXAMPLES: Final = (
     FIRST_EXAMPLE,
+    "- create_type: {type: membership, enum: [guest, member, honorary]}",
     """\
 - add_field:
     table: people
@@ -61,6 +62,7 @@ EXAMPLES: Final = (
     field: balance
     restore: {value: "0.00"}""",
     "- rename_table: {table: people, to: members}",
+    "- drop_type: {type: membership}",
 )
 """Each operation once, so that they may follow each other in one migration."""
 

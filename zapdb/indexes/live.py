@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from zapdb.catalog import TableState, View
 from zapdb.catalog.activation import is_same_layout
 from zapdb.indexes.maintenance import LiveIndex, open_index
@@ -15,6 +17,7 @@ from zapdb.records import (
     compile_conversion,
     decoder_of,
 )
+from zapdb.schema import Table
 from zapdb.storage import BlobTable, RecordTable, Storage
 from zapdb.storage.identifiers import make_uuid7
 
@@ -62,20 +65,28 @@ def make_reader(
 
     What it converts gets the prefix of `revision`. It reads all fields, or those of `decode`.
     """
-    number = state.table.number
-    target = view.chain.schema_at(position).table_numbered(number)
+    target = view.chain.schema_at(position).table_numbered(state.table.number)
     assert target is not None
-
-    def program(found: int) -> Conversion | None:
-        origin = state.origins[found]
-        source = view.chain.schema_at(origin).table_numbered(number)
-        assert source is not None
-        if is_same_layout(view.chain, source, target, origin, position):
-            return None
-        path = view.chain.path(number, origin, position)
-        return compile_conversion(Layout.of(source), Layout.of(target), path)
-
     load = BlobTable(storage).load
     return RecordReader(
-        decode or codec_for(target).decode, program, revision, lambda: Beside(load, make_uuid7)
+        decode or codec_for(target).decode,
+        partial(compile_program, view, state, target, position),
+        revision,
+        lambda: Beside(load, make_uuid7),
     )
+
+
+def compile_program(
+    view: View, state: TableState, target: Table, position: int, revision: int
+) -> Conversion | None:
+    """The program from a revision's layout to the table's at `position`; None if they are one.
+
+    Raises `KeyError` for a revision that no record can have.
+    """
+    origin = state.origins[revision]
+    source = view.chain.schema_at(origin).table_numbered(target.number)
+    assert source is not None
+    if is_same_layout(view.chain, source, target, origin, position):
+        return None
+    path = view.chain.path(target.number, origin, position)
+    return compile_conversion(Layout.of(source), Layout.of(target), path)

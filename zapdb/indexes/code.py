@@ -1,0 +1,31 @@
+"""The generated source of a table, for people to read: what encodes, decodes and converts it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zapdb.catalog import TableState, View
+from zapdb.indexes.keys import build_keys
+from zapdb.indexes.live import compile_program
+from zapdb.records import codec_for
+
+
+def show_code(view: View, state: TableState) -> str:
+    """All functions as Python source: the codec, each index's keys, each older layout's program."""
+    return "\n".join(_sections(view, state))
+
+
+def _sections(view: View, state: TableState) -> Iterator[str]:
+    table = state.table
+    yield f"# The codec of {table.name}, revision {state.revision}.\n"
+    yield codec_for(table).source
+    for index in table.indexes:
+        yield f"# The keys of the index {index.name}.\n"
+        yield build_keys(table, index).source
+    for revision in sorted(state.origins):
+        if state.layouts.get(revision) != revision:
+            continue  # its records have the layout of an earlier one
+        program = compile_program(view, state, table, view.position, revision)
+        if program is not None:
+            yield f"# The conversion from revision {revision} to revision {state.revision}.\n"
+            yield program.source
