@@ -260,14 +260,14 @@ def fields_of(
 
 
 @st.composite
-def tables(draw: st.DrawFn, fields_max: int = 12) -> Table:
+def tables(draw: st.DrawFn, fields_max: int = 12, kinds: Sequence[ValueType] = TYPES) -> Table:
     """Numbers and declared order differ; keys have one to three fields, in any order."""
     drawn = draw(st.lists(names, min_size=1, max_size=fields_max, unique=True))
     numbers = draw(st.permutations(range(1, len(drawn) + 1)))
     key_size = draw(st.integers(1, min(3, len(drawn))))
     key = tuple(draw(st.permutations(numbers))[:key_size])
     fields = tuple(
-        draw(fields_of(number, name, number in key))
+        draw(fields_of(number, name, number in key, kinds))
         for number, name in zip(numbers, drawn, strict=True)
     )
     indexable = [f for f in fields if f.type.indexable]

@@ -43,6 +43,9 @@ All errors pickle, since they cross Spark. No record contents appear beyond a sh
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -361,4 +364,22 @@ def describe(value: object) -> str:
         return repr(value)
     if isinstance(value, int):
         return f"{kind} of {value.bit_length()} bits"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{kind} {value}"
+    if isinstance(value, decimal.Decimal):
+        return _describe_decimal(value)
+    if isinstance(value, datetime.datetime):
+        zone = "no time zone" if value.tzinfo is None else f"the time zone {value.tzinfo}"
+        return f"{kind} with {zone}"
+    if isinstance(value, list | tuple | dict | set):
+        return f"{kind} of {len(value)}"
     return kind
+
+
+def _describe_decimal(value: decimal.Decimal) -> str:
+    if not value.is_finite():
+        return f"Decimal {value}"
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    places = max(0, -exponent)
+    return f"Decimal of {len(digits)} digits, {places} after the point"
