@@ -2,6 +2,7 @@
 
 DATABASE ?= sqlite
 PYTEST_ARGS ?= -n 2
+SECONDS_EACH ?= 60
 
 venv := .venv
 
@@ -9,7 +10,7 @@ venv := .venv
 python = JAVA_HOME="$$(cat $(venv)/java_home)" $(venv)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench docs test-system-icu clean
+.PHONY: help setup demo test lint format fuzz bench docs test-system-icu clean
 
 help: ## list these tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -31,6 +32,9 @@ lint: setup ## check style and types
 format: setup ## repair style and layout where a tool can
 	$(python) -m ruff check --fix
 	$(python) -m ruff format
+
+fuzz: setup ## fuzz what reads stored bytes; SECONDS_EACH=60 may be changed
+	$(python) -m tests.fuzz --seconds $(SECONDS_EACH)
 
 bench: setup ## measure speed against the ratios to reach
 	$(python) -m tests.bench

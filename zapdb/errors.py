@@ -240,6 +240,8 @@ class CorruptRecord(CorruptionError):
 
     @classmethod
     def at(cls, what: str, data: bytes, offset: int) -> CorruptRecord:
+        # Stepping over a field that was cut off leads behind the end: the end is where it is wrong.
+        offset = min(offset, len(data))
         return cls(
             "stored bytes can't be decoded",
             what=what,

@@ -1,0 +1,61 @@
+"""Fuzz all targets: `python -m tests.fuzz --seconds 60`, or those that are named.
+
+Each starts from its corpus, `corpus/TARGET.txt`: one input a line, in hex. What reaches new code is
+added. An input that crashes is printed; its line belongs into `corpus/TARGET.txt`, where the tests
+try it for ever.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.fuzz.corpus import read_corpus, write_corpus
+from tests.fuzz.targets import TARGETS
+
+
+def fuzz(name: str, seconds: int) -> bool:
+    """Fuzz one target; returns whether it held."""
+    with tempfile.TemporaryDirectory() as made:
+        found, crashes = Path(made, "found"), Path(made, "crashes")
+        found.mkdir()
+        crashes.mkdir()
+        known = read_corpus(name)
+        fill(found, known)
+        print(f"{name}: {len(known)} inputs, {seconds} s", flush=True)
+        ended = run(name, found, f"-max_total_time={seconds}", f"-artifact_prefix={crashes}/")
+        for crash in crashes.iterdir():
+            print(f"{name}: this input fails: {crash.read_bytes().hex()}")
+        if ended.returncode:
+            print(ended.stderr[-4_000:])
+            return False
+        write_corpus(name, [path.read_bytes() for path in found.iterdir()])
+        print(f"{name}: held; {len(read_corpus(name))} inputs kept")
+        return True
+
+
+def fill(directory: Path, inputs: Iterable[bytes]) -> None:
+    for number, data in enumerate(inputs):
+        (directory / str(number)).write_bytes(data)
+
+
+def run(name: str, *options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.fuzz.target", name, *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("names", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument("--seconds", type=int, default=60, help="for each target")
+    given = parser.parse_args()
+    held = [fuzz(name, given.seconds) for name in given.names or TARGETS]
+    sys.exit(not all(held))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""What is fuzzed: each target takes any bytes and raises only where the code under test is wrong.
+
+The first byte chooses among the types, tables or programs of a target, the rest is what they read.
+Bytes are refused as `CorruptRecord`, with an offset within them, or they are read, and then encode
+to the same bytes again: there is one encoding of every value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tests.blobs import BESIDE
+from tests.strategies import PLACE, STATE, TYPES
+from zapdb.errors import BlobMissing, CorruptRecord
+from zapdb.expressions import Type, parse
+from zapdb.records import (
+    Codec,
+    Computed,
+    Conversion,
+    Input,
+    Layout,
+    codec_for,
+    compile_conversion,
+    held,
+)
+from zapdb.schema import Field, Table
+from zapdb.values import (
+    Binary,
+    Boolean,
+    Date,
+    Decimal,
+    Float,
+    Integer,
+    Json,
+    List,
+    Reference,
+    String,
+    Timestamp,
+    Uuid,
+)
+
+KEY = bytes.fromhex("85")
+PREFIX = b"\x81"
+
+TABLES: Final = (
+    Table(
+        1,
+        "wide",
+        (1,),
+        (
+            Field(1, "id", Integer()),
+            Field(2, "name", String()),
+            Field(3, "note", String(), optional=True),
+            Field(4, "done", Boolean()),
+            Field(5, "balance", Decimal(2), optional=True),
+            Field(6, "at", Timestamp()),
+            Field(7, "extra", Json(), optional=True),
+            Field(8, "owner", Reference("people", 2, (Uuid(),)), optional=True),
+            Field(9, "state", STATE),
+            Field(10, "place", PLACE, optional=True),
+            Field(11, "tags", List(String())),
+            Field(12, "photo", Binary(), optional=True),
+            Field(13, "day", Date(), optional=True),
+            Field(14, "weight", Float(), optional=True),
+        ),
+    ),
+    Table(2, "small", (1,), (Field(1, "id", Integer()), Field(2, "text", String()))),
+)
+WIDE, SMALL = TABLES
+
+
+def _programs() -> tuple[tuple[Codec, Conversion], ...]:
+    """A drop, an addition that reads two fields, and everything decoded and encoded."""
+    text, integer = Type(String()), Type(Integer())
+    dropped = WIDE.with_fields(tuple(f for f in WIDE.fields if f.number != 3))
+    added = WIDE.with_fields((*WIDE.fields, Field(20, "label", String())))
+    label = Computed(
+        parse("join(' ', name, text(id))"),
+        {"name": Input(2), "id": Input(1)},
+        {"name": text, "id": integer},
+        text,
+    )
+    keep = {f.number: Input(f.number) for f in WIDE.fields}
+    source = Layout.of(WIDE)
+    return (
+        (codec_for(dropped), compile_conversion(source, Layout.of(dropped), keep)),
+        (codec_for(added), compile_conversion(source, Layout.of(added), keep | {20: label})),
+        (codec_for(WIDE), compile_conversion(source, source, keep, splice=False)),
+    )
+
+
+PROGRAMS: Final = _programs()
+
+
+def read_value(data: bytes) -> None:
+    """Each type by its own methods, as a value and as a key."""
+    kind, data = TYPES[data[0] % len(TYPES)], data[1:]
+    ways: list[tuple[Callable[..., Any], Callable[..., bytes]]] = [(kind.decode, kind.encode)]
+    if kind.keyable:
+        ways.append((kind.decode_key, kind.encode_key))
+    for decode, encode in ways:
+        try:
+            value, end = decode(data, 0)
+        except CorruptRecord as error:
+            _check_offset(error)
+            continue
+        assert encode(value) == data[:end]
+        assert decode is not kind.decode or kind.skip(data, 0) == end
+
+
+def read_record(data: bytes) -> None:
+    """Whole records by generated decoders; skipping ends where decoding does."""
+    codec, data = codec_for(TABLES[data[0] % len(TABLES)]), PREFIX + data[1:]
+    try:
+        codec.skip(data, 1)
+    except CorruptRecord as error:
+        _check_offset(error)
+    try:
+        record = codec.decode(KEY, data, 1, BESIDE)
+    except CorruptRecord as error:
+        _check_offset(error)
+        return
+    assert codec.encode(PREFIX, held(record), BESIDE) == data
+    assert codec.skip(data, 1) == len(data)
+
+
+def read_key(data: bytes) -> None:
+    kinds = [kind for kind in TYPES if kind.keyable]
+    first, second = kinds[data[0] % len(kinds)], kinds[data[0] // 16 % len(kinds)]
+    fields = (Field(1, "a", first), Field(2, "b", second))
+    codec = codec_for(Table(1, "keyed", (1, 2), fields))
+    try:
+        values = codec.decode_key(data[1:])
+    except CorruptRecord as error:
+        _check_offset(error)
+        return
+    assert codec.encode_key(dict(zip("ab", values, strict=True))) == data[1:]
+
+
+def convert_record(data: bytes) -> None:
+    """What a program copies unseen, the decoder of its result refuses or can write."""
+    (codec, program), data = PROGRAMS[data[0] % len(PROGRAMS)], PREFIX + data[1:]
+    try:
+        converted = program.convert(KEY, data, 1, b"\x82", BESIDE)
+        record = codec.decode(KEY, converted, 1, BESIDE)
+    except CorruptRecord as error:
+        _check_offset(error)
+        return
+    except BlobMissing:  # an expression reads the blob that the bytes name
+        return
+    assert codec.encode(b"\x82", held(record), BESIDE) == converted
+
+
+def _check_offset(error: CorruptRecord) -> None:
+    assert 0 <= error.context["offset"] <= error.context["size"]
+
+
+TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = {
+    "value": read_value,
+    "record": read_record,
+    "key": read_key,
+    "convert": convert_record,
+}

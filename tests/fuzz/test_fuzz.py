@@ -1,0 +1,71 @@
+"""The kept inputs of every target, a short run of the fuzzer, and what hostile bytes may allocate."""
+
+from __future__ import annotations
+
+import importlib.util
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fuzz.__main__ import fuzz
+from tests.fuzz.corpus import read_corpus
+from tests.fuzz.targets import TARGETS
+from tests.strategies import TYPES
+from zapdb.errors import CorruptRecord
+from zapdb.values import ValueType
+from zapdb.values.varint import encode_varint
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_kept_inputs_are_refused_or_read_canonically(name: str) -> None:
+    kept = read_corpus(name)
+    assert len(kept) > 10
+    for data in kept:
+        TARGETS[name](data)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_short_run_finds_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("atheris") is None:
+        pytest.skip("atheris has no package for this platform")
+    monkeypatch.setattr("tests.fuzz.__main__.write_corpus", lambda *_: None)
+    assert fuzz(name, 5)
+
+
+def hostile() -> Iterator[bytes]:
+    """Heads that promise as much as a head can."""
+    sizes = [encode_varint(n) for n in (63, 4_096, 4_097, 4 << 20, 64 << 20, 1 << 40, 256**63 - 1)]
+    blob = b"\x7f" + bytes(16)
+    arrays = [
+        bytes.fromhex(head) for head in ("9a7fffffff", "9b7fffffffffffffff", "bb7fffffffffffffff")
+    ]
+    texts = [bytes.fromhex(head) for head in ("7a7fffffff", "5b7fffffffffffffff", "81" * 5_000)]
+    for size in sizes:
+        yield size
+        yield size + size
+        yield blob + size
+        yield from (encode_varint(len(body)) + body for body in (*arrays, *texts))
+        yield size + bytes(64)
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_hostile_heads_allocate_next_to_nothing(kind: ValueType) -> None:
+    """A decoder allocates by the bytes that are there, never by what they promise."""
+    inputs = list(hostile())
+    tracemalloc.start()
+    try:
+        for data in inputs:
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            for decode in (kind.decode, kind.decode_key):
+                if decode == kind.decode_key and not kind.keyable:
+                    continue
+                try:
+                    decode(data, 0)
+                except CorruptRecord:
+                    continue
+            _, peak = tracemalloc.get_traced_memory()
+            assert peak - before < 256 * 1024
+    finally:
+        tracemalloc.stop()
