@@ -18,6 +18,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.zoned import ZONES, instant_of, local_times
 from zapdb.datasets import STRENGTHS, Collation
 from zapdb.expressions import Expression, Type, unparse
 from zapdb.expressions.tree import (
@@ -53,6 +54,7 @@ from zapdb.values import (
     Timestamp,
     Uuid,
     ValueType,
+    ZonedTimestamp,
 )
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
 
@@ -78,6 +80,7 @@ SIMPLE_TYPES: list[ValueType] = [
     Boolean(),
     Date(),
     Timestamp(),
+    ZonedTimestamp(ZONES),
     Binary(),
     String(),
     Json(),
@@ -146,6 +149,7 @@ def values_of(kind: ValueType) -> st.SearchStrategy[Any]:
         Boolean: st.booleans(),
         Date: st.dates(),
         Timestamp: st.datetimes(timezones=st.just(datetime.UTC)),
+        ZonedTimestamp: local_times(),
         Binary: binaries,
         String: texts,
         Json: json_values,
@@ -221,6 +225,8 @@ def index_order_of(kind: ValueType) -> Callable[[Any], Any]:
                 for member in members
                 for part in (getattr(value, member.name),)
             )
+        case ZonedTimestamp():
+            return instant_of
     return order_of(kind)
 
 

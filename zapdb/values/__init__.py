@@ -21,6 +21,7 @@ from zapdb.values.string import String
 from zapdb.values.struct import Member, Struct
 from zapdb.values.timestamp import Timestamp
 from zapdb.values.uuid import Uuid
+from zapdb.values.zoned_timestamp import ZonedTimestamp
 from zapdb.values.zones import Zones
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Timestamp",
     "Uuid",
     "ValueType",
+    "ZonedTimestamp",
     "Zones",
     "asdict",
 ]
@@ -55,6 +57,7 @@ VALUE_TYPES: Final[dict[str, type[ValueType]]] = {
         Boolean,
         Date,
         Timestamp,
+        ZonedTimestamp,
         Binary,
         String,
         Json,

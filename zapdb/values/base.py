@@ -66,6 +66,11 @@ class ValueType(ABC):
         """What the index encoding depends on, datasets aside."""
         return self.wire
 
+    @property
+    def depends_on_zones(self) -> bool:
+        """Whether the index encoding depends on the time zone data in use."""
+        return False
+
     def bind(self, zones: Zones) -> ValueType:
         """The type with a database's zone numbers, where it needs them."""
         return self

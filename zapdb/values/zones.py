@@ -6,11 +6,15 @@ ever, whatever becomes of the zone in later data; a link has a number of its own
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 
 
 class Zones:
-    """The numbers known so far; a number that is not among them is looked for once more."""
+    """The numbers known so far; what is not among them is looked for once more.
+
+    Safe to share between threads: what is known is replaced as a whole.
+    """
 
     def __init__(
         self,
@@ -18,18 +22,31 @@ class Zones:
         reload: Callable[[], Mapping[int, str]] | None = None,
     ) -> None:
         self._reload = reload
+        self._lock = threading.Lock()
         self._learn(names)
 
     def _learn(self, names: Mapping[int, str]) -> None:
-        self._names = dict(names)
-        self._numbers = {name: number for number, name in names.items()}
+        with self._lock:
+            self._names = dict(names)
+            self._numbers = {name: number for number, name in names.items()}
+
+    def reload(self) -> None:
+        """Read the stored table again."""
+        if self._reload is not None:
+            self._learn(self._reload())
 
     def number_of(self, name: str) -> int:
-        """Raises `KeyError` for a name without a number."""
-        return self._numbers[name]
+        """Raises `KeyError` for a name that has no number, even read again."""
+        number = self._numbers.get(name)
+        if number is None:
+            self.reload()
+            return self._numbers[name]
+        return number
 
     def name_of(self, number: int) -> str:
         """Raises `KeyError` for a number that the database does not have, even read again."""
-        if number not in self._names and self._reload is not None:
-            self._learn(self._reload())
-        return self._names[number]
+        name = self._names.get(number)
+        if name is None:
+            self.reload()
+            return self._names[number]
+        return name

@@ -33,6 +33,7 @@ from zapdb.values import (
     Timestamp,
     Uuid,
     ValueType,
+    ZonedTimestamp,
 )
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
 
@@ -126,6 +127,7 @@ WRONG: list[tuple[ValueType, list[Any]]] = [
     (Boolean(), [0, "true"]),
     (Date(), [datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), "2024-01-01"]),
     (Timestamp(), [datetime.datetime(2024, 1, 1), datetime.date(2024, 1, 1)]),
+    (ZonedTimestamp(), [datetime.datetime(2024, 1, 1), datetime.date(2024, 1, 1)]),
     (Binary(), ["x", bytes(BINARY_SIZE_BYTES_MAX + 1)]),
     (
         String(),

@@ -1,0 +1,144 @@
+"""Local times in a time zone: what was meant, kept as it was meant.
+
+    value = local time | fold | zone number
+    local time     microseconds since 1970-01-01 of the wall clock plus 2⁶³, 8 big-endian bytes
+    fold           one byte, 00 or 01 (PEP 495), kept where it makes no difference now, too
+    zone number    orderable varint ≥ 1, from the database's append-only table
+
+The index key is the instant, encoded as a timestamp's: the local time less its offset from UTC
+under the time zone data in use. So it changes with them, and the value does not.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import zoneinfo
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from zapdb.datasets import Zone, zone, zone_version
+from zapdb.errors import CorruptRecord, InvalidValue, UnknownZone
+from zapdb.values.base import ValueType
+from zapdb.values.timestamp import BIAS, MICROSECOND
+from zapdb.values.varint import decode_varint, encode_varint, skip_varint
+from zapdb.values.zones import Zones
+
+EPOCH = datetime.datetime(1970, 1, 1)
+FOLDS = (b"\x00", b"\x01")
+TEXT = re.compile(r"(\S+) (\S+)( fold=1)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class ZonedTimestamp(ValueType):
+    name = "zoned_timestamp"
+    expected = "a datetime in a named time zone (such as tzinfo=ZoneInfo('Europe/Paris'))"
+    expected_text = "local time and zone (2023-03-26T12:00:00 Asia/Beirut), and fold=1 or nothing"
+    keyable = False
+
+    zones: Zones | None = field(default=None, compare=False, repr=False)
+    """The numbers of the database that the bytes are for: a binding, and no parameter."""
+
+    @property
+    def depends_on_zones(self) -> bool:
+        return True
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def bind(self, zones: Zones) -> ZonedTimestamp:
+        return replace(self, zones=zones)
+
+    def check(self, value: Any, path: str) -> datetime.datetime:
+        """The same local time with the zone of the data in use."""
+        if not isinstance(value, datetime.datetime):
+            raise self.refuse(value, path)
+        given = value.tzinfo
+        name = given.key if isinstance(given, zoneinfo.ZoneInfo) else None
+        if given is datetime.UTC:
+            name = "UTC"
+        if name is None:
+            what = "no time zone" if given is None else "a time zone that has no name"
+            raise self._refused(path, f"datetime with {what}")
+        try:
+            pinned = zone(name)
+        except UnknownZone:
+            raise self._refused(
+                path, f"datetime in the zone {name!r}, which {zone_version()} lacks"
+            ) from None
+        if type(value) is not datetime.datetime:
+            return datetime.datetime.combine(value.date(), value.time(), pinned)
+        return value if given is pinned else value.replace(tzinfo=pinned)
+
+    def _refused(self, path: str, got: str) -> InvalidValue:
+        return InvalidValue(
+            "a value does not fit its field", field=path, expected=self.expected, got=got
+        )
+
+    def encode(self, value: datetime.datetime) -> bytes:
+        assert self.zones is not None, "the type is not bound to a database's zones"
+        assert isinstance(value.tzinfo, Zone), "the value is not checked"
+        number = self.zones.number_of(value.tzinfo.key)
+        local = (_local_microseconds(value) + BIAS).to_bytes(8, "big")
+        return local + FOLDS[value.fold] + encode_varint(number)
+
+    def decode(self, data: bytes, position: int) -> tuple[datetime.datetime, int]:
+        """Raises `UnknownZone`, too: for a zone that the time zone data in use lack."""
+        assert self.zones is not None, "the type is not bound to a database's zones"
+        if position + 9 >= len(data):
+            raise CorruptRecord.at("local time", data, position)
+        number, after = decode_varint(data, position + 9)
+        fold = data[position + 8]
+        if fold > 1:
+            raise CorruptRecord.at("fold of a local time", data, position + 8)
+        try:
+            if number < 1:
+                raise KeyError(number)
+            name = self.zones.name_of(number)
+        except KeyError:
+            raise CorruptRecord.at("time zone number", data, position + 9) from None
+        microseconds = int.from_bytes(data[position : position + 8], "big") - BIAS
+        try:
+            local = EPOCH + datetime.timedelta(0, 0, microseconds)
+        except OverflowError:
+            raise CorruptRecord.at("local time", data, position) from None
+        return local.replace(tzinfo=zone(name), fold=fold), after
+
+    def skip(self, data: bytes, position: int) -> int:
+        return skip_varint(data, position + 9)
+
+    def encode_index_key(self, value: datetime.datetime) -> bytes:
+        offset = value.utcoffset()
+        assert offset is not None
+        # In integers, since the instant of the first and last local times is no datetime.
+        instant = _local_microseconds(value) - offset // MICROSECOND
+        return (instant + BIAS).to_bytes(8, "big")
+
+    def is_same(self, left: Any, right: Any) -> bool:
+        """By what was meant: Python's == passes over the fold within one zone."""
+        return _meaning(left) == _meaning(right)
+
+    def from_document(self, plain: Any, path: str) -> datetime.datetime:
+        """Raises `UnknownZone` where the time zone data in use lack the zone."""
+        match = TEXT.fullmatch(plain) if isinstance(plain, str) else None
+        try:
+            if match is None:
+                raise ValueError
+            local = datetime.datetime.fromisoformat(match[1])
+            if local.isoformat() != match[1] or local.tzinfo is not None:
+                raise ValueError
+        except ValueError:
+            raise InvalidValue.of(path, self.expected_text, plain) from None
+        return local.replace(tzinfo=zone(match[2]), fold=0 if match[3] is None else 1)
+
+    def to_document(self, value: datetime.datetime) -> str:
+        local = value.replace(tzinfo=None).isoformat()
+        return f"{local} {value.tzinfo}" + (" fold=1" if value.fold else "")
+
+
+def _local_microseconds(value: datetime.datetime) -> int:
+    return (value.replace(tzinfo=None) - EPOCH) // MICROSECOND
+
+
+def _meaning(value: datetime.datetime) -> tuple[datetime.datetime, int, str]:
+    return value.replace(tzinfo=None), value.fold, str(value.tzinfo)
