@@ -24,7 +24,6 @@ from zapdb.values.timestamp import BIAS, MICROSECOND
 from zapdb.values.varint import decode_varint, encode_varint, skip_varint
 from zapdb.values.zones import Zones
 
-EPOCH = datetime.datetime(1970, 1, 1)
 FOLDS = (b"\x00", b"\x01")
 TEXT = re.compile(r"(\S+) (\S+)( fold=1)?", re.ASCII)
 
@@ -79,8 +78,8 @@ class ZonedTimestamp(ValueType):
         assert self.zones is not None, "the type is not bound to a database's zones"
         assert isinstance(value.tzinfo, Zone), "the value is not checked"
         number = self.zones.number_of(value.tzinfo.key)
-        local = (_local_microseconds(value) + BIAS).to_bytes(8, "big")
-        return local + FOLDS[value.fold] + encode_varint(number)
+        local = (value - value.tzinfo.epoch) // MICROSECOND
+        return (local + BIAS).to_bytes(8, "big") + FOLDS[value.fold] + encode_varint(number)
 
     def decode(self, data: bytes, position: int) -> tuple[datetime.datetime, int]:
         """Raises `UnknownZone`, too: for a zone that the time zone data in use lack."""
@@ -98,20 +97,22 @@ class ZonedTimestamp(ValueType):
         except KeyError:
             raise CorruptRecord.at("time zone number", data, position + 9) from None
         microseconds = int.from_bytes(data[position : position + 8], "big") - BIAS
+        epoch = zone(name).epoch
         try:
-            local = EPOCH + datetime.timedelta(0, 0, microseconds)
+            local = epoch + datetime.timedelta(0, 0, microseconds)
         except OverflowError:
             raise CorruptRecord.at("local time", data, position) from None
-        return local.replace(tzinfo=zone(name), fold=fold), after
+        return local.replace(fold=1) if fold else local, after
 
     def skip(self, data: bytes, position: int) -> int:
         return skip_varint(data, position + 9)
 
     def encode_index_key(self, value: datetime.datetime) -> bytes:
         offset = value.utcoffset()
+        assert isinstance(value.tzinfo, Zone), "the value is not checked"
         assert offset is not None
-        # In integers, since the instant of the first and last local times is no datetime.
-        instant = _local_microseconds(value) - offset // MICROSECOND
+        # By lengths of time, since the instant of the first and last local times is no datetime.
+        instant = (value - value.tzinfo.epoch - offset) // MICROSECOND
         return (instant + BIAS).to_bytes(8, "big")
 
     def is_same(self, left: Any, right: Any) -> bool:
@@ -134,10 +135,6 @@ class ZonedTimestamp(ValueType):
     def to_document(self, value: datetime.datetime) -> str:
         local = value.replace(tzinfo=None).isoformat()
         return f"{local} {value.tzinfo}" + (" fold=1" if value.fold else "")
-
-
-def _local_microseconds(value: datetime.datetime) -> int:
-    return (value.replace(tzinfo=None) - EPOCH) // MICROSECOND
 
 
 def _meaning(value: datetime.datetime) -> tuple[datetime.datetime, int, str]:
