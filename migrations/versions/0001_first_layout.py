@@ -1,4 +1,4 @@
-"""The first layout: gate, catalog, counters, migrations, fingerprint history, blobs, ranges."""
+"""The first layout: gate, catalog, counters, migrations, fingerprint history, blobs, zones, ranges."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,7 +11,7 @@ depends_on = None
 LEVEL = 1
 """The cluster level that every live node must support before this revision runs."""
 
-COUNTERS = ("token", "tenant", "migration", "table", "field", "index", "type", "physical")
+COUNTERS = ("token", "tenant", "migration", "table", "field", "index", "type", "physical", "zone")
 
 
 def upgrade() -> None:
@@ -72,6 +72,11 @@ def upgrade() -> None:
         sa.Column("data", sa.LargeBinary, nullable=False),
     )
     op.create_table(
+        "zapdb_zones",
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("name", sa.Text, nullable=False, unique=True),
+    )
+    op.create_table(
         "zapdb_ranges",
         sa.Column("job", sa.Text, primary_key=True),
         sa.Column("range", sa.BigInteger, primary_key=True),
@@ -92,6 +97,7 @@ def downgrade() -> None:
     for table in (
         "ranges",
         "blobs",
+        "zones",
         "fingerprints",
         "migrations",
         "activations",

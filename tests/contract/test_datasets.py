@@ -68,7 +68,9 @@ def test_rule_26_a_changed_dataset_starts_the_index_anew(
     tamper(workspace)
     with caplog.at_level(logging.WARNING, "zapdb.datasets"):
         db = workspace.open()
-    assert "the collation data changed: index 'by_title' of table 'items'" in caplog.text
+    assert (
+        "the collation or time zone data changed: index 'by_title' of table 'items'" in caplog.text
+    )
     assert "built with ICU 1.0" in caplog.text
     lookup = db.table("items").index("by_title")
     assert not lookup.is_readable
@@ -106,7 +108,7 @@ def test_rule_26_processes_with_other_data_are_refused_while_others_run(
     tamper(workspace)
     before = dump(workspace)
     with pytest.raises(
-        DatasetMismatch, match="running processes use other collation data"
+        DatasetMismatch, match="running processes use other collation or time zone data"
     ) as caught:
         workspace.open()
     context = caught.value.context
@@ -169,7 +171,7 @@ def test_rule_26_an_executor_with_other_data_is_unfit(workspace: Workspace) -> N
     workspace.execute(
         "UPDATE zapdb_catalog SET value = ? WHERE kind = 'job'", (json.dumps(row, sort_keys=True),)
     )
-    with pytest.raises(ExecutorUnfit, match="other collation data") as caught:
+    with pytest.raises(ExecutorUnfit, match="other collation or time zone data") as caught:
         load_work(db.storage, job.id)
     assert caught.value.context["dataset"] == name
     with db.storage.transaction(Mode.READ):

@@ -103,7 +103,7 @@ def test_rule_26_an_executor_with_other_collation_data_refuses(workspace, spark)
     other = dict.fromkeys(job.datasets, "0" * 64)
     with db.storage.transaction(Mode.CATALOG) as connection:
         rows.put(connection, "job", job.id, job.to_row() | {"datasets": other})
-    with pytest.raises(ExecutorUnfit, match="other collation data"):
+    with pytest.raises(ExecutorUnfit, match="other collation or time zone data"):
         run_job(db.storage, job, run_on_spark)
     assert not db.table("cities").index("by_local_name").is_readable
 

@@ -7,6 +7,7 @@ write-only; a job fills it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from zapdb.catalog import history, rows
@@ -116,9 +117,11 @@ def create_index(
     connection: Connection, tenant: int, table: Table, index: Index, *, empty: bool
 ) -> IndexState:
     """Start an index in a physical table of its own; readable at once if there are no records."""
-    datasets = [dataset_of(collation) for collation in index.datasets]
+    dependencies = table.datasets_of(index)
+    datasets = [dataset_of(dependency) for dependency in dependencies]
     state = IndexState(
         index,
+        dependencies,
         "readable" if empty else "write-only",
         rows.draw(connection, "physical"),
         INDEX_KEY_FORMAT,
@@ -148,9 +151,7 @@ def rebuild_index(connection: Connection, tenant: int, state: TableState, index:
 
 def publish_index(connection: Connection, tenant: int, table: Table, state: IndexState) -> None:
     """Make a built index readable, inside a CHANGE transaction."""
-    readable = IndexState(
-        state.index, "readable", state.physical, state.key_format, state.datasets, state.versions
-    )
+    readable = replace(state, phase="readable")
     key = index_key(tenant, state.index.number)
     rows.put(connection, "index", key, readable.to_row(table.number))
     bump_activation(connection, tenant)
@@ -175,5 +176,5 @@ def warm_datasets(schema: Schema) -> None:
     """Compute the fingerprints that an activation will need, before it takes the gate."""
     for table in schema:
         for index in table.indexes:
-            for collation in index.datasets:
-                dataset_of(collation)
+            for dependency in table.datasets_of(index):
+                dataset_of(dependency)

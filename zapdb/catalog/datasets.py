@@ -1,6 +1,6 @@
 """Datasets in use against those that indexes were built with (rule 26).
 
-An index whose collation data are not this process's is not read or written: old entries under new
+An index whose collation or time zone data are not this process's is not read or written: old entries under new
 bounds miss rows without an error. Where no other live process has the data that it was built with,
 it is started anew with those of this process; where one has, the two must not mix.
 """
@@ -13,7 +13,6 @@ from zapdb.catalog import nodes
 from zapdb.catalog.activation import rebuild_index
 from zapdb.catalog.nodes import Node
 from zapdb.catalog.view import IndexState, TableState, View, load_view
-from zapdb.datasets import dataset_of
 from zapdb.errors import DatasetMismatch
 from zapdb.storage import Mode, Storage
 
@@ -45,24 +44,24 @@ def settle_datasets(storage: Storage, view: View, node: Node) -> View:
             elif other.id != node.id:
                 others.append(str(other.lease.owner))
         for state, index in outdated:
-            (collation, *_) = index.index.datasets
+            built_with, here = index.describe_difference()
             if others:
                 raise DatasetMismatch(
-                    "running processes use other collation data than this one",
+                    "running processes use other collation or time zone data than this one",
                     table=state.table.name,
                     index=index.index.name,
-                    built_with=index.versions.get(collation.dataset, "unknown"),
-                    here=dataset_of(collation).version,
+                    built_with=built_with,
+                    here=here,
                     processes="; ".join(others),
-                    hint="stop them, or give all processes the same ICU",
+                    hint="stop them, or give all processes the same ICU and time zone data",
                 )
             logger.warning(
-                "the collation data changed: index %r of table %r is built again, and queries on "
-                "it scan until then (built with %s, here %s)",
+                "the collation or time zone data changed: index %r of table %r is built again, and "
+                "queries on it scan until then (built with %s, here %s)",
                 index.index.name,
                 state.table.name,
-                index.versions.get(collation.dataset, "unknown"),
-                dataset_of(collation).version,
+                built_with,
+                here,
             )
             rebuild_index(connection, view.tenant, state, index.index)
         return load_view(connection, view.tenant, view)

@@ -16,7 +16,9 @@ from zapdb.storage import Connection
 from zapdb.storage.tables import CATALOG, COUNTERS
 
 Kind = Literal["database", "level", "tenant", "node", "lease", "index", "retired", "job", "setting"]
-Counter = Literal["token", "tenant", "migration", "table", "field", "index", "type", "physical"]
+Counter = Literal[
+    "token", "tenant", "migration", "table", "field", "index", "type", "physical", "zone"
+]
 
 INSERT: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 

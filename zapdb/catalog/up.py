@@ -19,6 +19,7 @@ from zapdb.catalog.retirement import sweep
 from zapdb.catalog.stored import DrawnNumbers, forgotten_digests, provisional_numbers, store
 from zapdb.catalog.verification import compare_files
 from zapdb.catalog.view import View, load_view
+from zapdb.catalog.zones import append_zones
 from zapdb.errors import ForgetInProgress, PendingMigrations
 from zapdb.limits import CHAIN_LEASE_SECONDS
 from zapdb.migrations import (
@@ -60,6 +61,7 @@ def migrate_up(
     files = list_files(directory)
     owner = Owner.here()
     wait = CHAIN_LEASE_SECONDS * 2
+    append_zones(storage)  # the zones of defaults, too, which other processes may have to encode
     with leases.held(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait) as lease:
         with storage.transaction(Mode.READ) as connection:
             check_level(connection)

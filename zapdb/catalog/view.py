@@ -13,12 +13,14 @@ from typing import Any, Literal
 from zapdb.catalog import rows
 from zapdb.catalog.history import Entry, read_entries
 from zapdb.catalog.stored import StoredMigration, list_stored, read_chain
-from zapdb.datasets import dataset_of
+from zapdb.catalog.zones import load_zones
+from zapdb.datasets import Dataset, Dependency, dataset_of
 from zapdb.errors import CorruptCatalog, UnknownName
 from zapdb.migrations import Chain
 from zapdb.schema import Index, Table, snapshot
 from zapdb.storage import Connection
 from zapdb.storage.physical import activation_sql
+from zapdb.values import Zones
 
 IndexPhase = Literal["write-only", "readable"]
 
@@ -27,10 +29,11 @@ IndexPhase = Literal["write-only", "readable"]
 class IndexState:
     """An index of a tenant: where its entries are, and what they were built with (rule 23).
 
-    `datasets` maps the name of each dataset to the fingerprint that its keys depend on.
+    `datasets` maps the name of each dataset to the fingerprint that its keys were made with.
     """
 
     index: Index
+    dependencies: tuple[Dependency, ...]
     phase: IndexPhase
     physical: int
     key_format: int
@@ -40,10 +43,18 @@ class IndexState:
     @property
     def is_outdated(self) -> bool:
         """Whether this process would build other keys: its datasets are not the index's."""
-        return any(
-            self.datasets.get(collation.dataset) != dataset_of(collation).fingerprint
-            for collation in self.index.datasets
-        )
+        return bool(self._differing())
+
+    def _differing(self) -> list[Dataset]:
+        """This process's datasets that are not the index's."""
+        here = map(dataset_of, self.dependencies)
+        return [found for found in here if self.datasets.get(found.name) != found.fingerprint]
+
+    def describe_difference(self) -> tuple[str, str]:
+        """The versions of the datasets that differ: those built with, and those here."""
+        differing = self._differing()
+        built_with = (self.versions.get(found.name, "unknown") for found in differing)
+        return "; ".join(built_with), "; ".join(found.version for found in differing)
 
     def to_row(self, table: int) -> dict[str, Any]:
         return {
@@ -56,9 +67,10 @@ class IndexState:
         }
 
     @classmethod
-    def from_row(cls, index: Index, row: dict[str, Any]) -> IndexState:
+    def from_row(cls, table: Table, index: Index, row: dict[str, Any]) -> IndexState:
         return cls(
             index,
+            table.datasets_of(index),
             row["phase"],
             row["physical"],
             row["key_format"],
@@ -113,6 +125,8 @@ class View:
     chain: Chain
     """All stored migrations; `position` says how many of them are in force."""
     tables: dict[str, TableState] = field(hash=False)
+    zones: Zones
+    """The numbers that stand for time zones in this database's records."""
 
     def table(self, name: str) -> TableState:
         found = self.tables.get(name)
@@ -162,7 +176,8 @@ def load_view(connection: Connection, tenant: int, known: View | None = None) ->
         )
         for table in chain.schema_at(position)
     }
-    return View(tenant, int(active[0]), position, forgetting, stored, chain, tables)
+    zones = load_zones(connection) if known is None else known.zones
+    return View(tenant, int(active[0]), position, forgetting, stored, chain, tables, zones)
 
 
 def _extend_chain(stored: tuple[StoredMigration, ...], known: View | None) -> Chain:
@@ -181,7 +196,7 @@ def _index_states(
         row = indexes.get(index_key(tenant, index.number))
         if row is None:
             raise CorruptCatalog("an index has no state", table=table.name, index=index.name)
-        states.append(IndexState.from_row(index, row))
+        states.append(IndexState.from_row(table, index, row))
     return tuple(states)
 
 

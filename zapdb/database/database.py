@@ -19,6 +19,7 @@ from zapdb.catalog.nodes import Heartbeat, Node, check_level, deregister, read_l
 from zapdb.catalog.retirement import sweep
 from zapdb.catalog.up import Applied, migrate_up, refuse_while_forgetting
 from zapdb.catalog.verification import compare_files
+from zapdb.catalog.zones import append_zones
 from zapdb.database.session import Session
 from zapdb.database.settings import read_setting, write_setting
 from zapdb.database.table import Table
@@ -169,6 +170,7 @@ def open(url: str, *, migrations: str | Path, apply: Apply = "never") -> Databas
     try:
         ensure_layout(storage, create=apply == "auto")
         ensure_rows(storage)
+        append_zones(storage)
         while True:
             view = _load(storage)
             refuse_while_forgetting(view)

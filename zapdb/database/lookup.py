@@ -20,6 +20,7 @@ from zapdb.errors import TransactionConflict, UsageError
 from zapdb.indexes import KeyBuilder, LiveIndex, LiveTable, is_cut, successor
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX, PAGE_RECORDS_MAX
 from zapdb.records import Record
+from zapdb.schema import Field
 
 Entry = tuple[bytes, bytes, Record]
 """A record with its full index key and its own key: entries are in the order of these two."""
@@ -62,12 +63,15 @@ class IndexLookup:
         raise UsageError("the index was dropped", index=self._name)
 
     def find(self, *values: Any) -> Iterator[Record]:
-        """Records whose leading index fields equal the values, by ==, in index order."""
-        for keys, record in self._search(values, values, include_upper=True, descending=False):
-            names = (field.name for field in keys.fields)
-            if all(
-                getattr(record, name) == value for name, value in zip(names, values, strict=False)
-            ):
+        """Records whose leading index fields are the same as the values, in index order."""
+        found = self._search(values, values, include_upper=True, descending=False)
+        known: KeyBuilder | None = None
+        wanted: list[Any] = []
+        for keys, record in found:
+            if keys is not known:
+                known, wanted = keys, keys.check(values)
+            fields = zip(keys.fields, wanted, strict=False)
+            if all(_is_same(field, getattr(record, field.name), value) for field, value in fields):
                 yield record
 
     def range(
@@ -194,6 +198,12 @@ class IndexLookup:
         if moved is not live:
             raise _Moved
         return page
+
+
+def _is_same(field: Field, found: Any, wanted: Any) -> bool:
+    if found is None or wanted is None:
+        return found is wanted
+    return field.type.is_same(found, wanted)
 
 
 def _as_tuple(bound: Any) -> tuple[Any, ...] | None:

@@ -48,19 +48,23 @@ class KeyBuilder:
 
     def encode_prefix(self, values: Sequence[Any]) -> bytes:
         """The full encoding of values for the leading components; raises `InvalidValue`."""
+        components = zip(self.check(values), self.fields, self.index.components, strict=False)
+        return b"".join(
+            encode_component(field, component, value) for value, field, component in components
+        )
+
+    def check(self, values: Sequence[Any]) -> list[Any]:
+        """The values for the leading components in their normal form; raises `InvalidValue`."""
         if len(values) > len(self.fields):
             raise UsageError(
                 "more values than the index has fields",
                 index=self.index.name,
                 fields=", ".join(field.name for field in self.fields),
             )
-        parts = []
-        for value, field, component in zip(
-            values, self.fields, self.index.components, strict=False
-        ):
-            checked = None if value is None else field.type.check(value, field.name)
-            parts.append(encode_component(field, component, checked))
-        return b"".join(parts)
+        return [
+            None if value is None else field.type.check(value, field.name)
+            for value, field in zip(values, self.fields, strict=False)
+        ]
 
 
 def cut(key: bytes) -> bytes:

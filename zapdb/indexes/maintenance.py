@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zapdb.catalog import IndexState
-from zapdb.datasets import collation_version
 from zapdb.errors import DatasetMismatch
 from zapdb.indexes.keys import KeyBuilder, build_keys, cut
 from zapdb.records import Record
@@ -46,12 +45,14 @@ class LiveIndex:
 
     def entry_key(self, record: Record) -> bytes:
         if not self.fits:
+            built_with, here = self.state.describe_difference()
             raise DatasetMismatch(
-                "this process has other collation data than the index is built with",
+                "this process has other collation or time zone data than the index is built with",
                 index=self.name,
-                built_with="; ".join(self.state.versions.values()),
-                here=collation_version(),
-                hint="open the database again, with the ICU that all other processes have",
+                built_with=built_with,
+                here=here,
+                hint="open the database again, with the ICU and time zone data that all other "
+                "processes have",
             )
         return cut(self.keys.build(record))
 

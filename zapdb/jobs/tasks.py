@@ -201,19 +201,20 @@ def _make_work(storage: Storage, view: View, job: Job) -> Work:
 
 def _check_datasets(state: TableState, job: Job) -> None:
     for index in state.table.indexes:
-        for collation in index.datasets:
-            wanted = job.datasets.get(collation.dataset)
+        for dependency in state.table.datasets_of(index):
+            wanted = job.datasets.get(dependency.dataset)
             if wanted is None:
                 continue
-            found = dataset_of(collation)
+            found = dataset_of(dependency)
             if found.fingerprint != wanted:
                 raise ExecutorUnfit(
-                    "this process has other collation data than the job's index is built with",
-                    dataset=collation.dataset,
+                    "this process has other collation or time zone data than the job's index is "
+                    "built with",
+                    dataset=found.name,
                     version=found.version,
                     fingerprint=found.fingerprint,
                     wanted=wanted,
-                    hint="install the same ICU on every machine that runs jobs",
+                    hint="install the same ICU and time zone data on every machine that runs jobs",
                 )
 
 

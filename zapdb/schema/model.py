@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from zapdb.datasets import Collation
+from zapdb.datasets import Collation, Dependency, TimeZones
 from zapdb.values import Enum, List, Reference, Struct, ValueType
 
 
@@ -60,11 +60,6 @@ class Index:
     name: str
     components: tuple[IndexComponent, ...]
 
-    @property
-    def datasets(self) -> tuple[Collation, ...]:
-        """What its keys depend on; an index that depends on anything is unstable."""
-        return tuple(c.collation for c in self.components if c.collation is not None)
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -97,6 +92,13 @@ class Table:
 
     def indexes_on(self, number: int) -> tuple[Index, ...]:
         return tuple(i for i in self.indexes if any(c.field == number for c in i.components))
+
+    def datasets_of(self, index: Index) -> tuple[Dependency, ...]:
+        """What the keys of an index depend on; one that depends on anything is unstable."""
+        found: list[Dependency] = [c.collation for c in index.components if c.collation is not None]
+        if any(self.field_numbered(c.field).type.depends_on_zones for c in index.components):
+            found.append(TimeZones())
+        return tuple(dict.fromkeys(found))
 
     def with_field(self, changed: Field) -> Table:
         """The table with the field of the same number replaced."""

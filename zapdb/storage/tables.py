@@ -86,6 +86,14 @@ BLOBS = Table(
 )
 """Large values in chunks, numbered from 0; owned by whatever record refers to them (rule 28)."""
 
+ZONES = Table(
+    "zapdb_zones",
+    METADATA,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False, unique=True),
+)
+"""The numbers that stand for time zones in records; appended to, never changed."""
+
 RANGES = Table(
     "zapdb_ranges",
     METADATA,

@@ -3,10 +3,10 @@ import pickle
 
 import pytest
 
-from zapdb.datasets import Collation
+from zapdb.datasets import Collation, TimeZones
 from zapdb.schema import NO_DEFAULT, Field, Index, IndexComponent, Schema, Table
 from zapdb.schema.model import Field as ModelField
-from zapdb.values import Integer, String
+from zapdb.values import Integer, String, ZonedTimestamp
 
 ID = Field(4, "id", Integer())
 NAME = Field(2, "name", String(), optional=True)
@@ -32,8 +32,15 @@ def test_fields_and_indexes_are_found_by_name_number_and_use() -> None:
     assert TABLE.indexes_on(4) == ()
 
 
-def test_an_index_depends_on_the_collations_of_its_components() -> None:
-    assert BY_NAME.datasets == (Collation("und"),)
+def test_an_index_depends_on_collations_and_on_time_zones() -> None:
+    assert TABLE.datasets_of(BY_NAME) == (Collation("und"),)
+    assert TABLE.datasets_of(Index(9, "by_age", (IndexComponent(4),))) == ()
+    met, left = Field(8, "met", ZonedTimestamp()), Field(9, "left", ZonedTimestamp())
+    table = TABLE.with_fields((*TABLE.fields, met, left))
+    both = Index(9, "by_met", (IndexComponent(8), IndexComponent(9)))
+    assert table.datasets_of(both) == (TimeZones(),)
+    mixed = Index(9, "mixed", (IndexComponent(8), *BY_NAME.components, *BY_NAME.components))
+    assert table.datasets_of(mixed) == (Collation("und"), TimeZones())
 
 
 def test_with_methods_leave_the_original_alone() -> None:

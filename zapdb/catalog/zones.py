@@ -1,0 +1,48 @@
+"""The numbers of time zones: appended before anything else is done, never changed, never reused.
+
+A process appends the names that its time zone data know and the table lacks when it opens the
+database, so that a writing transaction never has to draw a number
+(docs/decisions/0006-zone-numbers-are-synchronised-when-opening.md). A process that meets a number
+that was appended later reads the table again.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from zapdb.catalog import rows
+from zapdb.datasets import zone_names
+from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.tables import ZONES
+from zapdb.values import Zones
+
+
+def append_zones(storage: Storage) -> None:
+    """Give numbers to the zones of this process's data that have none; safe to race."""
+    if not _missing(storage.connection()):
+        return
+    with storage.transaction(Mode.CATALOG) as connection:
+        # Locks the counter: who came later reads the table only when this is committed.
+        rows.draw(connection, "zone", 0)
+        missing = _missing(connection)
+        if missing:
+            first = rows.draw(connection, "zone", len(missing))
+            added = [{"number": at, "name": name} for at, name in enumerate(missing, first)]
+            connection.core_execute(sa.insert(ZONES).values(added))
+
+
+def _missing(connection: Connection) -> list[str]:
+    return sorted(zone_names().difference(_read_names(connection).values()))
+
+
+def load_zones(connection: Connection) -> Zones:
+    """The numbers that the database has; they are read again by whatever thread needs a new one."""
+    storage = connection.storage
+    return Zones(_read_names(connection), lambda: _read_names(storage.connection()))
+
+
+def _read_names(connection: Connection) -> dict[int, str]:
+    return {
+        int(number): name
+        for number, name in connection.fetch_all("SELECT number, name FROM zapdb_zones")
+    }
