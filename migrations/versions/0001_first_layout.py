@@ -1,4 +1,4 @@
-"""The first layout: gate, catalog, counters, migrations, fingerprint history, blobs, zones, ranges."""
+"""The first layout: catalog, counters, migrations, fingerprint history, blobs, zones, ranges."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -12,6 +14,7 @@ from typing import Any
 
 import zapdb
 from zapdb.catalog import DEFAULT_TENANT, up
+from zapdb.catalog.zones import append_zones
 from zapdb.jobs import forget, forget_newest, tasks
 from zapdb.storage import connect
 
@@ -76,6 +79,62 @@ def migrate_dying(address: str, directory: str, function: str, kill_at: str) -> 
     storage.close()
 
 
+def append_together(address: str, _directory: str, count: str) -> None:
+    """`count` processes that append zones at one moment; each prints some of the numbers."""
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(int(count))
+
+    def run() -> None:
+        storage = connect(address)
+        barrier.wait()
+        append_zones(storage)
+        rows = storage.connection().fetch_all("SELECT number, name FROM zapdb_zones")
+        pairs = sorted(tuple(row) for row in rows)
+        os.write(1, (json.dumps([*pairs[:3], pairs[-1]]) + "\n").encode())
+
+    processes = [context.Process(target=run) for _ in range(int(count))]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+
+
+def zoned(address: str, directory: str, *commands: str) -> None:
+    """Open, with the time zone data that the environment names, and do what the commands say."""
+    logger = logging.getLogger("zapdb.datasets")
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("warned: %(message)s"))
+    logger.addHandler(handler)
+    try:
+        db = zapdb.open(address, migrations=directory, apply="auto")
+    except zapdb.ZapdbError as error:
+        print(type(error).__name__, error, sep="\n")
+        return
+    print("reopened")
+    with db:
+        visits = db.table("visits")
+        for command in commands:
+            match command.split():
+                case ["readable"]:
+                    names = [index.index.name for index in db.view.tables["visits"].indexes]
+                    print(*(f"{n} {visits.index(n).is_readable}" for n in names), sep=", ")
+                case ["order"]:
+                    print(*(record.id for record in visits.index("by_met").range()))
+                case ["run"]:
+                    print("ran", *(report.job.kind for report in db.run_jobs()))
+                case ["get", key]:
+                    try:
+                        met = visits.get(int(key)).met
+                    except zapdb.errors.UnknownZone as error:
+                        print("UnknownZone", *error.context.values())
+                    else:
+                        print(key, met.replace(tzinfo=None).isoformat(), met.tzinfo, met.fold)
+                case ["verify"]:
+                    (report,) = db.verify()
+                    found = report.problems[0].partition(": ")[2]
+                    print(report.problem_count, "problem:", found)
+
+
 def _kill_in(module: Any, name: str, kill_at: int) -> None:
     """Make call number `kill_at` of the module's function the end of this process."""
     wrapped, calls = getattr(module, name), itertools.count(1)
@@ -90,7 +149,15 @@ def _kill_in(module: Any, name: str, kill_at: int) -> None:
 
 COMMANDS = {
     function.__name__: function
-    for function in (open_together, hold_open, convert, forget_dying, migrate_dying)
+    for function in (
+        append_together,
+        convert,
+        forget_dying,
+        hold_open,
+        migrate_dying,
+        open_together,
+        zoned,
+    )
 }
 
 if __name__ == "__main__":

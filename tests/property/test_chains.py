@@ -27,6 +27,7 @@ from tests.strategies import (
     tables,
     to_yaml,
 )
+from tests.zoned import ZONES
 from zapdb.errors import BlobMissing, CorruptRecord
 from zapdb.migrations import Chain, Numbers, read_stored, resolve
 from zapdb.migrations.document import Source, plain, read_document
@@ -171,7 +172,7 @@ class Converter:
         self.compiled: dict[tuple[int, int], tuple[Conversion, Conversion]] = {}
 
     def codec(self, position: int) -> Codec:
-        return codec_for(table_at(self.chain, position, self.number))
+        return codec_for(table_at(self.chain, position, self.number), ZONES)
 
     def encode(self, position: int, record: dict[str, Any]) -> tuple[bytes, bytes]:
         codec = self.codec(position)
@@ -189,7 +190,9 @@ class Converter:
 
     def programs(self, source: int, target: int) -> tuple[Conversion, Conversion]:
         if (source, target) not in self.compiled:
-            layouts = [Layout.of(table_at(self.chain, p, self.number)) for p in (source, target)]
+            layouts = [
+                Layout.of(table_at(self.chain, p, self.number), ZONES) for p in (source, target)
+            ]
             path = self.chain.path(self.number, source, target)
             self.compiled[source, target] = (
                 compile_conversion(*layouts, path),
@@ -264,9 +267,9 @@ def test_rule_18_damaged_records_are_corrupt_before_or_after(
     """Programs raise nothing else, and what they copy unseen the decoder refuses or can write."""
     for number, positions in spans(chain):
         source, target = positions[0], positions[-1]
-        layouts = [Layout.of(table_at(chain, p, number)) for p in (source, target)]
+        layouts = [Layout.of(table_at(chain, p, number), ZONES) for p in (source, target)]
         path = chain.path(number, source, target)
-        codecs = [codec_for(table_at(chain, p, number)) for p in (source, target)]
+        codecs = [codec_for(table_at(chain, p, number), ZONES) for p in (source, target)]
         record = data.draw(records_of(table_at(chain, source, number)))
         key, value = codecs[0].encode_key(record), codecs[0].encode(b"\x81", record, BESIDE)
         for splice, _ in itertools.product((True, False), range(6)):

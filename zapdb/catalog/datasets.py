@@ -1,8 +1,9 @@
 """Datasets in use against those that indexes were built with (rule 26).
 
-An index whose collation or time zone data are not this process's is not read or written: old entries under new
-bounds miss rows without an error. Where no other live process has the data that it was built with,
-it is started anew with those of this process; where one has, the two must not mix.
+An index whose collation or time zone data are not this process's is not read or written: old
+entries under new bounds miss rows without an error. Where no other live process has the data that
+it was built with, it is started anew with those of this process; where one has, the two must not
+mix.
 """
 
 from __future__ import annotations

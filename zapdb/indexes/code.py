@@ -18,7 +18,7 @@ def show_code(view: View, state: TableState) -> str:
 def _sections(view: View, state: TableState) -> Iterator[str]:
     table = state.table
     yield f"# The codec of {table.name}, revision {state.revision}.\n"
-    yield codec_for(table).source
+    yield codec_for(table, view.zones).source
     for index in table.indexes:
         yield f"# The keys of the index {index.name}.\n"
         yield build_keys(table, index).source

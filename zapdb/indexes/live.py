@@ -31,12 +31,12 @@ class LiveTable:
         self.table = state.table
         self.records = RecordTable(storage, state.table.number, view.tenant)
         self.blobs = BlobTable(storage)
-        self.codec = codec_for(state.table)
+        self.codec = codec_for(state.table, view.zones)
         self.key_names = tuple(f.name for f in state.table.key_fields)
         self.reader = make_reader(storage, view, state, view.position, state.revision)
         self.prefix = self.reader.prefix
         indexed = {c.field for index in state.table.indexes for c in index.components}
-        self.decode_indexed = decoder_of(state.table, frozenset(indexed))
+        self.decode_indexed = decoder_of(state.table, frozenset(indexed), view.zones)
         """Decodes the fields that indexes are on, and no others: enough to build entries."""
         self.index_reader = make_reader(
             storage, view, state, view.position, state.revision, self.decode_indexed
@@ -69,7 +69,7 @@ def make_reader(
     assert target is not None
     load = BlobTable(storage).load
     return RecordReader(
-        decode or codec_for(target).decode,
+        decode or codec_for(target, view.zones).decode,
         partial(compile_program, view, state, target, position),
         revision,
         lambda: Beside(load, make_uuid7),
@@ -89,4 +89,5 @@ def compile_program(
     if is_same_layout(view.chain, source, target, origin, position):
         return None
     path = view.chain.path(target.number, origin, position)
-    return compile_conversion(Layout.of(source), Layout.of(target), path)
+    before, after = Layout.of(source, view.zones), Layout.of(target, view.zones)
+    return compile_conversion(before, after, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zapdb.catalog import load_view
-from zapdb.errors import CorruptRecord
+from zapdb.errors import CorruptRecord, UnknownZone
 from zapdb.indexes import LiveTable
 from zapdb.limits import PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.records import decode_prefix
@@ -62,6 +62,10 @@ def _verify_table(connection: Connection, live: LiveTable) -> TableReport:
                 record = live.reader.read(key, value)
             except CorruptRecord as error:
                 problems.note(f"record {key.hex()[:32]}: {error.context['what']}")
+                continue
+            except UnknownZone as error:
+                zone, data = error.context["zone"], error.context["data"]
+                problems.note(f"record {key.hex()[:32]}: time zone {zone} is not in {data}")
                 continue
             for index in readable:
                 row = connection.fetch_one(

@@ -77,6 +77,10 @@ class Struct(ValueType):
     def index_wire(self) -> Any:
         return (self.name, tuple(member.type.index_wire for member in self.members))
 
+    @property
+    def depends_on_zones(self) -> bool:
+        return any(member.type.depends_on_zones for member in self.members)
+
     def bind(self, zones: Zones) -> Struct:
         bound = tuple(replace(m, type=m.type.bind(zones)) for m in self.members)
         if all(mine.type is theirs.type for mine, theirs in zip(bound, self.members, strict=True)):

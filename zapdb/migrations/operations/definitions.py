@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
-from zapdb.errors import InvalidValue, Location
+from zapdb.errors import InvalidValue, Location, UnknownZone
 from zapdb.limits import TYPE_DEPTH_MAX
 from zapdb.migrations.document import Scalar
 from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
@@ -204,3 +204,8 @@ def check_plain(
         field, expected = error.context["field"], error.context["expected"]
         got = error.context["got"]
         reporter.report(location, f"a value of {field!r} must be {expected}; this is {got}")
+    except UnknownZone as error:
+        zone, data = error.context["zone"], error.context["data"]
+        reporter.report(
+            location, f"{data} has no zone {zone!r} for a value of {name!r}", error.hint
+        )
