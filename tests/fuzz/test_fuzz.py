@@ -1,4 +1,4 @@
-"""The kept inputs of every target, a short run of the fuzzer, and what hostile bytes may allocate."""
+"""The kept inputs of every target, a short run of the fuzzer, and what hostile bytes allocate."""
 
 from __future__ import annotations
 
