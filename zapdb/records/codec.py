@@ -7,7 +7,7 @@ blobs are left with a `Beside`; old ones are loaded through it when the record i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from zapdb.records.layout import Layout
 from zapdb.records.record import Record, defer, record_class
 from zapdb.schema import Field, Table, snapshot
 from zapdb.values import Zones
+from zapdb.values.product import make_source
 from zapdb.values.source import Namespace, compile_function, indent
 
 
@@ -86,7 +87,9 @@ def _compile(table: Table) -> Codec:
     return Codec(Layout.of(table), record, encode, encode_key, decode, decode_key, skip, source)
 
 
-def missing_field(table: str, name: str) -> InvalidValue:
+def missing_field(table: str, names: tuple[str, ...], values: Mapping[str, Any]) -> InvalidValue:
+    """The error for the first of the names that `values` lacks."""
+    name = next(name for name in names if name not in values)
     return InvalidValue("a required field is missing", field=f"{table}.{name}")
 
 
@@ -101,30 +104,50 @@ def check_names(table: str, names: frozenset[str], values: Mapping[str, Any]) ->
         )
 
 
-def _take_source(table: Table, f: Field, names: Namespace) -> list[str]:
-    """Statements that set `v<number>` from the mapping, or to the default."""
-    value, name = f"v{f.number}", names.bind(f.name, "name")
-    if f.has_default or f.optional:
-        default = names.bind(f.default if f.has_default else None, "default")
-        return [f"{value} = m.get({name}, {default})"]
-    missing = names.bind(missing_field, "missing_field")
-    return [
-        f"try: {value} = m[{name}]",
-        f"except KeyError: raise {missing}({names.bind(table.name, 'table')}, {name}) from None",
-    ]
+def _take_source(table: Table, fields: Sequence[Field], names: Namespace) -> list[str]:
+    """Statements that set `v<number>` of each field from the mapping, or to its default."""
+    required = [f for f in fields if _is_required(f)]
+    lines = []
+    if required:
+        what = names.bind(table.name, "table")
+        wanted = names.bind(tuple(f.name for f in required), "required")
+        missing = names.bind(missing_field, "missing_field")
+        lines += [
+            "try:",
+            *(f"    v{f.number} = m[{f.name!r}]" for f in required),
+            f"except KeyError: raise {missing}({what}, {wanted}, m) from None",
+        ]
+    for f in fields:
+        if not _is_required(f):
+            default = names.bind(f.default if f.has_default else None, "default")
+            lines.append(f"v{f.number} = m.get({f.name!r}, {default})")
+    return lines
+
+
+def _is_required(f: Field) -> bool:
+    return not (f.has_default or f.optional)
+
+
+def _check_names_source(table: Table, names: Namespace) -> str:
+    """A statement that refuses names which the table does not have."""
+    known = frozenset(f.name for f in table.fields)
+    check = f"{names.bind(check_names, 'check_names')}({names.bind(table.name, 'table')}, "
+    check += f"{names.bind(known, 'known')}, m)"
+    if all(map(_is_required, table.fields)):
+        # Every name is looked up, here or for the key: so many names, and there is no other.
+        return f"if len(m) != {len(table.fields)}: {check}"
+    return f"if not {names.bind(known.issuperset, 'knows_all_of')}(m): {check}"
 
 
 def _compile_encode(table: Table) -> tuple[Callable[..., Any], str]:
     layout, names = Layout.of(table), Namespace()
-    known = names.bind(frozenset(f.name for f in table.fields), "known")
-    check = names.bind(check_names, "check_names")
-    lines = [f"if not m.keys() <= {known}: {check}({names.bind(table.name, 'table')}, {known}, m)"]
+    lines = [_check_names_source(table, names)]
+    lines += _take_source(table, table.value_fields, names)
     parts = ["prefix"]
     if layout.presence_size_bytes:
         lines.append("present = 0")
         parts.append(f"present.to_bytes({layout.presence_size_bytes}, 'little')")
     for f in table.value_fields:
-        lines += _take_source(table, f, names)
         value = f"v{f.number}"
         statements, encoded = f.type.encode_field_source(value, f"{table.name}.{f.name}", names)
         if f.optional:
@@ -144,10 +167,9 @@ def _compile_encode(table: Table) -> tuple[Callable[..., Any], str]:
 
 def _compile_encode_key(table: Table) -> tuple[Callable[..., Any], str]:
     names = Namespace()
-    lines: list[str] = []
+    lines = _take_source(table, table.key_fields, names)
     parts = []
     for f in table.key_fields:
-        lines += _take_source(table, f, names)
         path = f"{table.name}.{f.name}"
         statements, encoded = f.type.encode_key_source(f"v{f.number}", path, names)
         lines += statements
@@ -197,11 +219,11 @@ def _compile_decode(
         lines += _decode_field(f, layout, names, is_wanted=f in wanted)
     compare = "!=" if reach == len(table.value_fields) else ">"
     lines.append(f"if p {compare} n: raise {corrupt}({what}, b, p)")
-    arguments = ", ".join(f"f{f.number}" for f in wanted)
-    made = f"{names.bind(record, 'Record')}({arguments})"
+    lines += make_source("r", record, [f"f{f.number}" for f in wanted], names)
     if is_late:
-        made = f"{names.bind(defer, 'defer')}({made}, beside) if late else {made}"
-    lines.append(f"return {made}")
+        lines.append(f"return {names.bind(defer, 'defer')}(r, beside) if late else r")
+    else:
+        lines.append("return r")
     body = [
         "def decode(key, value, start, beside):",
         "    b = key",

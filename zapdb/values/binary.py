@@ -10,6 +10,7 @@ from zapdb.values.base import ValueType
 from zapdb.values.blob import decode_outlined_source, encode_outlined, skip_outlined_source
 from zapdb.values.extent import (
     encode_extent,
+    encode_extent_source,
     escape,
     read_extent,
     skip_extent_source,
@@ -57,7 +58,7 @@ class Binary(ValueType):
             f"    {encoded} = {outlined}"
             f"({names.bind(self, 'outlined')}, {value}, {names.bind(path, 'path')}, beside)",
             "else:",
-            f"    {encoded} = {names.bind(encode_extent, 'encode_extent')}({value})",
+            f"    {encoded} = {encode_extent_source(value, names)}",
         ], encoded
 
     def decode_field_source(self, target: str, names: Namespace) -> list[str]:

@@ -21,6 +21,12 @@ def encode_extent(raw: bytes) -> bytes:
     return (ONE_BYTE[size] if size < 64 else encode_varint(size)) + raw
 
 
+def encode_extent_source(raw: str, names: Namespace) -> str:
+    """An expression for the extent of the bytes that the variable `raw` holds."""
+    one_byte, encode = names.bind(ONE_BYTE, "ONE_BYTE"), names.bind(encode_extent, "encode_extent")
+    return f"({one_byte}[len({raw})] + {raw} if len({raw}) < 64 else {encode}({raw}))"
+
+
 def encode_limited_extent(raw: bytes, path: str) -> bytes:
     """As `encode_extent`; raises `InvalidValue` naming `path` for too many bytes."""
     if len(raw) > VALUE_SIZE_BYTES_MAX:

@@ -17,6 +17,7 @@ from zapdb.values.base import ValueType
 from zapdb.values.blob import decode_outlined_source, encode_outlined, skip_outlined_source
 from zapdb.values.extent import (
     encode_extent,
+    encode_extent_source,
     escape,
     read_extent,
     read_extent_source,
@@ -73,7 +74,7 @@ class String(ValueType):
             f"if type({value}) is not str or len({value}) > {VALUE_SIZE_BYTES_MAX // 4}:",
             f"    {value} = {check}({value}, {where})",
             *_utf8_source(value, encoded, check, where),
-        ], f"{names.bind(encode_extent, 'encode_extent')}({encoded})"
+        ], encode_extent_source(encoded, names)
 
     def encode_field_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         where = names.bind(path, "path")
@@ -86,7 +87,7 @@ class String(ValueType):
             f"    {encoded} = {outlined}({names.bind(self, 'outlined')}, {value}, {where}, beside)",
             "else:",
             *(f"    {line}" for line in _utf8_source(value, encoded, check, where)),
-            f"    {encoded} = {names.bind(encode_extent, 'encode_extent')}({encoded})",
+            f"    {encoded} = {encode_extent_source(encoded, names)}",
         ], encoded
 
     def decode_source(self, target: str, names: Namespace) -> list[str]:
