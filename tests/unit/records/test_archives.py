@@ -1,0 +1,161 @@
+"""Rule 19: what conversions leave beside a record, and take back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.blobs import MemoryBlobs
+from zapdb.expressions import Type, parse
+from zapdb.records import (
+    Archives,
+    Beside,
+    Computed,
+    Constant,
+    Conversion,
+    Derivation,
+    Input,
+    Layout,
+    Restored,
+    codec_for,
+    compile_conversion,
+    compose,
+    compose_archives,
+    held,
+)
+from zapdb.records.layout import Slot
+from zapdb.schema import Field, Table
+from zapdb.values import Blob, Integer, Json, String
+
+BEFORE = Table(
+    1,
+    "people",
+    (1,),
+    (
+        Field(1, "id", Integer()),
+        Field(2, "name", String()),
+        Field(3, "fax", String(), optional=True),
+        Field(4, "extra", Json()),
+    ),
+)
+AFTER = BEFORE.with_fields(tuple(f for f in BEFORE.fields if f.name in ("id", "name")))
+FAX, EXTRA = (slot for slot in Layout.of(BEFORE).slots if slot.number in (3, 4))
+KEEP: dict[int, Derivation] = {1: Input(1), 2: Input(2)}
+DROP: Archives = {FAX: Input(3), EXTRA: Input(4)}
+RESTORE: dict[int, Derivation] = {
+    **KEEP,
+    3: Restored(FAX, Constant("unknown")),
+    4: Restored(EXTRA, Constant({})),
+}
+ADA: dict[str, Any] = {"id": 1, "name": "Ada", "fax": "12", "extra": [None]}
+LONG = "x" * 5_000
+
+
+@pytest.fixture(params=[True, False], ids=["spliced", "decoded"])
+def splice(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def program(splice: bool, back: bool = False) -> Conversion:
+    if back:
+        return compile_conversion(Layout.of(AFTER), Layout.of(BEFORE), RESTORE, splice=splice)
+    return compile_conversion(Layout.of(BEFORE), Layout.of(AFTER), KEEP, DROP, splice=splice)
+
+
+def drop(record: dict[str, Any], splice: bool, blobs: MemoryBlobs) -> tuple[bytes, Beside]:
+    codec, beside = codec_for(BEFORE), blobs.beside()
+    value = codec.encode(b"\x81", record, beside)
+    blobs.saved |= beside.blobs
+    beside = blobs.beside()
+    return program(splice).convert(codec.encode_key(record), value, 1, b"\x82", beside), beside
+
+
+def restore(value: bytes, archive: dict[int, bytes], splice: bool, blobs: MemoryBlobs) -> Any:
+    beside = Beside(blobs.load, lambda: bytes(16), archive)
+    key = codec_for(AFTER).encode_key(ADA)
+    back = program(splice, back=True).convert(key, value, 1, b"\x83", beside)
+    return codec_for(BEFORE).decode(key, back, 1, beside), beside
+
+
+@pytest.mark.parametrize("fax", ["12", None, LONG])
+@pytest.mark.parametrize("extra", [[None], None, {"a": 1}])
+def test_rule_19_an_archived_drop_is_taken_back_exactly(
+    splice: bool, fax: str | None, extra: Any
+) -> None:
+    record, blobs = ADA | {"fax": fax, "extra": extra}, MemoryBlobs()
+    value, beside = drop(record, splice, blobs)
+    assert value == codec_for(AFTER).encode(b"\x82", {"id": 1, "name": "Ada"}, beside)
+    assert set(beside.archived) == {3, 4}
+    assert (beside.archived[3] == b"") == (fax is None)  # a null is archived, too
+    found, restored = restore(value, beside.archived, splice, blobs)
+    assert held(found)["extra"] == extra
+    assert found.fax == fax
+    assert restored.restored == {3, 4}
+
+
+def test_rule_19_a_blob_moves_to_the_archive_and_back_without_being_loaded(splice: bool) -> None:
+    blobs = MemoryBlobs()
+    value, beside = drop(ADA | {"fax": LONG}, splice, blobs)
+    assert beside.blobs == {}
+    (made,) = blobs.saved
+    assert beside.archived[3] == Blob(made, len(LONG), String()).encode()
+    blobs.saved.clear()  # whoever loads it now fails
+    found, restored = restore(value, beside.archived, splice, blobs)
+    assert held(found)["fax"] == Blob(made, len(LONG), String())
+    assert restored.blobs == {}
+
+
+def test_rule_19_without_an_archive_the_declared_value_is_used(splice: bool) -> None:
+    value, _ = drop(ADA, splice, MemoryBlobs())
+    found, beside = restore(value, {}, splice, MemoryBlobs())
+    assert (found.fax, found.extra) == ("unknown", {})
+    assert beside.restored == set()
+
+
+def test_rule_19_computed_values_are_archived_by_the_slot_that_was_dropped(splice: bool) -> None:
+    """A field that a path makes and drops again is archived as it was made."""
+    made = Slot(9, String())
+    loud = Computed(parse("upper(name)"), {"name": Input(2)}, {"name": Type(String())},
+                    Type(String()))  # fmt: skip
+    archives = compose_archives({**KEEP, 9: loud}, {}, KEEP, {made: Input(9)})
+    assert archives == {made: loud}
+    program = compile_conversion(Layout.of(AFTER), Layout.of(AFTER), KEEP, archives, splice=splice)
+    codec, beside = codec_for(AFTER), MemoryBlobs().beside()
+    record = {"id": 1, "name": "Ada"}
+    value = codec.encode(b"\x81", record, beside)
+    assert program.convert(codec.encode_key(record), value, 1, b"\x81", beside) == value
+    assert beside.archived == {9: bytes.fromhex("83414441")}
+    assert not program.is_self_contained
+
+
+def test_rule_02_what_is_archived_and_taken_back_never_leaves_the_record() -> None:
+    both = compose(KEEP, RESTORE, DROP)
+    assert both == {1: Input(1), 2: Input(2), 3: Input(3), 4: Input(4)}
+    assert compose_archives(KEEP, DROP, RESTORE, {}) == {}
+    other: Archives = {Slot(7, Integer()): Input(2)}
+    assert compose_archives(KEEP, DROP, KEEP, other) == {**DROP, **other}
+
+
+def test_an_expression_reads_a_restored_value_and_its_blob(splice: bool) -> None:
+    text = Type(String(), optional=True)
+    length = Computed(parse("length(coalesce(fax, ''))"), {"fax": RESTORE[3]}, {"fax": text},
+                      Type(Integer()))  # fmt: skip
+    target = AFTER.with_fields((*AFTER.fields, Field(8, "size", Integer())))
+    program = compile_conversion(
+        Layout.of(AFTER), Layout.of(target), {**KEEP, 8: length}, splice=splice
+    )
+    blobs = MemoryBlobs()
+    blobs.saved[b"i" * 16] = LONG.encode()
+    codec = codec_for(AFTER)
+    value = codec.encode(b"\x81", {"id": 1, "name": "Ada"}, blobs.beside())
+    for archived, size in (
+        (Blob(b"i" * 16, len(LONG), String()).encode(), 5_000),
+        (b"\x82ab", 2),
+        (b"", 0),
+        (None, 7),
+    ):
+        archive = {} if archived is None else {3: archived}
+        beside = Beside(blobs.load, lambda: bytes(16), archive)
+        converted = program.convert(codec.encode_key(ADA), value, 1, b"\x82", beside)
+        assert codec_for(target).decode(codec.encode_key(ADA), converted, 1, beside).size == size
