@@ -16,6 +16,7 @@ from rich.console import Console
 
 from tests.bench import (
     apply_migration,
+    codec,
     convert,
     full_scan,
     insert_many,
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, Callable[[Bench], list[Row]]] = {
     "insert": insert_many.run,
     "scan": full_scan.run,
     "stale": stale_read.run,
+    "codec": codec.run,
     "splice": splice.run,
     "convert": convert.run,
     "spark": convert.run_spark,

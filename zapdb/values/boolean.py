@@ -32,6 +32,14 @@ class Boolean(ValueType):
     def skip(self, data: bytes, position: int) -> int:
         return position + 1
 
+    def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
+        check = names.bind(self.check, "check_boolean")
+        return [
+            f"if {value} is True: {value}_b = b'\\x01'",
+            f"elif {value} is False: {value}_b = b'\\x00'",
+            f"else: {check}({value}, {names.bind(path, 'path')})",
+        ], f"{value}_b"
+
     def decode_source(self, target: str, names: Namespace) -> list[str]:
         corrupt = names.bind(CorruptRecord.at, "corrupt")
         return [

@@ -8,8 +8,17 @@ from typing import Any
 
 from zapdb.errors import CorruptRecord
 from zapdb.values.base import ValueType
-from zapdb.values.varint import decode_varint, encode_varint, skip_varint
+from zapdb.values.source import Namespace
+from zapdb.values.varint import (
+    SIZES,
+    decode_varint,
+    decode_varint_source,
+    encode_varint,
+    encode_varint_source,
+    skip_varint,
+)
 
+FROM_ORDINAL = datetime.date.fromordinal
 EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
 
 
@@ -34,8 +43,31 @@ class Date(ValueType):
         except (ValueError, OverflowError):
             raise CorruptRecord.at("date", data, position) from None
 
+    def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
+        check, kind = names.bind(self.check, "check_date"), names.bind(datetime.date, "date")
+        return [
+            f"if type({value}) is not {kind}:",
+            f"    {value} = {check}({value}, {names.bind(path, 'path')})",
+            f"{value} = {value}.toordinal() - {EPOCH_ORDINAL}",
+            *encode_varint_source(value, f"{value}_b", names),
+        ], f"{value}_b"
+
+    def decode_source(self, target: str, names: Namespace) -> list[str]:
+        corrupt = names.bind(CorruptRecord.at, "corrupt")
+        from_ordinal = names.bind(FROM_ORDINAL, "from_ordinal")
+        return [
+            *decode_varint_source(target, names),
+            f"try: {target} = {from_ordinal}({target} + {EPOCH_ORDINAL})",
+            "except (ValueError, OverflowError):",
+            f"    raise {corrupt}('date', b, p) from None",
+            "p = q",
+        ]
+
     def skip(self, data: bytes, position: int) -> int:
         return skip_varint(data, position)
+
+    def skip_source(self, names: Namespace) -> list[str]:
+        return [f"p += {names.bind(SIZES, 'SIZES')}[b[p]]"]
 
     def from_document(self, plain: Any, path: str) -> datetime.date:
         if isinstance(plain, str):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import decimal
+import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from zapdb.errors import InvalidValue
 from zapdb.limits import DECIMAL_SCALE_MAX
@@ -15,7 +16,9 @@ from zapdb.values.varint import (
     INTEGER_MIN,
     SIZES,
     decode_varint,
+    decode_varint_source,
     encode_varint,
+    encode_varint_source,
     skip_varint,
 )
 
@@ -24,6 +27,10 @@ EXACT = decimal.Context(
     prec=152 + DECIMAL_SCALE_MAX,
     traps=[decimal.Inexact, decimal.InvalidOperation, decimal.Overflow],
 )
+MULTIPLY, TO_INTEGRAL = EXACT.multiply, EXACT.to_integral_exact
+
+NUMERAL: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.ASCII | re.I)
+"""Numbers as documents write them; Python takes `1_000`, blanks and digits of any script too."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +70,36 @@ class Decimal(ValueType):
 
     def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         number = f"{names.bind(self.to_number, 'to_number')}({value}, {names.bind(path, 'path')})"
-        return [f"{value} = {number}"], f"{names.bind(encode_varint, 'encode_varint')}({value})"
+        shift = names.bind(decimal.Decimal((0, (1,), self.scale)), "SHIFT")
+        multiply, to_integral = (
+            names.bind(MULTIPLY, "multiply"),
+            names.bind(TO_INTEGRAL, "integral"),
+        )
+        # Whatever is no ordinary amount goes the careful way; and so do long ones, before `int`
+        # makes a million digits of an exponent.
+        return [
+            f"if type({value}) is {names.bind(decimal.Decimal, 'Decimal')}:",
+            "    try:",
+            f"        c = {to_integral}({multiply}({value}, {shift}))",
+            f"        {value} = int(c) if c.adjusted() < 19 else {number}",
+            "    except (ArithmeticError, ValueError):",
+            f"        {value} = {number}",
+            "else:",
+            f"    {value} = {number}",
+            *encode_varint_source(value, f"{value}_b", names),
+        ], f"{value}_b"
 
     def decode(self, data: bytes, position: int) -> tuple[decimal.Decimal, int]:
         number, position = decode_varint(data, position)
         return with_scale(number, self.scale), position
+
+    def decode_source(self, target: str, names: Namespace) -> list[str]:
+        unit = names.bind(decimal.Decimal((0, (1,), -self.scale)), "UNIT")
+        return [
+            *decode_varint_source(target, names),
+            f"{target} = {names.bind(MULTIPLY, 'multiply')}({target}, {unit})",
+            "p = q",
+        ]
 
     def skip(self, data: bytes, position: int) -> int:
         return skip_varint(data, position)
@@ -77,9 +109,11 @@ class Decimal(ValueType):
 
     def from_document(self, plain: Any, path: str) -> decimal.Decimal:
         if isinstance(plain, str):
+            if not NUMERAL.fullmatch(plain):
+                raise self.refuse(plain, path)
             try:
                 plain = decimal.Decimal(plain)
-            except decimal.InvalidOperation:
+            except decimal.InvalidOperation:  # an exponent beyond all
                 raise self.refuse(plain, path) from None
         return self.check(plain, path)
 

@@ -7,17 +7,24 @@ sort as the numbers do. −0.0 is stored as 0.0 and every NaN as the one quiet N
 from __future__ import annotations
 
 import math
+import re
 import struct
 from dataclasses import dataclass
 from typing import Any
 
 from zapdb.errors import CorruptRecord
 from zapdb.values.base import ValueType
+from zapdb.values.decimal import NUMERAL
+from zapdb.values.source import Namespace
 
 SIGN = 1 << 63
 ALL = (1 << 64) - 1
 NAN = struct.pack(">Q", 0x7FF8_0000_0000_0000 | SIGN)
 MINUS_ZERO = struct.pack(">Q", SIGN - 1)
+PACK, UNPACK = struct.Struct(">d").pack, struct.Struct(">d").unpack_from
+
+NO_NUMERAL = re.compile(r"[+-]?(inf|infinity|nan)", re.ASCII | re.IGNORECASE)
+"""The three values that documents write as words."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,19 @@ class Float(ValueType):
         (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))
         return struct.pack(">Q", bits ^ ALL if bits & SIGN else bits | SIGN)
 
+    def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
+        check, encode = (
+            names.bind(self.check, "check_float"),
+            names.bind(self.encode, "encode_float"),
+        )
+        # With its sign bit set, a positive number is the bytes of its negative.
+        return [
+            f"if type({value}) is float and {value} > 0.0:",
+            f"    {value}_b = {names.bind(PACK, 'pack')}(-{value})",
+            "else:",
+            f"    {value}_b = {encode}({check}({value}, {names.bind(path, 'path')}))",
+        ], f"{value}_b"
+
     def decode(self, data: bytes, position: int) -> tuple[float, int]:
         after = position + 8
         raw = bytes(data[position:after])
@@ -53,15 +73,26 @@ class Float(ValueType):
             raise CorruptRecord.at("float", data, position)
         return value, after
 
+    def decode_source(self, target: str, names: Namespace) -> list[str]:
+        corrupt = names.bind(CorruptRecord.at, "corrupt")
+        return [
+            "q = p + 8",
+            f"if q > n: raise {corrupt}('float', b, p)",
+            f"{target} = -{names.bind(UNPACK, 'unpack')}(b, p)[0]",
+            # Negative numbers, of which this made something else, and NaN, equal to nothing.
+            f"if not {target} >= 0.0 or b[p] < 0x80:",
+            f"    {target}, q = {names.bind(self.decode, 'decode_float')}(b, p)",
+            "p = q",
+        ]
+
     def skip(self, data: bytes, position: int) -> int:
         return position + 8
 
     def from_document(self, plain: Any, path: str) -> float:
         if isinstance(plain, str):
-            try:
-                plain = float(plain)
-            except ValueError:
-                raise self.refuse(plain, path) from None
+            if not (NUMERAL.fullmatch(plain) or NO_NUMERAL.fullmatch(plain)):
+                raise self.refuse(plain, path)
+            plain = float(plain)
         return self.check(plain, path)
 
     def to_document(self, value: float) -> str:

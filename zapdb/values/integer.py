@@ -12,7 +12,9 @@ from zapdb.values.varint import (
     INTEGER_MIN,
     SIZES,
     decode_varint,
+    decode_varint_source,
     encode_varint,
+    encode_varint_source,
     skip_varint,
 )
 
@@ -39,22 +41,15 @@ class Integer(ValueType):
         return skip_varint(data, position)
 
     def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
-        check = names.bind(self.check, "check_integer")
-        # A machine word needs no range check: only what is not exactly an int, or is longer, does.
+        checked = f"{names.bind(self.check, 'check_integer')}({value}, {names.bind(path, 'path')})"
+        encode = names.bind(encode_varint, "encode_varint")
         return [
-            f"if type({value}) is not int or {value}.bit_length() > 63:",
-            f"    {value} = {check}({value}, {names.bind(path, 'path')})",
-        ], f"{names.bind(encode_varint, 'encode_varint')}({value})"
+            f"if type({value}) is not int: {value} = {checked}",
+            *encode_varint_source(value, f"{value}_b", names, f"{encode}({checked})"),
+        ], f"{value}_b"
 
     def decode_source(self, target: str, names: Namespace) -> list[str]:
-        return [
-            "c = b[p]",
-            "if 0x40 <= c < 0xC0:",
-            f"    {target} = c - 0x80",
-            "    p += 1",
-            "else:",
-            f"    {target}, p = {names.bind(decode_varint, 'decode_varint')}(b, p)",
-        ]
+        return [*decode_varint_source(target, names), "p = q"]
 
     def skip_source(self, names: Namespace) -> list[str]:
         # A reserved first byte has size 0; decoding the result finds it, splicing copies it.

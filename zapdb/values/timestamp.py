@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import struct
 from dataclasses import dataclass
 from typing import Any
 
 from zapdb.errors import CorruptRecord
 from zapdb.values.base import ValueType
+from zapdb.values.source import Namespace
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND = datetime.timedelta(microseconds=1)
 BIAS = 1 << 63
+PACK, UNPACK = struct.Struct(">Q").pack, struct.Struct(">Q").unpack_from
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,15 @@ class Timestamp(ValueType):
     def encode(self, value: datetime.datetime) -> bytes:
         return ((value - EPOCH) // MICROSECOND + BIAS).to_bytes(8, "big")
 
+    def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
+        check, kind = names.bind(self.check, "check_timestamp"), names.bind(datetime.datetime, "dt")
+        utc, epoch = names.bind(datetime.UTC, "UTC"), names.bind(EPOCH, "EPOCH")
+        microseconds = f"({value} - {epoch}) // {names.bind(MICROSECOND, 'MICROSECOND')}"
+        return [
+            f"if type({value}) is not {kind} or {value}.tzinfo is not {utc}:",
+            f"    {value} = {check}({value}, {names.bind(path, 'path')})",
+        ], f"{names.bind(PACK, 'pack')}({microseconds} + {BIAS})"
+
     def decode(self, data: bytes, position: int) -> tuple[datetime.datetime, int]:
         after = position + 8
         if after > len(data):
@@ -40,6 +52,19 @@ class Timestamp(ValueType):
             return EPOCH + datetime.timedelta(microseconds=microseconds), after
         except OverflowError:
             raise CorruptRecord.at("timestamp", data, position) from None
+
+    def decode_source(self, target: str, names: Namespace) -> list[str]:
+        corrupt, epoch = names.bind(CorruptRecord.at, "corrupt"), names.bind(EPOCH, "EPOCH")
+        microsecond = names.bind(MICROSECOND, "MICROSECOND")
+        return [
+            "q = p + 8",
+            f"if q > n: raise {corrupt}('timestamp', b, p)",
+            f"(c,) = {names.bind(UNPACK, 'unpack')}(b, p)",
+            # A product, because making a timedelta of an integer takes longer.
+            f"try: {target} = {epoch} + {microsecond} * (c - {BIAS})",
+            f"except OverflowError: raise {corrupt}('timestamp', b, p) from None",
+            "p = q",
+        ]
 
     def skip(self, data: bytes, position: int) -> int:
         return position + 8

@@ -8,6 +8,14 @@ from typing import Any
 
 from zapdb.errors import CorruptRecord
 from zapdb.values.base import ValueType
+from zapdb.values.source import Namespace
+from zapdb.values.varint import FROM_BYTES
+
+# A UUID's constructor parses five forms, and its `__setattr__` refuses. Its two slots are set as it
+# sets them itself; Python's own `UUID._from_int` (3.14) makes them so too, for the same reason.
+NEW = object.__new__
+SET_INT, SET_IS_SAFE = (vars(uuid.UUID)[slot].__set__ for slot in ("int", "is_safe"))
+UNKNOWN = uuid.SafeUUID.unknown
 
 
 @dataclass(frozen=True)
@@ -24,11 +32,30 @@ class Uuid(ValueType):
     def encode(self, value: uuid.UUID) -> bytes:
         return value.bytes
 
+    def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
+        check, kind = names.bind(self.check, "check_uuid"), names.bind(uuid.UUID, "UUID")
+        return [
+            f"if type({value}) is not {kind}:",
+            f"    {value} = {check}({value}, {names.bind(path, 'path')})",
+        ], f"{value}.int.to_bytes(16, 'big')"
+
     def decode(self, data: bytes, position: int) -> tuple[uuid.UUID, int]:
         after = position + 16
         if after > len(data):
             raise CorruptRecord.at("uuid", data, position)
         return uuid.UUID(int=int.from_bytes(data[position:after], "big")), after
+
+    def decode_source(self, target: str, names: Namespace) -> list[str]:
+        corrupt, kind = names.bind(CorruptRecord.at, "corrupt"), names.bind(uuid.UUID, "UUID")
+        number = f"{names.bind(FROM_BYTES, 'from_bytes')}(b[p:q])"
+        return [
+            "q = p + 16",
+            f"if q > n: raise {corrupt}('uuid', b, p)",
+            f"{target} = {names.bind(NEW, 'new')}({kind})",
+            f"{names.bind(SET_INT, 'set_int')}({target}, {number})",
+            f"{names.bind(SET_IS_SAFE, 'set_is_safe')}({target}, {names.bind(UNKNOWN, 'UNKNOWN')})",
+            "p = q",
+        ]
 
     def skip(self, data: bytes, position: int) -> int:
         return position + 16

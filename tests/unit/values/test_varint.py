@@ -84,7 +84,7 @@ def test_concatenated_varints_sort_as_the_tuples() -> None:
 
 
 def test_one_byte_table_holds_the_encodings() -> None:
-    assert [encode_varint(value) for value in range(64)] == list(ONE_BYTE)
+    assert [ONE_BYTE[value] for value in range(-64, 64)] == [bytes((c,)) for c in range(0x40, 0xC0)]
 
 
 @pytest.mark.parametrize("size", range(1, 64))

@@ -1,0 +1,267 @@
+"""Deterministic CBOR (RFC 8949, section 4.2.1) of plain data: one form for each value, no other.
+
+    null, booleans   one byte
+    integers         −2⁶⁴ … 2⁶⁴ − 1, in the shortest head
+    floats           finite, no −0.0; in the shortest of half, single and double that is exact
+    strings          valid UTF-8 behind the shortest head
+    lists, objects   behind the shortest head; keys are strings, strictly increasing bytewise
+
+Nothing else is written or read: no tags, bytes, indefinite lengths or other simple values. `pack`
+takes exact types only, which is what `unpack` makes; what else can be put as such is for the caller
+to convert. Both are one pass, with the common cases written out in the loops over a container's
+items: every call that is saved there shows. Nothing is allocated by a length that bytes declare:
+they are the bounds of slices and loops, and what runs out of bytes fails.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, Final
+
+MAJOR_NEGATIVE, MAJOR_TEXT, MAJOR_LIST, MAJOR_MAP = 0x20, 0x60, 0x80, 0xA0
+
+INTEGERS: Final = tuple(bytes((n,)) if n < 24 else bytes((24, n)) for n in range(256))
+TEXTS: Final = tuple(bytes((MAJOR_TEXT + n,)) for n in range(24))
+"""Heads by length; longer ones are made."""
+LISTS: Final = tuple(bytes((MAJOR_LIST + n,)) for n in range(24))
+MAPS: Final = tuple(bytes((MAJOR_MAP + n,)) for n in range(24))
+NULL, TRUE, FALSE = b"\xf6", b"\xf5", b"\xf4"
+
+_HALF, _SINGLE, _DOUBLE = struct.Struct(">e"), struct.Struct(">f"), struct.Struct(">d")
+
+
+class NotPlain(ValueError):
+    """`pack` has no bytes for a value: another type, out of range, or nested too deep."""
+
+
+def pack(value: Any, depth: int) -> bytes:
+    """The value's bytes; containers may be nested `depth` deep.
+
+    Raises `NotPlain`, or `UnicodeEncodeError` on a lone surrogate: both are `ValueError`s.
+    """
+    kind = type(value)
+    if kind is dict:
+        return _pack_map(value, depth)
+    if kind is list:
+        return _pack_list(value, depth)
+    if kind is str:
+        return _pack_text(value)
+    if kind is int:
+        return INTEGERS[value] if 0 <= value < 256 else _pack_integer(value)
+    if kind is float:
+        return _pack_float(value)
+    if value is None:
+        return NULL
+    if kind is bool:
+        return TRUE if value else FALSE
+    raise NotPlain(kind)
+
+
+def _pack_list(items: list[Any], depth: int) -> bytes:
+    if not depth:
+        raise NotPlain("depth")
+    size = len(items)
+    parts = [LISTS[size] if size < 24 else _head(MAJOR_LIST, size)]
+    for item in items:
+        if type(item) is str:
+            raw = item.encode()
+            size = len(raw)
+            parts.append((TEXTS[size] if size < 24 else _head(MAJOR_TEXT, size)) + raw)
+        else:
+            parts.append(pack(item, depth - 1))
+    return b"".join(parts)
+
+
+def _pack_map(items: dict[Any, Any], depth: int) -> bytes:
+    if not depth:
+        raise NotPlain("depth")
+    parts = []
+    for key, item in items.items():
+        if type(key) is not str:
+            raise NotPlain("key")
+        raw = key.encode()
+        size = len(raw)
+        part = (TEXTS[size] if size < 24 else _head(MAJOR_TEXT, size)) + raw
+        kind = type(item)
+        if kind is str:
+            raw = item.encode()
+            size = len(raw)
+            parts.append(part + (TEXTS[size] if size < 24 else _head(MAJOR_TEXT, size)) + raw)
+        elif kind is int and 0 <= item < 256:
+            parts.append(part + INTEGERS[item])
+        elif kind is list:
+            parts.append(part + _pack_list(item, depth - 1))
+        else:
+            parts.append(part + pack(item, depth - 1))
+    # No key is a prefix of another, so with the values behind them they sort as by themselves.
+    parts.sort()
+    size = len(parts)
+    return (MAPS[size] if size < 24 else _head(MAJOR_MAP, size)) + b"".join(parts)
+
+
+def _pack_text(text: str) -> bytes:
+    raw = text.encode()
+    return _head(MAJOR_TEXT, len(raw)) + raw
+
+
+def _pack_integer(value: int) -> bytes:
+    return _head(0, value) if value >= 0 else _head(MAJOR_NEGATIVE, ~value)
+
+
+def _head(major: int, argument: int) -> bytes:
+    """The shortest head: in the first byte, or in 1, 2, 4 or 8 that follow it."""
+    if argument < 24:
+        return bytes((major + argument,))
+    if argument < 1 << 8:
+        return bytes((major + 24, argument))
+    if argument < 1 << 16:
+        return bytes((major + 25,)) + argument.to_bytes(2, "big")
+    if argument < 1 << 32:
+        return bytes((major + 26,)) + argument.to_bytes(4, "big")
+    if argument < 1 << 64:
+        return bytes((major + 27,)) + argument.to_bytes(8, "big")
+    raise NotPlain("integer")
+
+
+def _pack_float(value: float) -> bytes:
+    if not math.isfinite(value) or (value == 0.0 and math.copysign(1.0, value) < 0.0):
+        raise NotPlain("float")
+    try:
+        raw = _SINGLE.pack(value)
+    except OverflowError:
+        return b"\xfb" + _DOUBLE.pack(value)
+    if _SINGLE.unpack(raw)[0] != value:
+        return b"\xfb" + _DOUBLE.pack(value)
+    try:
+        half = _HALF.pack(value)
+    except OverflowError:
+        return b"\xfa" + raw
+    return b"\xf9" + half if _HALF.unpack(half)[0] == value else b"\xfa" + raw
+
+
+def unpack(raw: bytes, depth: int) -> Any:
+    """The value of which `raw` is the one form; containers may be nested `depth` deep.
+
+    Raises `ValueError` (as which a string that is not UTF-8 counts) or `IndexError` on other bytes.
+    """
+    value, after = _unpack(raw, 0, depth)
+    # Slices end where the bytes do, so what was cut short shows here.
+    if after != len(raw):
+        raise ValueError("length")
+    return value
+
+
+def _unpack(raw: bytes, p: int, depth: int) -> tuple[Any, int]:
+    """The item at `p` and the position after it, which may lie beyond the end."""
+    head = raw[p]
+    if MAJOR_MAP <= head < MAJOR_MAP + 24:
+        return _unpack_map(raw, p + 1, head - MAJOR_MAP, depth)
+    if MAJOR_LIST <= head < MAJOR_LIST + 24:
+        return _unpack_list(raw, p + 1, head - MAJOR_LIST, depth)
+    if head == 0xF6:
+        return None, p + 1
+    if head == 0xF5:
+        return True, p + 1
+    if head == 0xF4:
+        return False, p + 1
+    if head >= 0xF9:
+        return _unpack_float(raw, p)
+    argument, p = _unpack_head(raw, p)
+    if head < MAJOR_NEGATIVE:
+        return argument, p
+    if head < 0x40:
+        return ~argument, p
+    if MAJOR_TEXT <= head < MAJOR_LIST:
+        q = p + argument
+        return raw[p:q].decode(), q
+    if MAJOR_LIST <= head < MAJOR_MAP:
+        return _unpack_list(raw, p, argument, depth)
+    if MAJOR_MAP <= head < 0xC0:
+        return _unpack_map(raw, p, argument, depth)
+    raise ValueError("type")
+
+
+def _unpack_list(raw: bytes, p: int, size: int, depth: int) -> tuple[list[Any], int]:
+    if not depth:
+        raise ValueError("depth")
+    items: list[Any] = []
+    while size:
+        size -= 1
+        head = raw[p]
+        if 0x60 <= head < 0x78:
+            q = p + 1
+            p = q + head - 0x60
+            items.append(raw[q:p].decode())
+        elif head < 24:
+            items.append(head)
+            p += 1
+        else:
+            item, p = _unpack(raw, p, depth - 1)
+            items.append(item)
+    return items, p
+
+
+def _unpack_map(raw: bytes, p: int, size: int, depth: int) -> tuple[dict[str, Any], int]:
+    if not depth:
+        raise ValueError("depth")
+    items: dict[str, Any] = {}
+    # Shorter keys come first. Among equally long ones, strings compare as their UTF-8 does.
+    last_size, last_key = -1, ""
+    while size:
+        size -= 1
+        head = raw[p]
+        if 0x60 <= head < 0x78:
+            key_size = head - 0x60
+            p += 1
+        elif 0x78 <= head < 0x80:
+            key_size, p = _unpack_head(raw, p)
+        else:
+            raise ValueError("key")
+        q = p + key_size
+        key = raw[p:q].decode()
+        if key_size <= last_size and (key_size < last_size or key <= last_key):
+            raise ValueError("order")
+        last_size, last_key = key_size, key
+        head = raw[q]
+        if 0x60 <= head < 0x78:
+            q += 1
+            p = q + head - 0x60
+            items[key] = raw[q:p].decode()
+        elif head < 24:
+            items[key] = head
+            p = q + 1
+        elif 0x80 <= head < 0x98:
+            items[key], p = _unpack_list(raw, q + 1, head - 0x80, depth - 1)
+        else:
+            items[key], p = _unpack(raw, q, depth - 1)
+    return items, p
+
+
+def _unpack_head(raw: bytes, p: int) -> tuple[int, int]:
+    """The argument of the head at `p`, which must be in its shortest form, and where it ends."""
+    argument = raw[p] & 0x1F
+    if argument < 24:
+        return argument, p + 1
+    if argument > 27:
+        raise ValueError("head")
+    size = 1 << (argument - 24)
+    q = p + 1 + size
+    argument = int.from_bytes(raw[p + 1 : q], "big")
+    # The least that needs so many bytes: 24, then what half as many can't hold.
+    if argument < (24 if size == 1 else 1 << (size << 2)):
+        raise ValueError("head")
+    return argument, q
+
+
+def _unpack_float(raw: bytes, p: int) -> tuple[float, int]:
+    kind = {0xF9: _HALF, 0xFA: _SINGLE, 0xFB: _DOUBLE}.get(raw[p])
+    if kind is None:
+        raise ValueError("type")
+    q = p + 1 + kind.size
+    if q > len(raw):
+        raise IndexError(q)
+    value: float = kind.unpack_from(raw, p + 1)[0]
+    if _pack_float(value) != raw[p:q]:
+        raise ValueError("float")
+    return value, q
