@@ -42,13 +42,39 @@ def pack(value: Any, depth: int) -> bytes:
     """
     kind = type(value)
     if kind is dict:
-        return _pack_map(value, depth)
+        if not depth:
+            raise NotPlain("depth")
+        parts = []
+        for key, item in value.items():
+            if type(key) is not str:
+                raise NotPlain("key")
+            raw = key.encode()
+            size = len(raw)
+            part = (TEXTS[size] if size < 24 else _head(MAJOR_TEXT, size)) + raw
+            kind = type(item)
+            if kind is str:
+                raw = item.encode()
+                size = len(raw)
+                parts.append(part + (TEXTS[size] if size < 24 else _head(MAJOR_TEXT, size)) + raw)
+            elif kind is int and 0 <= item < 256:
+                parts.append(part + INTEGERS[item])
+            elif kind is list:
+                parts.append(part + _pack_list(item, depth - 1))
+            else:
+                parts.append(part + pack(item, depth - 1))
+        # No key is a prefix of another: with the values behind them they sort as by themselves.
+        parts.sort()
+        size = len(parts)
+        return (MAPS[size] if size < 24 else _head(MAJOR_MAP, size)) + b"".join(parts)
     if kind is list:
         return _pack_list(value, depth)
     if kind is str:
-        return _pack_text(value)
+        text: bytes = value.encode()
+        return _head(MAJOR_TEXT, len(text)) + text
     if kind is int:
-        return INTEGERS[value] if 0 <= value < 256 else _pack_integer(value)
+        if value >= 0:
+            return INTEGERS[value] if value < 256 else _head(0, value)
+        return _head(MAJOR_NEGATIVE, ~value)
     if kind is float:
         return _pack_float(value)
     if value is None:
@@ -67,46 +93,11 @@ def _pack_list(items: list[Any], depth: int) -> bytes:
         if type(item) is str:
             raw = item.encode()
             size = len(raw)
-            parts.append((TEXTS[size] if size < 24 else _head(MAJOR_TEXT, size)) + raw)
+            parts.append(TEXTS[size] if size < 24 else _head(MAJOR_TEXT, size))
+            parts.append(raw)
         else:
             parts.append(pack(item, depth - 1))
     return b"".join(parts)
-
-
-def _pack_map(items: dict[Any, Any], depth: int) -> bytes:
-    if not depth:
-        raise NotPlain("depth")
-    parts = []
-    for key, item in items.items():
-        if type(key) is not str:
-            raise NotPlain("key")
-        raw = key.encode()
-        size = len(raw)
-        part = (TEXTS[size] if size < 24 else _head(MAJOR_TEXT, size)) + raw
-        kind = type(item)
-        if kind is str:
-            raw = item.encode()
-            size = len(raw)
-            parts.append(part + (TEXTS[size] if size < 24 else _head(MAJOR_TEXT, size)) + raw)
-        elif kind is int and 0 <= item < 256:
-            parts.append(part + INTEGERS[item])
-        elif kind is list:
-            parts.append(part + _pack_list(item, depth - 1))
-        else:
-            parts.append(part + pack(item, depth - 1))
-    # No key is a prefix of another, so with the values behind them they sort as by themselves.
-    parts.sort()
-    size = len(parts)
-    return (MAPS[size] if size < 24 else _head(MAJOR_MAP, size)) + b"".join(parts)
-
-
-def _pack_text(text: str) -> bytes:
-    raw = text.encode()
-    return _head(MAJOR_TEXT, len(raw)) + raw
-
-
-def _pack_integer(value: int) -> bytes:
-    return _head(0, value) if value >= 0 else _head(MAJOR_NEGATIVE, ~value)
 
 
 def _head(major: int, argument: int) -> bytes:
@@ -140,25 +131,52 @@ def _pack_float(value: float) -> bytes:
     return b"\xf9" + half if _HALF.unpack(half)[0] == value else b"\xfa" + raw
 
 
-def unpack(raw: bytes, depth: int) -> Any:
-    """The value of which `raw` is the one form; containers may be nested `depth` deep.
+def unpack(raw: bytes, p: int, depth: int) -> tuple[Any, int]:
+    """The item at `p` and the position after it; containers may be nested `depth` deep.
 
-    Raises `ValueError` (as which a string that is not UTF-8 counts) or `IndexError` on other bytes.
+    Raises `ValueError` (which a string that is not UTF-8 counts as) or `IndexError` on what `pack`
+    does not write. Slices end where the bytes do, so an item that is cut short may come without an
+    error: then the position after it lies beyond the end, which is for the caller to see.
     """
-    value, after = _unpack(raw, 0, depth)
-    # Slices end where the bytes do, so what was cut short shows here.
-    if after != len(raw):
-        raise ValueError("length")
-    return value
-
-
-def _unpack(raw: bytes, p: int, depth: int) -> tuple[Any, int]:
-    """The item at `p` and the position after it, which may lie beyond the end."""
     head = raw[p]
-    if MAJOR_MAP <= head < MAJOR_MAP + 24:
-        return _unpack_map(raw, p + 1, head - MAJOR_MAP, depth)
-    if MAJOR_LIST <= head < MAJOR_LIST + 24:
-        return _unpack_list(raw, p + 1, head - MAJOR_LIST, depth)
+    if MAJOR_MAP <= head < 0xC0:
+        size, p = (head - MAJOR_MAP, p + 1) if head < MAJOR_MAP + 24 else _unpack_head(raw, p)
+        if not depth:
+            raise ValueError("depth")
+        items: dict[str, Any] = {}
+        # Shorter keys come first. Among equally long ones, strings compare as their UTF-8 does.
+        last_size, last_key = -1, ""
+        while size:
+            size -= 1
+            head = raw[p]
+            if 0x60 <= head < 0x78:
+                key_size = head - 0x60
+                p += 1
+            elif 0x78 <= head < 0x80:
+                key_size, p = _unpack_head(raw, p)
+            else:
+                raise ValueError("key")
+            q = p + key_size
+            key = raw[p:q].decode()
+            if key_size <= last_size and (key_size < last_size or key <= last_key):
+                raise ValueError("order")
+            last_size, last_key = key_size, key
+            head = raw[q]
+            if 0x60 <= head < 0x78:
+                q += 1
+                p = q + head - 0x60
+                items[key] = raw[q:p].decode()
+            elif head < 24:
+                items[key] = head
+                p = q + 1
+            elif 0x80 <= head < 0x98:
+                items[key], p = _unpack_list(raw, q + 1, head - 0x80, depth - 1)
+            else:
+                items[key], p = unpack(raw, q, depth - 1)
+        return items, p
+    if MAJOR_LIST <= head < MAJOR_MAP:
+        size, p = _unpack_head(raw, p)
+        return _unpack_list(raw, p, size, depth)
     if head == 0xF6:
         return None, p + 1
     if head == 0xF5:
@@ -175,10 +193,6 @@ def _unpack(raw: bytes, p: int, depth: int) -> tuple[Any, int]:
     if MAJOR_TEXT <= head < MAJOR_LIST:
         q = p + argument
         return raw[p:q].decode(), q
-    if MAJOR_LIST <= head < MAJOR_MAP:
-        return _unpack_list(raw, p, argument, depth)
-    if MAJOR_MAP <= head < 0xC0:
-        return _unpack_map(raw, p, argument, depth)
     raise ValueError("type")
 
 
@@ -197,44 +211,8 @@ def _unpack_list(raw: bytes, p: int, size: int, depth: int) -> tuple[list[Any], 
             items.append(head)
             p += 1
         else:
-            item, p = _unpack(raw, p, depth - 1)
+            item, p = unpack(raw, p, depth - 1)
             items.append(item)
-    return items, p
-
-
-def _unpack_map(raw: bytes, p: int, size: int, depth: int) -> tuple[dict[str, Any], int]:
-    if not depth:
-        raise ValueError("depth")
-    items: dict[str, Any] = {}
-    # Shorter keys come first. Among equally long ones, strings compare as their UTF-8 does.
-    last_size, last_key = -1, ""
-    while size:
-        size -= 1
-        head = raw[p]
-        if 0x60 <= head < 0x78:
-            key_size = head - 0x60
-            p += 1
-        elif 0x78 <= head < 0x80:
-            key_size, p = _unpack_head(raw, p)
-        else:
-            raise ValueError("key")
-        q = p + key_size
-        key = raw[p:q].decode()
-        if key_size <= last_size and (key_size < last_size or key <= last_key):
-            raise ValueError("order")
-        last_size, last_key = key_size, key
-        head = raw[q]
-        if 0x60 <= head < 0x78:
-            q += 1
-            p = q + head - 0x60
-            items[key] = raw[q:p].decode()
-        elif head < 24:
-            items[key] = head
-            p = q + 1
-        elif 0x80 <= head < 0x98:
-            items[key], p = _unpack_list(raw, q + 1, head - 0x80, depth - 1)
-        else:
-            items[key], p = _unpack(raw, q, depth - 1)
     return items, p
 
 

@@ -15,8 +15,9 @@ from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.limits import JSON_DEPTH_MAX, VALUE_SIZE_BYTES_MAX
 from zapdb.values.base import ValueType
 from zapdb.values.cbor import NotPlain, pack, unpack
-from zapdb.values.extent import encode_extent, read_extent, skip_extent_source
+from zapdb.values.extent import read_extent, read_extent_source, skip_extent_source
 from zapdb.values.source import Namespace
+from zapdb.values.varint import ONE_BYTE, encode_varint
 
 INTEGER_MAX = 2**64 - 1
 INTEGER_MIN = -(2**64)
@@ -39,7 +40,8 @@ class Json(ValueType):
         return encode_json(value, self.name)
 
     def decode(self, data: bytes, position: int) -> tuple[Any, int]:
-        return decode_json(data, position)
+        start, end = read_extent(data, position)
+        return read_json(data, start, end), end
 
     def skip(self, data: bytes, position: int) -> int:
         return read_extent(data, position)[1]
@@ -49,31 +51,41 @@ class Json(ValueType):
         return [], f"{encode}({value}, {names.bind(path, 'path')})"
 
     def decode_source(self, target: str, names: Namespace) -> list[str]:
-        return [f"{target}, p = {names.bind(decode_json, 'decode_json')}(b, p)"]
+        return [
+            *read_extent_source(names),
+            "if p > n:",
+            "    p = q - 1",
+            "    raise IndexError",
+            f"{target} = {names.bind(read_json, 'read_json')}(b, q, p)",
+        ]
 
     def skip_source(self, names: Namespace) -> list[str]:
         return skip_extent_source(names)
 
 
 def encode_json(value: Any, path: str) -> bytes:
-    """Check and encode a value in one pass, if it is in its normal form; raises `InvalidValue`."""
+    """Check and encode a value, in one pass if it is in its normal form; raises `InvalidValue`."""
     try:
         raw = pack(value, JSON_DEPTH_MAX)
     except ValueError:
         raw = _normalize(value, path)[1]
-    if len(raw) > VALUE_SIZE_BYTES_MAX:
+    size = len(raw)
+    if size < 64:
+        return ONE_BYTE[size] + raw
+    if size > VALUE_SIZE_BYTES_MAX:
         raise _too_long(value, path)
-    return encode_extent(raw)
+    return encode_varint(size) + raw
 
 
-def decode_json(data: bytes, position: int) -> tuple[Any, int]:
-    """The value at `position` and the position after it; raises `CorruptRecord`."""
-    start, end = read_extent(data, position)
+def read_json(data: bytes, start: int, end: int) -> Any:
+    """The value whose CBOR lies between `start` and `end`; raises `CorruptRecord`."""
     try:
-        return unpack(bytes(data[start:end]), JSON_DEPTH_MAX), end
+        value, after = unpack(data[start:end], 0, JSON_DEPTH_MAX)
+        if after == end - start:
+            return value
     except (ValueError, IndexError):
-        what = "JSON that is not in its canonical form"
-        raise CorruptRecord.at(what, data, position) from None
+        pass
+    raise CorruptRecord.at("JSON that is not in its canonical form", data, start)
 
 
 def dumps(value: Any) -> bytes:

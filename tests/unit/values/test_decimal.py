@@ -1,9 +1,14 @@
+import time
+from collections.abc import Callable
 from decimal import Decimal as D
+from decimal import localcontext
+from typing import Any
 
 import pytest
 
 from zapdb.errors import InvalidValue
 from zapdb.values import Decimal
+from zapdb.values.source import Namespace, compile_function, indent
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN, encode_varint
 
 MONEY = Decimal(2)
@@ -82,7 +87,50 @@ def test_a_scale_is_0_to_64(scale: int) -> None:
 def test_a_decimal_in_a_document_is_text_or_an_integer() -> None:
     assert MONEY.from_document("12.30", "p") == D("12.3")
     assert MONEY.from_document(12, "p") == D(12)
-    for refused in ("twelve", "", "NaN", 1.5, None, True):
+    assert MONEY.from_document("+1.5E+1", "p") == D(15)
+    for refused in ("twelve", "", "NaN", "1_000", " 12", "12\n", "१२", "1E+9999999999", "."):
+        with pytest.raises(InvalidValue):
+            MONEY.from_document(refused, "p")
+    for refused in (1.5, None, True):
         with pytest.raises(InvalidValue):
             MONEY.from_document(refused, "p")
     assert MONEY.to_document(MONEY.check(D("5"), "p")) == "5.00"
+
+
+class Amount(D):
+    pass
+
+
+ODD: list[Any] = [
+    *map(D, ("0", "-0.0", "0E+999999", "0E-999999", "7", "-7.25", "1E+1", "12.340000", "0.63")),
+    *map(D, ("9" * 18, "-" + "9" * 19, "9" * 40, "1E+60", "NaN", "-NaN", "sNaN", "Infinity")),
+    *map(D, ("-Infinity", "0.001", "1E-999999", "1E+900000", "1E+999999", "1E+149", "1E+150")),
+    *(5, -5, 2**64, True, None, "5", 5.0, Amount("12.34"), INTEGER_MAX, INTEGER_MIN),
+]
+
+
+@pytest.mark.parametrize("value", ODD, ids=repr)
+def test_generated_source_takes_and_refuses_what_the_check_does(value: Any) -> None:
+    names = Namespace()
+    statements, encoded = MONEY.encode_source("v", "people.balance", names)
+    lines = ["def encode(v):", *indent([*statements, f"return {encoded}"])]
+    encode, _ = compile_function("encode", lines, names, "test decimal")
+    names = Namespace()
+    lines = indent(["n = len(b)", *MONEY.decode_source("x", names), "return x, p"])
+    decode, _ = compile_function("decode", ["def decode(b, p):", *lines], names, "test decimal")
+
+    def outcome(encode: Callable[[Any], bytes]) -> Any:
+        try:
+            return encode(value)
+        except InvalidValue as refused:
+            return refused.context
+
+    started = time.process_time()
+    with localcontext() as context:  # what the application rounds to is no concern of ours
+        context.prec = 2
+        context.clear_traps()
+        expected = outcome(lambda value: MONEY.encode(MONEY.check(value, "people.balance")))
+        assert outcome(encode) == expected
+        if isinstance(expected, bytes):
+            assert str(decode(expected, 0)) == str(MONEY.decode(expected, 0))
+    assert time.process_time() - started < 1

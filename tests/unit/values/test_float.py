@@ -73,5 +73,8 @@ def test_float_in_a_document_is_text() -> None:
     for value in ORDERED:
         assert FLOAT.from_document(FLOAT.to_document(value), "p") == value
     assert math.isnan(FLOAT.from_document("nan", "p"))
-    with pytest.raises(InvalidValue):
-        FLOAT.from_document("heavy", "p")
+    assert FLOAT.from_document("-Infinity", "p") == -math.inf
+    assert FLOAT.from_document("1.5e-3", "p") == 0.0015
+    for refused in ("heavy", "", "1_000.0", " 1.0", "1.0\n", "१.५", "infinit", "0x1p3"):
+        with pytest.raises(InvalidValue):
+            FLOAT.from_document(refused, "p")

@@ -1,9 +1,12 @@
+import copy
+import pickle
 import uuid
 
 import pytest
 
 from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.values import Uuid
+from zapdb.values.source import Namespace, compile_function, indent
 
 UUID = Uuid()
 VALUE = uuid.UUID("0191a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b")
@@ -32,3 +35,20 @@ def test_uuid_in_a_document_is_text() -> None:
     for refused in ("0191a1b2", "", 5):
         with pytest.raises(InvalidValue):
             UUID.from_document(refused, "p")
+
+
+def test_a_uuid_that_generated_source_makes_is_as_any_other() -> None:
+    """Its slots are set without its constructor."""
+    names = Namespace()
+    lines = indent(["n = len(b)", *UUID.decode_source("x", names), "return x"])
+    decode, _ = compile_function("decode", ["def decode(b, p):", *lines], names, "test uuid")
+    made = decode(b"\x00" + VALUE.bytes + b"\x00", 1)
+    assert type(made) is uuid.UUID
+    assert made == VALUE
+    assert hash(made) == hash(VALUE)
+    assert (str(made), repr(made), made.fields) == (str(VALUE), repr(VALUE), VALUE.fields)
+    assert made.is_safe is uuid.SafeUUID.unknown
+    assert pickle.dumps(made) == pickle.dumps(VALUE)
+    assert copy.copy(made) == copy.deepcopy(made) == pickle.loads(pickle.dumps(made)) == VALUE
+    with pytest.raises(TypeError):
+        made.int = 5
