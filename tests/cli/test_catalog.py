@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.cli.program import Project
+from tests.documents import document
 from zapdb.records import codec_for
 from zapdb.schema import fingerprint, read_snapshot
 
@@ -294,3 +295,35 @@ def test_history_of_an_unknown_table(people: Project) -> None:
     assert (
         result.err == "error: no table has or had this name\n  table: persons\n  tables: people\n"
     )
+
+
+def test_show_types_in_words_and_as_json(project: Project) -> None:
+    text = document(
+        "create_type: {type: mood, enum: [a, b, c, d, e, f, g]}",
+        "create_type: {type: place, struct: [{name: town, type: string, optional: true}]}",
+        "create_table: {table: people, key: [id], fields: [{name: id, type: integer},"
+        " {name: mood, type: mood}, {name: homes, type: list, of: place},"
+        " {name: boss, type: reference, to: people}, {name: met, type: zoned_timestamp}]}",
+    )
+    path = project.file("0001_people")
+    path.write_text(text)
+    assert project.run("migrate", "up").status == 0
+    shown = project.run("catalog", "show", "people")
+    for line in (
+        "mood   mood (a, b, c, d, e, f, …)",
+        "homes  list of place (town)",
+        "boss   reference to people",
+        "met    zoned_timestamp",
+    ):
+        assert line in shown.out
+    fields = project.run("catalog", "show", "people", "--json").json["fields"]
+    types = {field["name"]: field["type"] for field in fields}
+    assert types["mood"]["name"] == "mood"
+    assert types["mood"]["enum"][6] == {"name": "g", "number": 7}
+    assert types["homes"]["of"]["struct"] == [
+        {"name": "town", "number": 1, "type": {"name": "string"}, "optional": True}
+    ]
+    assert types["boss"] == {
+        "name": "reference", "to": "people", "number": 1, "key": [{"name": "integer"}]
+    }  # fmt: skip
+    assert "def encode(" in project.run("catalog", "show", "people", "--code").out

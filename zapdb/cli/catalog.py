@@ -15,6 +15,7 @@ from zapdb.catalog.inspection import read_labels, read_log
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, from_us
+from zapdb.cli.types import show_type, type_to_json
 from zapdb.errors import UsageError
 from zapdb.indexes.code import show_code
 from zapdb.schema import Field, Index, Table, fingerprint
@@ -131,18 +132,13 @@ def _write_table(state: TableState, output: Output) -> None:
     output.write()
     output.table(
         ("field", "type", "attributes"),
-        [(f.name, _show_type(f), ", ".join(_attributes(table, f))) for f in table.fields],
+        [(f.name, show_type(f.type), ", ".join(_attributes(table, f))) for f in table.fields],
     )
     if not state.indexes:
         return
     output.write()
     columns = ("index", "fields", "state", "built with")
     output.table(columns, [_index_row(table, index) for index in state.indexes])
-
-
-def _show_type(field: Field) -> str:
-    parameters = ", ".join(f"{key} {value}" for key, value in field.type.parameters().items())
-    return f"{field.type.name} ({parameters})" if parameters else field.type.name
 
 
 def _attributes(table: Table, field: Field) -> Iterator[str]:
@@ -183,7 +179,7 @@ def _field_to_json(table: Table, field: Field) -> dict[str, Any]:
     described = {
         "name": field.name,
         "number": field.number,
-        "type": {"name": field.type.name, **field.type.parameters()},
+        "type": type_to_json(field.type),
         "key": field.number in table.key,
         "optional": field.optional,
         "generated": field.generated,
