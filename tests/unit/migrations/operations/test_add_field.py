@@ -10,6 +10,7 @@ from tests.documents import (
     resolve_documents,
     violations_of,
 )
+from zapdb.datasets import zone_version
 from zapdb.expressions import parse
 from zapdb.limits import FIELDS_PER_TABLE_MAX
 from zapdb.migrations.operations.drop_field import DropField
@@ -98,6 +99,19 @@ def test_a_field_that_is_dropped_and_added_again_is_another_field() -> None:
         (
             add("type: string, default: 5").replace("{name", "§{name"),
             f"a value of 'fax' {NOT_TEXT}",
+        ),
+        (
+            add("type: zoned_timestamp, default: '2024-07-01 12:00 UTC'").replace(
+                "{name", "§{name"
+            ),
+            "a value of 'fax' must be local time and zone (2023-03-26T12:00:00 Asia/Beirut), and "
+            "fold=1 or nothing; this is str of 20 characters",
+        ),
+        (
+            add("type: zoned_timestamp, default: '2024-07-01T12:00:00 Mars/Base'").replace(
+                "{name", "§{name"
+            ),
+            f"{zone_version()} has no zone 'Mars/Base' for a value of 'fax'",
         ),
         (add("type: string, default: x", ", position: 7"), "the position must be 0 to 6"),
         (add("type: string, default: x", ", position: -1"), "the position must be 0 to 6"),
