@@ -11,3 +11,5 @@ from typing import Final
 __version__ = "0.1.0"
 
 LEVEL: Final = 1
+INDEX_KEY_FORMAT: Final = 1
+"""How keys of index entries are made; `zapdb.indexes.keys` says how. Kept with each index."""

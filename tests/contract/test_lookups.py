@@ -13,6 +13,7 @@ import pytest
 from tests.support import Workspace
 from zapdb.database import Database, IndexLookup
 from zapdb.errors import InvalidValue, UsageError
+from zapdb.indexes import search_prefix
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX, PAGE_RECORDS_MAX
 
 WORDS = """\
@@ -274,6 +275,121 @@ def test_rule_24_a_run_of_cut_keys_may_be_longer_than_a_page(workspace: Workspac
     assert [record.word[-4:] for record in some] == ["0500", "0501", "0502"]
 
 
+# Prefixes
+
+PREFIXED: dict[str, list[tuple[str, str | None, bool]]] = {
+    "by_code": [("code", None, False)],
+    "by_code_down": [("code", None, True)],
+    "by_czech": [("word", "cs/tertiary", False)],
+    "by_swedish_down": [("word", "sv/primary", True)],
+    "by_rank_and_code": [("rank", None, True), ("code", None, True)],
+    "by_code_and_word": [("code", None, False), ("word", "cs/secondary", False)],
+    "by_word_and_code": [("word", "und/primary", False), ("code", None, False)],
+}
+
+
+@pytest.mark.parametrize("index", PREFIXED)
+@pytest.mark.parametrize("long", [False, True], ids=["short", "long"])
+def test_rule_24_strings_that_begin_with_a_prefix_are_found_in_order(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, index: str, long: bool
+) -> None:
+    monkeypatch.setitem(INDEXES, index, PREFIXED[index])
+    more = [
+        "c",
+        "ch",
+        "cha",
+        "cz",
+        "h",
+        "a",
+        "a\u030a",
+        "a\u030ab",
+        "å",
+        "ab",
+        "A",
+        "Ab",
+        "",
+        "\x00",
+    ]
+    before = LONG if long else ""
+    generator = random.Random(17)
+    # The last field is any string; those before it are from few, so that several records share one.
+    texts = [before + text for text in [*more, *SEEDS]]
+    records = [
+        {
+            "id": number,
+            "word": generator.choice([None, "a", "A"]) if "word_and" in index else text,
+            "rank": generator.choice([None, 1, 2]),
+            "code": generator.choice(["", "a", before]) if "code_and" in index else text,
+        }
+        for number, text in enumerate([*texts, *texts])
+    ]
+    workspace.write(1, WORDS)
+    with workspace.open() as db:
+        db.table("words").insert_many(records)
+    workspace.write(2, create_index(index))
+    db = workspace.open()
+    lookup = db.table("words").index(index)
+    ordered = in_order(index, records)
+
+    def check() -> None:
+        leading = {values_of(index, record)[:-1] for record in records}
+        for values in leading:
+            for prefix in [*more, before, *(before + text for text in more), before[:300]]:
+                wanted = [
+                    record["id"]
+                    for record in ordered
+                    if values_of(index, record)[:-1] == values
+                    and values_of(index, record)[-1] is not None
+                    and values_of(index, record)[-1].startswith(prefix)
+                ]
+                assert [r.id for r in lookup.starts_with(*values, prefix)] == wanted
+
+    check()
+    db.run_jobs()
+    assert lookup.is_readable
+    check()
+
+
+def test_a_lookup_by_prefix_reads_no_more_than_begins_alike(workspace: Workspace) -> None:
+    workspace.write(1, WORDS, create_index("by_word"), create_index("by_code"))
+    words = workspace.open().table("words")
+    letters = "abcdefghij"
+    words.insert_many(
+        {"id": number, "word": word, "code": word}
+        for number, word in enumerate(a + b + "x" * 10 for a in letters for b in letters)
+    )
+    for name in ("by_word", "by_code"):
+        lookup = words.index(name)
+        keys = lookup._index(lookup._live).keys
+        search = search_prefix(keys, ["cd"])
+        assert [key for record in words.scan() if search.holds(key := keys.build(record))] == (
+            [keys.encode(["cd" + "x" * 10])]
+        )
+        assert [record.word for record in lookup.starts_with("cd")] == ["cd" + "x" * 10]
+        assert search.ambiguity == ("stem" if name == "by_word" else None)
+
+
+def test_what_is_not_ambiguous_is_not_compared(workspace: Workspace) -> None:
+    """NaN equals nothing, not even itself: it is found by its key, and compared by its bytes."""
+    table = "create_table: {table: points, key: [id], fields: [{name: id, type: integer},"
+    table += " {name: x, type: float}, {name: word, type: string}]}"
+    workspace.write(
+        1,
+        table,
+        "create_index: {table: points, index: by_x, fields: [{field: x}]}",
+        "create_index: {table: points, index: by_both, fields: [{field: x},"
+        " {field: word, collation: {locale: und}}]}",
+    )
+    points = workspace.open().table("points")
+    points.insert_many(
+        {"id": number, "x": x, "word": "a"} for number, x in enumerate([1.0, float("nan"), -0.0])
+    )
+    assert found(points.index("by_x"), float("nan")) == [1]
+    assert found(points.index("by_both"), float("nan"), "a") == [1]
+    assert found(points.index("by_both"), 0.0, "a") == [2]
+    assert found(points.index("by_both"), 0.0, "A") == []
+
+
 # Entries equal records
 
 
@@ -348,4 +464,13 @@ def test_lookups_with_values_that_do_not_fit(workspace: Workspace) -> None:
         list(lookup.find(5))
     with pytest.raises(InvalidValue):
         list(lookup.range(lower=("a", "b")))
+    with pytest.raises(UsageError, match="a prefix is needed"):
+        list(lookup.starts_with())
+    with pytest.raises(UsageError, match="only strings have prefixes"):
+        list(lookup.starts_with("a", "b"))
+    with pytest.raises(UsageError, match="more values than the index has fields"):
+        list(lookup.starts_with("a", 1, "b"))
+    for wrong in (None, 5, "\ud800"):
+        with pytest.raises(InvalidValue):
+            list(lookup.starts_with(wrong))
     assert list(lookup.find()) == []

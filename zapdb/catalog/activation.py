@@ -8,7 +8,6 @@ write-only; a job fills it.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from zapdb.catalog import history, rows
 from zapdb.catalog.retirement import retire_index_table
@@ -16,11 +15,10 @@ from zapdb.catalog.view import Forgetting, IndexState, TableState, View, index_k
 from zapdb.datasets import dataset_of
 from zapdb.migrations import Chain
 from zapdb.records import Input, Layout
+from zapdb.release import INDEX_KEY_FORMAT
 from zapdb.schema import Index, Schema, Table
 from zapdb.storage import Connection
 from zapdb.storage.physical import create_index_table, create_record_table
-
-INDEX_KEY_FORMAT: Final = 1
 
 
 def activate(connection: Connection, view: View, chain: Chain, target: int) -> list[str]:

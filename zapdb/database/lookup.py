@@ -1,8 +1,9 @@
-"""Lookups by an index: exact, by range, in order.
+"""Lookups by an index: exact, by range, by prefix, in order.
 
-Values are compared as the index compares them: strings under its collation. An exact lookup then
-checks the value itself, since an equal sort key is not an equal string. While the index is being
-built, the same questions are answered by a scan of the table: slower, and right.
+Values are compared as the index compares them: strings under its collation. Where a search says
+that this is not all (an equal sort key is not an equal string), the values themselves are compared,
+too. While the index is being built, the same questions are answered by a scan of the table: slower,
+and right.
 
 What is in force may change between two pages. A lookup then goes on behind the last record that it
 gave out, by the entries or by a scan, whichever is right now; where the keys themselves are made
@@ -11,22 +12,29 @@ differently from then on, it can't, and says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from zapdb.database.session import Session
 from zapdb.errors import TransactionConflict, UsageError
-from zapdb.indexes import KeyBuilder, LiveIndex, LiveTable, is_cut, successor
-from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX, PAGE_RECORDS_MAX
+from zapdb.indexes import (
+    Entry,
+    KeyBuilder,
+    LiveIndex,
+    LiveTable,
+    Search,
+    is_cut,
+    search_equal,
+    search_prefix,
+    search_range,
+)
+from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import Record
-from zapdb.schema import Field
 
-Entry = tuple[bytes, bytes, Record]
-"""A record with its full index key and its own key: entries are in the order of these two."""
-
-Bounds = tuple[bytes | None, bytes | None]
-"""lower ≤ full key < upper"""
+Plan = Callable[[KeyBuilder], Search]
+"""A question, ready to be put to the index as it is now."""
 
 
 class _Moved(Exception):
@@ -64,15 +72,18 @@ class IndexLookup:
 
     def find(self, *values: Any) -> Iterator[Record]:
         """Records whose leading index fields are the same as the values, in index order."""
-        found = self._search(values, values, include_upper=True, descending=False)
-        known: KeyBuilder | None = None
-        wanted: list[Any] = []
-        for keys, record in found:
-            if keys is not known:
-                known, wanted = keys, keys.check(values)
-            fields = zip(keys.fields, wanted, strict=False)
-            if all(_is_same(field, getattr(record, field.name), value) for field, value in fields):
-                yield record
+        return self._search(lambda keys: search_equal(keys, values))
+
+    def starts_with(self, *values: Any) -> Iterator[Record]:
+        """Records whose strings begin with the last value, as `str.startswith` says; in order.
+
+        The values before it are those of the fields before the string's. An index by code points
+        has all such records together and no others between them. Under a collation, what is read
+        is what begins with the prefix but for case, accents and the like: shorter by the last
+        letters that what follows may turn into others (Czech c into ch). If there are only such
+        letters, it is all records that have the values before.
+        """
+        return self._search(lambda keys: search_prefix(keys, values))
 
     def range(
         self,
@@ -88,23 +99,14 @@ class IndexLookup:
         Bounds are values of the first index field, or tuples of leading ones; None is no bound.
         Bounds follow the order of the index: in a descending one, `lower` is the larger value.
         """
+        low, high = _as_tuple(lower), _as_tuple(upper)
         found = self._search(
-            _as_tuple(lower), _as_tuple(upper), include_upper=include_upper, descending=descending
+            lambda keys: search_range(keys, low, high, include_upper=include_upper), descending
         )
-        for count, (_, record) in enumerate(found):
-            if limit is not None and count >= limit:
-                return
-            yield record
+        return found if limit is None else islice(found, limit)
 
-    def _search(
-        self,
-        lower: tuple[Any, ...] | None,
-        upper: tuple[Any, ...] | None,
-        *,
-        include_upper: bool,
-        descending: bool,
-    ) -> Iterator[tuple[KeyBuilder, Record]]:
-        """Records in order, each with the keys of the index as it was then."""
+    def _search(self, plan: Plan, descending: bool = False) -> Iterator[Record]:
+        """Records in order."""
         last: tuple[bytes, bytes] | None = None
         known: KeyBuilder | None = None
         while True:
@@ -117,48 +119,34 @@ class IndexLookup:
                     hint="read it again, or inside db.snapshot()",
                 )
             known = keys
-            low = None if lower is None else keys.encode_prefix(lower)
-            high = None if upper is None else keys.encode_prefix(upper)
-            if high is not None and include_upper:
-                high = successor(high)
-            if last is not None and descending:
-                end = last[0] + b"\x00"  # the first key behind it
-                high = end if high is None else min(high, end)
-            elif last is not None:
-                low = last[0] if low is None else max(low, last[0])
+            search = plan(keys)
+            matches = search.matches
+            if last is not None:
+                search = _go_on(search, last[0], descending)
             try:
-                for key, record_key, record in self._entries(live, (low, high), descending):
+                for key, record_key, record in self._entries(live, search, descending):
                     at = (key, record_key)
                     if last is None or (at < last if descending else at > last):
                         last = at
-                        yield keys, record
+                        if matches is None or matches(record):
+                            yield record
                 return
             except _Moved:
                 self._session.reload()
 
-    def _entries(self, live: LiveTable, bounds: Bounds, descending: bool) -> Iterator[Entry]:
+    def _entries(self, live: LiveTable, search: Search, descending: bool) -> Iterator[Entry]:
         """Entries between the bounds, in order of the full key, then of the record's."""
         if not self._index(live).is_readable:
-            yield from self._scan(live, bounds, descending)
+            yield from self._scan(live, search, descending)
             return
-        lower, upper = bounds
-        found = self._stored_entries(live, bounds, descending)
-        # Cut keys tie: their runs are put in order by the full keys.
-        for cut_key, run in groupby(found, key=lambda entry: entry[0][:INDEX_KEY_SIZE_BYTES_MAX]):
-            if not is_cut(cut_key):
-                yield from run
-                continue
-            for entry in sorted(run, key=lambda entry: entry[:2], reverse=descending):
-                if _is_within(entry[0], lower, upper):
-                    yield entry
+        yield from search.settle(
+            self._stored_entries(live, search, descending), descending=descending
+        )
 
-    def _stored_entries(self, live: LiveTable, bounds: Bounds, descending: bool) -> Iterator[Entry]:
+    def _stored_entries(self, live: LiveTable, search: Search, descending: bool) -> Iterator[Entry]:
         """Whatever lies between the bounds as entries hold them: cut."""
-        lower, upper = bounds
-        low = None if lower is None else (lower[:INDEX_KEY_SIZE_BYTES_MAX], b"")
-        high = upper
-        if upper is not None and is_cut(upper):
-            high = successor(upper[:INDEX_KEY_SIZE_BYTES_MAX])
+        low, high = search.entry_bounds
+        lower = None if low is None else (low, b"")
         after: tuple[bytes, bytes] | None = None
         limit = 64  # the first page is small: many lookups want few records
         index, read = self._index(live), live.reader.read
@@ -166,18 +154,18 @@ class IndexLookup:
             page = self._ask(
                 live,
                 lambda c, at=after, count=limit: index.entries.page(
-                    c, low, high, at, count, descending=descending
+                    c, lower, high, at, count, descending=descending
                 ),
             )
-            for _, record_key, value in page:
+            for key, record_key, value in page:
                 record = read(record_key, value)
-                yield index.keys.build(record), record_key, record
+                yield index.keys.build(record) if is_cut(key) else key, record_key, record
             if len(page) < limit:
                 return
             after = (page[-1][0], page[-1][1])
             limit = PAGE_RECORDS_MAX
 
-    def _scan(self, live: LiveTable, bounds: Bounds, descending: bool) -> Iterator[Entry]:
+    def _scan(self, live: LiveTable, search: Search, descending: bool) -> Iterator[Entry]:
         """The same entries by reading all records; memory grows with those that match."""
         build, read = self._index(live).keys.build, live.reader.read
         found: list[Entry] = []
@@ -186,7 +174,7 @@ class IndexLookup:
             for key, value in page:
                 record = read(key, value)
                 full_key = build(record)
-                if _is_within(full_key, *bounds):
+                if search.holds(full_key):
                     found.append((full_key, key, record))
             after = page[-1][0]
         found.sort(key=lambda entry: entry[:2], reverse=descending)
@@ -200,17 +188,15 @@ class IndexLookup:
         return page
 
 
-def _is_same(field: Field, found: Any, wanted: Any) -> bool:
-    if found is None or wanted is None:
-        return found is wanted
-    return field.type.is_same(found, wanted)
-
-
 def _as_tuple(bound: Any) -> tuple[Any, ...] | None:
     if bound is None or isinstance(bound, tuple):
         return bound
     return (bound,)
 
 
-def _is_within(key: bytes, lower: bytes | None, upper: bytes | None) -> bool:
-    return (lower is None or key >= lower) and (upper is None or key < upper)
+def _go_on(search: Search, last: bytes, descending: bool) -> Search:
+    """What is left of a search behind the full key of the last record; that key is read again."""
+    if descending:
+        end = last + b"\x00"  # the first key behind it
+        return replace(search, upper=end if search.upper is None else min(search.upper, end))
+    return replace(search, lower=last if search.lower is None else max(search.lower, last))

@@ -1,17 +1,33 @@
-"""Index keys: what entries sort by.
+"""Index keys: what entries sort by (rule 24). This is key format 1.
 
     key = component | component | …
     component    01 and the value's index encoding, or 00 for null; all bytes inverted if descending
 
-Nulls sort first, or last when descending. No component is a prefix of another, so concatenation
-keeps the order, and the keys of all records with one leading value are the range from its encoding
-to the encoding's successor. A key that would reach 1,024 bytes is cut there: a key is cut exactly
-when it is that long. Cutting never reverses an order, but makes ties, which readers resolve by the
-uncut key (rule 24).
+The index encoding is the type's, or under a collation the sort key of the string. Nulls sort first,
+or last when descending. No component is a prefix of another, so concatenation keeps the order, and
+the keys of all records with one leading value are the range from its encoding to the encoding's
+successor.
+
+    entry key = key, if it has at most 1,023 bytes
+              | its first 1,024 bytes
+
+So a key is cut exactly when it is 1,024 bytes long. Cutting never reverses an order, but makes
+ties, which readers resolve by the full key. In an entry of a unique index, equal keys are a
+violation. There, what must not collide is told apart first, and what must is kept together:
+
+    told   = key | record key, if a component is null (nulls never collide)
+           | key
+    entry key = told, if it has at most 1,023 bytes
+              | its first 992 bytes | SHA-256 of told
+
+Again a key is cut exactly when it is 1,024 bytes long. Entry keys of two records are equal exactly
+when their full keys are equal and hold no null. Up to 992 bytes, the order is that of the full
+keys; readers put entries that agree in so many in order by the full key, cut or not.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,14 +35,18 @@ from typing import Any, Final
 
 from zapdb.datasets import Collation, encode_collation_key
 from zapdb.errors import UsageError
+from zapdb.indexes.prefixes import encode_stem
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
 from zapdb.records import Record
 from zapdb.schema import Field, Index, IndexComponent, Table
+from zapdb.values.extent import END
 from zapdb.values.source import Namespace, compile_function, indent
 
 NULL: Final = b"\x00"
 PRESENT: Final = b"\x01"
 INVERTED: Final = bytes(255 - byte for byte in range(256))
+UNIQUE_ORDERED_SIZE_BYTES: Final = INDEX_KEY_SIZE_BYTES_MAX - hashlib.sha256().digest_size
+"""So much of an entry key of a unique index is in the order of full keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +66,8 @@ class KeyBuilder:
             for mine, theirs in zip(self.fields, other.fields, strict=True)
         )
 
-    def encode_prefix(self, values: Sequence[Any]) -> bytes:
-        """The full encoding of values for the leading components; raises `InvalidValue`."""
-        components = zip(self.check(values), self.fields, self.index.components, strict=False)
-        return b"".join(
-            encode_component(field, component, value) for value, field, component in components
-        )
-
     def check(self, values: Sequence[Any]) -> list[Any]:
-        """The values for the leading components in their normal form; raises `InvalidValue`."""
+        """Values of leading fields in their normal form, or None; raises `InvalidValue`."""
         if len(values) > len(self.fields):
             raise UsageError(
                 "more values than the index has fields",
@@ -66,14 +79,31 @@ class KeyBuilder:
             for value, field in zip(values, self.fields, strict=False)
         ]
 
+    def encode(self, checked: Sequence[Any]) -> bytes:
+        """The components of checked values for the leading fields, not cut."""
+        return b"".join(
+            encode_component(field, component, value)
+            for value, field, component in zip(
+                checked, self.fields, self.index.components, strict=False
+            )
+        )
+
 
 def cut(key: bytes) -> bytes:
     """The key as an entry holds it."""
     return key[:INDEX_KEY_SIZE_BYTES_MAX]
 
 
+def cut_unique(key: bytes, record_key: bytes, *, has_null: bool) -> bytes:
+    """The key as an entry of a unique index holds it; `has_null`: one of its components is null."""
+    told = key + record_key if has_null else key
+    if not is_cut(told):
+        return told
+    return told[:UNIQUE_ORDERED_SIZE_BYTES] + hashlib.sha256(told).digest()
+
+
 def is_cut(key: bytes) -> bool:
-    """Whether a key of an entry may stand for several full keys."""
+    """Whether a key of an entry is cut, or a full key will be."""
     return len(key) >= INDEX_KEY_SIZE_BYTES_MAX
 
 
@@ -88,6 +118,19 @@ def successor(prefix: bytes) -> bytes | None:
 def encode_component(field: Field, component: IndexComponent, value: Any) -> bytes:
     """One component of a checked value, or of None."""
     encoded = NULL if value is None else PRESENT + _encoder(field, component)(value)
+    return encoded.translate(INVERTED) if component.descending else encoded
+
+
+def encode_component_stem(field: Field, component: IndexComponent, prefix: str) -> bytes:
+    """What the components of all strings that begin with `prefix` begin with.
+
+    Under a collation, those of other strings may begin so, too.
+    """
+    if component.collation is None:
+        stem = field.type.encode_index_key(prefix).removesuffix(END)
+    else:
+        stem = encode_stem(component.collation, prefix)
+    encoded = PRESENT + stem
     return encoded.translate(INVERTED) if component.descending else encoded
 
 

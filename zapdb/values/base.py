@@ -37,6 +37,8 @@ class ValueType(ABC):
     keyable: ClassVar[bool] = True
     """May be part of a record key: its key encoding is stable and reversible (rule 21)."""
     indexable: ClassVar[bool] = True
+    index_key_is_exact: ClassVar[bool] = True
+    """Equal index encodings mean equal values. Collations are no matter of the type."""
     comparable: ClassVar[bool] = True
     """May be compared by == in expressions: by the bytes of the two values alone (rule 18)."""
     ordered: ClassVar[bool] = True

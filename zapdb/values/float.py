@@ -88,6 +88,9 @@ class Float(ValueType):
     def skip(self, data: bytes, position: int) -> int:
         return position + 8
 
+    def is_same(self, left: float, right: float) -> bool:
+        return left == right or (math.isnan(left) and math.isnan(right))
+
     def from_document(self, plain: Any, path: str) -> float:
         if isinstance(plain, str):
             if not (NUMERAL.fullmatch(plain) or NO_NUMERAL.fullmatch(plain)):

@@ -41,6 +41,9 @@ def test_every_nan_has_one_encoding() -> None:
     (other,) = struct.unpack(">d", bytes.fromhex("fff8000000000123"))
     assert math.isnan(other)
     assert FLOAT.encode(other) == FLOAT.encode(math.nan)
+    assert FLOAT.is_same(other, math.nan)
+    assert not FLOAT.is_same(other, 1.0)
+    assert not FLOAT.is_same(1.0, math.nan)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,323 @@
+"""Laws of index keys: order, cuts, prefixes, what a search may find that was not meant.
+
+Each property draws the definition of an index with a few records, whose long values are drawn
+around the length at which keys are cut. The oracle compares values, and strings as ICU does.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from typing import Any, NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.strategies import INDEX_TYPES, collations, order_of, values_of
+from zapdb.datasets import STRENGTHS, Collation, collator, encode_collation_key
+from zapdb.indexes import Search, build_keys, cut, is_cut, search_equal, search_prefix, search_range
+from zapdb.indexes.keys import (
+    UNIQUE_ORDERED_SIZE_BYTES,
+    KeyBuilder,
+    cut_unique,
+    encode_component,
+)
+from zapdb.indexes.prefixes import _root_contractions, _strings, encode_stem
+from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
+from zapdb.records.record import record_class
+from zapdb.schema import Field, Index, IndexComponent, Table
+from zapdb.values import Binary, Integer, String, ValueType
+
+many = settings(deadline=None, max_examples=10_000)
+
+# --- drawing -------------------------------------------------------------------------------------
+
+UNITS = ["a", "long ", "é", "漢", "\x00", "\U0010ffff", "e\u0301", "7"]
+
+
+@functools.cache
+def count_to_limit(collation: Collation | None, unit: str) -> int:
+    """How many times the unit fits into a component that is not cut; it may have no weight."""
+    component, field = IndexComponent(1, collation), Field(1, "f1", String())
+    return bisect.bisect_left(
+        range(INDEX_KEY_SIZE_BYTES_MAX),
+        INDEX_KEY_SIZE_BYTES_MAX - 1,
+        key=lambda count: len(encode_component(field, component, unit * count)),
+    )
+
+
+@st.composite
+def long_strings(draw: st.DrawFn, collation: Collation | None) -> str:
+    """Strings whose components have about the size of the limit; many begin alike."""
+    unit = draw(st.sampled_from(UNITS))
+    tail = draw(st.sampled_from(["", "", "a", "b", "B", "ä", "\x00", "c"]))
+    return unit * (count_to_limit(collation, unit) + draw(st.integers(-3, 3))) + tail
+
+
+@st.composite
+def values_for(draw: st.DrawFn, kind: ValueType, collation: Collation | None) -> Any:
+    if isinstance(kind, String) and draw(st.integers(0, 2)) == 0:
+        return draw(long_strings(collation))
+    if isinstance(kind, Binary) and draw(st.integers(0, 2)) == 0:
+        return draw(long_strings(None)).encode()
+    if isinstance(kind, String) and draw(st.booleans()):
+        return draw(
+            st.sampled_from(["", "a", "A", "á", "a\u0301", "ch", "cz", "c", "01", "1", "-"])
+        )
+    return draw(values_of(kind))
+
+
+class Drawn(NamedTuple):
+    keys: KeyBuilder
+    rows: list[tuple[Any, ...]]
+    """Values of the index's fields; each component is drawn from few, so that many are equal."""
+    full: list[bytes]
+    """Full keys, one for each row."""
+
+    def record(self, number: int) -> Any:
+        names = tuple(field.name for field in self.keys.fields)
+        return record_class("t", names)(*self.rows[number])
+
+    def compare(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> int:
+        """Independently of keys; as far as both go."""
+        for field, component, one, other in zip(
+            self.keys.fields, self.keys.index.components, left, right, strict=False
+        ):
+            if one is None or other is None:
+                found = (one is not None) - (other is not None)
+            elif component.collation is not None:
+                found = collator(component.collation).compare(one, other)
+            else:
+                order = order_of(field.type)
+                found = (order(one) > order(other)) - (order(one) < order(other))
+            if found:
+                return -found if component.descending else found
+        return 0
+
+
+PREFERRED = [String(), String(), Binary(), *INDEX_TYPES]
+
+
+@st.composite
+def indexes(draw: st.DrawFn, rows_max: int = 4, *, strings: bool = False) -> Drawn:
+    """An index and records; `strings`: its last field is a string."""
+    count = draw(st.integers(1, 3))
+    fields, components, pools = [], [], []
+    for number in range(1, count + 1):
+        only = strings and number == count
+        kind = String() if only else draw(st.sampled_from(PREFERRED))
+        collation = draw(st.none() | collations()) if isinstance(kind, String) else None
+        optional = draw(st.booleans())
+        fields.append(Field(number, f"f{number}", kind, optional))
+        components.append(IndexComponent(number, collation, draw(st.booleans())))
+        value = values_for(kind, collation)
+        pools.append(
+            draw(st.lists(st.none() | value if optional else value, min_size=1, max_size=3))
+        )
+    table = Table(1, "t", (9,), (*fields, Field(9, "id", Integer())))
+    keys = build_keys(table, Index(1, "by_it", tuple(components)))
+    rows = draw(st.lists(st.tuples(*map(st.sampled_from, pools)), min_size=2, max_size=rows_max))
+    return Drawn(keys, rows, [keys.encode(row) for row in rows])
+
+
+def sign(left: Any, right: Any) -> int:
+    return (left > right) - (left < right)
+
+
+def found_by(search: Search, drawn: Drawn) -> list[int]:
+    """The rows whose entries lie between the bounds as entries hold them."""
+    low, high = search.entry_bounds
+    return [
+        number
+        for number, key in enumerate(map(cut, drawn.full))
+        if (low is None or key >= low) and (high is None or key < high)
+    ]
+
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+@many
+@given(indexes(rows_max=2))
+def test_rule_24_keys_compare_as_values_do_and_cutting_reverses_nothing(drawn: Drawn) -> None:
+    (left, right), wanted = drawn.full, drawn.compare(*drawn.rows)
+    assert [drawn.keys.build(drawn.record(number)) for number in (0, 1)] == drawn.full
+    assert sign(left, right) == wanted
+    assert sign(cut(left), cut(right)) in (0, wanted)
+    if cut(left) == cut(right) and not is_cut(cut(left)):
+        assert wanted == 0
+    assert is_cut(cut(left)) == (len(left) >= INDEX_KEY_SIZE_BYTES_MAX)
+    assert len(cut(left)) == min(len(left), INDEX_KEY_SIZE_BYTES_MAX)
+
+
+@many
+@given(indexes(rows_max=2))
+def test_rule_24_no_component_is_a_prefix_of_another(drawn: Drawn) -> None:
+    for field, component, one, other in zip(
+        drawn.keys.fields, drawn.keys.index.components, *drawn.rows, strict=True
+    ):
+        left, right = (encode_component(field, component, value) for value in (one, other))
+        assert left == right or not right.startswith(left)
+
+
+@many
+@given(indexes(rows_max=5), st.booleans())
+def test_rule_24_readers_put_ties_in_order(drawn: Drawn, descending: bool) -> None:
+    """What entries are sorted by, then settled, is the order of values, then of record keys."""
+    stored = sorted(
+        ((cut(key), bytes([number]), number) for number, key in enumerate(drawn.full)),
+        reverse=descending,
+    )
+    entries = [(drawn.full[number], key, drawn.record(number)) for _, key, number in stored]
+    settled = Search(None, None, None).settle(entries, descending=descending)
+    wanted = sorted(
+        range(len(drawn.rows)),
+        key=functools.cmp_to_key(
+            lambda one, other: drawn.compare(drawn.rows[one], drawn.rows[other]) or one - other
+        ),
+        reverse=descending,
+    )
+    assert [record_key[0] for _, record_key, _ in settled] == wanted
+
+
+@many
+@given(indexes(rows_max=2), st.lists(st.binary(max_size=40), min_size=2, max_size=2, unique=True))
+def test_rule_24_unique_keys_are_equal_where_values_are_and_none_is_null(
+    drawn: Drawn, record_keys: list[bytes]
+) -> None:
+    nulls = [None in row for row in drawn.rows]
+    left, right = (
+        cut_unique(key, record_key, has_null=null)
+        for key, record_key, null in zip(drawn.full, record_keys, nulls, strict=True)
+    )
+    wanted = drawn.compare(*drawn.rows)
+    assert (left == right) == (wanted == 0 and not nulls[0])
+    ordered = UNIQUE_ORDERED_SIZE_BYTES
+    assert sign(left[:ordered], right[:ordered]) in (0, wanted or sign(*record_keys))
+    for key, full, record_key, null in zip(
+        (left, right), drawn.full, record_keys, nulls, strict=True
+    ):
+        told = full + record_key if null else full
+        assert is_cut(key) == (len(told) >= INDEX_KEY_SIZE_BYTES_MAX)
+        assert key == told or (is_cut(key) and key[:ordered] == told[:ordered])
+
+
+# --- searches ------------------------------------------------------------------------------------
+
+
+@many
+@given(indexes(), st.integers(0, 3))
+def test_rule_24_an_exact_search_knows_whether_it_may_find_something_else(
+    drawn: Drawn, count: int
+) -> None:
+    values = drawn.rows[0][:count]
+    search = search_equal(drawn.keys, values)
+    equal = [number for number, row in enumerate(drawn.rows) if row[:count] == values]
+    found = found_by(search, drawn)
+    assert (search.ambiguity == "cut") == (
+        len(drawn.keys.encode(values)) >= INDEX_KEY_SIZE_BYTES_MAX
+    )
+    if search.ambiguity is None:
+        assert search.matches is None
+        assert found == equal
+    else:
+        matches = search.matches
+        assert matches is not None
+        assert [number for number in found if matches(drawn.record(number))] == equal
+    if search.ambiguity == "equal keys":
+        components = zip(values, drawn.keys.index.components, strict=False)
+        assert any(value is not None and c.collation is not None for value, c in components)
+
+
+bounds = st.none() | st.integers(0, 3)
+
+
+@many
+@given(indexes(), bounds, bounds, st.booleans())
+def test_rule_24_a_range_knows_whether_entries_tell_what_is_in_it(
+    drawn: Drawn, lower: int | None, upper: int | None, include_upper: bool
+) -> None:
+    low = None if lower is None else drawn.rows[0][:lower]
+    high = None if upper is None else drawn.rows[1][:upper]
+    search = search_range(drawn.keys, low, high, include_upper=include_upper)
+    within = [
+        number
+        for number, row in enumerate(drawn.rows)
+        if (low is None or drawn.compare(row, low) >= 0)
+        and (high is None or drawn.compare(row, high) < include_upper)
+    ]
+    found = found_by(search, drawn)
+    assert [number for number in found if search.holds(drawn.full[number])] == within
+    if search.ambiguity is None:
+        assert found == within
+    sizes = [len(drawn.keys.encode(bound)) for bound in (low, high) if bound is not None]
+    assert (search.ambiguity == "cut") == (max(sizes, default=0) >= INDEX_KEY_SIZE_BYTES_MAX)
+
+
+@many
+@given(indexes(strings=True), st.integers(0, 3), st.integers(0, 1100), st.sampled_from(["", "a"]))
+def test_rule_24_a_search_by_prefix_finds_what_python_says_begins_with_it(
+    drawn: Drawn, number: int, size: int, more: str
+) -> None:
+    at = len(drawn.keys.fields) - 1
+    *leading, text = drawn.rows[number % len(drawn.rows)]
+    prefix = (text or "")[:size] + more
+    search = search_prefix(drawn.keys, (*leading, prefix))
+    wanted = [
+        number
+        for number, row in enumerate(drawn.rows)
+        if list(row[:at]) == leading and row[at] is not None and row[at].startswith(prefix)
+    ]
+    found = found_by(search, drawn)
+    matches = search.matches
+    if search.ambiguity is None:
+        assert matches is None
+        assert found == wanted
+    else:
+        assert matches is not None
+        within = [number for number in found if search.holds(drawn.full[number])]
+        assert [number for number in within if matches(drawn.record(number))] == wanted
+
+
+LOCALES = [
+    *("und", "cs", "sv", "de@collation=phonebook", "th", "da", "sk", "hu", "ja", "ko", "zh", "vi"),
+    *("my", "ar", "ko@collation=search", "und@collation=emoji", "und@colAlternate=shifted"),
+    *("de@colReorder=grek-digit", "fr@colBackwards=yes", "da@colCaseFirst=upper"),
+    *("sv@colCaseLevel=yes", "hu@colNormalization=yes", "vi@colNormalization=no"),
+]
+
+
+@functools.cache
+def pieces(locale: str) -> st.SearchStrategy[str]:
+    """Text that acts on its neighbours: contractions and their parts, marks, digits, Hangul."""
+    units = (*_root_contractions(), *_strings(collator(Collation(locale))))
+    return st.one_of(
+        st.sampled_from(units),
+        st.sampled_from(units).map(lambda unit: unit[0]),
+        st.sampled_from(units).map(lambda unit: unit[1:]),
+        st.characters(categories=["Mn", "Mc"]),
+        st.sampled_from("0129٣aoAOcsdzhlnyCHéåäöǎệÅ -.,\u00ad\u200d\x00\ufffe\uffff"),
+        st.sampled_from("가각힣각カーゝヽガｶﾞ漢字"),
+        st.sampled_from(["\u0301", "\u030a", "\u0323", "\u0327", "\u0f71", "\u0f73", "\u0e38"]),
+        st.characters(exclude_categories=["Cs"]),
+    )
+
+
+def texts_of(locale: str) -> st.SearchStrategy[str]:
+    return st.lists(pieces(locale), max_size=4).map("".join)
+
+
+@many
+@given(
+    st.sampled_from(LOCALES).flatmap(
+        lambda name: st.tuples(st.just(name), texts_of(name), texts_of(name))
+    ),
+    st.sampled_from(STRENGTHS),
+    st.booleans(),
+)
+def test_rule_24_no_string_with_a_prefix_is_out_of_its_stem(
+    drawn: tuple[str, str, str], strength: Any, numeric: bool
+) -> None:
+    locale, prefix, rest = drawn
+    collation = Collation(locale, strength, numeric)
+    assert encode_collation_key(collation, prefix + rest).startswith(encode_stem(collation, prefix))

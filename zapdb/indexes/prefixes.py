@@ -1,0 +1,127 @@
+"""Prefixes under a collation: what the sort keys of all strings that begin alike have in common.
+
+A sort key is one level after the other, the primary weights first. Those of a string begin with
+those of its beginning, unless what follows changes the beginning: Czech c becomes ch, Swedish a and
+a ring become å, a Thai vowel that is written first sorts after its consonant, a run of digits is
+one number. So a prefix is shortened to its longest part that ends where nothing can do that.
+
+`CollationElementIterator.setOffset` of ICU moves an offset to such a place, but only for the text
+that is there: in Hungarian it leaves `d|d` alone, which `ddz` does not. Here the text goes on in
+any way. What can reach over a boundary is therefore taken from the collation data: contractions,
+combining marks (which may be reordered), digits where runs of them are numbers. Character by
+character, and on the safe side: a prefix that is shortened too far costs time, never a record.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Final
+
+import icu
+
+from zapdb.datasets import Collation, collator
+
+NO_CONTRACTIONS: Final = r"[suppressContractions [\u0000-\U0010FFFF]]"
+"""Rules under which the root order has none; how it differs tells which it has otherwise."""
+
+
+def encode_stem(collation: Collation, prefix: str) -> bytes:
+    """Bytes that the sort key of every string with the prefix begins with; maybe none at all."""
+    reach = _reach_of(collation)
+    end = len(prefix)
+    while end and not reach.is_boundary(prefix, end):
+        end -= 1
+    return encode_primaries(collation, prefix[:end])
+
+
+def encode_primaries(collation: Collation, text: str) -> bytes:
+    """The primary level of the text's sort key, without what ends it.
+
+    It is the first, whatever the strength: levels are parted by 01, and 00 ends the last.
+    """
+    key: bytes = collator(collation).getSortKey(text)
+    return key[:-1].partition(b"\x01")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """Which characters of a collation act on those before or behind them.
+
+    Weights that change are meant; a contraction that only adds some at the end (German ä as ae) is
+    no matter. Characters may stand decomposed or not, and where text is normalized, one acts as
+    what it is decomposed to.
+    """
+
+    collation: Collation
+    numeric: bool
+    earlier: frozenset[str]
+    """Characters of contractions that others of the same contraction follow."""
+    later: frozenset[str]
+    """Characters of contractions that follow others."""
+
+    def is_boundary(self, prefix: str, at: int) -> bool:
+        """Whether nothing from `at` on, given or not, changes the weights of what is before."""
+        return self._is_closed(prefix[at - 1]) or (at < len(prefix) and self._is_fresh(prefix[at]))
+
+    def _is_closed(self, character: str) -> bool:
+        """Whether its primary weights stay what they are, whatever follows."""
+        if self.numeric and icu.Char.isdigit(character):
+            return False
+        parts = _decompose(character)
+        if not self.earlier.isdisjoint((character, *parts)) or _is_mark(parts[0]):
+            return False
+        # Marks behind it may be reordered with its own, and then come first if they weigh.
+        return not any(_is_mark(p) and encode_primaries(self.collation, p) for p in parts)
+
+    def _is_fresh(self, character: str) -> bool:
+        """Whether the weights of what is before it are the same without it."""
+        if self.numeric and icu.Char.isdigit(character):
+            return False
+        parts = _decompose(character)
+        return self.later.isdisjoint((character, parts[0])) and not _is_mark(parts[0])
+
+
+@functools.cache
+def _reach_of(collation: Collation) -> _Reach:
+    tailored = collator(collation)
+    numeric = tailored.getAttribute(icu.UCollAttribute.NUMERIC_COLLATION)
+    contractions = [
+        text
+        for text in (*_root_contractions(), *_strings(tailored))
+        if any(
+            not encode_primaries(collation, text).startswith(encode_primaries(collation, text[:at]))
+            for at in range(1, len(text))
+        )
+    ]
+    return _Reach(
+        collation,
+        numeric == icu.UCollAttributeValue.ON,
+        frozenset(character for text in contractions for character in text[:-1]),
+        frozenset(character for text in contractions for character in text[1:]),
+    )
+
+
+@functools.cache
+def _root_contractions() -> tuple[str, ...]:
+    """Those of the order that all tailorings begin with."""
+    return _strings(icu.RuleBasedCollator(NO_CONTRACTIONS))
+
+
+def _strings(tailored: Any) -> tuple[str, ...]:
+    """What a tailoring treats as units, with the context before some."""
+    units = icu.UnicodeSetIterator(tailored.getTailoredSet(icu.UnicodeSet()))
+    units.skipToStrings()
+    strings = []
+    while units.next():
+        strings.append(str(units.getString()))
+    return tuple(strings)
+
+
+def _decompose(character: str) -> str:
+    normalized: str = icu.Normalizer2.getNFDInstance().normalize(character)
+    return normalized
+
+
+def _is_mark(character: str) -> bool:
+    return bool(icu.Char.getCombiningClass(character))
