@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from zapdb.datasets import Collation, Strength, is_known_locale
 from zapdb.errors import Location
 from zapdb.limits import INDEX_COMPONENTS_MAX
+from zapdb.migrations.locales import find_violations
 from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
 from zapdb.migrations.operations.drop_index import DropIndex
 from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located
@@ -74,12 +75,16 @@ class CreateIndex(TableOperation):
         if component.collation is not ABSENT:
             if field.type.name != "string":
                 reporter.report(component.location, "only strings have a collation")
-            if not is_known_locale(component.collation.locale):
+            locale, place = component.collation.locale, component.collation.location
+            if not is_known_locale(locale):
                 reporter.report(
-                    component.collation.location,
-                    f"no collation for the locale {component.collation.locale!r}",
+                    place,
+                    f"no collation for the locale {locale!r}",
                     "use und for the order of no language in particular",
                 )
+            else:
+                for violation, hint in find_violations(locale):
+                    reporter.report(place, violation, hint)
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = schema.table_named(self.table)

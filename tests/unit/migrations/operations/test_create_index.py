@@ -66,6 +66,10 @@ MANY = ", ".join(f"{{field: f{at}}}" for at in range(INDEX_COMPONENTS_MAX + 1))
             "no collation for the locale 'klingon'",
         ),
         (
+            index('{field: name, collation: §{locale: "de@collation=x"}}'),
+            "no collation 'x' for the locale 'de'",
+        ),
+        (
             index("{field: name, collation: {locale: und, strength: §strong}}"),
             "one of primary, secondary, tertiary, quaternary, identical is needed here",
         ),
