@@ -71,7 +71,8 @@ class _Reach:
         parts = _decompose(character)
         if not self.earlier.isdisjoint((character, *parts)) or _is_mark(parts[0]):
             return False
-        # Marks behind it may be reordered with its own, and then come first if they weigh.
+        # Marks that follow may be put before its own. In ICU 77, marks of primary weight stand in
+        # characters that contractions begin with, too, and this decides nothing.
         return not any(_is_mark(p) and encode_primaries(self.collation, p) for p in parts)
 
     def _is_fresh(self, character: str) -> bool:
