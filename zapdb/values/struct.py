@@ -61,6 +61,10 @@ class Struct(ValueType):
         return all(member.type.indexable for member in self.members)
 
     @property
+    def index_key_is_exact(self) -> bool:  # type: ignore[override]
+        return all(member.type.index_key_is_exact for member in self.members)
+
+    @property
     def comparable(self) -> bool:  # type: ignore[override]
         return all(member.type.comparable for member in self.members)
 
