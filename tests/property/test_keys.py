@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import bisect
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.strategies import INDEX_TYPES, collations, order_of, values_of
+from tests.strategies import INDEX_TYPES, collations, index_order_of, values_of
 from zapdb.datasets import STRENGTHS, Collation, collator, encode_collation_key
 from zapdb.indexes import Search, build_keys, cut, is_cut, search_equal, search_prefix, search_range
 from zapdb.indexes.keys import (
@@ -26,7 +27,7 @@ from zapdb.indexes.prefixes import _root_contractions, _strings, encode_stem
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
 from zapdb.records.record import record_class
 from zapdb.schema import Field, Index, IndexComponent, Table
-from zapdb.values import Binary, Integer, String, ValueType
+from zapdb.values import Binary, Integer, String, ValueType, ZonedTimestamp
 
 many = settings(deadline=None, max_examples=10_000)
 
@@ -78,6 +79,15 @@ class Drawn(NamedTuple):
         names = tuple(field.name for field in self.keys.fields)
         return record_class("t", names)(*self.rows[number])
 
+    def is_same(self, left: Sequence[Any], right: Sequence[Any]) -> bool:
+        """By the bytes that a record holds, as far as both go."""
+        return all(
+            one is other
+            if None in (one, other)
+            else field.type.encode(one) == field.type.encode(other)
+            for field, one, other in zip(self.keys.fields, left, right, strict=False)
+        )
+
     def compare(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> int:
         """Independently of keys; as far as both go."""
         for field, component, one, other in zip(
@@ -88,7 +98,7 @@ class Drawn(NamedTuple):
             elif component.collation is not None:
                 found = collator(component.collation).compare(one, other)
             else:
-                order = order_of(field.type)
+                order = index_order_of(field.type)
                 found = (order(one) > order(other)) - (order(one) < order(other))
             if found:
                 return -found if component.descending else found
@@ -212,7 +222,7 @@ def test_rule_24_an_exact_search_knows_whether_it_may_find_something_else(
 ) -> None:
     values = drawn.rows[0][:count]
     search = search_equal(drawn.keys, values)
-    equal = [number for number, row in enumerate(drawn.rows) if row[:count] == values]
+    equal = [number for number, row in enumerate(drawn.rows) if drawn.is_same(row, values)]
     found = found_by(search, drawn)
     assert (search.ambiguity == "cut") == (
         len(drawn.keys.encode(values)) >= INDEX_KEY_SIZE_BYTES_MAX
@@ -225,8 +235,12 @@ def test_rule_24_an_exact_search_knows_whether_it_may_find_something_else(
         assert matches is not None
         assert [number for number in found if matches(drawn.record(number))] == equal
     if search.ambiguity == "equal keys":
-        components = zip(values, drawn.keys.index.components, strict=False)
-        assert any(value is not None and c.collation is not None for value, c in components)
+        kinds = (field.type for field in drawn.keys.fields)
+        components = zip(values, kinds, drawn.keys.index.components, strict=False)
+        assert any(
+            value is not None and (c.collation is not None or isinstance(kind, ZonedTimestamp))
+            for value, kind, c in components
+        )
 
 
 bounds = st.none() | st.integers(0, 3)
@@ -266,7 +280,7 @@ def test_rule_24_a_search_by_prefix_finds_what_python_says_begins_with_it(
     wanted = [
         number
         for number, row in enumerate(drawn.rows)
-        if list(row[:at]) == leading and row[at] is not None and row[at].startswith(prefix)
+        if drawn.is_same(row, leading) and row[at] is not None and row[at].startswith(prefix)
     ]
     found = found_by(search, drawn)
     matches = search.matches
