@@ -374,7 +374,7 @@ def describe(value: object) -> str:
         zone = "no time zone" if value.tzinfo is None else f"the time zone {value.tzinfo}"
         return f"{kind} with {zone}"
     if isinstance(value, list | tuple | dict | set):
-        return f"{kind} of {len(value)}"
+        return f"{kind} of length {len(value)}"
     return kind
 
 

@@ -11,10 +11,8 @@ from zapdb.records import (
     Beside,
     Conversion,
     Decode,
-    Layout,
     RecordReader,
     codec_for,
-    compile_conversion,
     decoder_of,
 )
 from zapdb.schema import Table
@@ -88,6 +86,4 @@ def compile_program(
     assert source is not None
     if is_same_layout(view.chain, source, target, origin, position):
         return None
-    path = view.chain.path(target.number, origin, position)
-    before, after = Layout.of(source, view.zones), Layout.of(target, view.zones)
-    return compile_conversion(before, after, path)
+    return view.chain.program(target.number, origin, position, view.zones)

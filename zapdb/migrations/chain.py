@@ -2,7 +2,8 @@
 
 The schema at *n* is the sum of the operations of migrations 1 to n: a pure function, without any
 database. The paths that lead records from one position to another go along the chain, forwards by
-the changes, backwards by the resolved rollbacks, composed into one set of derivations.
+the changes, backwards by the resolved rollbacks, composed into one set of derivations and compiled
+once.
 """
 
 from __future__ import annotations
@@ -19,8 +20,16 @@ from zapdb.limits import MIGRATIONS_MAX
 from zapdb.migrations.document import Source, read_document
 from zapdb.migrations.migration import Draft, Migration, label, parse_document, resolve
 from zapdb.migrations.operations import Numbers
-from zapdb.records import Derivation, Input, compose
+from zapdb.records import (
+    Conversion,
+    Derivation,
+    Input,
+    Layout,
+    compile_conversion,
+    compose,
+)
 from zapdb.schema import Schema
+from zapdb.values import Zones
 
 FILE_NAME: Final = re.compile(r"(?P<number>[0-9]{4,})_(?P<name>[a-z0-9_]+)\.yaml", re.ASCII)
 
@@ -52,6 +61,9 @@ class Chain:
     _paths: dict[tuple[int, int, int], dict[int, Derivation]] = field(
         default_factory=dict, compare=False, repr=False
     )
+    _programs: dict[tuple[int, int, int, Zones], Conversion] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def end(self) -> int:
@@ -72,6 +84,19 @@ class Chain:
         if key not in self._paths:
             self._paths[key] = self._compose(table, source, target)
         return self._paths[key]
+
+    def program(self, table: int, source: int, target: int, zones: Zones) -> Conversion:
+        """The compiled conversion of a table's records from one position to another."""
+        key = (table, source, target, zones)
+        if key not in self._programs:
+            before, after = (
+                self.schema_at(position).table_numbered(table) for position in (source, target)
+            )
+            assert before is not None
+            assert after is not None
+            layouts = Layout.of(before, zones), Layout.of(after, zones)
+            self._programs[key] = compile_conversion(*layouts, self.path(table, source, target))
+        return self._programs[key]
 
     def _compose(self, table: int, source: int, target: int) -> dict[int, Derivation]:
         start = self.schema_at(source).table_numbered(table)

@@ -103,12 +103,12 @@ def field(text: str) -> str:
         ),
         (
             field("type: integer, default: [5]"),
-            "a value of 'x' must be an integer of at most 63 bytes; this is list",
+            "a value of 'x' must be an integer of at most 63 bytes; this is list of length 1",
         ),
         (
             field('type: decimal, scale: 1, default: "0.25"'),
             "a value of 'x' must be a decimal with at most 1 digits after the point; "
-            "this is Decimal",
+            "this is Decimal of 2 digits, 2 after the point",
         ),
         (
             field("type: date, default: yesterday"),
