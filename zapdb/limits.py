@@ -82,4 +82,6 @@ BATCH_RECORDS_MAX: Final = 4_096
 INSERT_BATCH_RECORDS: Final = 2_000
 PAGE_RECORDS_MAX: Final = 1_000
 """Records fetched at a time by a scan."""
+ARROW_BATCH_SIZE_BYTES: Final = 64 * 1024 * 1024
+"""An Arrow batch ends with the record that brings it to this size, blobs included."""
 VIOLATIONS_SHOWN_MAX: Final = 50

@@ -54,7 +54,7 @@ def codec_for(table: Table, zones: Zones | None = None) -> Codec:
     wanted = (snapshot(table), zones)
     known = _cache.get(wanted)
     if known is None:
-        known = _cache[wanted] = _compile(_bind(table, zones))
+        known = _cache[wanted] = _compile(bind_zones(table, zones))
     return known
 
 
@@ -65,12 +65,13 @@ def decoder_of(table: Table, numbers: frozenset[int], zones: Zones | None = None
     if known is None:
         fields = tuple(f.name for f in table.fields if f.number in numbers)
         record = record_class(table.name, fields)
-        known, _ = _compile_decode(_bind(table, zones), record, numbers)
+        known, _ = _compile_decode(bind_zones(table, zones), record, numbers)
         _selecting[wanted] = known
     return known
 
 
-def _bind(table: Table, zones: Zones | None) -> Table:
+def bind_zones(table: Table, zones: Zones | None) -> Table:
+    """The table with a database's zone numbers, where its types need them."""
     if zones is None:
         return table
     return table.with_fields(tuple(replace(f, type=f.type.bind(zones)) for f in table.fields))
