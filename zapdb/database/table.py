@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -93,6 +93,14 @@ class Table:
             for key, value in page:
                 yield read(key, value)
             after = page[-1][0]
+
+    def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
+        """All records in key order as a `pyarrow.RecordBatchReader`, read page by page as `scan`
+        does, with all fields or the named ones. Numbers beyond 64 bits, or 38 digits, raise
+        `InvalidValue`, unless their fields are among `as_text`. Needs the extra `sql`."""
+        from zapdb.database.arrow import open_reader
+
+        return open_reader(self._session, self._ask, fields, as_text)
 
     def count(self) -> int:
         _, (count,) = self._ask(lambda c, t: (None, c.fetch_one(t.records.count_sql)))
