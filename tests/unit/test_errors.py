@@ -154,7 +154,7 @@ def test_corrupt_bytes_show_offset_and_a_short_prefix() -> None:
         (255, "int of 8 bits"),
         ("secret", "str of 6 characters"),
         (b"0123456789", "bytes of 10 bytes, 3031323334353637…"),
-        (["secret"], "list"),
+        (["secret"], "list of length 1"),
         (1.5, "float"),
     ],
 )

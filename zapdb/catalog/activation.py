@@ -106,7 +106,8 @@ def keeps_entries(
     path = chain.path(new.number, source, target)
     return all(
         path[component.field] == Input(component.field)
-        and old.field_numbered(component.field).type == new.field_numbered(component.field).type
+        and old.field_numbered(component.field).type.index_wire
+        == new.field_numbered(component.field).type.index_wire
         for component in index.components
     )
 

@@ -17,9 +17,9 @@ from zapdb.datasets.collation import (
     Strength,
     collation_version,
     collator,
-    encode_collation_key,
     fingerprint_collation,
     is_known_locale,
+    sort_keys,
 )
 from zapdb.datasets.zones import (
     TimeZones,
@@ -41,10 +41,10 @@ __all__ = [
     "collation_version",
     "collator",
     "dataset_of",
-    "encode_collation_key",
     "fingerprint_collation",
     "fingerprint_zones",
     "is_known_locale",
+    "sort_keys",
     "zone",
     "zone_names",
     "zone_version",

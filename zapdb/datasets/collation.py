@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -68,10 +69,22 @@ def collator(collation: Collation) -> Any:
     return known
 
 
-def encode_collation_key(collation: Collation, value: str) -> bytes:
-    """The sort key: ends in 00, holds no other 00; equal keys do not mean equal strings."""
-    key: bytes = collator(collation).getSortKey(value)
-    return key
+class SortKeys(threading.local):
+    """The sort keys of one collation, by this thread's collator.
+
+    A key ends in 00 and holds no other 00; equal keys do not mean equal strings.
+    """
+
+    get: Callable[[str], bytes]
+
+    def __init__(self, collation: Collation) -> None:
+        # Called once in each thread. Looking the collator up for every key costs as much again.
+        self.get = collator(collation).getSortKey
+
+
+@functools.cache
+def sort_keys(collation: Collation) -> SortKeys:
+    return SortKeys(collation)
 
 
 def collation_version() -> str:

@@ -30,16 +30,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
-from zapdb.datasets import Collation, encode_collation_key
+from zapdb.datasets import sort_keys
 from zapdb.errors import UsageError
 from zapdb.indexes.prefixes import encode_stem
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
 from zapdb.records import Record
 from zapdb.schema import Field, Index, IndexComponent, Table
 from zapdb.values.extent import END
+from zapdb.values.product import part_source
 from zapdb.values.source import Namespace, compile_function, indent
 
 NULL: Final = b"\x00"
@@ -62,7 +62,7 @@ class KeyBuilder:
     def is_same_as(self, other: KeyBuilder) -> bool:
         """Whether both make the same keys; the fields may have other names."""
         return self.index.components == other.index.components and all(
-            mine.type == theirs.type and mine.number == theirs.number
+            mine.type.index_wire == theirs.type.index_wire and mine.number == theirs.number
             for mine, theirs in zip(self.fields, other.fields, strict=True)
         )
 
@@ -137,11 +137,14 @@ def encode_component_stem(field: Field, component: IndexComponent, prefix: str) 
 def _encoder(field: Field, component: IndexComponent) -> Callable[[Any], bytes]:
     if component.collation is None:
         return field.type.encode_index_key
-    return partial(_encode_collated, component.collation)
+    return sort_keys(component.collation).get
 
 
-def _encode_collated(collation: Collation, value: str) -> bytes:
-    return encode_collation_key(collation, value)
+def _encode_source(field: Field, component: IndexComponent, names: Namespace) -> str:
+    """An expression for the index encoding of the variable `v`, in any thread."""
+    if component.collation is None:
+        return f"{names.bind(field.type.encode_index_key, f'encode_{field.type.name}')}(v)"
+    return f"{names.bind(sort_keys(component.collation), 'sort_keys')}.get(v)"
 
 
 def build_keys(table: Table, index: Index) -> KeyBuilder:
@@ -151,9 +154,8 @@ def build_keys(table: Table, index: Index) -> KeyBuilder:
     lines: list[str] = []
     parts: list[str] = []
     for field, component in zip(fields, index.components, strict=True):
-        encode = names.bind(_encoder(field, component), f"encode_{field.type.name}")
-        encoded = f"{names.bind(PRESENT, 'PRESENT')} + {encode}(v)"
-        lines.append(f"v = record.{field.name}")
+        encoded = f"{names.bind(PRESENT, 'PRESENT')} + {_encode_source(field, component, names)}"
+        lines.append(f"v = {part_source('record', field.name)}")
         if field.optional:
             encoded = f"({encoded} if v is not None else {names.bind(NULL, 'NULL')})"
         else:

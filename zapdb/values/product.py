@@ -85,6 +85,11 @@ def make_source(
     ]
 
 
+def part_source(product: str, name: str) -> str:
+    """An expression for a part of the product that a variable holds."""
+    return f"getattr({product}, {name!r})" if iskeyword(name) else f"{product}.{name}"
+
+
 def _set_source(target: str, fields: Sequence[str], values: Sequence[str]) -> list[str]:
     # `class` and the like are good names for a field, but no attribute that source text can set.
     return [
