@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import INDEX_TYPES, collations, index_order_of, values_of
@@ -30,6 +31,10 @@ from zapdb.schema import Field, Index, IndexComponent, Table
 from zapdb.values import Binary, Integer, String, ValueType, ZonedTimestamp
 
 many = settings(deadline=None, max_examples=10_000)
+unhurried = settings(
+    deadline=None, max_examples=1_000, suppress_health_check=[HealthCheck.too_slow]
+)
+"""For properties that look at all pairs of what is drawn, and count them."""
 
 # --- drawing -------------------------------------------------------------------------------------
 
@@ -128,7 +133,11 @@ def indexes(draw: st.DrawFn, rows_max: int = 4, *, strings: bool = False) -> Dra
         )
     table = Table(1, "t", (9,), (*fields, Field(9, "id", Integer())))
     keys = build_keys(table, Index(1, "by_it", tuple(components)))
-    rows = draw(st.lists(st.tuples(*map(st.sampled_from, pools)), min_size=2, max_size=rows_max))
+    rows = draw(
+        st.lists(
+            st.tuples(*map(st.sampled_from, pools)), min_size=min(rows_max, 6), max_size=rows_max
+        )
+    )
     return Drawn(keys, rows, [keys.encode(row) for row in rows])
 
 
@@ -149,11 +158,27 @@ def found_by(search: Search, drawn: Drawn) -> list[int]:
 # --- keys ----------------------------------------------------------------------------------------
 
 
-@many
-@given(indexes(rows_max=2))
-def test_rule_24_keys_compare_as_values_do_and_cutting_reverses_nothing(drawn: Drawn) -> None:
-    (left, right), wanted = drawn.full, drawn.compare(*drawn.rows)
-    assert [drawn.keys.build(drawn.record(number)) for number in (0, 1)] == drawn.full
+def test_rule_24_keys_compare_as_values_do_and_cutting_reverses_nothing() -> None:
+    """For all pairs of the rows of an index: full keys, components, cut keys, unique keys."""
+    cases = 0
+
+    @unhurried
+    @given(indexes(rows_max=9))
+    def compare_all(drawn: Drawn) -> None:
+        nonlocal cases
+        assert [drawn.keys.build(drawn.record(at)) for at in range(len(drawn.rows))] == drawn.full
+        for one, other in itertools.combinations(range(len(drawn.rows)), 2):
+            cases += 1
+            wanted = drawn.compare(drawn.rows[one], drawn.rows[other])
+            check_cut_keys(drawn.full[one], drawn.full[other], wanted)
+            check_components(drawn, one, other)
+            check_unique_keys(drawn, one, other, wanted)
+
+    compare_all()
+    assert cases >= 10_000
+
+
+def check_cut_keys(left: bytes, right: bytes, wanted: int) -> None:
     assert sign(left, right) == wanted
     assert sign(cut(left), cut(right)) in (0, wanted)
     if cut(left) == cut(right) and not is_cut(cut(left)):
@@ -162,56 +187,61 @@ def test_rule_24_keys_compare_as_values_do_and_cutting_reverses_nothing(drawn: D
     assert len(cut(left)) == min(len(left), INDEX_KEY_SIZE_BYTES_MAX)
 
 
-@many
-@given(indexes(rows_max=2))
-def test_rule_24_no_component_is_a_prefix_of_another(drawn: Drawn) -> None:
-    for field, component, one, other in zip(
-        drawn.keys.fields, drawn.keys.index.components, *drawn.rows, strict=True
-    ):
-        left, right = (encode_component(field, component, value) for value in (one, other))
-        assert left == right or not right.startswith(left)
-
-
-@many
-@given(indexes(rows_max=5), st.booleans())
-def test_rule_24_readers_put_ties_in_order(drawn: Drawn, descending: bool) -> None:
-    """What entries are sorted by, then settled, is the order of values, then of record keys."""
-    stored = sorted(
-        ((cut(key), bytes([number]), number) for number, key in enumerate(drawn.full)),
-        reverse=descending,
+def check_components(drawn: Drawn, one: int, other: int) -> None:
+    """None is a prefix of another."""
+    components = zip(
+        drawn.keys.fields,
+        drawn.keys.index.components,
+        drawn.rows[one],
+        drawn.rows[other],
+        strict=True,
     )
-    entries = [(drawn.full[number], key, drawn.record(number)) for _, key, number in stored]
-    settled = Search(None, None, None).settle(entries, descending=descending)
-    wanted = sorted(
-        range(len(drawn.rows)),
-        key=functools.cmp_to_key(
-            lambda one, other: drawn.compare(drawn.rows[one], drawn.rows[other]) or one - other
-        ),
-        reverse=descending,
-    )
-    assert [record_key[0] for _, record_key, _ in settled] == wanted
+    for field, component, *values in components:
+        left, right = (encode_component(field, component, value) for value in values)
+        assert left == right or not (right.startswith(left) or left.startswith(right))
 
 
-@many
-@given(indexes(rows_max=2), st.lists(st.binary(max_size=40), min_size=2, max_size=2, unique=True))
-def test_rule_24_unique_keys_are_equal_where_values_are_and_none_is_null(
-    drawn: Drawn, record_keys: list[bytes]
-) -> None:
-    nulls = [None in row for row in drawn.rows]
-    left, right = (
-        cut_unique(key, record_key, has_null=null)
-        for key, record_key, null in zip(drawn.full, record_keys, nulls, strict=True)
-    )
-    wanted = drawn.compare(*drawn.rows)
-    assert (left == right) == (wanted == 0 and not nulls[0])
+def check_unique_keys(drawn: Drawn, one: int, other: int, wanted: int) -> None:
+    """Equal where values are and none is null; in order as far as they say they are."""
     ordered = UNIQUE_ORDERED_SIZE_BYTES
-    assert sign(left[:ordered], right[:ordered]) in (0, wanted or sign(*record_keys))
-    for key, full, record_key, null in zip(
-        (left, right), drawn.full, record_keys, nulls, strict=True
-    ):
-        told = full + record_key if null else full
+    keys, record_keys = [], []
+    for at in (one, other):
+        full, record_key, null = drawn.full[at], bytes([at]) * (at * 5), None in drawn.rows[at]
+        key, told = cut_unique(full, record_key, has_null=null), full + record_key * null
         assert is_cut(key) == (len(told) >= INDEX_KEY_SIZE_BYTES_MAX)
         assert key == told or (is_cut(key) and key[:ordered] == told[:ordered])
+        keys.append(key)
+        record_keys.append(record_key)
+    assert (keys[0] == keys[1]) == (wanted == 0 and None not in drawn.rows[one])
+    assert sign(keys[0][:ordered], keys[1][:ordered]) in (0, wanted or sign(*record_keys))
+
+
+def test_rule_24_readers_put_ties_in_order() -> None:
+    """What entries are sorted by, then settled, is the order of values, then of record keys."""
+    cases = 0
+
+    @unhurried
+    @given(indexes(rows_max=9), st.booleans())
+    def settle(drawn: Drawn, descending: bool) -> None:
+        nonlocal cases
+        cases += len(drawn.rows) * (len(drawn.rows) - 1) // 2
+        stored = sorted(
+            ((cut(key), bytes([number]), number) for number, key in enumerate(drawn.full)),
+            reverse=descending,
+        )
+        entries = [(drawn.full[number], key, drawn.record(number)) for _, key, number in stored]
+        settled = Search(None, None, None).settle(entries, descending=descending)
+        wanted = sorted(
+            range(len(drawn.rows)),
+            key=functools.cmp_to_key(
+                lambda one, other: drawn.compare(drawn.rows[one], drawn.rows[other]) or one - other
+            ),
+            reverse=descending,
+        )
+        assert [record_key[0] for _, record_key, _ in settled] == wanted
+
+    settle()
+    assert cases >= 10_000
 
 
 # --- searches ------------------------------------------------------------------------------------
