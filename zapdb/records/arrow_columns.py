@@ -471,7 +471,10 @@ class JsonColumn(Leaf):
         return _each(array.to_pylist(), _read_json)
 
 
-_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+# What was just decoded has no cycles; to look for them takes longer than all the rest.
+_to_json = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, separators=(",", ":"), sort_keys=True
+).encode
 
 
 def _read_json(text: str) -> Any:
@@ -515,9 +518,9 @@ class ProductColumn(Column):
         super().__init__(path, at)
         self.parts = parts
         self.encoded = encoded
-        self.arrow = pyarrow.struct(
-            [pyarrow.field(part.name, part.column.arrow, part.optional) for part in parts]
-        )
+        # All parts are nullable, since they are null where the whole is: Spark refuses to convert
+        # a null struct whose parts are not.
+        self.arrow = pyarrow.struct([(part.name, part.column.arrow) for part in parts])
 
     def null_source(self) -> list[str]:
         nulls = [line for part in self.parts for line in part.column.null_source()]

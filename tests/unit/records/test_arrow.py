@@ -56,19 +56,14 @@ MOMENT = datetime.datetime(1969, 12, 31, 23, 59, 59, 999999, UTC)
 LOCAL = datetime.datetime(2022, 10, 30, 2, 30, fold=1, tzinfo=zone("Europe/Berlin"))
 ZONED = pa.struct(
     [
-        pa.field("local", pa.timestamp("us"), nullable=False),
-        pa.field("fold", pa.int8(), nullable=False),
-        pa.field("zone", pa.string(), nullable=False),
-        pa.field("instant", pa.timestamp("us", "UTC"), nullable=False),
+        ("local", pa.timestamp("us")),
+        ("fold", pa.int8()),
+        ("zone", pa.string()),
+        ("instant", pa.timestamp("us", "UTC")),
     ]
 )
-KEY = pa.struct(
-    [
-        pa.field("key_0", pa.string(), nullable=False),
-        pa.field("key_1", pa.int64(), nullable=False),
-    ]
-)
-PLACES = pa.struct([pa.field("street", pa.string()), pa.field("number", pa.int64(), False)])
+KEY = pa.struct([("key_0", pa.string()), ("key_1", pa.int64())])
+PLACES = pa.struct([("street", pa.string()), ("number", pa.int64())])
 
 KINDS: list[tuple[ValueType, Any, Any, Any]] = [
     (Integer(), pa.int64(), -(2**63), -(2**63)),
