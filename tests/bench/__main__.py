@@ -16,6 +16,7 @@ from rich.console import Console
 
 from tests.bench import (
     apply_migration,
+    arrow,
     codec,
     convert,
     full_scan,
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[Bench], list[Row]]] = {
     "splice": splice.run,
     "convert": convert.run,
     "spark": convert.run_spark,
+    "arrow": arrow.run,
     "memory": memory.run,
     "open": open_database.run,
 }

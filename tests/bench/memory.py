@@ -1,4 +1,4 @@
-"""The memory of a range task and of a scan does not depend on the size of the table.
+"""The memory of a range task, a scan and a stream does not depend on the size of the table.
 
 Each is measured in a process of its own, which says how far its memory rose above what it was
 before the work began.
@@ -33,19 +33,21 @@ def run(bench: Bench) -> list[Row]:
             ("≤", 1.1),
             "MB",
         )
-        for at, work in enumerate(("full scan", "conversion by range tasks"))
+        for at, work in enumerate(
+            ("full scan", "stream of Arrow batches", "conversion by range tasks")
+        )
     ]
 
 
 def _measure(bench: Bench, count: int) -> list[float]:
-    """Peak megabytes of a process that scans, and of one that converts."""
+    """Peak megabytes of a process that scans, of one that streams, and of one that converts."""
     migrations = bench.migrations(f"memory-{count}", CREATE)
     address = bench.address("sqlite", f"memory-{count}")
     with opened(address, migrations) as database:
         database.table("people").insert_many(make_people(0, count))
     migrations.add(*DROP_ONE_ADD_ONE)
     peaks = []
-    for work in ("scan", "convert"):
+    for work in ("scan", "arrow", "convert"):
         command = [sys.executable, "-m", __name__, work, address, str(migrations.directory)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         reported = json.loads(done.stdout)
@@ -58,6 +60,8 @@ def _work(work: str, address: str, migrations: str) -> None:
     with zapdb.open(address, migrations=migrations, apply="auto") as database:
         if work == "scan":
             records = sum(1 for _ in database.table("people").scan())
+        elif work == "arrow":
+            records = sum(batch.num_rows for batch in database.table("people").to_arrow())
         else:
             (report,) = database.run_jobs()
             records = report.progress.written
