@@ -79,6 +79,14 @@ BATCH_RECORDS_MIN: Final = 16
 BATCH_RECORDS_SLOW_MIN: Final = 128
 """A batch that is slow without conflicts: below this, fixed costs are most of its time."""
 BATCH_RECORDS_MAX: Final = 4_096
+SWEEP_AGE_SECONDS: Final = 3_600.0
+"""Blobs that are younger are left alone by a sweep: longer than any transaction may live."""
+SWEEP_SLICE_BLOBS: Final = 100_000
+"""Blobs whose ids a sweep holds at a time; it walks all records once for each slice."""
+SWEEP_BATCH_BLOBS: Final = 64
+"""Blobs that a sweep deletes in one transaction."""
+BATCH_BLOBS: Final = 16
+"""New blobs that a range task holds before it stores them, inside its transaction."""
 INSERT_BATCH_RECORDS: Final = 2_000
 PAGE_RECORDS_MAX: Final = 1_000
 """Records fetched at a time by a scan."""

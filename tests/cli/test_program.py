@@ -45,6 +45,7 @@ def test_these_are_the_commands() -> None:
         "settings list",
         "settings get",
         "settings set",
+        "sweep",
         "verify",
     }
 

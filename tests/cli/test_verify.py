@@ -18,13 +18,14 @@ def test_what_is_whole(current: Project) -> None:
         "------  -------  -------------  ---------  --------\n"
         "people       20  by_age: 20     -                 0\n"
         "\n"
-        "ok: 4 migrations match their digests and the files; records and indexes are whole\n"
+        "ok: 4 migrations match their digests and the files; records, indexes and blobs are whole\n"
     )
     assert current.dump() == before
     assert current.run("verify", "--json").json == {
         "ok": True,
         "migrations": 4,
         "files_compared": True,
+        "blobs": {"blobs": 0, "unowned": 0},
         "tables": [
             {
                 "table": "people",
@@ -32,6 +33,7 @@ def test_what_is_whole(current: Project) -> None:
                 "revisions": {"4": 20},
                 "entries": {"by_age": 20},
                 "building": [],
+                "blobs": 0,
                 "problem_count": 0,
                 "problems": [],
             }

@@ -245,6 +245,17 @@ def format_count(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
+def format_bytes(size: int) -> str:
+    """`0 bytes`, `4.1 kB`, `12.3 MB`: powers of a thousand."""
+    if size < 1_000:
+        return format_count(size, "byte")
+    amount, units = size / 1_000, ["kB", "MB", "GB", "TB"]
+    while amount >= 999.95 and len(units) > 1:
+        amount /= 1_000
+        del units[0]
+    return f"{amount:,.1f} {units[0]}"
+
+
 def format_seconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 

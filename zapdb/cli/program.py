@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from zapdb.cli import catalog, convert, migrate, settings, verify
+from zapdb.cli import catalog, convert, migrate, settings, sweep, verify
 from zapdb.cli.output import note, report_error
 from zapdb.errors import EXIT_ERROR, UsageError, ZapdbError
 from zapdb.release import __version__
@@ -66,6 +66,7 @@ for group in (migrate.group, convert.group, catalog.group, settings.group):
     group.callback(invoke_without_command=True)(show_help_without_command)
     app.add_typer(group)
 app.command()(verify.verify)
+app.command()(sweep.sweep)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -14,9 +14,10 @@ from zapdb.cli.configuration import (
 )
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, format_count
-from zapdb.errors import EXIT_ERROR
-from zapdb.jobs import TableReport
+from zapdb.errors import EXIT_ERROR, CorruptionError
+from zapdb.jobs import BlobsReport, TableReport
 from zapdb.migrations import list_files
+from zapdb.storage import Storage
 
 
 def verify(
@@ -24,14 +25,16 @@ def verify(
     migrations: MigrationsOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check that migrations, records and indexes are whole.
+    """Check that migrations, records, indexes and blobs are whole.
 
     Stored migrations match their digests, and the files where a directory is given; every record
-    decodes; every index holds exactly the entries of its records. Exit status 1 if something is
-    wrong.
+    decodes; every index holds exactly the entries of its records; every large value is there. Exit
+    status 1 if something is wrong. Blobs that no record owns are counted: `zapdb sweep` removes
+    them.
 
-    With `--json`: `{ok, migrations, files_compared, tables: [{table, records, revisions, entries,
-    building, problem_count, problems}]}`.
+    With `--json`: `{ok, migrations, files_compared, blobs: {blobs, unowned}, tables: [{table,
+    records, revisions, entries, building, blobs, problem_count, problems}]}`; `blobs` is null where
+    a record can't be read, since it may own any.
     """
     output = Output(as_json)
     directory = find_migrations_if_any(migrations)
@@ -39,23 +42,34 @@ def verify(
         if directory is not None:
             compare_files(list_files(directory), list(view.stored), view.chain)
         reports = jobs.verify(storage, view.tenant)
+        blobs = _count_blobs(storage)
     problems = sum(report.problem_count for report in reports)
     _write_reports(reports, output)
+    if blobs is not None and blobs.blobs:
+        output.write(f"{format_count(blobs.blobs, 'blob')}, {blobs.unowned:,} without an owner")
     stored = format_count(len(view.stored), "migration")
     files = "match their digests" + (" and the files" if directory is not None else "")
     if problems:
         output.write((format_count(problems, "problem"), "bold red"))
     else:
-        output.write(("ok", "green"), f": {stored} {files}; records and indexes are whole")
+        output.write(("ok", "green"), f": {stored} {files}; records, indexes and blobs are whole")
     output.document(
         {
             "ok": not problems,
             "migrations": len(view.stored),
             "files_compared": directory is not None,
+            "blobs": None if blobs is None else asdict(blobs),
             "tables": [asdict(report) for report in reports],
         }
     )
     return EXIT_ERROR if problems else 0
+
+
+def _count_blobs(storage: Storage) -> BlobsReport | None:
+    try:
+        return jobs.verify_blobs(storage)
+    except CorruptionError:
+        return None  # the reports say what is wrong
 
 
 def _write_reports(reports: list[TableReport], output: Output) -> None:

@@ -24,8 +24,19 @@ from zapdb.database.session import Session
 from zapdb.database.settings import read_setting, write_setting
 from zapdb.database.table import Table
 from zapdb.errors import PendingMigrations, ServedShapeUnavailable, ZapdbError
-from zapdb.jobs import JobReport, Runner, TableReport, plan_jobs, run_job, run_locally, verify
+from zapdb.jobs import (
+    JobReport,
+    Runner,
+    SweepReport,
+    TableReport,
+    plan_jobs,
+    run_job,
+    run_locally,
+    sweep_blobs,
+    verify,
+)
 from zapdb.jobs.job import JobKind
+from zapdb.limits import SWEEP_AGE_SECONDS
 from zapdb.migrations import list_files
 from zapdb.records import decode_prefix
 from zapdb.storage import Mode, Storage, connect, ensure_layout
@@ -142,8 +153,17 @@ class Database:
             return list(read_entries(connection, self.view.tenant, number))
 
     def verify(self) -> list[TableReport]:
-        """Check that every record decodes and that every index holds what it must."""
+        """Check that every record decodes, and that indexes and blobs hold what they must."""
         return verify(self._storage, self.view.tenant)
+
+    def sweep(
+        self, *, older_than_seconds: float = SWEEP_AGE_SECONDS, dry_run: bool = False
+    ) -> SweepReport:
+        """Delete the large values that no record has any more; safe beside everything else.
+
+        Changing and deleting records leaves theirs to it. With `dry_run` they are counted only.
+        """
+        return sweep_blobs(self._storage, older_than_seconds=older_than_seconds, dry_run=dry_run)
 
     def close(self) -> None:
         """End this process's registration and close its connections; safe to repeat."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
@@ -10,10 +11,11 @@ from uuid import UUID
 
 from zapdb.database.lookup import IndexLookup
 from zapdb.database.session import Question, Session
+from zapdb.database.streams import Uploads, open_field
 from zapdb.errors import RecordExists, RecordNotFound, UnknownName, UsageError
 from zapdb.indexes import LiveTable
 from zapdb.limits import INSERT_BATCH_RECORDS
-from zapdb.records import Record, held
+from zapdb.records import Record, held, new_blobs
 from zapdb.storage import Connection, DuplicateKey, MissingTable
 from zapdb.storage.identifiers import make_uuid7
 
@@ -76,10 +78,39 @@ class Table:
         live, found = self._ask(fetch)
         if found is None:
             return None
-        record = live.reader.read(*found)
-        if self._session.writes_back:
-            self._write_back(live, *found)
+        if not self._session.writes_back:
+            return live.reader.read(*found)
+        encoded, stored = found
+        beside = live.make_beside()
+        record, converted = live.reader.open(encoded, stored, beside)
+        if converted is not stored and self._session.storage.connection().mode is None:
+            self._session.write_back(live, encoded, stored, converted, beside)
         return record
+
+    def open(self, *key: Any, field: str) -> io.BufferedReader:
+        """A string or binary field of a record as a binary file, a string as its UTF-8.
+
+        A large value is read chunk by chunk, as the file is read: inside `db.snapshot()` surely,
+        outside `BlobMissing` says that its record was changed or deleted meanwhile. Raises
+        `RecordNotFound`, `UnknownName` for a field that the table does not have, and `UsageError`
+        for a field of another type and for a null.
+        """
+        record = self.get(*key)
+        table = self._live.table
+        found = next((f for f in table.fields if f.name == field), None)
+        if found is None or field not in record._fields:
+            there = ", ".join(f.name for f in table.fields)
+            raise UnknownName("no such field", table=self.name, field=field, fields=there)
+        if not found.type.outlined:
+            raise UsageError(
+                "only strings and binaries are read as files",
+                field=f"{self.name}.{field}",
+                type=found.type,
+            )
+        opened = open_field(record, field, self._live.blobs)
+        if opened is None:
+            raise UsageError("the field is null", field=f"{self.name}.{field}", key=_show(key))
+        return opened
 
     def scan(self) -> Iterator[Record]:
         """All records in key order, page by page; each page is a snapshot of its own unless the
@@ -117,13 +148,19 @@ class Table:
     # Writing
 
     def insert(self, **values: Any) -> Record:
-        """Insert a record and return it; raises `RecordExists`, `InvalidValue`."""
+        """Insert a record and return it; raises `RecordExists`, `InvalidValue`.
+
+        The value of a binary field may be an open binary file: it is read to its end and stored
+        chunk by chunk.
+        """
+        uploads = Uploads(values)
 
         def insert() -> Record:
             with self._session.writing() as connection:
                 live = self._current()
                 given = self._generate(live, values)
                 key = live.codec.encode_key(given)
+                given = uploads.store(live, connection, given)
                 beside = live.make_beside()
                 value = live.codec.encode(live.prefix, given, beside)
                 try:
@@ -177,21 +214,31 @@ class Table:
                     index.entries.insert_absent(connection, entries)
 
     def update(self, *key: Any, **changes: Any) -> Record:
-        """Change fields of a record and return it; raises `RecordNotFound`, `InvalidValue`."""
+        """Change fields of a record and return it; raises `RecordNotFound`, `InvalidValue`.
+
+        Large values of other fields stay where they are. A new value may be an open binary file,
+        as for `insert`.
+        """
+        uploads = Uploads(changes)
 
         def update() -> Record:
             with self._session.writing() as connection:
                 live = self._current()
                 encoded, stored = self._fetch(connection, live, key)
-                old = live.reader.read(encoded, stored)
-                values, beside = held(old), live.make_beside()
+                # A stale record's new blobs, those that the conversion makes, are stored with it.
+                beside = live.make_beside()
+                old, _ = live.reader.open(encoded, stored, beside)
+                values = held(old)
                 self._refuse_key_change(live, values, changes)
-                value = live.codec.encode(live.prefix, values | changes, beside)
+                changed = uploads.store(live, connection, changes)
+                value = live.codec.encode(live.prefix, {**values, **changed}, beside)
                 new = live.codec.decode(encoded, value, len(live.prefix), beside)
                 connection.run(live.records.update_sql, (value, encoded))
-                live.blobs.insert(connection, beside.blobs)
+                live.blobs.insert(connection, new_blobs(new, beside))
                 for index in live.indexes:
-                    index.update(connection, encoded, old, new)
+                    # The others keep their entries, and large values need not be loaded for it.
+                    if index.is_on(changes):
+                        index.update(connection, encoded, old, new)
                 return new
 
         return self._session.run(update)
@@ -270,12 +317,6 @@ class Table:
         # Other threads set the attribute, too: what is returned must be what was looked at.
         live = self._live = self._session.find_again(self._live)
         return live
-
-    def _write_back(self, live: LiveTable, key: bytes, value: bytes) -> None:
-        beside = live.make_beside()
-        converted = live.reader.convert(key, value, beside)
-        if converted is not value and self._session.storage.connection().mode is None:
-            self._session.write_back(live, key, value, converted, beside)
 
 
 def _scan_page(

@@ -18,6 +18,7 @@ from zapdb.records import (
 from zapdb.schema import Table
 from zapdb.storage import BlobTable, RecordTable, Storage
 from zapdb.storage.identifiers import make_uuid7
+from zapdb.values import Binary
 
 
 class LiveTable:
@@ -30,6 +31,10 @@ class LiveTable:
         self.records = RecordTable(storage, state.table.number, view.tenant)
         self.blobs = BlobTable(storage)
         self.codec = codec_for(state.table, view.zones)
+        self.file_kinds = {
+            f.name: f.type for f in state.table.value_fields if isinstance(f.type, Binary)
+        }
+        """The fields whose value may be given as an open file, with their types."""
         self.key_names = tuple(f.name for f in state.table.key_fields)
         self.reader = make_reader(storage, view, state, view.position, state.revision)
         self.prefix = self.reader.prefix

@@ -10,6 +10,7 @@ record's row lock.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from zapdb.catalog import IndexState
@@ -42,6 +43,10 @@ class LiveIndex:
     def is_readable(self) -> bool:
         """With other datasets it is not: new bounds over old entries miss rows (rule 26)."""
         return self.is_built and self.fits
+
+    def is_on(self, names: Container[str]) -> bool:
+        """Whether any of the fields with these names is part of the index."""
+        return any(field.name in names for field in self.keys.fields)
 
     def entry_key(self, record: Record) -> bytes:
         if not self.fits:

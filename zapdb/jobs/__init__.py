@@ -1,16 +1,19 @@
-"""Background work as range tasks: conversion, index builds, forgets, verification."""
+"""Background work: range tasks (conversion, index builds, forgets), verification, the sweep."""
 
 from zapdb.jobs.forget import Forgotten, forget_newest
 from zapdb.jobs.job import Job, Progress, list_jobs, read_progress
 from zapdb.jobs.run import JobReport, Runner, count_stale, plan_jobs, run_job, run_locally
-from zapdb.jobs.verify import TableReport, verify
+from zapdb.jobs.sweep import SweepReport, sweep_blobs
+from zapdb.jobs.verify import BlobsReport, TableReport, verify, verify_blobs
 
 __all__ = [
+    "BlobsReport",
     "Forgotten",
     "Job",
     "JobReport",
     "Progress",
     "Runner",
+    "SweepReport",
     "TableReport",
     "count_stale",
     "forget_newest",
@@ -19,5 +22,7 @@ __all__ = [
     "read_progress",
     "run_job",
     "run_locally",
+    "sweep_blobs",
     "verify",
+    "verify_blobs",
 ]

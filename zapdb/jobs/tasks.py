@@ -24,6 +24,7 @@ from zapdb.errors import ExecutorUnfit, TransactionConflict
 from zapdb.indexes import LiveIndex, LiveTable, make_reader
 from zapdb.jobs.job import Job, Range, claim, read_job, record_progress
 from zapdb.limits import (
+    BATCH_BLOBS,
     BATCH_RECORDS_MAX,
     BATCH_RECORDS_MIN,
     BATCH_RECORDS_SLOW_MIN,
@@ -82,8 +83,12 @@ class Work(ABC):
         """
         blobs = BlobTable(self.storage)
         beside = Beside(blobs.load, make_uuid7)
-        swaps = [(key, value, convert(key, value, beside)) for key, value in batch]
-        blobs.insert(connection, beside.blobs)
+        swaps = []
+        for key, value in batch:
+            swaps.append((key, value, convert(key, value, beside)))
+            if len(beside.blobs) >= BATCH_BLOBS:
+                blobs.insert(connection, beside.take_blobs())
+        blobs.insert(connection, beside.take_blobs())
         return self.storage.swap_values(connection, self.records.name, self.job.tenant, swaps)
 
     @abstractmethod

@@ -1,15 +1,21 @@
-"""Verification: every record decodes, and every index holds exactly the entries of its records."""
+"""Verification: every record decodes, and every index holds exactly the entries of its records.
+
+Every blob that a record refers to is there, with the size that the record says. Blobs that no
+record owns are no problem: the sweep takes them away.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from zapdb.catalog import load_view
+from zapdb.catalog.layouts import load_layouts
 from zapdb.errors import CorruptRecord, UnknownZone
 from zapdb.indexes import LiveTable
+from zapdb.jobs.sweep import count_blobs
 from zapdb.limits import PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
-from zapdb.records import decode_prefix
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.records import OwnedBlobs, decode_prefix
+from zapdb.storage import BlobTable, Connection, Mode, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +27,17 @@ class TableReport:
     revisions: dict[int, int]
     entries: dict[str, int]
     building: tuple[str, ...]
+    blobs: int
     problem_count: int
     problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobsReport:
+    """How many blobs the database has, and how many of them no record owns."""
+
+    blobs: int
+    unowned: int
 
 
 class _Problems:
@@ -46,8 +61,31 @@ def verify(storage: Storage, tenant: int) -> list[TableReport]:
         ]
 
 
+def verify_blobs(storage: Storage) -> BlobsReport:
+    """Count the blobs of all tenants; raises `CorruptRecord` where a record can't be read."""
+    with storage.transaction(Mode.READ) as connection:
+        return BlobsReport(*count_blobs(connection))
+
+
+class _Blobs:
+    """Looks whether what a table's records refer to is there."""
+
+    def __init__(self, connection: Connection, live: LiveTable) -> None:
+        self.count = 0
+        self._connection = connection
+        self._table = BlobTable(connection.storage)
+        self._owned = OwnedBlobs(load_layouts(connection, live.view.tenant, live.table.number))
+
+    def check(self, key: bytes, value: bytes, problems: _Problems) -> None:
+        for made, size in self._owned.find(value):
+            self.count += 1
+            found, is_whole = self._table.measure(self._connection, made)
+            if (found, is_whole) != (size, True):
+                problems.note(f"record {key.hex()[:32]}: {found} of the {size} bytes of a blob")
+
+
 def _verify_table(connection: Connection, live: LiveTable) -> TableReport:
-    problems = _Problems()
+    problems, blobs = _Problems(), _Blobs(connection, live)
     revisions: dict[int, int] = {}
     readable = [index for index in live.indexes if index.is_readable]
     records, after = 0, b""
@@ -60,6 +98,7 @@ def _verify_table(connection: Connection, live: LiveTable) -> TableReport:
             key, value = bytes(raw_key), bytes(raw_value)
             try:
                 record = live.reader.read(key, value)
+                blobs.check(key, value, problems)
             except CorruptRecord as error:
                 problems.note(f"record {key.hex()[:32]}: {error.context['what']}")
                 continue
@@ -93,6 +132,7 @@ def _verify_table(connection: Connection, live: LiveTable) -> TableReport:
         revisions,
         entries,
         tuple(index.name for index in live.indexes if not index.is_readable),
+        blobs.count,
         problems.count,
         tuple(problems.shown),
     )

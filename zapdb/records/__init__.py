@@ -15,8 +15,9 @@ from zapdb.records.derivation import (
     compose_archives,
 )
 from zapdb.records.layout import RECORD_FORMAT, Layout, Slot, decode_prefix, encode_prefix
+from zapdb.records.owned import FindBlobs, OwnedBlobs, compile_find
 from zapdb.records.reader import RecordReader
-from zapdb.records.record import Record, held, record_class
+from zapdb.records.record import Record, held, held_as, new_blobs, record_class
 from zapdb.values import asdict
 
 __all__ = [
@@ -30,8 +31,10 @@ __all__ = [
     "Decode",
     "Derivation",
     "Derivations",
+    "FindBlobs",
     "Input",
     "Layout",
+    "OwnedBlobs",
     "Record",
     "RecordReader",
     "Restored",
@@ -39,11 +42,14 @@ __all__ = [
     "asdict",
     "codec_for",
     "compile_conversion",
+    "compile_find",
     "compose",
     "compose_archives",
     "decode_prefix",
     "decoder_of",
     "encode_prefix",
     "held",
+    "held_as",
+    "new_blobs",
     "record_class",
 ]

@@ -49,6 +49,11 @@ class Beside:
         self.blobs[made] = raw
         return made
 
+    def take_blobs(self) -> dict[bytes, bytes]:
+        """The new blobs so far, to be stored by the caller; they are let go here."""
+        taken, self.blobs = self.blobs, {}
+        return taken
+
     def load(self, blob: Blob) -> bytes:
         """The bytes of a blob, new or stored; raises `BlobMissing`."""
         raw = self.blobs.get(blob.id)

@@ -47,6 +47,12 @@ class RecordReader:
         read = self._read.get(first) if first < 0xC0 else None
         return (read or self._reader(value))(key, value)
 
+    def open(self, key: bytes, value: bytes, beside: Beside) -> tuple[Record, bytes]:
+        """As `read` and `convert` together: the record refers to what `convert` left beside it."""
+        converted = self.convert(key, value, beside)
+        _, start = decode_prefix(converted, 0)
+        return self._decode(key, converted, start, beside), converted
+
     def convert(self, key: bytes, value: bytes, beside: Beside) -> bytes:
         """The record's bytes in the current layout; the same object if they have it already.
 

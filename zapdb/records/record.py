@@ -21,14 +21,28 @@ class Record(Product):
 
     def __getattr__(self, name: str) -> Any:
         """Called for an empty slot: load its blob. Raises `BlobMissing`, `CorruptRecord`."""
-        # Where there is no blob the slot of `_late` is empty itself.
-        late = None if name == "_late" else self._late
-        if late is None or name not in late:
-            raise AttributeError(f"{self._name} has no field {name!r}")
-        beside, blob = late[name]
+        found = _late_of(self).get(name)
+        if found is None:
+            raise AttributeError(f"{self._name} has no field {name!r}", name=name, obj=self)
+        beside, blob = found
         value = blob.value_of(beside.load(blob))
         setattr(self, name, value)
         return value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Record):
+            return NotImplemented
+        if (self._name, self._fields) != (other._name, other._fields):
+            return False
+        return all(_is_same(self, other, name) for name in self._fields)
+
+    __hash__ = None
+
+    def _show(self, name: str) -> str:
+        value = held_as(self, name)[0]
+        if isinstance(value, Blob):
+            return f"<{value.type.name} of {value.size:,} bytes, not loaded>"
+        return super()._show(name)
 
 
 def record_class(table: str, fields: tuple[str, ...]) -> type[Record]:
@@ -50,11 +64,37 @@ def defer(record: Record, beside: Beside) -> Record:
 
 def held(record: Record) -> dict[str, Any]:
     """The fields by name as the record holds them: blobs that were not looked at stay blobs."""
-    late: dict[str, tuple[Beside, Blob]] = getattr(record, "_late", None) or {}
-    values = {}
-    for name in record._fields:
-        try:
-            values[name] = object.__getattribute__(record, name)
-        except AttributeError:
-            values[name] = late[name][1]
-    return values
+    return {name: held_as(record, name)[0] for name in record._fields}
+
+
+def held_as(record: Record, name: str) -> tuple[Any, Beside | None]:
+    """A field as the record holds it, and where its bytes are if it is a blob."""
+    try:
+        return object.__getattribute__(record, name), None
+    except AttributeError:
+        beside, blob = _late_of(record)[name]
+        return blob, beside
+
+
+def new_blobs(record: Record, beside: Beside) -> dict[bytes, bytes]:
+    """Of the new blobs beside a record those that it has: another one was never to be stored."""
+    if not beside.blobs:
+        return {}
+    ids = [value.id for value in held(record).values() if isinstance(value, Blob)]
+    return {made: beside.blobs[made] for made in ids if made in beside.blobs}
+
+
+def _is_same(left: Record, right: Record, name: str) -> bool:
+    mine, theirs = held_as(left, name)[0], held_as(right, name)[0]
+    if mine == theirs:
+        return True  # blobs never change: one that both refer to needs no loading
+    is_late = isinstance(mine, Blob) or isinstance(theirs, Blob)
+    return is_late and bool(getattr(left, name) == getattr(right, name))
+
+
+def _late_of(record: Record) -> dict[str, tuple[Beside, Blob]]:
+    try:
+        late: dict[str, tuple[Beside, Blob]] = object.__getattribute__(record, "_late")
+    except AttributeError:  # a record without blobs has none set
+        return {}
+    return late

@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -83,7 +83,7 @@ class Connection:
             raise self._meaning(error) from error
         return count
 
-    def run_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         try:
             self.driver.cursor().executemany(sql, rows)
         except Exception as error:

@@ -15,6 +15,11 @@ def make_uuid7() -> bytes:
     return number.to_bytes(16, "big")
 
 
+def first_id_at_ms(milliseconds: int) -> bytes:
+    """No identifier that was made then or later is lower, and none that was made before is not."""
+    return milliseconds.to_bytes(6, "big") + bytes(10)
+
+
 def made_at_ms(made: bytes) -> int:
     """When an identifier was made, in milliseconds since 1970-01-01 UTC."""
     return int.from_bytes(made[:6], "big")

@@ -8,10 +8,14 @@ statement after it (rule 8).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage.base import Connection, Storage
+
+RECORD_TABLE: Final = re.compile(r"zapdb_r([1-9][0-9]*)")
 
 
 def record_table_name(number: int) -> str:
@@ -32,6 +36,23 @@ def create_index_table(connection: Connection, physical: int) -> None:
 
 def drop_index_table(connection: Connection, physical: int) -> None:
     connection.run(f"DROP TABLE IF EXISTS {index_table_name(physical)}")
+
+
+def list_record_tables(connection: Connection) -> list[int]:
+    """The numbers of all record tables that are there, those of retired tables too."""
+    found = (RECORD_TABLE.fullmatch(name) for name in connection.storage.table_names(connection))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def list_tenants(connection: Connection, number: int) -> Iterator[int]:
+    """The tenants that have records in a table: one search in its index for each."""
+    name, mark = record_table_name(number), connection.storage.mark
+    (tenant,) = connection.fetch_one(f"SELECT min(tenant) FROM {name}")
+    while tenant is not None:
+        yield int(tenant)
+        (tenant,) = connection.fetch_one(
+            f"SELECT min(tenant) FROM {name} WHERE tenant > {mark}", (tenant,)
+        )
 
 
 def drop_record_table_if_empty(connection: Connection, number: int) -> bool:
@@ -66,6 +87,10 @@ class RecordTable:
         self.page_sql = (
             f"SELECT key, value FROM {self.name} WHERE {mine} AND key > {mark}"
             f" ORDER BY key LIMIT {mark}"
+        )
+        self.large_page_sql = (
+            f"SELECT key, value FROM {self.name} WHERE {mine} AND length(value) >= {mark}"
+            f" AND key > {mark} ORDER BY key LIMIT {mark}"
         )
         self.scan_sql = (
             f"SELECT key, value, ({activation_sql(tenant)}) FROM {self.name}"

@@ -21,6 +21,10 @@ from zapdb.values.varint import decode_varint, encode_varint
 MARK: Final = b"\x7f"
 """The varint −1, where an extent has its length."""
 ID_SIZE_BYTES: Final = 16
+REFERENCE_SIZE_BYTES_MIN: Final = (
+    len(MARK) + ID_SIZE_BYTES + len(encode_varint(INLINE_SIZE_BYTES_MAX + 1))
+)
+"""What a reference takes in a record at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,9 @@ class OutlinedType(Protocol):
     """What string and binary have in common: their values are bytes, inline or not."""
 
     @property
+    def name(self) -> str: ...
+
+    @property
     def size_bytes_max(self) -> int: ...
 
     def check(self, value: Any, path: str) -> Any: ...
@@ -77,15 +84,22 @@ def encode_outlined(kind: OutlinedType, value: Any, path: str, beside: Adds) -> 
 def decode_outlined(kind: OutlinedType, data: bytes, position: int) -> tuple[Any, int]:
     """The field's value or its `Blob`, and the position after it; raises `CorruptRecord`."""
     if data[position : position + 1] == MARK:
-        size, end = decode_varint(data, position + 1 + ID_SIZE_BYTES)
+        (made, size), end = read_blob(data, position)
         if not INLINE_SIZE_BYTES_MAX < size <= kind.size_bytes_max:
             raise CorruptRecord.at("size of a blob", data, position)
-        return Blob(bytes(data[position + 1 : position + 1 + ID_SIZE_BYTES]), size, kind), end
+        return Blob(made, size, kind), end
     start, end = read_extent(data, position, INLINE_SIZE_BYTES_MAX)
     try:
         return kind.from_bytes(bytes(data[start:end])), end
     except CorruptRecord:
         raise CorruptRecord.at("string that is not UTF-8", data, position) from None
+
+
+def read_blob(data: bytes, position: int) -> tuple[tuple[bytes, int], int]:
+    """The id and size of the blob whose mark is at `position`, and the position after it."""
+    start = position + len(MARK)
+    size, end = decode_varint(data, start + ID_SIZE_BYTES)
+    return (bytes(data[start : start + ID_SIZE_BYTES]), size), end
 
 
 def skip_outlined(data: bytes, position: int) -> int:
@@ -125,4 +139,15 @@ def skip_outlined_source(names: Namespace) -> list[str]:
         "    p += c - 0x7F",
         "else:",
         f"    p = {names.bind(skip_outlined, 'skip_outlined')}(b, p)",
+    ]
+
+
+def find_outlined_source(names: Namespace) -> list[str]:
+    """As `skip_outlined_source`; a blob's id and size are appended to `found`."""
+    return [
+        "if b[p] == 0x7F:",
+        f"    c, p = {names.bind(read_blob, 'read_blob')}(b, p)",
+        "    found.append(c)",
+        "else:",
+        *(f"    {line}" for line in skip_outlined_source(names)),
     ]

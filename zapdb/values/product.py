@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from keyword import iskeyword
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from zapdb.values.source import Namespace, compile_function, indent
+
+SHOWN_CHARS_MAX: Final = 200
+"""Of one part, in what a product looks like when it is printed."""
 
 
 class Product:
@@ -36,8 +39,17 @@ class Product:
     __hash__ = None  # type: ignore[assignment]  # parts may be lists and objects
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
+        shown = ", ".join(f"{name}={self._show(name)}" for name in self._fields)
         return f"{self._name}({shown})"
+
+    def _show(self, name: str) -> str:
+        """A part as it is printed: the whole of it, or how it begins and how large it is."""
+        value = getattr(self, name)
+        if isinstance(value, str | bytes) and len(value) > SHOWN_CHARS_MAX:
+            unit = "characters" if isinstance(value, str) else "bytes"
+            return f"{value[: SHOWN_CHARS_MAX // 4]!r}… ({len(value):,} {unit})"
+        shown = repr(value)
+        return shown if len(shown) <= SHOWN_CHARS_MAX else f"{shown[:SHOWN_CHARS_MAX]}…"
 
     def __reduce__(self) -> tuple[Any, ...]:
         (base,) = type(self).__bases__

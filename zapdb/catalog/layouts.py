@@ -1,0 +1,48 @@
+"""The layouts of stored records: what a record of any revision looks like, in force or not.
+
+The fingerprint history keeps the shape of a table at each of its revisions (rule 1). So records can
+be walked without the chain, those of a table that was dropped, too.
+"""
+
+from __future__ import annotations
+
+from zapdb.catalog import rows
+from zapdb.catalog.history import read_entries
+from zapdb.catalog.view import Forgetting, load_view
+from zapdb.errors import CorruptCatalog
+from zapdb.records import Layout
+from zapdb.storage import Connection
+
+
+def load_layouts(connection: Connection, tenant: int, number: int) -> dict[int, Layout]:
+    """By revision, for every revision that a record of a tenant's table may have.
+
+    Raises `CorruptCatalog` for a table without a history.
+    """
+    layouts: dict[int, Layout] = {}
+    for entry in read_entries(connection, tenant, number):
+        known = layouts.get(entry.layout_revision)
+        layouts[entry.generation] = Layout.of(entry.table) if known is None else known
+    if not layouts:
+        raise CorruptCatalog(
+            "a table has records, and no fingerprint history",
+            tenant=tenant,
+            table=number,
+            hint="restore zapdb_fingerprints from a backup",
+        )
+    return layouts | _reserved(connection, tenant, number)
+
+
+def _reserved(connection: Connection, tenant: int, number: int) -> dict[int, Layout]:
+    """The revision that a forget under way converts records to: it has no entry until its end."""
+    row = rows.get(connection, "tenant", str(tenant))
+    if row is None or row["forgetting"] is None:
+        return {}
+    forgetting = Forgetting.from_row(row["forgetting"])
+    revision = forgetting.revisions.get(number)
+    if revision is None:
+        return {}
+    chain = load_view(connection, tenant).chain
+    table = chain.schema_at(forgetting.number - 1).table_numbered(number)
+    assert table is not None
+    return {revision: Layout.of(table)}

@@ -1,0 +1,60 @@
+"""`zapdb sweep`: large values that no record has any more are removed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Annotated, Final
+
+import typer
+
+from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.opening import opened
+from zapdb.cli.output import Output, format_bytes, format_count, format_seconds
+from zapdb.errors import UsageError
+from zapdb.jobs import sweep_blobs
+
+UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def sweep(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count them, and remove nothing.")
+    ] = False,
+    older_than: Annotated[
+        str,
+        typer.Option(metavar="AGE", help="Leave younger ones alone; such as 90s, 15m, 1h or 7d."),
+    ] = "1h",
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove the large values that no record has any more.
+
+    A record that is changed or deleted leaves its large strings and binaries (its blobs) behind.
+    All records of all tables are walked to find out who owns what. It is safe beside everything
+    else, and to interrupt.
+
+    With `--json`: `{dry_run, older_than_seconds, blobs, unowned, unowned_bytes, deleted, seconds}`;
+    `blobs` counts those that were old enough to be looked at.
+    """
+    output = Output(as_json)
+    seconds = read_age(older_than)
+    with opened(database) as (storage, _):
+        report = sweep_blobs(storage, older_than_seconds=seconds, dry_run=dry_run)
+    looked_at = f"of {format_count(report.blobs, 'blob')} older than {older_than}"
+    rest = f"{looked_at}: {format_bytes(report.unowned_bytes)}, {format_seconds(report.seconds)}"
+    if dry_run:
+        output.write(f"would remove {report.unowned:,} {rest}")
+    else:
+        output.write(("removed ", "green"), f"{report.deleted:,} {rest}")
+    output.document({"dry_run": dry_run, "older_than_seconds": seconds, **asdict(report)})
+
+
+def read_age(text: str) -> int:
+    """Seconds of an age such as 15m; raises `UsageError`."""
+    match = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
+    if match is None:
+        raise UsageError(
+            "this is not an age", age=text, hint="give a number and s, m, h or d, such as 15m"
+        )
+    return int(match[1]) * UNITS[match[2]]

@@ -1,0 +1,156 @@
+"""The sweep: blobs that no record owns are found by walking the records, and deleted (rule 28).
+
+Blobs are marked in slices of a bounded number, in the order of their ids, each slice in a READ
+snapshot of its own: the ids of the slice are held, the records of all tables and tenants are
+walked, and what they own is struck out. What is left is deleted afterwards, in short transactions.
+
+No writer waits for it, and none can be hurt. A blob is stored in the transaction that stores the
+first record which owns it, so a snapshot shows both or neither: what is being written is no
+candidate. And a blob that no record of the snapshot owns can't be owned later. Its id stands in
+records alone, and who writes a record takes ids over from the version that it replaces, which it
+locks, compares or reads serializably; conversions and forgets do so, too. What an older snapshot
+still reads, the database keeps for it.
+
+The age is a margin on top: for clocks that differ, and for whoever has just read a record and looks
+at its blob in a moment. A record that can't be read may own anything: it ends the sweep.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zapdb.catalog.layouts import load_layouts
+from zapdb.errors import UsageError
+from zapdb.limits import (
+    PAGE_RECORDS_MAX,
+    RETRIES_MAX,
+    SWEEP_AGE_SECONDS,
+    SWEEP_BATCH_BLOBS,
+    SWEEP_SLICE_BLOBS,
+)
+from zapdb.records import OwnedBlobs
+from zapdb.storage import BlobTable, Connection, MissingTable, Mode, Storage
+from zapdb.storage.identifiers import first_id_at_ms
+from zapdb.storage.physical import RecordTable, list_record_tables, list_tenants
+from zapdb.values.blob import REFERENCE_SIZE_BYTES_MIN
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """`blobs` were old enough to be looked at; of these, `unowned` belong to no record."""
+
+    blobs: int
+    unowned: int
+    unowned_bytes: int
+    deleted: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """One slice: how many blobs it has, the last of them, and the unowned ones with their sizes."""
+
+    blobs: int
+    last: bytes
+    unowned: dict[bytes, int]
+
+
+def sweep_blobs(
+    storage: Storage,
+    *,
+    older_than_seconds: float = SWEEP_AGE_SECONDS,
+    dry_run: bool = False,
+) -> SweepReport:
+    """Delete the blobs that nobody owns and that are older than the age; safe to interrupt.
+
+    With `dry_run` they are counted only. Raises `CorruptRecord` or `CorruptCatalog` where a record
+    can't be read: nothing more is deleted then.
+    """
+    if not 0 <= older_than_seconds < float("inf"):
+        raise UsageError("an age has at least no seconds", older_than_seconds=older_than_seconds)
+    started = time.perf_counter()
+    age_ms = int(older_than_seconds * 1000)
+    now_ms = storage.now_us(storage.connection()) // 1000
+    before = first_id_at_ms(max(0, now_ms - age_ms))
+    blobs = unowned = unowned_bytes = deleted = 0
+    after = b""
+    while (marked := _mark_in_snapshot(storage, after, before)) is not None:
+        blobs += marked.blobs
+        unowned += len(marked.unowned)
+        unowned_bytes += sum(marked.unowned.values())
+        if not dry_run:
+            deleted += delete_blobs(storage, list(marked.unowned))
+        after = marked.last
+    seconds = time.perf_counter() - started
+    return SweepReport(blobs, unowned, unowned_bytes, deleted, seconds)
+
+
+def count_blobs(connection: Connection) -> tuple[int, int]:
+    """How many blobs there are, and how many of them nobody owns, as of one snapshot."""
+    blobs = unowned = 0
+    after = b""
+    while (marked := mark(connection, after, None)) is not None:
+        blobs += marked.blobs
+        unowned += len(marked.unowned)
+        after = marked.last
+    return blobs, unowned
+
+
+def _mark_in_snapshot(storage: Storage, after: bytes, before: bytes) -> Marked | None:
+    for _ in range(RETRIES_MAX):
+        try:
+            with storage.transaction(Mode.READ) as connection:
+                return mark(connection, after, before)
+        except MissingTable:
+            continue  # a retired table was dropped under the walk: it had no records
+    with storage.transaction(Mode.READ) as connection:
+        return mark(connection, after, before)
+
+
+def mark(connection: Connection, after: bytes, before: bytes | None) -> Marked | None:
+    """The next slice of blobs behind the id `after`; None if there is none below `before`."""
+    table = BlobTable(connection.storage)
+    ids = table.page_ids(connection, after, before, SWEEP_SLICE_BLOBS)
+    if not ids:
+        return None
+    left = set(ids)
+    for owned in _walk(connection):
+        left.difference_update(owned)
+        if not left:
+            break
+    sizes = {made: table.measure(connection, made)[0] for made in sorted(left)}
+    return Marked(len(ids), ids[-1], sizes)
+
+
+def delete_blobs(storage: Storage, ids: list[bytes]) -> int:
+    """Delete blobs in short transactions, in the order given; returns how many were there."""
+    table, deleted = BlobTable(storage), 0
+    for start in range(0, len(ids), SWEEP_BATCH_BLOBS):
+        with storage.transaction(Mode.CATALOG) as connection:
+            batch = ids[start : start + SWEEP_BATCH_BLOBS]
+            deleted += sum(table.delete(connection, made) for made in batch)
+    return deleted
+
+
+def _walk(connection: Connection) -> Iterator[list[bytes]]:
+    """The blobs that the records of all tables and tenants own, page by page."""
+    for number in list_record_tables(connection):
+        for tenant in list_tenants(connection, number):
+            owned = OwnedBlobs(load_layouts(connection, tenant, number))
+            if owned.are_possible:
+                records = RecordTable(connection.storage, number, tenant)
+                yield from _walk_records(connection, records, owned)
+
+
+def _walk_records(
+    connection: Connection, records: RecordTable, owned: OwnedBlobs
+) -> Iterator[list[bytes]]:
+    sql, after = records.large_page_sql, b""
+    while True:
+        page = connection.fetch_all(sql, (REFERENCE_SIZE_BYTES_MIN, after, PAGE_RECORDS_MAX))
+        if not page:
+            return
+        yield [made for _, value in page for made, _ in owned.find(bytes(value))]
+        after = bytes(page[-1][0])
