@@ -15,7 +15,7 @@ from typing import Any
 import zapdb
 from zapdb.catalog import DEFAULT_TENANT, up
 from zapdb.catalog.zones import append_zones
-from zapdb.jobs import forget, forget_newest, tasks
+from zapdb.jobs import forget, forget_newest, sweep, tasks
 from zapdb.storage import connect
 
 
@@ -135,6 +135,15 @@ def zoned(address: str, directory: str, *commands: str) -> None:
                     print(report.problem_count, "problem:", found)
 
 
+def sweep_dying(address: str, _directory: str, kill_at: str) -> None:
+    """Sweep blobs of any age, a few at a time; die before deletion `kill_at`."""
+    sweep.SWEEP_SLICE_BLOBS = 4  # type: ignore[misc]
+    _kill_in(sweep, "delete_blobs", int(kill_at))
+    storage = connect(address)
+    print(sweep.sweep_blobs(storage, older_than_seconds=0).deleted, flush=True)
+    storage.close()
+
+
 def _kill_in(module: Any, name: str, kill_at: int) -> None:
     """Make call number `kill_at` of the module's function the end of this process."""
     wrapped, calls = getattr(module, name), itertools.count(1)
@@ -156,6 +165,7 @@ COMMANDS = {
         hold_open,
         migrate_dying,
         open_together,
+        sweep_dying,
         zoned,
     )
 }
