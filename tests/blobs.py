@@ -19,6 +19,10 @@ class MemoryBlobs:
         numbers = itertools.count(len(self.saved) + 1)
         return Beside(self.load, lambda: next(numbers).to_bytes(16, "big"))
 
+    def save(self, beside: Beside) -> None:
+        """Store what was left beside a record, as who stores the record does."""
+        self.saved |= beside.take_blobs()
+
     def load(self, blob: Blob) -> bytes:
         if blob.id not in self.saved:
             raise BlobMissing("a large value is not in the blob table")
