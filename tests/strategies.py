@@ -301,6 +301,27 @@ def records_of(draw: st.DrawFn, table: Table) -> dict[str, Any]:
     }
 
 
+large_sizes = st.sampled_from([4_095, 4_096, 4_097, 4_098, 9_000])
+large_texts = st.builds(
+    lambda unit, size: (unit * size).encode()[:size].decode(errors="ignore"),
+    st.text(min_size=1, max_size=3) | st.sampled_from(["x", "ß", "a,-1 "]),
+    large_sizes,
+)
+large_binaries = st.builds(
+    lambda byte, size: bytes([byte]) * size, st.integers(0, 255), large_sizes
+)
+
+
+@st.composite
+def large_records_of(draw: st.DrawFn, table: Table) -> dict[str, Any]:
+    """As `records_of`; about every other string or binary is a blob, or nearly one."""
+    record = draw(records_of(table))
+    for f in table.value_fields:
+        if f.type.outlined and draw(st.booleans()):
+            record[f.name] = draw(large_texts if isinstance(f.type, String) else large_binaries)
+    return record
+
+
 def damage(encoded: bytes, data: st.DataObject) -> bytes:
     """The bytes with one thing wrong, or, by chance, none."""
     at = data.draw(st.integers(0, len(encoded)))

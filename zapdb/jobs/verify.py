@@ -97,8 +97,8 @@ def _verify_table(connection: Connection, live: LiveTable) -> TableReport:
         for raw_key, raw_value in page:
             key, value = bytes(raw_key), bytes(raw_value)
             try:
-                record = live.reader.read(key, value)
                 blobs.check(key, value, problems)
+                record = live.reader.read(key, value)
             except CorruptRecord as error:
                 problems.note(f"record {key.hex()[:32]}: {error.context['what']}")
                 continue
