@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.contract.test_blobs import DOUBLE_TITLE, HALF, LARGE, PHOTOS, ids
 from tests.support import ROOT, Workspace, wait_until
 from zapdb.catalog import rows
 from zapdb.database import Database
@@ -72,6 +73,28 @@ def check(db: Database) -> None:
         assert found.other_names == ["a", "b"]
     (report,) = db.verify()
     assert report.problems == ()
+
+
+def test_rule_19_spark_stores_the_large_values_that_it_makes(workspace, spark):
+    workspace.write(1, PHOTOS)
+    with workspace.open() as db:
+        db.table("photos").insert_many(
+            {"id": at, "title": f"{at} {HALF}", "data": LARGE if at % 10 == 0 else None}
+            for at in range(100)
+        )
+    workspace.write(2, DOUBLE_TITLE)
+    db = workspace.open()
+    before = ids(workspace)
+    db.run_jobs(run_on_spark)
+    assert db.count_by_revision("photos") == {2: 100}
+    assert before < ids(workspace)
+    assert len(ids(workspace) - before) == 100
+    for at, record in enumerate(db.table("photos").scan()):
+        assert record.titles == f"{at} {HALF}|{at} {HALF}"
+        assert record.data == (LARGE if at % 10 == 0 else None)
+    (report,) = db.verify()
+    assert (report.blobs, report.problems) == (110, ())
+    assert db.sweep(older_than_seconds=0).unowned == 0
 
 
 def test_rule_17_spark_runs_the_range_tasks_on_executors(workspace, spark):
