@@ -32,7 +32,7 @@ class OwnedBlobs:
     @property
     def are_possible(self) -> bool:
         """Whether a record of any revision can own a blob."""
-        return any(_outlined(layout) for layout in set(self._layouts.values()))
+        return any(_outlined(layout) for layout in self._layouts.values())
 
     def find(self, value: bytes) -> list[tuple[bytes, int]]:
         """The ids and sizes of a record's blobs; raises `CorruptRecord`, also for a revision
