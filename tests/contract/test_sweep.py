@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.contract.test_blobs import DOUBLE_TITLE, LONG, PHOTOS, chunks, ids
+from tests.contract.test_blobs import DOUBLE_TITLE, LONG, PHOTOS, chunks, ids, sweep
 from tests.support import Workspace, error_of, wait_until
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
@@ -42,12 +42,6 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zapdb.jobs.sweep.PAGE_RECORDS_MAX", 3)
 
 
-def sweep(db: Database) -> int:
-    """Sweep blobs of any age; returns how many were deleted."""
-    time.sleep(0.003)  # SQLite's clock ticks in milliseconds, and so do ids
-    return db.sweep(older_than_seconds=0).deleted
-
-
 def fill(db: Database, count: int, first: int = 0) -> None:
     db.table("photos").insert_many(
         {"id": at, "title": f"{at} {LONG}", "data": b"\x7f" * 30} for at in range(first, count)
@@ -78,7 +72,7 @@ def test_rule_28_what_nobody_owns_goes(
     for record in photos.scan():
         assert LONG in (record.title, record.notes, record.title.partition(" ")[2])
     assert db.verify()[0].problems == ()
-    assert sweep(db) == 0
+    assert sweep(db).deleted == 0
 
 
 def test_rule_28_what_is_young_stays(workspace: Workspace, db: Database) -> None:
@@ -104,7 +98,7 @@ def test_rule_28_a_blob_without_its_first_chunk_goes_too(
     workspace: Workspace, db: Database
 ) -> None:
     workspace.execute("INSERT INTO zapdb_blobs VALUES (?, 3, ?)", (bytes(16), b"left"))
-    assert sweep(db) == 1
+    assert sweep(db).deleted == 1
 
 
 def test_rule_01_records_of_every_revision_own_their_blobs(
@@ -120,10 +114,10 @@ def test_rule_01_records_of_every_revision_own_their_blobs(
     db.table("others").insert(id=2, json=LONG, second=LONG.encode())
     assert db.count_by_revision("pictures") == {1: 5, 4: 1}
     assert len(ids(workspace)) == 9
-    assert sweep(db) == 0
+    assert sweep(db).deleted == 0
     assert [report.blobs for report in db.verify()] == [6, 3]
     db.run_jobs()
-    assert sweep(db) == 5  # the titles are new ones
+    assert sweep(db).deleted == 5  # the titles are new ones
     assert [report.problems for report in db.verify()] == [(), ()]
     # A forget in the midst of its jobs: records at the revision that it will publish.
     db.close()
@@ -143,7 +137,7 @@ def test_rule_01_records_of_every_revision_own_their_blobs(
         workspace.remove(number)
     with workspace.open() as db:
         assert [r.title for r in db.table("photos").scan()][:5] == [f"{n} {LONG}" for n in range(5)]
-        assert sweep(db) == 0
+        assert sweep(db).deleted == 0
         assert db.verify()[0].problems == ()
 
 
@@ -159,11 +153,11 @@ def test_rule_27_records_of_other_tenants_and_retired_tables_own_theirs(
         workspace.execute(f"INSERT INTO {table} SELECT 77, {columns} FROM {table}")
     for at in range(3):
         db.table("photos").delete(at)
-    assert sweep(db) == 0
+    assert sweep(db).deleted == 0
     workspace.execute("DELETE FROM zapdb_fingerprints WHERE tenant <> 77")
-    assert sweep(db) == 0  # nothing in force knows of these records
+    assert sweep(db).deleted == 0  # nothing in force knows of these records
     workspace.execute("DELETE FROM zapdb_r1")
-    assert sweep(db) == 3
+    assert sweep(db).deleted == 3
 
 
 @pytest.mark.parametrize(
@@ -203,7 +197,7 @@ def test_rule_28_what_is_not_committed_yet_stays(workspace: Workspace, db: Datab
     writer = threading.Thread(target=write)
     writer.start()
     assert written.wait(20)
-    sweeper = threading.Thread(target=lambda: deleted.append(sweep(db)))
+    sweeper = threading.Thread(target=lambda: deleted.append(sweep(db).deleted))
     sweeper.start()
     if workspace.engine == "postgresql":  # SQLite has one writer at a time: the deletion waits
         sweeper.join(20)
@@ -215,7 +209,7 @@ def test_rule_28_what_is_not_committed_yet_stays(workspace: Workspace, db: Datab
     assert deleted == [1]
     assert len(ids(workspace)) == 3
     assert db.verify()[0].problems == ()
-    assert sweep(db) == 0
+    assert sweep(db).deleted == 0
 
 
 def test_rule_28_a_snapshot_reads_what_is_swept(workspace: Workspace, db: Database) -> None:
@@ -225,7 +219,7 @@ def test_rule_28_a_snapshot_reads_what_is_swept(workspace: Workspace, db: Databa
         record = db.table("photos").get(0)
         other.table("photos").delete(0)
         other.table("photos").update(1, title="short")
-        assert sweep(other) == 2
+        assert sweep(other).deleted == 2
         assert chunks(workspace) == []
         assert record.title == f"0 {LONG}"
         assert db.table("photos").open(1, field="title").read() == f"1 {LONG}".encode()
@@ -296,7 +290,7 @@ def test_two_sweeps_at_once(workspace: Workspace, db: Database, small_slices: No
         db.table("photos").delete(at)
     other, deleted = workspace.open(), list[int]()
     threads = [
-        threading.Thread(target=lambda place=place: deleted.append(sweep(place)))
+        threading.Thread(target=lambda place=place: deleted.append(sweep(place).deleted))
         for place in (db, other)
     ]
     for thread in threads:
@@ -319,7 +313,7 @@ def test_rule_28_a_table_that_is_dropped_meanwhile(
         return [*original(connection), *([999] if calls[0] < 3 else [])]
 
     monkeypatch.setattr(sweeping, "list_record_tables", list_tables)
-    assert sweep(db) == 1
+    assert sweep(db).deleted == 1
     assert calls[0] == 3
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.test_blobs import DOUBLE_TITLE, HALF, LARGE, PHOTOS, ids
+from tests.contract.test_blobs import DOUBLE_TITLE, HALF, LARGE, PHOTOS, ids, sweep
 from tests.support import ROOT, Workspace, wait_until
 from zapdb.catalog import rows
 from zapdb.database import Database
@@ -94,7 +94,7 @@ def test_rule_19_spark_stores_the_large_values_that_it_makes(workspace, spark):
         assert record.data == (LARGE if at % 10 == 0 else None)
     (report,) = db.verify()
     assert (report.blobs, report.problems) == (110, ())
-    assert db.sweep(older_than_seconds=0).unowned == 0
+    assert sweep(db).unowned == 0
 
 
 def test_rule_17_spark_runs_the_range_tasks_on_executors(workspace, spark):
