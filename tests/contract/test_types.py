@@ -7,13 +7,16 @@ import math
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
+from importlib import resources
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from tests.support import Workspace
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
+from zapdb.datasets import zone_version
 from zapdb.errors import InvalidValue
 from zapdb.jobs import forget_newest
 from zapdb.records import asdict, held
@@ -41,6 +44,7 @@ create_table: {table: items, key: [state, id], fields: [
       {name: mood, type: item_state, default: open},
       {name: price, type: decimal, scale: 2, default: "0.00"},
       {name: seen, type: timestamp, optional: true},
+      {name: due, type: zoned_timestamp, optional: true},
       {name: extra, type: json, optional: true},
       {name: address, type: address, default: {street: []}}]}"""
 INDEXES = [
@@ -125,6 +129,16 @@ def test_declared_types_are_taken_back_with_their_migration(workspace: Workspace
 
 
 NAIVE = datetime.datetime(2026, 11, 20)
+
+
+def zone_of_nowhere() -> ZoneInfo:
+    """A zone that other data than ours might have."""
+    with (resources.files("tzdata.zoneinfo") / "UTC").open("rb") as file:
+        return ZoneInfo.from_file(file, key="Atlantis/Main")
+
+
+ATLANTIS = NAIVE.replace(tzinfo=zone_of_nowhere())
+ZONED = "a datetime in a named time zone (such as tzinfo=ZoneInfo('Europe/Paris'))"
 CYCLE: dict[str, Any] = {}
 CYCLE["self"] = [CYCLE]
 
@@ -162,6 +176,9 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
         "str of 1 characters",
     ),
     ({"seen": NAIVE}, "items.seen", "a datetime with a time zone", "datetime with no time zone"),
+    ({"due": NAIVE}, "items.due", ZONED, "datetime with no time zone"),
+    ({"due": ATLANTIS}, "items.due", ZONED,
+     f"datetime in the zone 'Atlantis/Main', which {zone_version()} lacks"),
     ({"size": 5}, "items.size", "a mapping or object with height, unit", "int of 3 bits"),
     ({"size": {"height": 2**504}}, "items.size.height", "an integer of at most 63 bytes",
      "int of 505 bits"),
