@@ -44,37 +44,43 @@ class Codec:
 Decode = Callable[[bytes, bytes, int, Beside], Record]
 """As `Codec.decode`; the record may have some of the fields only."""
 
-# Zones are compared by identity: two databases number them differently.
-_cache: dict[tuple[bytes, Zones | None], Codec] = {}
-_selecting: dict[tuple[bytes, Zones | None, frozenset[int]], Decode] = {}
+_compiled: dict[Any, Any] = {}
+"""By shape, for all databases. What has a database's zones in it is kept with them instead."""
 
 
 def codec_for(table: Table, zones: Zones | None = None) -> Codec:
     """The codec of the table's shape in a database with these zones, compiled once."""
-    wanted = (snapshot(table), zones)
-    known = _cache.get(wanted)
+    bound = bind_zones(table, zones)
+    compiled, digest = _compiled_with(table, bound, zones), snapshot(table)
+    known: Codec | None = compiled.get(digest)
     if known is None:
-        known = _cache[wanted] = _compile(bind_zones(table, zones))
+        known = compiled[digest] = _compile(bound)
     return known
 
 
 def decoder_of(table: Table, numbers: frozenset[int], zones: Zones | None = None) -> Decode:
     """A decoder of the fields with these numbers: the others are stepped over, or not reached."""
-    wanted = (snapshot(table), zones, numbers)
-    known = _selecting.get(wanted)
+    bound = bind_zones(table, zones)
+    compiled, wanted = _compiled_with(table, bound, zones), (snapshot(table), numbers)
+    known: Decode | None = compiled.get(wanted)
     if known is None:
         fields = tuple(f.name for f in table.fields if f.number in numbers)
-        record = record_class(table.name, fields)
-        known, _ = _compile_decode(bind_zones(table, zones), record, numbers)
-        _selecting[wanted] = known
+        known, _ = _compile_decode(bound, record_class(table.name, fields), numbers)
+        compiled[wanted] = known
     return known
 
 
+def _compiled_with(table: Table, bound: Table, zones: Zones | None) -> dict[Any, Any]:
+    return _compiled if zones is None or bound is table else zones.compiled
+
+
 def bind_zones(table: Table, zones: Zones | None) -> Table:
-    """The table with a database's zone numbers, where its types need them."""
+    """The table with a database's zone numbers; itself where no type needs them."""
     if zones is None:
         return table
-    return table.with_fields(tuple(replace(f, type=f.type.bind(zones)) for f in table.fields))
+    fields = tuple(replace(f, type=f.type.bind(zones)) for f in table.fields)
+    is_bound = any(new.type is not old.type for new, old in zip(fields, table.fields, strict=True))
+    return table.with_fields(fields) if is_bound else table
 
 
 def _compile(table: Table) -> Codec:

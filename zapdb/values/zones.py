@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
 
 class Zones:
@@ -21,6 +22,8 @@ class Zones:
         names: Mapping[int, str],
         reload: Callable[[], Mapping[int, str]] | None = None,
     ) -> None:
+        self.compiled: dict[Any, Any] = {}
+        """What was compiled with these numbers bound: it goes when they go."""
         self._reload = reload
         self._lock = threading.Lock()
         self._learn(names)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import datetime
+import gc
 import types
+import weakref
 from decimal import Decimal as D
 from typing import Any
 
@@ -34,6 +36,7 @@ from zapdb.values import (
     Uuid,
     ValueType,
     ZonedTimestamp,
+    Zones,
 )
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
 
@@ -297,3 +300,17 @@ def test_the_offset_of_corrupt_bytes_counts_from_the_start_of_the_record() -> No
         CODEC.decode(CODEC.encode_key(ADA), value, 1, BESIDE)
     assert caught.value.context["offset"] == 8
     assert caught.value.context["size"] == 9
+
+
+def test_codecs_are_shared_by_databases_unless_zones_are_in_them() -> None:
+    """What has a database's zones in it goes when they go."""
+    one, other = Zones({1: "UTC"}), Zones({1: "Europe/Paris"})
+    plain = Table(1, "t", (1,), (Field(1, "id", Integer()),))
+    zoned = plain.with_fields((*plain.fields, Field(2, "at", List(ZonedTimestamp()))))
+    assert codec_for(plain, one) is codec_for(plain, other) is codec_for(plain)
+    assert codec_for(zoned, one) is codec_for(zoned, one)
+    assert codec_for(zoned, one) is not codec_for(zoned, other)
+    alive = weakref.ref(one)
+    del one
+    gc.collect()
+    assert alive() is None
