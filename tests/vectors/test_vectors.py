@@ -52,28 +52,9 @@ BEFORE, BEHIND = b"\x05\xff\x00", b"\x81\x00\xff"
 """Bytes around a value, which concern it in no way."""
 
 
-LONG_KEY = "zapdb reads record keys of more than 1,024 bytes, which it never writes"
-DISAGREEMENTS = {
-    "reference by a key of 1,025 bytes": LONG_KEY,
-    "record key: string, a key of 1,025 bytes": LONG_KEY,
-    "record key: strings, a key of 1,204 bytes": LONG_KEY,
-}
-"""Vectors that zapdb fails, and how. Whoever mends one takes it out of this list, where no other
-is ever added: the vectors stay as they are."""
-
-
 def read(file: str) -> list[Any]:
     """The vectors of a file as test parameters."""
-    return [
-        pytest.param(
-            vector,
-            id=vector["name"],
-            marks=[pytest.mark.xfail(reason=DISAGREEMENTS[vector["name"]])]
-            if vector["name"] in DISAGREEMENTS
-            else [],
-        )
-        for vector in vectors_in(file)
-    ]
+    return [pytest.param(vector, id=vector["name"]) for vector in vectors_in(file)]
 
 
 def vectors_in(file: str) -> list[Vector]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from zapdb.errors import CorruptRecord, InvalidValue, MissingExtra, UnknownName, UsageError
-from zapdb.limits import ARROW_BATCH_SIZE_BYTES, PAGE_RECORDS_MAX
+from zapdb.limits import ARROW_BATCH_SIZE_BYTES, PAGE_RECORDS_MAX, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.arrow_columns import Column, Lists, TooLarge, make_column
 from zapdb.records.beside import Beside
 from zapdb.records.codec import (
@@ -203,6 +203,7 @@ def _compile_walk(
     ]
     if any(number in columns for number in table.key):
         body += ["b = key", "p = 0", "n = len(b)"]
+        body.append(f"if n > {RECORD_KEY_SIZE_BYTES_MAX}: raise IndexError")
         for f in table.key_fields:
             column = columns.get(f.number)
             if column is None:

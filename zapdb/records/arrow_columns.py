@@ -26,7 +26,7 @@ from uuid import UUID
 
 from zapdb.datasets import zone, zone_version
 from zapdb.errors import InvalidValue, MissingExtra, UnknownZone
-from zapdb.limits import INLINE_SIZE_BYTES_MAX
+from zapdb.limits import INLINE_SIZE_BYTES_MAX, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.beside import Beside
 from zapdb.values import (
     Binary,
@@ -635,22 +635,33 @@ class CompositeKeyColumn(ProductColumn):
 
     def decode_source(self, place: Place, names: Namespace) -> list[str]:
         reads = [line for part in self.encoded for line in part.column.decode_source("key", names)]
-        return [f"a{self.at}(False)", *reads]
+        return [f"a{self.at}(False)", *_limited_source(self.at, reads)]
 
     def join(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
         return values
 
 
-class KeyColumn(Column):
-    """References to a table whose key has one field: a column of that field's type."""
+def _limited_source(at: int, reads: list[str]) -> list[str]:
+    """The statements that read a reference, and one that refuses what no record's key can be."""
+    too_long = f"if p - k{at} > {RECORD_KEY_SIZE_BYTES_MAX}: raise IndexError"
+    return [f"k{at} = p", *reads, too_long]
 
-    def __init__(self, target: Column) -> None:
+
+class KeyColumn(Column):
+    """References to a table whose key has one field: a column of that field's type.
+
+    `limited`: values of that type can be longer than a record's key.
+    """
+
+    def __init__(self, target: Column, *, limited: bool) -> None:
         super().__init__(target.path, target.at)
         self.target = target
+        self.limited = limited
         self.arrow = target.arrow
 
     def decode_source(self, place: Place, names: Namespace) -> list[str]:
-        return self.target.decode_source("key", names)
+        reads = self.target.decode_source("key", names)
+        return _limited_source(self.at, reads) if self.limited else reads
 
     def null_source(self) -> list[str]:
         return self.target.null_source()
@@ -739,7 +750,7 @@ def make_column(kind: ValueType, path: str, allocate: Allocate, *, as_text: bool
         case Enum():
             return EnumColumn(kind, path, at)
         case Reference(key=(target,)):
-            return KeyColumn(make(target, path))
+            return KeyColumn(make(target, path), limited=not target.key_is_value)
         case Reference():
             key = [
                 Part(f"key_{place}", make(part, f"{path}[{place}]"))

@@ -266,10 +266,11 @@ def presence_source(layout: Layout, names: Namespace) -> list[str]:
 
 
 def _key_decoding(table: Table, names: Namespace) -> list[str]:
-    lines = ["n = len(b)"]
+    corrupt = names.bind(CorruptRecord.at, "corrupt")
+    most = RECORD_KEY_SIZE_BYTES_MAX
+    lines = ["n = len(b)", f"if n > {most}: raise {corrupt}('record key', b, {most})"]
     for f in table.key_fields:
         lines += f.type.decode_key_source(f"f{f.number}", names)
-    corrupt = names.bind(CorruptRecord.at, "corrupt")
     return [*lines, f"if p != n: raise {corrupt}('record key', b, p)"]
 
 

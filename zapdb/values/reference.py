@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from zapdb.errors import InvalidValue
+from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.limits import RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.values.base import ValueType
 from zapdb.values.source import Namespace
@@ -72,12 +72,15 @@ class Reference(ValueType):
         for kind in self.key:
             part, at = kind.decode_key(data, at)
             parts.append(part)
+        if at - position > RECORD_KEY_SIZE_BYTES_MAX:
+            raise CorruptRecord.at("reference", data, position + RECORD_KEY_SIZE_BYTES_MAX)
         return (parts[0] if len(parts) == 1 else tuple(parts)), at
 
     def skip(self, data: bytes, position: int) -> int:
         return self.decode(data, position)[1]
 
     # Most keys have one field whose key encoding is its value encoding: nothing is added to it.
+    # It is short, or a reference that looks at its size itself.
 
     def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         if self._is_simple:

@@ -241,6 +241,45 @@ def test_rule_29_a_damaged_record_is_refused_as_the_codec_refuses_it(
     assert decode(table, [(key, bad)], fields=["id"]).num_rows == 1 or kind is Uuid()
 
 
+TAG = Reference("tags", 4, (String(),))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "raw"),
+    [
+        ((String(),), "x" * 1_022, b"x" * 1_023 + b"\x00\x01"),
+        ((String(), Integer()), ("x" * 1_021, 1), b"x" * 1_022 + b"\x00\x01\x81"),
+        ((TAG,), "x" * 1_022, b"x" * 1_023 + b"\x00\x01"),
+        ((TAG, TAG), ("x" * 1_019, "y"), b"x" * 1_020 + b"\x00\x01y\x00\x01"),
+    ],
+    ids=["one field", "two fields", "a reference", "two references"],
+)
+def test_rule_21_longer_keys_are_refused_as_the_codec_refuses_them(
+    key: tuple[ValueType, ...], value: Any, raw: bytes
+) -> None:
+    """In the place of a reference, and in that of the record's own key."""
+    referring = table_of(Reference("keyed", 3, key))
+    names = [f"k{at}" for at in range(len(key))]
+    fields = tuple(
+        Field(at, name, kind) for at, (name, kind) in enumerate(zip(names, key, strict=True), 1)
+    )
+    keyed = Table(3, "keyed", tuple(f.number for f in fields), fields)
+    parts = value if len(key) > 1 else (value,)
+    ((one, good),) = rows_of(referring, {"id": 1, "value": value})
+    ((own, empty),) = rows_of(keyed, dict(zip(names, parts, strict=True)))
+    assert (len(own), len(raw)) == (1_024, 1_025)
+    for table, row, bad in (
+        (referring, (one, good), (one, good[:1] + raw)),
+        (keyed, (own, empty), (raw, empty)),
+    ):
+        assert decode(table, [row]).num_rows == 1
+        with pytest.raises(CorruptRecord) as wanted:
+            codec_for(table).decode(*bad, 1, BESIDE)
+        with pytest.raises(CorruptRecord) as caught:
+            decode(table, [row, bad])
+        assert caught.value.context == wanted.value.context
+
+
 def test_a_json_null_that_is_present_is_refused() -> None:
     table = table_of(Json(), optional=True)
     ((key, value),) = rows_of(table, {"id": 1, "value": 1})

@@ -202,6 +202,23 @@ def test_rule_21_a_key_has_at_most_1024_bytes() -> None:
     assert caught.value.context["size_bytes"] == RECORD_KEY_SIZE_BYTES_MAX + 1
 
 
+def test_rule_21_a_longer_key_is_not_read() -> None:
+    rest = len(CODEC.encode_key(ADA | {"town": ""}))
+    longest = CODEC.encode_key(ADA | {"town": "x" * (RECORD_KEY_SIZE_BYTES_MAX - rest)})
+    value = CODEC.encode(b"", ADA, BESIDE)
+    assert CODEC.decode_key(longest)[0] == ADA["id"]
+    assert CODEC.decode(longest, value, 0, BESIDE).id == ADA["id"]
+    longer = longest[:1] + b"x" + longest[1:]
+    for decode in (
+        lambda: CODEC.decode_key(longer),
+        lambda: CODEC.decode(longer, value, 0, BESIDE),
+    ):
+        with pytest.raises(CorruptRecord) as caught:
+            decode()
+        assert caught.value.context["what"] == "record key"
+        assert caught.value.context["offset"] == RECORD_KEY_SIZE_BYTES_MAX
+
+
 def test_rule_21_the_key_sorts_as_its_values_do() -> None:
     values = [(i, t) for i in (-300, -1, 0, 1, 70) for t in ("", "a", "a\x00", "b", "ä")]
     assert sorted(values, key=lambda v: CODEC.encode_key({"id": v[0], "town": v[1]})) == values

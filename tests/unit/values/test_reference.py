@@ -28,6 +28,17 @@ def test_what_is_no_key_is_corrupt(raw: str) -> None:
         PLACE.decode(bytes.fromhex(raw), 0)
 
 
+def test_rule_21_a_reference_has_at_most_1024_bytes() -> None:
+    longest = ("x" * (RECORD_KEY_SIZE_BYTES_MAX - 3), 1)
+    raw = b"\x00" + PLACE.encode(longest) + b"\x00"
+    assert PLACE.decode(raw, 1) == (longest, 1 + RECORD_KEY_SIZE_BYTES_MAX)
+    assert PLACE.skip(raw, 1) == 1 + RECORD_KEY_SIZE_BYTES_MAX
+    for read in (PLACE.decode, PLACE.skip):
+        with pytest.raises(CorruptRecord) as caught:
+            read(b"\x00x" + raw[1:], 1)
+        assert caught.value.context["offset"] == 1 + RECORD_KEY_SIZE_BYTES_MAX
+
+
 @pytest.mark.parametrize(
     ("value", "path"),
     [
