@@ -516,6 +516,65 @@ def collated_keys() -> Iterator[tuple[str, list[dict[str, Any]], list[Any]]]:
     yield "und, composite", [collated("und"), descending(collated("de")), INTEGER], ["b", "a", 1]
 
 
+UniqueKey = tuple[str, list[dict[str, Any]], list[Any], tuple[list[dict[str, Any]], list[Any]]]
+"""An index's types and a record's values of them, and the types and values of its record key."""
+SEVEN, EIGHT = ([INTEGER], [7]), ([INTEGER], [8])
+LONDON = ([STRING, INTEGER], ["London", 7])
+LONGEST = ([STRING], [repeat("k", 1_022)])
+
+
+def unique_keys() -> Iterator[UniqueKey]:
+    composite = [STRING, descending(INTEGER), STATE]
+    yield "no null", composite, ["a", 256, "lost"], LONDON
+    yield "no null, another record", composite, ["a", 256, "lost"], EIGHT
+    yield "no null, a binary of 00", [BINARY], ["00"], SEVEN
+    yield "no null, but nine null members", [NINE], [{}], SEVEN
+    yield "null", [STRING], [None], SEVEN
+    yield "null, another record", [STRING], [None], EIGHT
+    yield "null, descending", [descending(STRING)], [None], SEVEN
+    yield "null, a struct", [NINE], [None], SEVEN
+    yield "null in the first component", composite, [None, 256, "lost"], LONDON
+    yield "null in the descending component", composite, ["a", None, "lost"], LONDON
+    yield "null in the last component", composite, ["a", 256, None], LONDON
+    yield "nulls alone", composite, [None, None, None], LONDON
+    yield "null, the longest record key", [INTEGER], [None], LONGEST
+
+    for size in (1_023, 1_024, 1_025, 2_000):
+        text = [repeat("x", size - 3)]
+        yield f"key of {size:,} bytes", [STRING], text, SEVEN
+        yield f"key of {size:,} bytes, another record", [STRING], text, EIGHT
+        yield f"key of {size:,} bytes, descending", [descending(STRING)], text, SEVEN
+    with_null = [STRING, INTEGER]
+    for size in (1_022, 1_023, 1_024, 2_000):
+        plains = [repeat("x", size - 4), None]
+        yield f"key of {size:,} bytes with a null", with_null, plains, SEVEN
+        yield f"key of {size:,} bytes with a null, another record", with_null, plains, EIGHT
+    plains = [repeat("x", 1_010), None]
+    yield "key of 1,014 bytes with a null, 1,023 with the record key", with_null, plains, LONDON
+    plains = [repeat("x", 1_011), None]
+    yield "key of 1,015 bytes with a null, 1,024 with the record key", with_null, plains, LONDON
+    plains = [repeat("x", 496), None]
+    yield "key of 500 bytes with a null, cut in the record key", with_null, plains, LONGEST
+
+    long = repeat("x", 988)
+    yield "992 bytes and a", [STRING, STRING], [long, "a"], SEVEN
+    yield "992 bytes and 100 times a", [STRING, STRING], [long, repeat("a", 100)], SEVEN
+    yield "992 bytes and 100 times b", [STRING, STRING], [long, repeat("b", 100)], SEVEN
+    yield "2,003 bytes and 1", with_null, [repeat("x", 2_000), 1], SEVEN
+    yield "2,003 bytes and 2", with_null, [repeat("x", 2_000), 2], SEVEN
+
+    yield "ada-unique-key", [STRING, descending(TIMESTAMP)], ["Ada", None], LONDON
+    yield "cut-unique-key", [STRING], [repeat("x", 1_997)], SEVEN
+
+
+def collated_unique_keys() -> Iterator[UniqueKey]:
+    address = [collated("und", "secondary")]
+    for text in ("Ada@example.com", "ada@EXAMPLE.com"):
+        yield f"und, secondary, {text}", address, [text], SEVEN
+    yield "und, secondary, null", address, [None], SEVEN
+    yield "und, cut", [collated("und")], [repeat("ab", 1_000)], SEVEN
+
+
 # --- records -------------------------------------------------------------------------------------
 
 

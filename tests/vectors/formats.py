@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import hashlib
 import importlib.resources
 import struct
 import uuid
@@ -48,6 +49,7 @@ Definition = dict[str, Any]
 
 INLINE_SIZE_MAX = 4_096
 KEY_SIZE_MAX = 1_024
+UNIQUE_KEY_ORDERED_SIZE = 992
 EXTENT_SIZE_MAX = 4_194_304
 
 
@@ -262,6 +264,16 @@ def index_key(kinds: list[Definition], plains: list[Any]) -> bytes:
 
 def cut(key: bytes) -> bytes:
     return key[:KEY_SIZE_MAX]
+
+
+def unique_key(kinds: list[Definition], plains: list[Any], key_of_record: bytes) -> bytes:
+    """What an entry of a unique index holds, of the record with that key."""
+    told = index_key(kinds, plains)
+    if any(plain is None for plain in plains):
+        told += key_of_record
+    if len(told) < KEY_SIZE_MAX:
+        return told
+    return told[:UNIQUE_KEY_ORDERED_SIZE] + hashlib.sha256(told).digest()
 
 
 def component(kind: Definition, plain: Any) -> bytes:

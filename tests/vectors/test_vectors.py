@@ -27,7 +27,7 @@ from tests.blobs import BESIDE
 from tests.vectors.write import Changed, merge
 from zapdb.datasets import Collation
 from zapdb.errors import CorruptRecord
-from zapdb.indexes.keys import build_keys, cut, encode_component
+from zapdb.indexes.keys import build_keys, cut, cut_unique, encode_component
 from zapdb.records import Beside, Codec, RecordReader, asdict, codec_for, encode_prefix
 from zapdb.schema import Field, Index, IndexComponent, Table
 from zapdb.values import (
@@ -281,8 +281,25 @@ def collation_data() -> str:
     return f"ICU {icu.ICU_VERSION}, CLDR {cldr}"
 
 
+Entry = Callable[[bytes, list[Any]], bytes]
+"""(full key, values) → what an entry holds."""
+
+
 @pytest.mark.parametrize("vector", read("index_keys.json"))
 def test_an_index_key_has_these_bytes(vector: Vector) -> None:
+    check_index_key(vector, lambda full, _: cut(full))
+
+
+@pytest.mark.parametrize("vector", read("unique_keys.json"))
+def test_a_key_of_a_unique_index_has_these_bytes(vector: Vector) -> None:
+    record_key = bytes_of(vector["record_key"])
+    check_index_key(
+        vector, lambda full, values: cut_unique(full, record_key, has_null=None in values)
+    )
+
+
+def check_index_key(vector: Vector, entry: Entry) -> None:
+    """Component by component, and by the compiled builder."""
     if vector.get("made_with", collation_data()) != collation_data():
         pytest.skip(f"made with {vector['made_with']}; the data in use are {collation_data()}")
     raw, zones = bytes_of(vector["hex"]), zones_of(vector["value"])
@@ -300,7 +317,7 @@ def test_an_index_key_has_these_bytes(vector: Vector) -> None:
         if value is not None and not is_descending and components[-1].collation is None:
             assert kind.encode_index_key(value) == encoded[1:]
         key += encoded
-    assert cut(key) == raw
+    assert entry(key, values) == raw
 
     index = Index(1, "i", tuple(components))
     for is_optional in (True, False):
@@ -308,7 +325,7 @@ def test_an_index_key_has_these_bytes(vector: Vector) -> None:
             with_key = (Field(1, "id", Integer()), *fields)
             table = Table(1, "t", (1,), with_key, (index,))
             record = codec_for(table, zones).record(5, *values)
-            assert cut(build_keys(table, index).build(record)) == raw
+            assert entry(build_keys(table, index).build(record), values) == raw
         fields = [Field(f.number, f.name, f.type) for f in fields]
 
 
@@ -417,18 +434,21 @@ def test_vectors_are_added_and_never_changed_or_dropped() -> None:
 
 
 DUMP = re.compile(r"^```text vector=(?P<name>\S+)\n(?P<lines>.*?)^```$", re.MULTILINE | re.DOTALL)
-LINE = re.compile(r"(?P<hex>[0-9a-f]{2}(?: [0-9a-f]{2})*) {2,}\S.*")
-"""Bytes on the left and, two spaces or more away, what they are; bytes of one thing may be indented
-below what they are a part of."""
+LINE = re.compile(r"(?P<hex>[0-9a-f]{2}(?: [0-9a-f]{2})*)(?: × (?P<times>\d+))? {2,}\S.*")
+"""Bytes on the left, with how often they are repeated, and, two spaces or more away, what they are;
+bytes of one thing may be indented below what they are a part of."""
 
 
-@pytest.mark.parametrize(("document", "count"), [("record.md", 2), ("key.md", 3)])
+@pytest.mark.parametrize(("document", "count"), [("record.md", 2), ("key.md", 5)])
 def test_the_dumps_in_the_documents_are_right(document: str, count: int) -> None:
-    files = ("records.json", "record_keys.json", "index_keys.json")
+    files = ("records.json", "record_keys.json", "index_keys.json", "unique_keys.json")
     known = {v["name"]: bytes_of(v["hex"]) for file in files for v in vectors_in(file)}
     dumps = list(DUMP.finditer((ROOT / "docs/format" / document).read_text(encoding="utf-8")))
     assert len(dumps) == count
     for dump in dumps:
         lines = [LINE.fullmatch(line.strip()) for line in dump["lines"].splitlines()]
         assert None not in lines, dump["lines"]
-        assert bytes.fromhex(" ".join(line["hex"] for line in lines if line)) == known[dump["name"]]
+        raw = b"".join(
+            bytes.fromhex(line["hex"]) * int(line["times"] or 1) for line in lines if line
+        )
+        assert raw == known[dump["name"]]

@@ -31,6 +31,7 @@ from tests.vectors.formats import (
     index_key,
     record,
     record_key,
+    unique_key,
     value,
 )
 from tests.vectors.refused import refused
@@ -60,6 +61,7 @@ def vectors_by_file() -> dict[str, list[Vector]]:
         "values.json": list(_values()),
         "record_keys.json": list(_record_keys()),
         "index_keys.json": list(_index_keys()),
+        "unique_keys.json": list(_unique_keys()),
         "records.json": list(_records()),
         "refused.json": list(_refused()),
     }
@@ -90,6 +92,26 @@ def _index_keys() -> Iterator[Vector]:
                 "value": plains,
                 "hex": hex_of(raw),
             }
+
+
+def _unique_keys() -> Iterator[Vector]:
+    for case in accepted.unique_keys():
+        yield _unique_key(*case)
+    if collation_data() == COLLATION_DATA:
+        for name, *case in accepted.collated_unique_keys():
+            vector = _unique_key(f"{name} ({COLLATION_DATA})", *case)
+            yield {"name": vector["name"], "made_with": COLLATION_DATA} | vector
+
+
+def _unique_key(name: str, kinds: Any, plains: Any, key: tuple[Any, Any]) -> Vector:
+    key_of_record = record_key(*key)
+    return {
+        "name": name,
+        "type": kinds,
+        "value": plains,
+        "record_key": hex_of(key_of_record),
+        "hex": hex_of(unique_key(kinds, plains, key_of_record)),
+    }
 
 
 def _records() -> Iterator[Vector]:
