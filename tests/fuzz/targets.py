@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tests.blobs import BESIDE
 from tests.strategies import PLACE, STATE, TYPES
+from tests.zoned import ZONES
 from zapdb.errors import BlobMissing, CorruptRecord
 from zapdb.expressions import Type, parse
 from zapdb.records import (
@@ -38,6 +39,7 @@ from zapdb.values import (
     String,
     Timestamp,
     Uuid,
+    ZonedTimestamp,
 )
 
 KEY = bytes.fromhex("85")
@@ -63,6 +65,7 @@ TABLES: Final = (
             Field(12, "photo", Binary(), optional=True),
             Field(13, "day", Date(), optional=True),
             Field(14, "weight", Float(), optional=True),
+            Field(15, "met", ZonedTimestamp(ZONES), optional=True),
         ),
     ),
     Table(2, "small", (1,), (Field(1, "id", Integer()), Field(2, "text", String()))),
