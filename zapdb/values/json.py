@@ -46,6 +46,10 @@ class Json(ValueType):
     def skip(self, data: bytes, position: int) -> int:
         return read_extent(data, position)[1]
 
+    def is_same(self, left: Any, right: Any) -> bool:
+        """By their bytes: to Python's ==, 1 is True, and 1.0."""
+        return self.encode(left) == self.encode(right)
+
     def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         encode = names.bind(encode_json, "encode_json")
         return [], f"{encode}({value}, {names.bind(path, 'path')})"

@@ -172,3 +172,15 @@ def test_json_is_written_without_tags() -> None:
 def test_json_is_neither_key_nor_index() -> None:
     assert not JSON.keyable
     assert not JSON.indexable
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [(1, True), (0, False), (1, 1.0), ([0], [False]), ({"a": 1}, {"a": 1.0})]
+)
+def test_values_of_different_bytes_are_different_whatever_python_says(
+    left: object, right: object
+) -> None:
+    assert left == right
+    assert not JSON.is_same(left, right)
+    assert JSON.is_same(left, left)
+    assert JSON.is_same({"a": 1, "b": 2}, {"b": 2, "a": 1})
