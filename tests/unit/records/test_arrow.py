@@ -20,8 +20,14 @@ from tests.blobs import BESIDE, MemoryBlobs
 from tests.zoned import ZONES
 from zapdb.datasets import zone
 from zapdb.errors import BlobMissing, CorruptRecord, InvalidValue, UnknownName, UsageError
-from zapdb.records import arrow, codec_for, encode_prefix
-from zapdb.records.arrow import arrow_schema, decode_batch, decode_batches, encode_batch
+from zapdb.records import codec_for, encode_prefix
+from zapdb.records.arrow import (
+    arrow_schema,
+    decode_batch,
+    decode_batches,
+    decoder,
+    encode_batch,
+)
 from zapdb.schema import Field, Table
 from zapdb.values import (
     VALUE_TYPES,
@@ -338,7 +344,7 @@ def test_batches_are_bounded_by_records_and_by_bytes(monkeypatch: pytest.MonkeyP
         return [batch.num_rows for batch in batches]
 
     assert sizes(10) == [4, 4, 2]
-    monkeypatch.setattr(arrow, "ARROW_BATCH_SIZE_BYTES", 10_000)
+    monkeypatch.setattr(decoder, "ARROW_BATCH_SIZE_BYTES", 10_000)
     assert sizes(3_500) == [3, 3, 3, 1]
     assert sizes(6_000) == [2, 2, 2, 2, 2]  # these are blobs
     with pytest.raises(UsageError, match="too many bytes for one batch"):

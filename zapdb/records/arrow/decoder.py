@@ -1,41 +1,29 @@
-"""Records as Arrow record batches, and back: the way to Spark, to DuckDB and into files.
+"""Decoders: for some fields of one table shape a generated function, compiled once and cached.
 
-Decoding walks each record once, by source generated for the table (see `codec`), and appends what
-it finds to one list per column (see `arrow_columns`); no record objects are made. All the checks
-that decoding makes are made: a record that does not pass is shown to the ordinary decoder, which
-says what is wrong with it. Encoding goes through the table's codec.
-
-Nothing here knows a database: a task on another machine needs the table's shape and the rows.
+It walks each record once, by the source of the table's columns (see `columns`), and appends what it
+finds to one list per column; no record objects are made. All the checks that decoding makes are
+made: a record that does not pass is shown to the ordinary decoder, which says what is wrong with
+it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from zapdb.errors import CorruptRecord, InvalidValue, MissingExtra, UnknownName, UsageError
-from zapdb.limits import ARROW_BATCH_SIZE_BYTES, PAGE_RECORDS_MAX, RECORD_KEY_SIZE_BYTES_MAX
-from zapdb.records.arrow_columns import Column, Lists, TooLarge, make_column
+import pyarrow
+
+from zapdb.errors import CorruptRecord, InvalidValue, UnknownName, UsageError
+from zapdb.limits import ARROW_BATCH_SIZE_BYTES, RECORD_KEY_SIZE_BYTES_MAX
+from zapdb.records.arrow.columns import Column, Lists, TooLarge, make_column
 from zapdb.records.beside import Beside
-from zapdb.records.codec import (
-    Decode,
-    bind_zones,
-    check_names,
-    codec_for,
-    decoder_of,
-    presence_source,
-)
+from zapdb.records.codec import Decode, bind_zones, codec_for, decoder_of, presence_source
 from zapdb.records.layout import Layout, decode_prefix
 from zapdb.schema import Field, Table, snapshot
 from zapdb.values import Zones
 from zapdb.values.source import Namespace, compile_function, indent
-
-try:
-    import pyarrow
-except ImportError as missing:
-    raise MissingExtra.named("sql", "pyarrow") from missing
 
 Row = tuple[bytes, bytes]
 """A record key and a record, as they are stored."""
@@ -49,16 +37,6 @@ class Converts(Protocol):
     def prefix(self) -> bytes: ...
 
     def convert(self, key: bytes, value: bytes, beside: Beside) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _AsStored:
-    """Takes records for what they should be: of the current layout, whatever their prefix."""
-
-    prefix: bytes
-
-    def convert(self, key: bytes, value: bytes, beside: Beside) -> bytes:
-        return value
 
 
 class _Begin:
@@ -166,7 +144,11 @@ def _compile(
     counter = itertools.count()
     columns = {
         f.number: make_column(
-            f.type, f"{table.name}.{f.name}", lambda: next(counter), as_text=f.number in texts
+            f.type,
+            f"{table.name}.{f.name}",
+            lambda: next(counter),
+            place="key" if f.number in table.key else "field",
+            as_text=f.number in texts,
         )
         for f in bound.fields
         if f.number in numbers
@@ -209,7 +191,7 @@ def _compile_walk(
             if column is None:
                 body += f.type.decode_key_source("unwanted", names)
             else:
-                body += column.decode_source("key", names)
+                body += column.decode_source(names)
         body.append("if p != n: raise IndexError")
     body += ["b = value", "p = s", "n = len(b)", "room -= n"]
     layout = Layout.of(table)
@@ -232,131 +214,8 @@ def _compile_walk(
 
 
 def _field_source(f: Field, column: Column | None, layout: Layout, names: Namespace) -> list[str]:
-    if column is None:
-        read, otherwise = f.type.skip_field_source(names), []
-    else:
-        read, otherwise = column.decode_source("field", names), column.null_source()
-    if not f.optional:
-        return read
-    refuse = [] if column is None else column.refuse_null_source()
-    lines = [f"if m & {1 << layout.bit(f.number)}:", *indent([*read, *refuse])]
-    return [*lines, "else:", *indent(otherwise)] if otherwise else lines
-
-
-# --- decoding ------------------------------------------------------------------------------------
-
-
-def arrow_schema(
-    table: Table, fields: Collection[str] | None = None, as_text: Collection[str] = ()
-) -> Any:
-    """The `pyarrow.Schema` of a table: one column per field, in declared order."""
-    return arrow_decoder(table, fields, as_text).schema
-
-
-def decode_batches(
-    table: Table,
-    rows: Iterable[Row],
-    make_beside: MakeBeside,
-    *,
-    reader: Converts | None = None,
-    fields: Collection[str] | None = None,
-    as_text: Collection[str] = (),
-    zones: Zones | None = None,
-    batch_records: int = PAGE_RECORDS_MAX,
-) -> Iterator[Any]:
-    """`pyarrow.RecordBatch`es of so many records or fewer; raises `CorruptRecord`, `BlobMissing`.
-
-    The records have the table's layout, or, with a reader, whatever revision that converts. Large
-    values are loaded through what `make_beside` makes. Only the named fields are decoded, or all.
-    A number beyond 64 bits, or beyond 38 digits for a decimal, raises `InvalidValue`, unless its
-    field is among `as_text`: all numbers of those are strings.
-    """
-    decoder, stream = arrow_decoder(table, fields, as_text, zones), iter(rows)
-    if reader is None:
-        first = next(stream, None)
-        if first is None:
-            return
-        reader = _AsStored(first[1][: decode_prefix(first[1], 0)[1]])
-        stream = itertools.chain([first], stream)
-    while True:
-        batch = decoder.decode(itertools.islice(stream, batch_records), make_beside, reader)
-        if batch is None:
-            return
-        yield batch
-
-
-def decode_batch(table: Table, rows: Iterable[Row], make_beside: MakeBeside, **options: Any) -> Any:
-    """All rows as one batch, with the options of `decode_batches`.
-
-    Raises `UsageError` for more than fits into one.
-    """
-    rows = list(rows)
-    batches = decode_batches(table, rows, make_beside, batch_records=len(rows) or 1, **options)
-    batch = next(batches, None)
-    if batch is None:
-        chosen = options.get("fields"), options.get("as_text", ()), options.get("zones")
-        return pyarrow.RecordBatch.from_pylist([], arrow_decoder(table, *chosen).schema)
-    if batch.num_rows < len(rows):
-        raise UsageError(
-            "the records have too many bytes for one batch",
-            table=table.name,
-            size_bytes_max=ARROW_BATCH_SIZE_BYTES,
-            hint="use decode_batches",
-        )
-    return batch
-
-
-def to_reader(schema: Any, batches: Iterator[Any]) -> Any:
-    """A `pyarrow.RecordBatchReader`, which asks for one batch after the other."""
-    return pyarrow.RecordBatchReader.from_batches(schema, batches)
-
-
-# --- encoding ------------------------------------------------------------------------------------
-
-
-def encode_batch(
-    table: Table, batch: Any, prefix: bytes, beside: Beside, zones: Zones | None = None
-) -> list[Row]:
-    """Keys and records of a `pyarrow.RecordBatch`; large values are left `beside`.
-
-    Columns are found by name and may have other types that hold the same values (`large_string`,
-    a dictionary, a timestamp in another unit or zone); a column that is missing is a field left
-    out. Every value is checked: `InvalidValue` names the field, and the row, which count from 0.
-    """
-    names = tuple(batch.schema.names)
-    check_names(table.name, frozenset(f.name for f in table.fields), dict.fromkeys(names))
-    if len(set(names)) < len(names):
-        raise InvalidValue("a column is there twice", table=table.name, columns=", ".join(names))
-    codec, columns = codec_for(table, zones), []
-    for f in bind_zones(table, zones).fields:
-        if f.name in names:
-            column = make_column(f.type, f"{table.name}.{f.name}", int)
-            columns.append((f.name, _to_values(f, column, batch.column(f.name))))
-    given = [name for name, _ in columns]
-    rows = []
-    for row, values in enumerate(zip(*(values for _, values in columns), strict=True)):
-        record = dict(zip(given, values, strict=True))
-        try:
-            rows.append((codec.encode_key(record), codec.encode(prefix, record, beside)))
-        except InvalidValue as error:
-            error.context["row"] = row
-            raise
-    return rows
-
-
-def _to_values(f: Field, column: Column, array: Any) -> list[Any]:
-    def convert(part: Any) -> list[Any]:
-        if part.null_count and not f.optional:
-            raise column.refuse("null")
-        return column.to_values(part)
-
-    try:
-        return convert(array)
-    except InvalidValue:
-        for row in range(len(array)):
-            try:
-                convert(array.slice(row, 1))
-            except InvalidValue as error:
-                error.context["row"] = row
-                raise error from None
-        raise
+    present = f"m & {1 << layout.bit(f.number)}" if f.optional else None
+    if column is not None:
+        return column.decode_source(names, present)
+    skip = f.type.skip_field_source(names)
+    return skip if present is None else [f"if {present}:", *indent(skip)]

@@ -1,0 +1,24 @@
+"""Records as Arrow record batches, and back: the way to Spark, to DuckDB and into files.
+
+Decoding has source of its own (see `decoder` and `columns`); encoding goes through the table's
+codec. Nothing here knows a database: a task on another machine needs the table's shape and the
+rows.
+"""
+
+from zapdb.errors import MissingExtra
+
+try:  # before the modules that use them
+    import numpy  # noqa: F401
+    import pyarrow  # noqa: F401
+except ImportError as missing:
+    raise MissingExtra.named("sql", "pyarrow") from missing
+
+from zapdb.records.arrow.batches import (
+    arrow_schema,
+    decode_batch,
+    decode_batches,
+    encode_batch,
+    to_reader,
+)
+
+__all__ = ["arrow_schema", "decode_batch", "decode_batches", "encode_batch", "to_reader"]

@@ -1,0 +1,146 @@
+"""Batches of records: decoded from rows as they are stored, and encoded to such rows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow
+
+from zapdb.errors import InvalidValue, UsageError
+from zapdb.limits import ARROW_BATCH_SIZE_BYTES, PAGE_RECORDS_MAX
+from zapdb.records.arrow.columns import Column, make_column
+from zapdb.records.arrow.decoder import Converts, MakeBeside, Row, arrow_decoder
+from zapdb.records.beside import Beside
+from zapdb.records.codec import bind_zones, check_names, codec_for
+from zapdb.records.layout import decode_prefix
+from zapdb.schema import Field, Table
+from zapdb.values import Zones
+
+
+def arrow_schema(
+    table: Table, fields: Collection[str] | None = None, as_text: Collection[str] = ()
+) -> Any:
+    """The `pyarrow.Schema` of a table: one column per field, in declared order."""
+    return arrow_decoder(table, fields, as_text).schema
+
+
+@dataclass(frozen=True, slots=True)
+class _AsStored:
+    """Takes records for what they should be: of the current layout, whatever their prefix."""
+
+    prefix: bytes
+
+    def convert(self, key: bytes, value: bytes, beside: Beside) -> bytes:
+        return value
+
+
+def decode_batches(
+    table: Table,
+    rows: Iterable[Row],
+    make_beside: MakeBeside,
+    *,
+    reader: Converts | None = None,
+    fields: Collection[str] | None = None,
+    as_text: Collection[str] = (),
+    zones: Zones | None = None,
+    batch_records: int = PAGE_RECORDS_MAX,
+) -> Iterator[Any]:
+    """`pyarrow.RecordBatch`es of so many records or fewer; raises `CorruptRecord`, `BlobMissing`.
+
+    The records have the table's layout, or, with a reader, whatever revision that converts. Large
+    values are loaded through what `make_beside` makes. Only the named fields are decoded, or all.
+    A number beyond 64 bits, or beyond 38 digits for a decimal, raises `InvalidValue`, unless its
+    field is among `as_text`: all numbers of those are strings.
+    """
+    decoder, stream = arrow_decoder(table, fields, as_text, zones), iter(rows)
+    if reader is None:
+        first = next(stream, None)
+        if first is None:
+            return
+        reader = _AsStored(first[1][: decode_prefix(first[1], 0)[1]])
+        stream = itertools.chain([first], stream)
+    while True:
+        batch = decoder.decode(itertools.islice(stream, batch_records), make_beside, reader)
+        if batch is None:
+            return
+        yield batch
+
+
+def decode_batch(table: Table, rows: Iterable[Row], make_beside: MakeBeside, **options: Any) -> Any:
+    """All rows as one batch, with the options of `decode_batches`.
+
+    Raises `UsageError` for more than fits into one.
+    """
+    rows = list(rows)
+    batches = decode_batches(table, rows, make_beside, batch_records=len(rows) or 1, **options)
+    batch = next(batches, None)
+    if batch is None:
+        chosen = options.get("fields"), options.get("as_text", ()), options.get("zones")
+        return pyarrow.RecordBatch.from_pylist([], arrow_decoder(table, *chosen).schema)
+    if batch.num_rows < len(rows):
+        raise UsageError(
+            "the records have too many bytes for one batch",
+            table=table.name,
+            size_bytes_max=ARROW_BATCH_SIZE_BYTES,
+            hint="use decode_batches",
+        )
+    return batch
+
+
+def to_reader(schema: Any, batches: Iterator[Any]) -> Any:
+    """A `pyarrow.RecordBatchReader`, which asks for one batch after the other."""
+    return pyarrow.RecordBatchReader.from_batches(schema, batches)
+
+
+# --- encoding ------------------------------------------------------------------------------------
+
+
+def encode_batch(
+    table: Table, batch: Any, prefix: bytes, beside: Beside, zones: Zones | None = None
+) -> list[Row]:
+    """Keys and records of a `pyarrow.RecordBatch`; large values are left `beside`.
+
+    Columns are found by name and may have other types that hold the same values (`large_string`,
+    a dictionary, a timestamp in another unit or zone); a column that is missing is a field left
+    out. Every value is checked: `InvalidValue` names the field, and the row, which count from 0.
+    """
+    names = tuple(batch.schema.names)
+    check_names(table.name, frozenset(f.name for f in table.fields), dict.fromkeys(names))
+    if len(set(names)) < len(names):
+        raise InvalidValue("a column is there twice", table=table.name, columns=", ".join(names))
+    codec, columns = codec_for(table, zones), []
+    for f in bind_zones(table, zones).fields:
+        if f.name in names:
+            column = make_column(f.type, f"{table.name}.{f.name}", int)
+            columns.append((f.name, _to_values(f, column, batch.column(f.name))))
+    given = [name for name, _ in columns]
+    rows = []
+    for row, values in enumerate(zip(*(values for _, values in columns), strict=True)):
+        record = dict(zip(given, values, strict=True))
+        try:
+            rows.append((codec.encode_key(record), codec.encode(prefix, record, beside)))
+        except InvalidValue as error:
+            error.context["row"] = row
+            raise
+    return rows
+
+
+def _to_values(f: Field, column: Column, array: Any) -> list[Any]:
+    def convert(part: Any) -> list[Any]:
+        if part.null_count and not f.optional:
+            raise column.refuse("null")
+        return column.to_values(part)
+
+    try:
+        return convert(array)
+    except InvalidValue:
+        for row in range(len(array)):
+            try:
+                convert(array.slice(row, 1))
+            except InvalidValue as error:
+                error.context["row"] = row
+                raise error from None
+        raise

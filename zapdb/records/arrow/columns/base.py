@@ -1,0 +1,154 @@
+"""What a column is, and what those with one list have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import pyarrow
+from pyarrow import types
+
+from zapdb.errors import InvalidValue
+from zapdb.values import ValueType
+from zapdb.values.source import Namespace, indent
+
+Place = Literal["field", "inside", "key"]
+"""Where a value stands: strings and binaries are encoded differently in each."""
+
+Lists = Sequence[list[Any]]
+
+IsType = Callable[[Any], bool]
+"""Whether an Arrow type is of a kind."""
+
+STRINGS: tuple[IsType, ...] = (types.is_string, types.is_large_string, types.is_string_view)
+BINARIES: tuple[IsType, ...] = (
+    types.is_binary,
+    types.is_large_binary,
+    types.is_binary_view,
+    types.is_fixed_size_binary,
+)
+
+
+class TooLarge(Exception):
+    """A number that the column at `path` has no room for."""
+
+    def __init__(self, path: str, expected: str) -> None:
+        super().__init__(path)
+        self.path = path
+        self.expected = expected
+
+
+class Column(ABC):
+    """How values of one type become an Arrow array, and back; `path` names it in errors."""
+
+    arrow: Any
+    """The Arrow type."""
+
+    def __init__(self, path: str, at: int) -> None:
+        self.path = path
+        self.at = at
+        """The number of its list, which has one item per value. In generated source the list is
+        `l<at>`, and `a<at>` appends to it."""
+
+    def decode_source(self, names: Namespace, present: str | None = None) -> list[str]:
+        """Statements that append the value of `b` at `p` and advance `p`.
+
+        Or a null, where there is a condition for the value to be `present` and it does not hold.
+        """
+        if present is None:
+            return self.append_source(names)
+        value = [*self.append_source(names), *self.refuse_null_source()]
+        return [f"if {present}:", *indent(value), "else:", *indent(self.null_source())]
+
+    @abstractmethod
+    def append_source(self, names: Namespace) -> list[str]:
+        """Statements that append the value of `b` at `p` and advance `p`."""
+
+    @abstractmethod
+    def null_source(self) -> list[str]:
+        """Statements that append a null."""
+
+    def refuse_null_source(self) -> list[str]:
+        """Statements that refuse what was just appended if it is a value that means null."""
+        return []
+
+    @abstractmethod
+    def to_array(self, lists: Lists) -> Any:
+        """The array of what was appended; raises `TooLarge`, and `ValueError` for bad bytes."""
+
+    def to_values(self, array: Any) -> list[Any]:
+        """What an array holds, as the type's `check` takes it; raises `InvalidValue`."""
+        if isinstance(array, pyarrow.ExtensionArray):
+            array = array.storage
+        if types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if types.is_null(array.type):
+            return [None] * len(array)
+        if not self.accepts(array.type):
+            raise self.refuse(str(array.type))
+        try:
+            return self.convert(array)
+        except InvalidValue:
+            raise
+        except (ValueError, OverflowError, RecursionError) as error:
+            raise self.refuse(f"a {array.type} that can't be converted") from error
+
+    @abstractmethod
+    def accepts(self, kind: Any) -> bool:
+        """Whether arrays of this Arrow type can be converted without guessing."""
+
+    @abstractmethod
+    def convert(self, array: Any) -> list[Any]:
+        """The values of an array of an accepted type; `ValueError` for one that does not fit."""
+
+    def refuse(self, got: str) -> InvalidValue:
+        return InvalidValue(
+            "a value does not fit its field", field=self.path, expected=str(self.arrow), got=got
+        )
+
+
+class Leaf(Column):
+    """A column with one list, of raw values."""
+
+    raw: ValueType
+    """The type whose own source reads a raw value; or there is another `take_source`."""
+    accepted: tuple[IsType, ...] = ()
+
+    def take_source(self, target: str, names: Namespace) -> list[str]:
+        """Statements that set `target` to the raw value of `b` at `p` and advance `p`."""
+        return self.raw.decode_source(target, names)
+
+    def append_source(self, names: Namespace) -> list[str]:
+        return [*self.take_source(f"v{self.at}", names), f"a{self.at}(v{self.at})"]
+
+    def null_source(self) -> list[str]:
+        return [f"a{self.at}(None)"]
+
+    def to_array(self, lists: Lists) -> Any:
+        return self.make(lists[self.at])
+
+    def make(self, raw: list[Any]) -> Any:
+        return pyarrow.array(raw, self.arrow)
+
+    def accepts(self, kind: Any) -> bool:
+        return is_any_of(self.accepted, kind)
+
+    def convert(self, array: Any) -> list[Any]:
+        values: list[Any] = array.to_pylist()
+        return values
+
+
+def is_any_of(kinds: tuple[IsType, ...], kind: Any) -> bool:
+    return any(is_kind(kind) for is_kind in kinds)
+
+
+def each(values: list[Any], change: Callable[[Any], Any]) -> list[Any]:
+    """The values with the change made to all but nulls."""
+    return [None if value is None else change(value) for value in values]
+
+
+def take_fixed_source(target: str, size_bytes: int) -> list[str]:
+    """Statements that set `target` to so many bytes of `b` at `p` and advance `p`."""
+    # Bytes that are missing at the end are found there: `p` is beyond it then.
+    return [f"{target} = b[p:p + {size_bytes}]", f"p += {size_bytes}"]

@@ -1,0 +1,132 @@
+"""Columns of numbers and booleans."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Final
+
+import numpy
+import pyarrow
+from pyarrow import types
+
+from zapdb.records.arrow.columns.base import STRINGS, Leaf, TooLarge, each, is_any_of
+from zapdb.records.arrow.columns.words import MIDDLE, WordColumn, with_nulls_of
+from zapdb.values import Boolean, Decimal, Integer
+from zapdb.values.decimal import with_scale
+from zapdb.values.float import MINUS_ZERO, NAN
+from zapdb.values.source import Namespace
+
+DECIMAL_DIGITS_MAX: Final = 38
+"""Digits of the longest decimal that DuckDB and Spark have."""
+FLOAT_NAN: Final = numpy.uint64(int.from_bytes(NAN, "big"))
+FLOAT_MINUS_ZERO: Final = numpy.uint64(int.from_bytes(MINUS_ZERO, "big"))
+
+
+class NumberColumn(Leaf):
+    """Numbers that are stored as integers of any length."""
+
+    raw = Integer()
+
+    @abstractmethod
+    def to_text(self, raw: int) -> str:
+        """The number as it is written in text."""
+
+    @abstractmethod
+    def from_text(self, text: str) -> Any:
+        """The number that is written so; raises `ValueError`, `InvalidValue`."""
+
+    def convert(self, array: Any) -> list[Any]:
+        values = super().convert(array)
+        return each(values, self.from_text) if is_any_of(STRINGS, array.type) else values
+
+
+class IntegerColumn(NumberColumn):
+    arrow = pyarrow.int64()
+    accepted = (types.is_integer, *STRINGS)
+
+    def make(self, raw: list[Any]) -> Any:
+        try:
+            return super().make(raw)
+        except (OverflowError, pyarrow.ArrowInvalid):
+            raise TooLarge(self.path, "an integer of 64 bits") from None
+
+    def to_text(self, raw: int) -> str:
+        return str(raw)
+
+    def from_text(self, text: str) -> int:
+        number = int(text)
+        if str(number) != text:
+            raise ValueError("an integer in another form")
+        return number
+
+
+class DecimalColumn(NumberColumn):
+    accepted = (types.is_decimal, types.is_integer, *STRINGS)
+
+    def __init__(self, kind: Decimal, path: str, at: int) -> None:
+        super().__init__(path, at)
+        self.kind = kind
+        self.arrow = pyarrow.decimal128(DECIMAL_DIGITS_MAX, kind.scale)
+
+    def make(self, raw: list[Any]) -> Any:
+        try:
+            held = pyarrow.array(raw, pyarrow.int64())
+        except (OverflowError, pyarrow.ArrowInvalid):
+            held = pyarrow.array(each(raw, self._to_bytes), pyarrow.binary(16))
+            return with_nulls_of(held, self.arrow, held.buffers()[1])
+        # Nearly always all of them fit a machine word: the upper half is its sign.
+        low = numpy.frombuffer(held.buffers()[1], "<i8")
+        pairs = numpy.stack((low, low >> 63), axis=1)
+        return with_nulls_of(held, self.arrow, pyarrow.py_buffer(pairs))
+
+    def _to_bytes(self, raw: int) -> bytes:
+        if abs(raw) >= 10**DECIMAL_DIGITS_MAX:
+            raise TooLarge(self.path, f"a decimal of {DECIMAL_DIGITS_MAX} digits")
+        return raw.to_bytes(16, "little", signed=True)
+
+    def to_text(self, raw: int) -> str:
+        return self.kind.to_document(with_scale(raw, self.kind.scale))
+
+    def from_text(self, text: str) -> Any:
+        return self.kind.from_document(text, self.path)
+
+
+class TextColumn(Leaf):
+    """Numbers as strings, and so of any length."""
+
+    arrow = pyarrow.string()
+
+    def __init__(self, numbers: NumberColumn) -> None:
+        super().__init__(numbers.path, numbers.at)
+        self.numbers = numbers
+        self.accepted = numbers.accepted
+
+    def take_source(self, target: str, names: Namespace) -> list[str]:
+        text = names.bind(self.numbers.to_text, "to_text")
+        return [*self.numbers.take_source(target, names), f"{target} = {text}({target})"]
+
+    def convert(self, array: Any) -> list[Any]:
+        return self.numbers.convert(array)
+
+
+class FloatColumn(WordColumn):
+    arrow = pyarrow.float64()
+    accepted = (types.is_floating, types.is_integer)
+
+    def convert_words(self, words: Any) -> Any:
+        floats = numpy.where(words >= MIDDLE, words ^ MIDDLE, ~words).view("f8")
+        is_wrong = (numpy.isnan(floats) & (words != FLOAT_NAN)) | (words == FLOAT_MINUS_ZERO)
+        if is_wrong.any():
+            raise ValueError("floats that no encoder wrote")
+        return floats
+
+    def convert(self, array: Any) -> list[Any]:
+        # How long an integer may be is for the type to say.
+        wide = array.cast(self.arrow) if types.is_floating(array.type) else array
+        return super().convert(wide)
+
+
+class BooleanColumn(Leaf):
+    raw = Boolean()
+    arrow = pyarrow.bool_()
+    accepted = (types.is_boolean,)

@@ -1,0 +1,120 @@
+"""Columns of strings, and of what is bytes or a string in Arrow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pyarrow
+
+from zapdb.limits import INLINE_SIZE_BYTES_MAX, RECORD_KEY_SIZE_BYTES_MAX
+from zapdb.records.arrow.columns.base import (
+    BINARIES,
+    STRINGS,
+    Leaf,
+    Place,
+    each,
+    take_fixed_source,
+)
+from zapdb.records.beside import Beside
+from zapdb.values import Binary, Enum, Integer, Json, String
+from zapdb.values.blob import MARK, decode_outlined
+from zapdb.values.extent import read_extent, read_extent_source, unescape
+from zapdb.values.source import Namespace
+
+
+class BytesColumn(Leaf):
+    """Strings and binaries. UTF-8 goes to Arrow as it is, which checks it."""
+
+    def __init__(self, kind: String | Binary, path: str, at: int, place: Place) -> None:
+        super().__init__(path, at)
+        self.kind = kind
+        self.place = place
+        is_text = isinstance(kind, String)
+        self.arrow = pyarrow.string() if is_text else pyarrow.binary()
+        self.accepted = STRINGS if is_text else BINARIES
+
+    def take_source(self, target: str, names: Namespace) -> list[str]:
+        if self.place == "key":
+            read = f"{target}, p = {names.bind(unescape, 'unescape')}(b, p)"
+            # No record's key is longer: no part of one, and no reference that is one string.
+            return ["q = p", read, f"if p - q > {RECORD_KEY_SIZE_BYTES_MAX}: raise IndexError"]
+        if self.place == "inside":
+            return [*read_extent_source(names), f"{target} = b[q:p]"]
+        load = names.bind(self._load, "load_outlined")
+        return [
+            "c = b[p]",
+            "if 0x80 <= c < 0xC0:",
+            "    q = p + 1",
+            "    p = q + c - 0x80",
+            f"    {target} = b[q:p]",
+            "else:",
+            f"    {target}, p, c = {load}(b, p, near)",
+            "    room -= c",
+        ]
+
+    def _load(self, data: bytes, position: int, beside: Beside) -> tuple[Any, int, int]:
+        """The value, loaded where it is a blob; the position after it; the blob's size."""
+        if data[position : position + 1] == MARK:
+            blob, after = decode_outlined(self.kind, data, position)
+            return beside.load_value(blob), after, blob.size
+        start, after = read_extent(data, position, INLINE_SIZE_BYTES_MAX)
+        return data[start:after], after, 0
+
+
+class UuidColumn(Leaf):
+    arrow = pyarrow.binary()
+    accepted = BINARIES
+
+    def take_source(self, target: str, names: Namespace) -> list[str]:
+        return take_fixed_source(target, 16)
+
+    def convert(self, array: Any) -> list[Any]:
+        return each(array.to_pylist(), lambda raw: UUID(bytes=raw))
+
+
+class EnumColumn(Leaf):
+    raw = Integer()
+    arrow = pyarrow.string()
+    accepted = STRINGS
+
+    def __init__(self, kind: Enum, path: str, at: int) -> None:
+        super().__init__(path, at)
+        self.members = dict(kind.members)
+
+    def take_source(self, target: str, names: Namespace) -> list[str]:
+        members = names.bind(self.members, "members")
+        return [*super().take_source(target, names), f"{target} = {members}[{target}]"]
+
+
+class JsonColumn(Leaf):
+    """JSON as text without spaces, the keys of objects sorted."""
+
+    raw = Json()
+    arrow = pyarrow.string()
+    accepted = STRINGS
+
+    def take_source(self, target: str, names: Namespace) -> list[str]:
+        to_json = names.bind(_to_json, "to_json")
+        return [*super().take_source(target, names), f"{target} = {to_json}({target})"]
+
+    def refuse_null_source(self) -> list[str]:
+        return [f"if v{self.at} == 'null': raise IndexError"]
+
+    def convert(self, array: Any) -> list[Any]:
+        return each(array.to_pylist(), _read_json)
+
+
+# What was just decoded has no cycles; to look for them takes longer than all the rest.
+_to_json = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, separators=(",", ":"), sort_keys=True
+).encode
+
+
+def _read_json(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"JSON has no {name}")

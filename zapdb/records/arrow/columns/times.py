@@ -1,0 +1,132 @@
+"""Columns of dates and times."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow
+from pyarrow import compute, types
+
+from zapdb.datasets import zone, zone_version
+from zapdb.errors import UnknownZone
+from zapdb.records.arrow.columns.base import Leaf, each
+from zapdb.records.arrow.columns.nested import Part, ProductColumn
+from zapdb.records.arrow.columns.numbers import IntegerColumn
+from zapdb.records.arrow.columns.texts import BytesColumn
+from zapdb.records.arrow.columns.words import MIDDLE, WordColumn
+from zapdb.values import Integer, String, ZonedTimestamp
+from zapdb.values.date import EPOCH_ORDINAL
+from zapdb.values.source import Namespace
+from zapdb.values.timestamp import EPOCH, MICROSECOND
+
+DATE_RANGE: Final = (
+    datetime.date.min.toordinal() - EPOCH_ORDINAL,
+    datetime.date.max.toordinal() - EPOCH_ORDINAL,
+)
+TIMESTAMP_RANGE: Final = (
+    (datetime.datetime.min.replace(tzinfo=datetime.UTC) - EPOCH) // MICROSECOND,
+    (datetime.datetime.max.replace(tzinfo=datetime.UTC) - EPOCH) // MICROSECOND,
+)
+
+
+class DateColumn(Leaf):
+    raw = Integer()
+    arrow = pyarrow.date32()
+    accepted = (types.is_date,)
+
+    def make(self, raw: list[Any]) -> Any:
+        days = pyarrow.array(raw, pyarrow.int32())
+        _check_range(days, DATE_RANGE)
+        return days.view(self.arrow)
+
+    def convert(self, array: Any) -> list[Any]:
+        return super().convert(array.cast(self.arrow))
+
+
+class InstantColumn(WordColumn):
+    """Instants, in microseconds since 1970; those of zoned timestamps may be no datetimes."""
+
+    arrow = pyarrow.timestamp("us", "UTC")
+
+    def convert_words(self, words: Any) -> Any:
+        return words ^ MIDDLE
+
+    def accepts(self, kind: Any) -> bool:
+        return types.is_timestamp(kind) and kind.tz is not None
+
+    def convert(self, array: Any) -> list[Any]:
+        # What the clock showed is what was meant; the instant follows from it.
+        return [None] * len(array)
+
+
+class TimestampColumn(InstantColumn):
+    def make(self, raw: list[Any]) -> Any:
+        instants = super().make(raw)
+        _check_range(instants.view(pyarrow.int64()), TIMESTAMP_RANGE)
+        return instants
+
+    def convert(self, array: Any) -> list[Any]:
+        microseconds = array.cast(self.arrow).view(pyarrow.int64()).to_pylist()
+        return each(microseconds, lambda count: EPOCH + datetime.timedelta(0, 0, count))
+
+
+class LocalTimeColumn(TimestampColumn):
+    arrow = pyarrow.timestamp("us")
+
+    def accepts(self, kind: Any) -> bool:
+        return types.is_timestamp(kind) and kind.tz is None
+
+    def convert(self, array: Any) -> list[Any]:
+        return [value and value.replace(tzinfo=None) for value in super().convert(array)]
+
+
+def _check_range(array: Any, within: tuple[int, int]) -> None:
+    found = compute.min_max(array).as_py()
+    if found["min"] is not None and not within[0] <= found["min"] <= found["max"] <= within[1]:
+        raise ValueError("outside of the years 1 to 9999")
+
+
+class FoldColumn(IntegerColumn):
+    arrow = pyarrow.int8()
+
+
+class ZonedColumn(ProductColumn):
+    """Local time, fold and zone, which are the value, and the instant that they are now."""
+
+    def __init__(
+        self, kind: ZonedTimestamp, path: str, at: int, allocate: Callable[[], int]
+    ) -> None:
+        parts = (
+            Part("local", LocalTimeColumn(f"{path}.local", allocate())),
+            Part("fold", FoldColumn(f"{path}.fold", allocate())),
+            Part("zone", BytesColumn(String(), f"{path}.zone", allocate(), "inside")),
+            Part("instant", InstantColumn(f"{path}.instant", allocate())),
+        )
+        super().__init__(path, at, parts)
+        self.kind = kind
+
+    def append_source(self, names: Namespace) -> list[str]:
+        take = names.bind(self._take, "take_zoned")
+        lists = [part.column.at for part in self.parts]
+        targets = ", ".join(f"v{at}" for at in lists)
+        appends = [f"a{at}(v{at})" for at in lists]
+        return [f"{targets}, p = {take}(b, p)", f"a{self.at}(False)", *appends]
+
+    def _take(self, data: bytes, position: int) -> tuple[bytes, int, str, bytes, int]:
+        value, after = self.kind.decode(data, position)
+        at = position + 8
+        instant = self.kind.encode_index_key(value)
+        return data[position:at], data[at], str(value.tzinfo), instant, after
+
+    def accepts(self, kind: Any) -> bool:
+        return super().accepts(kind) and {"local", "zone"} <= {field.name for field in kind}
+
+    def join(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+        given = dict(zip(names, values, strict=True))
+        try:
+            tzinfo = zone(given["zone"])
+        except UnknownZone:
+            raise self.refuse(f"a zone that {zone_version()} lacks") from None
+        return given["local"].replace(tzinfo=tzinfo, fold=given.get("fold", 0))

@@ -1,0 +1,38 @@
+"""Columns whose values have eight bytes; and arrays of data that are there in Arrow's form."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Final
+
+import numpy
+import pyarrow
+
+from zapdb.records.arrow.columns.base import Leaf, take_fixed_source
+from zapdb.values.source import Namespace
+
+MIDDLE: Final = numpy.uint64(1 << 63)
+"""As eight bytes both 0.0 and the first instant of 1970: what stands where a null is."""
+
+
+class WordColumn(Leaf):
+    """Values of eight bytes, which are converted as a whole list of unsigned integers."""
+
+    def take_source(self, target: str, names: Namespace) -> list[str]:
+        return take_fixed_source(target, 8)
+
+    def make(self, raw: list[Any]) -> Any:
+        held = pyarrow.array(raw, pyarrow.binary(8))
+        words = numpy.frombuffer(held.buffers()[1], ">u8").astype("u8")
+        if held.null_count:
+            words[held.is_null().to_numpy(zero_copy_only=False)] = MIDDLE
+        return with_nulls_of(held, self.arrow, pyarrow.py_buffer(self.convert_words(words)))
+
+    @abstractmethod
+    def convert_words(self, words: Any) -> Any:
+        """What Arrow holds; raises `ValueError` for what no encoder wrote."""
+
+
+def with_nulls_of(held: Any, kind: Any, data: Any) -> Any:
+    """An array of the data that a buffer holds, with nulls where `held` has them."""
+    return pyarrow.Array.from_buffers(kind, len(held), [held.buffers()[0], data], held.null_count)
