@@ -7,16 +7,16 @@ around the length at which keys are cut. The oracle compares values, and strings
 from __future__ import annotations
 
 import bisect
+import datetime
 import functools
 import itertools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import INDEX_TYPES, collations, index_order_of, values_of
-from zapdb.datasets import STRENGTHS, Collation, collator, sort_keys
+from zapdb.datasets import STRENGTHS, Collation, collator, sort_keys, zone
 from zapdb.indexes import Search, build_keys, cut, is_cut, search_equal, search_prefix, search_range
 from zapdb.indexes.keys import (
     UNIQUE_ORDERED_SIZE_BYTES,
@@ -38,6 +38,7 @@ unhurried = settings(
 
 # --- drawing -------------------------------------------------------------------------------------
 
+NOON = datetime.datetime(2000, 1, 1, 12, tzinfo=datetime.UTC)
 UNITS = ["a", "long ", "é", "漢", "\x00", "\U0010ffff", "e\u0301", "7"]
 
 
@@ -70,6 +71,9 @@ def values_for(draw: st.DrawFn, kind: ValueType, collation: Collation | None) ->
         return draw(
             st.sampled_from(["", "a", "A", "á", "a\u0301", "ch", "cz", "c", "01", "1", "-"])
         )
+    if isinstance(kind, ZonedTimestamp) and draw(st.booleans()):
+        # Clocks of several zones at once: values that differ, with one key.
+        return NOON.astimezone(zone(draw(st.sampled_from(["UTC", "Asia/Tehran", "Europe/Kyiv"]))))
     return draw(values_of(kind))
 
 
@@ -77,21 +81,23 @@ class Drawn(NamedTuple):
     keys: KeyBuilder
     rows: list[tuple[Any, ...]]
     """Values of the index's fields; each component is drawn from few, so that many are equal."""
+    stored: list[tuple[bytes | None, ...]]
+    """The rows' values as records hold them: by these values are the same or not."""
     full: list[bytes]
     """Full keys, one for each row."""
+
+    def distinct(self, count: int) -> list[int]:
+        """The rows without those whose leading values another one has, too."""
+        return list({row[:count]: at for at, row in enumerate(self.stored)}.values())
 
     def record(self, number: int) -> Any:
         names = tuple(field.name for field in self.keys.fields)
         return record_class("t", names)(*self.rows[number])
 
-    def is_same(self, left: Sequence[Any], right: Sequence[Any]) -> bool:
-        """By the bytes that a record holds, as far as both go."""
-        return all(
-            one is other
-            if None in (one, other)
-            else field.type.encode(one) == field.type.encode(other)
-            for field, one, other in zip(self.keys.fields, left, right, strict=False)
-        )
+    def same_as(self, at: int, count: int) -> list[int]:
+        """The rows whose leading values are those of one row."""
+        wanted = self.stored[at][:count]
+        return [number for number, row in enumerate(self.stored) if row[:count] == wanted]
 
     def compare(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> int:
         """Independently of keys; as far as both go."""
@@ -114,8 +120,8 @@ PREFERRED = [String(), String(), Binary(), *INDEX_TYPES]
 
 
 @st.composite
-def indexes(draw: st.DrawFn, rows_max: int = 4, *, strings: bool = False) -> Drawn:
-    """An index and records; `strings`: its last field is a string."""
+def indexes(draw: st.DrawFn, *, strings: bool = False) -> Drawn:
+    """An index and six to nine records; `strings`: its last field is a string."""
     count = draw(st.integers(1, 3))
     fields, components, pools = [], [], []
     for number in range(1, count + 1):
@@ -127,16 +133,19 @@ def indexes(draw: st.DrawFn, rows_max: int = 4, *, strings: bool = False) -> Dra
         components.append(IndexComponent(number, collation, draw(st.booleans())))
         value = values_for(kind, collation)
         pools.append(
-            draw(st.lists(st.none() | value if optional else value, min_size=1, max_size=3))
+            draw(st.lists(st.none() | value if optional else value, min_size=2, max_size=4))
         )
     table = Table(1, "t", (9,), (*fields, Field(9, "id", Integer())))
     keys = build_keys(table, Index(1, "by_it", tuple(components)))
-    rows = draw(
-        st.lists(
-            st.tuples(*map(st.sampled_from, pools)), min_size=min(rows_max, 6), max_size=rows_max
+    rows = draw(st.lists(st.tuples(*map(st.sampled_from, pools)), min_size=6, max_size=9))
+    stored = [
+        tuple(
+            None if value is None else field.type.encode(value)
+            for field, value in zip(fields, row, strict=True)
         )
-    )
-    return Drawn(keys, rows, [keys.encode(row) for row in rows])
+        for row in rows
+    ]
+    return Drawn(keys, rows, stored, [keys.encode(row) for row in rows])
 
 
 def sign(left: Any, right: Any) -> int:
@@ -161,7 +170,7 @@ def test_rule_24_keys_compare_as_values_do_and_cutting_reverses_nothing() -> Non
     cases = 0
 
     @unhurried
-    @given(indexes(rows_max=9))
+    @given(indexes())
     def compare_all(drawn: Drawn) -> None:
         nonlocal cases
         assert [drawn.keys.build(drawn.record(at)) for at in range(len(drawn.rows))] == drawn.full
@@ -219,7 +228,7 @@ def test_rule_24_readers_put_ties_in_order() -> None:
     cases = 0
 
     @unhurried
-    @given(indexes(rows_max=9), st.booleans())
+    @given(indexes(), st.booleans())
     def settle(drawn: Drawn, descending: bool) -> None:
         nonlocal cases
         cases += len(drawn.rows) * (len(drawn.rows) - 1) // 2
@@ -245,14 +254,26 @@ def test_rule_24_readers_put_ties_in_order() -> None:
 # --- searches ------------------------------------------------------------------------------------
 
 
-@many
-@given(indexes(), st.integers(0, 3))
-def test_rule_24_an_exact_search_knows_whether_it_may_find_something_else(
-    drawn: Drawn, count: int
-) -> None:
-    values = drawn.rows[0][:count]
+def test_rule_24_an_exact_search_knows_whether_it_may_find_something_else() -> None:
+    """For none, some and all of the leading values of each row of an index."""
+    cases = 0
+
+    @settings(unhurried, max_examples=2_000)
+    @given(indexes())
+    def search_all(drawn: Drawn) -> None:
+        nonlocal cases
+        for count in range(len(drawn.keys.fields) + 1):
+            for at in drawn.distinct(count):
+                cases += 1
+                check_exact_search(drawn, at, count)
+
+    search_all()
+    assert cases >= 10_000
+
+
+def check_exact_search(drawn: Drawn, at: int, count: int) -> None:
+    values, equal = drawn.rows[at][:count], drawn.same_as(at, count)
     search = search_equal(drawn.keys, values)
-    equal = [number for number, row in enumerate(drawn.rows) if drawn.is_same(row, values)]
     found = found_by(search, drawn)
     assert (search.ambiguity == "cut") == (
         len(drawn.keys.encode(values)) >= INDEX_KEY_SIZE_BYTES_MAX
@@ -273,44 +294,91 @@ def test_rule_24_an_exact_search_knows_whether_it_may_find_something_else(
         )
 
 
-bounds = st.none() | st.integers(0, 3)
+class Bound(NamedTuple):
+    """Leading values of a row, or None, which is no bound."""
+
+    values: tuple[Any, ...] | None
+    size_bytes: int
+    """Of their key."""
+    signs: list[int]
+    """How each row of the index compares with them."""
 
 
-@many
-@given(indexes(), bounds, bounds, st.booleans())
-def test_rule_24_a_range_knows_whether_entries_tell_what_is_in_it(
-    drawn: Drawn, lower: int | None, upper: int | None, include_upper: bool
-) -> None:
-    low = None if lower is None else drawn.rows[0][:lower]
-    high = None if upper is None else drawn.rows[1][:upper]
-    search = search_range(drawn.keys, low, high, include_upper=include_upper)
+def bounds_of(drawn: Drawn, count: int) -> list[Bound]:
+    """No bound, and the leading values of each row."""
+    bounds = [Bound(None, 0, [])]
+    for at in drawn.distinct(count):
+        values = drawn.rows[at][:count]
+        signs = [drawn.compare(row, values) for row in drawn.rows]
+        bounds.append(Bound(values, len(drawn.keys.encode(values)), signs))
+    return bounds
+
+
+counts = st.integers(0, 3)
+
+
+def test_rule_24_a_range_knows_whether_entries_tell_what_is_in_it() -> None:
+    """Between the leading values of all pairs of rows of an index."""
+    cases = 0
+
+    @unhurried
+    @given(indexes(), counts, counts)
+    def search_all(drawn: Drawn, lower: int, upper: int) -> None:
+        nonlocal cases
+        lows, highs = bounds_of(drawn, lower), bounds_of(drawn, upper)
+        for low, high, include_upper in itertools.product(lows, highs, (False, True)):
+            cases += 1
+            check_range(drawn, low, high, include_upper)
+
+    search_all()
+    assert cases >= 10_000
+
+
+def check_range(drawn: Drawn, low: Bound, high: Bound, include_upper: bool) -> None:
+    search = search_range(drawn.keys, low.values, high.values, include_upper=include_upper)
     within = [
         number
-        for number, row in enumerate(drawn.rows)
-        if (low is None or drawn.compare(row, low) >= 0)
-        and (high is None or drawn.compare(row, high) < include_upper)
+        for number in range(len(drawn.rows))
+        if (low.values is None or low.signs[number] >= 0)
+        and (high.values is None or high.signs[number] < include_upper)
     ]
     found = found_by(search, drawn)
     assert [number for number in found if search.holds(drawn.full[number])] == within
     if search.ambiguity is None:
         assert found == within
-    sizes = [len(drawn.keys.encode(bound)) for bound in (low, high) if bound is not None]
-    assert (search.ambiguity == "cut") == (max(sizes, default=0) >= INDEX_KEY_SIZE_BYTES_MAX)
+    reaches_limit = max(low.size_bytes, high.size_bytes) >= INDEX_KEY_SIZE_BYTES_MAX
+    assert (search.ambiguity == "cut") == reaches_limit
 
 
-@many
-@given(indexes(strings=True), st.integers(0, 3), st.integers(0, 1100), st.sampled_from(["", "a"]))
-def test_rule_24_a_search_by_prefix_finds_what_python_says_begins_with_it(
-    drawn: Drawn, number: int, size: int, more: str
-) -> None:
-    at = len(drawn.keys.fields) - 1
-    *leading, text = drawn.rows[number % len(drawn.rows)]
-    prefix = (text or "")[:size] + more
+ends = st.tuples(st.integers(0, 1100), st.sampled_from(["", "a"]))
+
+
+def test_rule_24_a_search_by_prefix_finds_what_python_says_begins_with_it() -> None:
+    """For parts of the last string of each row of an index, with another letter or without."""
+    cases = 0
+
+    @unhurried
+    @given(indexes(strings=True), st.lists(ends, min_size=5, max_size=5))
+    def search_all(drawn: Drawn, drawn_ends: list[tuple[int, str]]) -> None:
+        nonlocal cases
+        for at, (size, more) in itertools.product(
+            drawn.distinct(len(drawn.keys.fields)), drawn_ends
+        ):
+            cases += 1
+            check_prefix_search(drawn, at, (drawn.rows[at][-1] or "")[:size] + more)
+
+    search_all()
+    assert cases >= 10_000
+
+
+def check_prefix_search(drawn: Drawn, at: int, prefix: str) -> None:
+    *leading, _ = drawn.rows[at]
     search = search_prefix(drawn.keys, (*leading, prefix))
+    texts = [row[-1] for row in drawn.rows]
     wanted = [
         number
-        for number, row in enumerate(drawn.rows)
-        if drawn.is_same(row, leading) and row[at] is not None and row[at].startswith(prefix)
+        for number in drawn.same_as(at, len(leading))
+        if texts[number] is not None and texts[number].startswith(prefix)
     ]
     found = found_by(search, drawn)
     matches = search.matches
