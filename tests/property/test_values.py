@@ -7,10 +7,11 @@ types. Every law is tried on ten thousand cases.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.blobs import BESIDE
@@ -31,21 +32,34 @@ from zapdb.values.source import Namespace, compile_function, indent
 from zapdb.values.varint import decode_varint, encode_varint, skip_varint
 
 many = settings(deadline=None, max_examples=10_000)
+unhurried = settings(
+    deadline=None, max_examples=1_000, suppress_health_check=[HealthCheck.too_slow]
+)
+"""For properties that look at many values of one type, and count them."""
 
 padding = st.binary(max_size=4)
 key_types = st.sampled_from(KEY_TYPES)
 index_types = types().filter(lambda kind: kind.indexable)
 
 
-def pairs_of(kinds: st.SearchStrategy[ValueType]) -> st.SearchStrategy[tuple[Any, Any, Any]]:
-    """A type with two values of it, equal ones often enough."""
+def with_values(
+    kinds: st.SearchStrategy[ValueType], count: int
+) -> st.SearchStrategy[tuple[ValueType, list[Any]]]:
+    """A type with so many values of it."""
+    return kinds.flatmap(
+        lambda kind: st.tuples(
+            st.just(kind), st.lists(values_of(kind), min_size=count, max_size=count)
+        )
+    )
 
-    def pair(kind: ValueType) -> st.SearchStrategy[tuple[Any, Any, Any]]:
-        values = values_of(kind)
-        twice = values.map(lambda value: (kind, value, value))
-        return st.tuples(st.just(kind), values, values) | twice
 
-    return kinds.flatmap(pair)
+def sign(left: Any, right: Any) -> int:
+    return (left > right) - (left < right)
+
+
+def pairs(values: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """All pairs, also of each with itself."""
+    return list(itertools.combinations_with_replacement(values, 2))
 
 
 @functools.lru_cache(256)
@@ -75,13 +89,24 @@ def generated(kind: ValueType) -> dict[str, Callable[..., Any]]:
     return functions
 
 
-@many
-@given(types_and_values, padding, padding)
-def test_values_and_documents_round_trip_and_skipping_ends_where_decoding_does(
-    drawn: tuple[ValueType, Any], before: bytes, behind: bytes
-) -> None:
+def test_values_and_documents_round_trip_and_skipping_ends_where_decoding_does() -> None:
     """By the methods that define the format, and by the source that codecs are made of."""
-    kind, value = drawn
+    cases = 0
+
+    @unhurried
+    @given(with_values(types(), 20), padding, padding)
+    def take_all(drawn: tuple[ValueType, list[Any]], before: bytes, behind: bytes) -> None:
+        nonlocal cases
+        kind, values = drawn
+        cases += len(values)
+        for value in values:
+            check_round_trip(kind, value, before, behind)
+
+    take_all()
+    assert cases >= 10_000
+
+
+def check_round_trip(kind: ValueType, value: Any, before: bytes, behind: bytes) -> None:
     functions = generated(kind)
     encoded = kind.encode(value)
     data, at = before + encoded + behind, len(before)
@@ -100,69 +125,95 @@ def test_values_and_documents_round_trip_and_skipping_ends_where_decoding_does(
     assert kind.encode(kind.from_document(kind.to_document(value), "p")) == encoded
 
 
-@many
-@given(pairs_of(types()))
-def test_equal_values_have_equal_bytes(drawn: tuple[ValueType, Any, Any]) -> None:
-    kind, left, right = drawn
-    assert (kind.encode(left) == kind.encode(right)) == kind.is_same(left, right)
+def test_equal_values_have_equal_bytes() -> None:
+    cases = 0
+
+    @unhurried
+    @given(with_values(types(), 8))
+    def compare_all(drawn: tuple[ValueType, list[Any]]) -> None:
+        nonlocal cases
+        kind, values = drawn
+        for (left, first), (right, second) in pairs((v, kind.encode(v)) for v in values):
+            cases += 1
+            assert (first == second) == kind.is_same(left, right)
+
+    compare_all()
+    assert cases >= 10_000
 
 
-@many
-@given(pairs_of(key_types), padding)
-def test_rule_21_keys_can_be_read_back_and_compare_as_their_values(
-    drawn: tuple[ValueType, Any, Any], behind: bytes
-) -> None:
-    kind, left, right = drawn
-    functions, order = generated(kind), order_of(kind)
-    keys = [kind.encode_key(value) for value in (left, right)]
-    for value, key in zip((left, right), keys, strict=True):
-        data = b"\x00" + key + behind
-        assert kind.decode_key(data, 1) == (value, 1 + len(key))
-        assert functions["decode_key"](data, 1) == (value, 1 + len(key))
-        assert functions["encode_key"](value, BESIDE) == key
-    assert (keys[0] < keys[1]) == (order(left) < order(right))
-    assert (keys[0] == keys[1]) == kind.is_same(left, right)
-    assert keys[0] == keys[1] or not keys[1].startswith(keys[0])
+def test_rule_21_keys_can_be_read_back_and_compare_as_their_values() -> None:
+    cases = 0
+
+    @unhurried
+    @given(with_values(key_types, 8), padding)
+    def compare_all(drawn: tuple[ValueType, list[Any]], behind: bytes) -> None:
+        nonlocal cases
+        kind, values = drawn
+        functions, order = generated(kind), order_of(kind)
+        keys = [kind.encode_key(value) for value in values]
+        for value, key in zip(values, keys, strict=True):
+            data = b"\x00" + key + behind
+            assert kind.decode_key(data, 1) == (value, 1 + len(key))
+            assert functions["decode_key"](data, 1) == (value, 1 + len(key))
+            assert functions["encode_key"](value, BESIDE) == key
+        for (left, first), (right, second) in pairs(zip(values, keys, strict=True)):
+            cases += 1
+            assert sign(first, second) == sign(order(left), order(right))
+            assert (first == second) == kind.is_same(left, right)
+            assert first == second or not second.startswith(first)
+
+    compare_all()
+    assert cases >= 10_000
 
 
-@many
-@given(pairs_of(index_types))
-def test_rule_24_index_encodings_compare_as_their_values_and_are_no_prefixes(
-    drawn: tuple[ValueType, Any, Any],
-) -> None:
-    kind, left, right = drawn
-    order = index_order_of(kind)
-    first, second = kind.encode_index_key(left), kind.encode_index_key(right)
-    assert (first < second) == (order(left) < order(right))
-    assert (first == second) == (order(left) == order(right))
-    assert first == second or not second.startswith(first)
+def test_rule_24_index_encodings_compare_as_their_values_and_are_no_prefixes() -> None:
+    cases = 0
+
+    @unhurried
+    @given(with_values(index_types, 8))
+    def compare_all(drawn: tuple[ValueType, list[Any]]) -> None:
+        nonlocal cases
+        kind, values = drawn
+        order = index_order_of(kind)
+        encodings = ((order(value), kind.encode_index_key(value)) for value in values)
+        for (left, first), (right, second) in pairs(encodings):
+            cases += 1
+            assert sign(first, second) == sign(left, right)
+            assert first == second or not second.startswith(first)
+
+    compare_all()
+    assert cases >= 10_000
 
 
-@many
-@given(
-    st.lists(key_types, min_size=2, max_size=3).flatmap(
+def test_rule_21_composite_keys_compare_as_the_tuples_do() -> None:
+    """Also of tuples that begin alike; nearly all others differ in the first field."""
+    cases = 0
+    kinds_and_rows = st.lists(key_types, min_size=2, max_size=3).flatmap(
         lambda kinds: st.tuples(
             st.just(kinds),
-            st.tuples(*map(values_of, kinds)),
-            st.tuples(*map(values_of, kinds)),
-            st.integers(0, len(kinds) - 1),
+            st.lists(st.tuples(*map(values_of, kinds)), min_size=5, max_size=5),
         )
     )
-)
-def test_rule_21_composite_keys_compare_as_the_tuples_do(
-    drawn: tuple[list[ValueType], tuple[Any, ...], tuple[Any, ...], int],
-) -> None:
-    kinds, left, right, shared = drawn
-    right = left[:shared] + right[shared:]  # or nearly all would differ in the first
-    first, second = (
-        b"".join(kind.encode_key(value) for kind, value in zip(kinds, values, strict=True))
-        for values in (left, right)
-    )
-    sorts = [
-        tuple(order_of(kind)(value) for kind, value in zip(kinds, values, strict=True))
-        for values in (left, right)
-    ]
-    assert (first < second) == (sorts[0] < sorts[1])
+
+    @unhurried
+    @given(kinds_and_rows)
+    def compare_all(drawn: tuple[list[ValueType], list[tuple[Any, ...]]]) -> None:
+        nonlocal cases
+        kinds, rows = drawn
+        keys = [
+            [kind.encode_key(value) for kind, value in zip(kinds, row, strict=True)] for row in rows
+        ]
+        orders = [
+            [order_of(kind)(value) for kind, value in zip(kinds, row, strict=True)] for row in rows
+        ]
+        for (one, left), (other, right) in pairs(zip(keys, orders, strict=True)):
+            for shared in range(len(kinds)):
+                cases += 1
+                first, second = b"".join(one), b"".join(one[:shared] + other[shared:])
+                assert sign(first, second) == sign(left, left[:shared] + right[shared:])
+
+    compare_all()
+    assert cases >= 10_000
 
 
 @many
