@@ -51,7 +51,7 @@ _compiled: dict[Any, Any] = {}
 def codec_for(table: Table, zones: Zones | None = None) -> Codec:
     """The codec of the table's shape in a database with these zones, compiled once."""
     bound = bind_zones(table, zones)
-    compiled, digest = _compiled_with(table, bound, zones), snapshot(table)
+    compiled, digest = compiled_with(table, bound, zones), snapshot(table)
     known: Codec | None = compiled.get(digest)
     if known is None:
         known = compiled[digest] = _compile(bound)
@@ -61,7 +61,7 @@ def codec_for(table: Table, zones: Zones | None = None) -> Codec:
 def decoder_of(table: Table, numbers: frozenset[int], zones: Zones | None = None) -> Decode:
     """A decoder of the fields with these numbers: the others are stepped over, or not reached."""
     bound = bind_zones(table, zones)
-    compiled, wanted = _compiled_with(table, bound, zones), (snapshot(table), numbers)
+    compiled, wanted = compiled_with(table, bound, zones), (snapshot(table), numbers)
     known: Decode | None = compiled.get(wanted)
     if known is None:
         fields = tuple(f.name for f in table.fields if f.number in numbers)
@@ -70,7 +70,8 @@ def decoder_of(table: Table, numbers: frozenset[int], zones: Zones | None = None
     return known
 
 
-def _compiled_with(table: Table, bound: Table, zones: Zones | None) -> dict[Any, Any]:
+def compiled_with(table: Table, bound: Table, zones: Zones | None) -> dict[Any, Any]:
+    """Where what is compiled for a table is kept."""
     return _compiled if zones is None or bound is table else zones.compiled
 
 

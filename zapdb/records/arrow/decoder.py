@@ -19,7 +19,14 @@ from zapdb.errors import CorruptRecord, InvalidValue, UnknownName, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.arrow.columns import Column, Lists, TooLarge, make_column
 from zapdb.records.beside import Beside
-from zapdb.records.codec import Decode, bind_zones, codec_for, decoder_of, presence_source
+from zapdb.records.codec import (
+    Decode,
+    bind_zones,
+    codec_for,
+    compiled_with,
+    decoder_of,
+    presence_source,
+)
 from zapdb.records.layout import Layout, decode_prefix
 from zapdb.schema import Field, Table, snapshot
 from zapdb.values import Zones
@@ -104,9 +111,6 @@ class ArrowDecoder:
                 ) from None
 
 
-_cache: dict[tuple[bytes, Zones | None, frozenset[int], frozenset[int]], ArrowDecoder] = {}
-
-
 def arrow_decoder(
     table: Table,
     fields: Collection[str] | None = None,
@@ -118,10 +122,12 @@ def arrow_decoder(
     if not numbers:
         raise UsageError("no field is selected", table=table.name)
     texts = _numbers_of(table, as_text)
-    wanted = (snapshot(table), zones, numbers, texts)
-    known = _cache.get(wanted)
+    bound = bind_zones(table, zones)
+    compiled = compiled_with(table, bound, zones)
+    wanted = ("arrow", snapshot(table), numbers, texts)
+    known: ArrowDecoder | None = compiled.get(wanted)
     if known is None:
-        known = _cache[wanted] = _compile(table, zones, numbers, texts)
+        known = compiled[wanted] = _compile(table, bound, zones, numbers, texts)
     return known
 
 
@@ -138,9 +144,12 @@ def _numbers_of(table: Table, names: Collection[str]) -> frozenset[int]:
 
 
 def _compile(
-    table: Table, zones: Zones | None, numbers: frozenset[int], texts: frozenset[int]
+    table: Table,
+    bound: Table,
+    zones: Zones | None,
+    numbers: frozenset[int],
+    texts: frozenset[int],
 ) -> ArrowDecoder:
-    bound = bind_zones(table, zones)
     counter = itertools.count()
     columns = {
         f.number: make_column(
