@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +18,7 @@ from alembic.script import ScriptDirectory
 
 from tests.contract.tables import ITEMS
 from tests.support import Workspace, dump
-from zapdb.storage import LAYOUT_REVISION, Connection, Mode, ensure_layout, read_layout
+from zapdb.storage import LAYOUT_REVISION, Connection, Mode, connect, ensure_layout, read_layout
 from zapdb.storage.layout import VERSION_TABLE, revisions_directory
 from zapdb.storage.tables import METADATA
 
@@ -96,3 +100,21 @@ def test_a_creation_that_fails_half_way_leaves_nothing(
     monkeypatch.undo()
     ensure_layout(storage, create=True)
     assert read_layout(storage) == LAYOUT_REVISION
+
+
+def test_a_reader_beside_the_first_opening_is_waited_for(tmp_path: Path) -> None:
+    """SQLite itself does not wait where the journal's mode is changed."""
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("CREATE TABLE t (a)")
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM t").fetchall()
+        storage = connect(f"sqlite:///{path}")
+        preparing = threading.Thread(target=storage.prepare)
+        preparing.start()
+        preparing.join(0.3)
+        assert preparing.is_alive()
+        reader.execute("COMMIT")
+        preparing.join(10)
+        assert reader.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        storage.close()

@@ -174,7 +174,7 @@ class PostgreSQL(Storage):
     ) -> None:
         connection.run(
             f"INSERT INTO {table} (tenant, {columns}) SELECT {int(tenant)}, a, b"
-            " FROM unnest(%s::bytea[], %s::bytea[]) AS given(a, b)",
+            " FROM unnest(%b::bytea[], %b::bytea[]) AS given(a, b)",
             _columns(rows, 2),
         )
 
@@ -183,7 +183,7 @@ class PostgreSQL(Storage):
     ) -> int:
         return connection.run(
             f"INSERT INTO {table} (tenant, key, record) SELECT {int(tenant)}, a, b"
-            " FROM unnest(%s::bytea[], %s::bytea[]) AS given(a, b) ON CONFLICT DO NOTHING",
+            " FROM unnest(%b::bytea[], %b::bytea[]) AS given(a, b) ON CONFLICT DO NOTHING",
             _columns(rows, 2),
         )
 
@@ -209,7 +209,7 @@ class PostgreSQL(Storage):
     ) -> int:
         return connection.run(
             f"UPDATE {table} AS stored SET value = given.new"
-            " FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[]) AS given(key, old, new)"
+            " FROM unnest(%b::bytea[], %b::bytea[], %b::bytea[]) AS given(key, old, new)"
             f" WHERE stored.tenant = {int(tenant)} AND stored.key = given.key"
             " AND stored.value = given.old",
             _columns(rows, 3),

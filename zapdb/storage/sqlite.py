@@ -8,6 +8,7 @@ is the gate, shared and exclusive alike.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,17 @@ class SQLite(Storage):
         return "uri" not in self.url.query and not Path(str(self.url.database)).exists()
 
     def prepare(self) -> None:
-        # Kept in the file, so never done to one that is somebody else's.
-        self.connection().fetch_one("PRAGMA journal_mode = WAL")
+        # Kept in the file, so never done to one that is somebody else's. SQLite's own waiting does
+        # not cover this statement: of processes that do it at one moment, all but one are refused.
+        connection = self.connection()
+        deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+        while connection.fetch_one("PRAGMA journal_mode")[0] != "wal":
+            try:
+                connection.fetch_one("PRAGMA journal_mode = WAL")
+            except TransactionConflict:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
 
     def begin(self, connection: Connection, mode: Mode) -> None:
         driver = connection.driver
