@@ -116,5 +116,7 @@ def test_a_reader_beside_the_first_opening_is_waited_for(tmp_path: Path) -> None
         assert preparing.is_alive()
         reader.execute("COMMIT")
         preparing.join(10)
-        assert reader.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert not preparing.is_alive()
         storage.close()
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
