@@ -39,7 +39,7 @@ class Bench:
         import psycopg
 
         with psycopg.connect(self._server, autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[arg-type]
+            connection.execute(f'CREATE DATABASE "{name}"')
         url = sa.make_url(self._server).set(drivername="postgresql+psycopg", database=name)
         return url.render_as_string(hide_password=False)
 

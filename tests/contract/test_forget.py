@@ -388,7 +388,7 @@ def test_rule_13_a_forgotten_migration_is_not_applied_again_by_itself(
     before = dump(workspace)
     for apply_ in ("auto", "never"):
         with pytest.raises(PendingMigrations) as caught:
-            workspace.open(apply=apply_)  # type: ignore[arg-type]
+            workspace.open(apply=apply_)
         assert "zapdb migrate up" in str(caught.value)
     assert "was forgotten" in str(refusal(workspace))
     assert dump(workspace) == before

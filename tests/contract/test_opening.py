@@ -31,7 +31,7 @@ def refusal(place: Workspace, kind: type[ZapdbError], apply: str = "auto") -> st
     """The text of the error that opening is refused with; nothing may have changed."""
     before = dump(place)
     with pytest.raises(kind) as caught:
-        zapdb.open(place.address, migrations=place.directory, apply=apply)  # type: ignore[arg-type]
+        zapdb.open(place.address, migrations=place.directory, apply=apply)
     assert type(caught.value) is kind
     assert dump(place) == before
     return str(caught.value)

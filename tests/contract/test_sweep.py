@@ -126,7 +126,7 @@ def test_rule_01_records_of_every_revision_own_their_blobs(
         forget_newest(storage, DEFAULT_TENANT)
     seen = []
 
-    def run_and_sweep(storage, job):  # type: ignore[no-untyped-def]
+    def run_and_sweep(storage, job):
         run_locally(storage, job)
         time.sleep(0.003)
         seen.append(sweeping.sweep_blobs(storage, older_than_seconds=0).deleted)
@@ -308,7 +308,7 @@ def test_rule_28_a_table_that_is_dropped_meanwhile(
     db.table("photos").delete(0)
     original, calls = sweeping.list_record_tables, [0]
 
-    def list_tables(connection):  # type: ignore[no-untyped-def]
+    def list_tables(connection):
         calls[0] += 1
         return [*original(connection), *([999] if calls[0] < 3 else [])]
 

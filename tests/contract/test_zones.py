@@ -28,7 +28,7 @@ INDEX_ID = "create_index: {table: visits, index: by_id, fields: [{field: id}]}"
 
 
 def local(name: str, *parts: int, fold: int = 0) -> datetime.datetime:
-    return datetime.datetime(*parts, tzinfo=zone(name), fold=fold)  # type: ignore[arg-type]
+    return datetime.datetime(*parts, tzinfo=zone(name), fold=fold)
 
 
 # In the order of their instants. Under tzdata 2023.2 Beirut kept winter time until 20 April 2023,

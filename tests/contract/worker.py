@@ -137,7 +137,7 @@ def zoned(address: str, directory: str, *commands: str) -> None:
 
 def sweep_dying(address: str, _directory: str, kill_at: str) -> None:
     """Sweep blobs of any age, a few at a time; die before deletion `kill_at`."""
-    sweep.SWEEP_SLICE_BLOBS = 4  # type: ignore[misc]
+    sweep.SWEEP_SLICE_BLOBS = 4
     _kill_in(sweep, "delete_blobs", int(kill_at))
     storage = connect(address)
     print(sweep.sweep_blobs(storage, older_than_seconds=0).deleted, flush=True)

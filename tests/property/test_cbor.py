@@ -12,7 +12,7 @@ from tests.strategies import damage, json_values
 from zapdb.values.cbor import pack, unpack
 
 DEPTH = 64
-many = settings(deadline=None, max_examples=1_500)
+many = settings(deadline=None, max_examples=10_000)
 
 floats = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),

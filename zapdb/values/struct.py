@@ -61,11 +61,11 @@ class Struct(ValueType):
         return all(member.type.indexable for member in self.members)
 
     @property
-    def index_key_is_exact(self) -> bool:  # type: ignore[override]
+    def index_key_is_exact(self) -> bool:  # type: ignore[override]  # it depends on the members
         return all(member.type.index_key_is_exact for member in self.members)
 
     @property
-    def comparable(self) -> bool:  # type: ignore[override]
+    def comparable(self) -> bool:  # type: ignore[override]  # it depends on the members
         return all(member.type.comparable for member in self.members)
 
     @property

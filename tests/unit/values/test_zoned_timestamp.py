@@ -32,7 +32,7 @@ ZONED = ZonedTimestamp(ZONES)
 
 
 def local(name: str, *parts: int, fold: int = 0) -> datetime.datetime:
-    return datetime.datetime(*parts, tzinfo=zone(name), fold=fold)  # type: ignore[arg-type]
+    return datetime.datetime(*parts, tzinfo=zone(name), fold=fold)
 
 
 VECTORS = [
