@@ -39,12 +39,16 @@ NAME_LENGTH_MAX: Final = 63
 """Characters of a table's, field's, index's or tenant's name."""
 FIELDS_PER_TABLE_MAX: Final = 1_000
 INDEX_COMPONENTS_MAX: Final = 16
+CHECKS_PER_TABLE_MAX: Final = 100
 
 # Documents and expressions
 DOCUMENT_SIZE_BYTES_MAX: Final = 1024 * 1024
 DOCUMENT_DEPTH_MAX: Final = 32
 MIGRATIONS_MAX: Final = 100_000
 EXPRESSION_LENGTH_CHARS_MAX: Final = 2_000
+"""As its author writes it."""
+EXPRESSION_CANONICAL_LENGTH_CHARS_MAX: Final = 12_000
+"""As it is stored: blanks, parentheses and escapes make it longer, but not by more than this."""
 EXPRESSION_DEPTH_MAX: Final = 32
 EXPRESSION_NODES_MAX: Final = 500
 

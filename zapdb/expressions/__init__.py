@@ -1,13 +1,15 @@
 """The typed expression language: parse, check, emit; its functions are a closed registry."""
 
-from zapdb.expressions.check import Type, check
+from zapdb.expressions.check import SPECIAL, check, check_as
 from zapdb.expressions.emit import Emitter
 from zapdb.expressions.functions import FUNCTIONS, Function
 from zapdb.expressions.parse import ExpressionError, parse
 from zapdb.expressions.tree import Expression, Literal, names_in, unparse
+from zapdb.expressions.typed import Type
 
 __all__ = [
     "FUNCTIONS",
+    "SPECIAL",
     "Emitter",
     "Expression",
     "ExpressionError",
@@ -15,6 +17,7 @@ __all__ = [
     "Literal",
     "Type",
     "check",
+    "check_as",
     "names_in",
     "parse",
     "unparse",

@@ -1,20 +1,22 @@
 """Types of expressions: every expression has one type, known when its file is loaded.
 
-A value that may be null is of an optional type, and nothing but `is None`, `coalesce` and the
-branches of a conditional take one: so no function has to say what it does with null.
+The wanted type matters for enums alone: where one is wanted, a string literal is the member of that
+name, and `member(text, else=…)` the member that a text names. An enum is wanted beside another
+value of it (in a comparison, a branch, `coalesce`, `else=`, among the items of a list), and of the
+whole expression where its field is one.
 """
 
 from __future__ import annotations
 
-import decimal
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from zapdb.errors import InvalidValue
-from zapdb.expressions.functions import BOOLEAN, FUNCTIONS, INTEGER, STRING, Function
+from zapdb.expressions.arithmetic import decimal_operation, hold
+from zapdb.expressions.failure import FAILED
+from zapdb.expressions.functions import BOOLEAN, FUNCTIONS, INTEGER, STRING, Function, widen
 from zapdb.expressions.parse import ExpressionError
 from zapdb.expressions.tree import (
+    Arithmetic,
     Call,
     Compare,
     Conditional,
@@ -23,84 +25,215 @@ from zapdb.expressions.tree import (
     Literal,
     Logic,
     Name,
+    Negate,
     Not,
 )
+from zapdb.expressions.typed import Checked, Type
 from zapdb.limits import DECIMAL_SCALE_MAX
-from zapdb.values import Decimal, Integer, ValueType
+from zapdb.values import Decimal, Enum, Float, Integer, Json, List, String, Struct, ValueType
 
 COALESCE: Final = "coalesce"
-
-
-@dataclass(frozen=True, slots=True)
-class Type:
-    """A value type, or None for the literal `None` alone; `optional` values may be null."""
-
-    kind: ValueType | None
-    optional: bool = False
-
-    def __str__(self) -> str:
-        if self.kind is None:
-            return "None"
-        return f"optional {self.kind}" if self.optional else str(self.kind)
-
-    def fits(self, target: Type) -> bool:
-        """Whether a value of this type may be stored where `target` is wanted."""
-        if self.kind is None:
-            return target.optional
-        return (self.kind == target.kind) and (target.optional or not self.optional)
-
-
+MEMBER: Final = "member"
 BOOLEAN_TYPE: Final = Type(BOOLEAN)
 
+INSTEAD: Final = {"//": "quotient(a, b, else=…)", "%": "remainder(a, b, else=…)"}
+"""What divides by something that may be 0."""
 
-def check(expression: Expression, fields: Mapping[str, Type]) -> Type:
-    """The type of the expression over these fields; raises `ExpressionError`."""
-    match expression:
-        case Literal(value, column):
-            return _literal_type(value)
-        case Name(name, column):
-            if name not in fields:
-                raise ExpressionError(
-                    f"no field {name!r} here", column, f"there are: {', '.join(sorted(fields))}"
-                )
-            return fields[name]
-        case Conditional(test, then, otherwise, column):
-            _expect(test, fields, BOOLEAN_TYPE)
-            return _unite(check(then, fields), check(otherwise, fields), column)
-        case Compare(operator, left, right, column):
-            _check_comparison(operator, check(left, fields), check(right, fields), column)
-            return BOOLEAN_TYPE
-        case IsNull(operand, _, column):
-            if not check(operand, fields).optional:
-                raise ExpressionError("this is never null", column)
-            return BOOLEAN_TYPE
-        case Logic(_, operands):
-            for operand in operands:
-                _expect(operand, fields, BOOLEAN_TYPE)
-            return BOOLEAN_TYPE
-        case Not(operand):
-            _expect(operand, fields, BOOLEAN_TYPE)
-            return BOOLEAN_TYPE
-        case Call():
-            return _check_call(expression, fields)
+SPECIAL: Final = {
+    COALESCE: "The first value, or the second where that is null.",
+    MEMBER: "The member of the wanted enum that the text names.",
+}
+"""Functions whose types no entry of the registry could say."""
 
 
-def _literal_type(value: str | int | bool | None) -> Type:
+def check(expression: Expression, fields: Mapping[str, Type], wanted: Type | None = None) -> Type:
+    """The type of the expression over these fields; raises `ExpressionError`.
+
+    It need not fit the wanted type: that is what `check_as` is for.
+    """
+    return elaborate(expression, fields, wanted).type
+
+
+def check_as(expression: Expression, fields: Mapping[str, Type], wanted: Type) -> None:
+    """Raises `ExpressionError` unless the expression gives what may be stored as `wanted`."""
+    found = check(expression, fields, wanted)
+    if not found.fits(wanted):
+        raise ExpressionError(f"the result must be {wanted}, this is {found}")
+
+
+def elaborate(
+    expression: Expression,
+    fields: Mapping[str, Type],
+    wanted: Type | None = None,
+    *,
+    is_generated: bool = False,
+) -> Checked:
+    """The expression with the types of all its parts; raises `ExpressionError`.
+
+    Expressions that zapdb has put together itself may test for null what is never null.
+    """
+    kind = wanted.kind if wanted is not None else None
+    return _Checker(fields, is_generated).check(expression, kind)
+
+
+class _Checker:
+    def __init__(self, fields: Mapping[str, Type], is_generated: bool) -> None:
+        self.fields = fields
+        self.is_generated = is_generated
+
+    def check(self, expression: Expression, wanted: ValueType | None = None) -> Checked:
+        match expression:
+            case Literal(value, column):
+                return _check_literal(expression, value, column, wanted)
+            case Name(name, column):
+                if name not in self.fields:
+                    there = ", ".join(sorted(self.fields))
+                    raise ExpressionError(f"no field {name!r} here", column, f"there are: {there}")
+                return Checked(expression, self.fields[name])
+            case Conditional(test, then, otherwise, column):
+                wanted = self._find_enum(wanted, then, otherwise)
+                condition = self._check_boolean(test)
+                left, right = self.check(then, wanted), self.check(otherwise, wanted)
+                united = _unite(left.type, right.type, column)
+                return Checked(expression, united, (condition, left, right))
+            case Compare(operator, left, right, column):
+                wanted = self._find_enum(None, left, right)
+                parts = (self.check(left, wanted), self.check(right, wanted))
+                _check_comparison(operator, parts[0].type, parts[1].type, column)
+                return Checked(expression, BOOLEAN_TYPE, parts, apply=_equality(parts[0].type.kind))
+            case IsNull(operand, _, column):
+                part = self.check(operand)
+                if not part.type.optional and not self.is_generated:
+                    raise ExpressionError("this is never null", column)
+                return Checked(expression, BOOLEAN_TYPE, (part,))
+            case Logic(_, operands):
+                tests = tuple(self._check_boolean(operand) for operand in operands)
+                return Checked(expression, BOOLEAN_TYPE, tests)
+            case Not(operand):
+                return Checked(expression, BOOLEAN_TYPE, (self._check_boolean(operand),))
+            case Arithmetic(operator, left, right):
+                return _check_arithmetic(expression, operator, self.check(left), self.check(right))
+            case Negate(operand):
+                return _check_arithmetic(expression, "-", self.check(operand))
+            case Call():
+                return self._check_call(expression, wanted)
+
+    def _check_boolean(self, expression: Expression) -> Checked:
+        found = self.check(expression)
+        if not found.type.fits(BOOLEAN_TYPE):
+            raise ExpressionError(
+                f"{BOOLEAN_TYPE} is needed here, this is {found.type}", expression.column
+            )
+        return found
+
+    def _find_enum(self, wanted: ValueType | None, *parts: Expression) -> ValueType | None:
+        """The enum that is wanted, or that one of the parts is without being asked."""
+        if isinstance(wanted, Enum):
+            return wanted
+        for part in parts:
+            match part:
+                case Name(name) if name in self.fields:
+                    found = self.fields[name].kind
+                case Conditional(_, then, otherwise):
+                    found = self._find_enum(None, then, otherwise)
+                case Call(function, arguments) if function == COALESCE:
+                    found = self._find_enum(None, *arguments)
+                case Call(function, _, otherwise) if function == MEMBER and otherwise is not None:
+                    found = self._find_enum(None, otherwise)
+                case _:
+                    continue
+            if isinstance(found, Enum):
+                return found
+        return None
+
+    def _check_call(self, call: Call, wanted: ValueType | None) -> Checked:
+        if call.function == COALESCE:
+            return self._check_coalesce(call, wanted)
+        if call.function == MEMBER:
+            return self._check_member(call, wanted)
+        function = FUNCTIONS.get(call.function)
+        if function is None:
+            raise ExpressionError(
+                f"no function {call.function!r}",
+                call.column,
+                f"there are: {', '.join(sorted([*FUNCTIONS, *SPECIAL]))}",
+            )
+        resolved = function.resolve(call, self._check_arguments(call, function))
+        result = Type(resolved.kind)
+        if not function.partial:
+            if call.otherwise is not None:
+                message = f"{call.function}() never fails: else= has no use"
+                raise ExpressionError(message, call.column)
+            return Checked(call, result, resolved.arguments, apply=resolved.apply)
+        fallback = widen(self._check_fallback(call, None), resolved.kind)
+        united = _unite(result, fallback.type, call.column)
+        return Checked(call, united, (*resolved.arguments, fallback), apply=resolved.apply)
+
+    def _check_fallback(self, call: Call, wanted: ValueType | None) -> Checked:
+        if call.otherwise is None:
+            raise ExpressionError(
+                f"{call.function}() can fail", call.column, "say what then: add else=…"
+            )
+        return self.check(call.otherwise, wanted)
+
+    def _check_arguments(self, call: Call, function: Function) -> tuple[Checked, ...]:
+        kinds = list(function.parameters)
+        if function.variadic:
+            kinds += kinds[-1:] * (len(call.arguments) - len(kinds))
+        _check_count(call, len(kinds))
+        checked: list[Checked] = []
+        for argument, takes in zip(call.arguments, kinds, strict=True):
+            first = checked[0].type.kind if checked else None
+            wanted = first.items if isinstance(first, List) else None
+            found = self.check(argument, wanted)
+            _check_argument(call, argument, found.type, takes)
+            checked.append(found)
+        return tuple(checked)
+
+    def _check_coalesce(self, call: Call, wanted: ValueType | None) -> Checked:
+        if len(call.arguments) != 2 or call.otherwise is not None:
+            raise ExpressionError("coalesce() takes a value and what stands for null", call.column)
+        wanted = self._find_enum(wanted, *call.arguments)
+        value, default = (self.check(argument, wanted) for argument in call.arguments)
+        if not value.type.optional:
+            raise ExpressionError("this is never null", call.arguments[0].column)
+        united = _unite(value.type, default.type, call.column)
+        return Checked(call, Type(united.kind, default.type.optional), (value, default))
+
+    def _check_member(self, call: Call, wanted: ValueType | None) -> Checked:
+        _check_count(call, 1)
+        (argument,) = call.arguments
+        text = self.check(argument)
+        _check_argument(call, argument, text.type, (String,))
+        wanted = self._find_enum(wanted, call)
+        if not isinstance(wanted, Enum):
+            raise ExpressionError(
+                "member() makes a member of an enum, and none is wanted here", call.column
+            )
+        fallback = self._check_fallback(call, wanted)
+        united = _unite(Type(wanted), fallback.type, call.column)
+        return Checked(call, united, (text, fallback), apply=_find_member(wanted))
+
+
+def _check_literal(
+    literal: Literal, value: str | int | bool | None, column: int, wanted: ValueType | None
+) -> Checked:
     match value:
         case None:
-            return Type(None, optional=True)
+            kind = Type(None, optional=True)
         case bool():
-            return BOOLEAN_TYPE
+            kind = BOOLEAN_TYPE
         case int():
-            return Type(INTEGER)
+            kind = Type(INTEGER)
+        case str() if isinstance(wanted, Enum):
+            if value not in _members_of(wanted):
+                raise ExpressionError(
+                    f"{wanted} has no member {value!r}", column, f"it has {wanted.expected}"
+                )
+            kind = Type(wanted)
         case str():
-            return Type(STRING)
-
-
-def _expect(expression: Expression, fields: Mapping[str, Type], wanted: Type) -> None:
-    found = check(expression, fields)
-    if not found.fits(wanted):
-        raise ExpressionError(f"{wanted} is needed here, this is {found}", expression.column)
+            kind = Type(STRING)
+    return Checked(literal, kind, value=value)
 
 
 def _unite(left: Type, right: Type, column: int) -> Type:
@@ -123,80 +256,99 @@ def _check_comparison(operator: str, left: Type, right: Type, column: int) -> No
         raise ExpressionError(f"{left} has no order", column)
 
 
-def _check_call(call: Call, fields: Mapping[str, Type]) -> Type:
-    if call.function == COALESCE:
-        return _check_coalesce(call, fields)
-    function = FUNCTIONS.get(call.function)
-    if function is None:
-        raise ExpressionError(
-            f"no function {call.function!r}",
-            call.column,
-            f"there are: {', '.join(sorted([*FUNCTIONS, COALESCE]))}",
-        )
-    _check_arguments(call, function, fields)
-    result = Type(function.result or _decimal_of(call))
-    if not function.partial:
-        if call.otherwise is not None:
-            raise ExpressionError(f"{call.function}() never fails: else= has no use", call.column)
-        return result
-    if call.otherwise is None:
-        raise ExpressionError(
-            f"{call.function}() can fail", call.column, "say what then: add else=…"
-        )
-    if isinstance(result.kind, Decimal) and widen(call.otherwise, result.kind) is not None:
-        return result
-    fallback = check(call.otherwise, fields)
-    return _unite(result, fallback, call.column)
+def _equality(kind: ValueType | None) -> Callable[[Any, Any], bool] | None:
+    """What tells equal values, where Python's == sees 1 in true, or NaN by its identity."""
+    return kind.is_same if isinstance(kind, Json | List | Struct) else None
 
 
-def _check_arguments(call: Call, function: Function, fields: Mapping[str, Type]) -> None:
-    wanted = list(function.parameters)
-    if function.variadic:
-        wanted += wanted[-1:] * (len(call.arguments) - len(wanted))
-    if len(call.arguments) != len(wanted):
+def _members_of(kind: Enum) -> frozenset[str]:
+    return frozenset(name for _, name in kind.members)
+
+
+def _find_member(kind: Enum) -> Callable[[str], Any]:
+    members = _members_of(kind)
+    return lambda text: text if text in members else FAILED
+
+
+def _check_count(call: Call, wanted: int) -> None:
+    if len(call.arguments) != wanted:
         raise ExpressionError(
-            f"{function.name}() takes {len(wanted)} arguments, not {len(call.arguments)}",
-            call.column,
+            f"{call.function}() takes {wanted} arguments, not {len(call.arguments)}", call.column
         )
-    for argument, kinds in zip(call.arguments, wanted, strict=True):
-        found = check(argument, fields)
-        if found.optional:
+
+
+def _check_argument(
+    call: Call, argument: Expression, found: Type, takes: tuple[type[ValueType], ...]
+) -> None:
+    if found.optional:
+        raise ExpressionError(
+            f"{call.function}() takes no null, and this may be one",
+            argument.column,
+            "give it coalesce(…, a value for null)",
+        )
+    if not isinstance(found.kind, takes):
+        names = " or ".join(kind.name for kind in takes)
+        raise ExpressionError(
+            f"{call.function}() takes {names} here, this is {found}", argument.column
+        )
+
+
+def _check_arithmetic(node: Arithmetic | Negate, operator: str, *operands: Checked) -> Checked:
+    """Integers and decimals mix, an integer as a decimal of scale 0; floats are by themselves."""
+    kinds = [_number_of(operator, operand) for operand in operands]
+    if len({isinstance(kind, Float) for kind in kinds}) > 1:
+        raise ExpressionError(
+            f"`{operator}` doesn't mix {operands[0].type} and {operands[1].type}",
+            node.column,
+            "make one of them the other's type: float(…, else=…), decimal(…, scale, else=…)",
+        )
+    if operator in INSTEAD:
+        _check_divisor(operator, operands[0], operands[1])
+        can_pass = operator == "//" and operands[1].value == -1
+        return Checked(node, Type(INTEGER), operands, apply=hold if can_pass else None)
+    if isinstance(kinds[0], Float):
+        return Checked(node, Type(kinds[0]), operands)
+    scales = [kind.scale for kind in kinds if isinstance(kind, Decimal)]
+    if not scales:
+        return Checked(node, Type(INTEGER), operands, apply=hold)
+    scale = sum(scales) if operator == "*" else max(scales)
+    if scale > DECIMAL_SCALE_MAX:
+        raise ExpressionError(
+            f"the product has the scale {scale}, and a scale is 0 to {DECIMAL_SCALE_MAX}",
+            node.column,
+            "take digits from a factor with round(…, scale)",
+        )
+    operation = "negate" if isinstance(node, Negate) else operator
+    return Checked(node, Type(Decimal(scale)), operands, apply=decimal_operation(operation, scale))
+
+
+def _number_of(operator: str, operand: Checked) -> ValueType:
+    column = operand.node.column
+    if operand.type.optional:
+        raise ExpressionError(
+            f"`{operator}` takes no null, and this may be one",
+            column,
+            "give it coalesce(…, a value for null)",
+        )
+    kind = operand.type.kind
+    if isinstance(kind, Integer | Decimal | Float):
+        return kind
+    is_joining = operator == "+" and isinstance(kind, String)
+    hint = "texts are put together by join('', a, b)" if is_joining else ""
+    raise ExpressionError(f"`{operator}` takes numbers, this is {operand.type}", column, hint)
+
+
+def _check_divisor(operator: str, left: Checked, right: Checked) -> None:
+    for operand in (left, right):
+        if not isinstance(operand.type.kind, Integer):
             raise ExpressionError(
-                f"{function.name}() takes no null, and this may be one",
-                argument.column,
-                "give it coalesce(…, a value for null)",
+                f"`{operator}` takes integers, this is {operand.type}",
+                operand.node.column,
+                "write divide(a, b, scale, else=…)",
             )
-        if not isinstance(found.kind, kinds):
-            names = " or ".join(kind.name for kind in kinds)
-            raise ExpressionError(
-                f"{function.name}() takes {names} here, this is {found}", argument.column
-            )
-
-
-def _decimal_of(call: Call) -> Decimal:
-    scale = call.arguments[1]
-    if not (isinstance(scale, Literal) and isinstance(scale.value, int)):
-        raise ExpressionError("the scale must be a literal", scale.column)
-    if not 0 <= scale.value <= DECIMAL_SCALE_MAX:
-        raise ExpressionError(f"a scale is 0 to {DECIMAL_SCALE_MAX}", scale.column)
-    return Decimal(scale.value)
-
-
-def widen(fallback: Expression, target: Decimal) -> decimal.Decimal | None:
-    """An integer literal as the decimal it stands for beside decimals; None for all else."""
-    if not isinstance(fallback, Literal) or type(fallback.value) is not int:
-        return None
-    try:
-        widened: decimal.Decimal = target.check(fallback.value, "else")
-    except InvalidValue:
-        raise ExpressionError(f"{fallback.value} is too large", fallback.column) from None
-    return widened
-
-
-def _check_coalesce(call: Call, fields: Mapping[str, Type]) -> Type:
-    if len(call.arguments) != 2 or call.otherwise is not None:
-        raise ExpressionError("coalesce() takes a value and what stands for null", call.column)
-    value, default = (check(argument, fields) for argument in call.arguments)
-    if not value.optional:
-        raise ExpressionError("this is never null", call.arguments[0].column)
-    return Type(_unite(value, default, call.column).kind, default.optional)
+    if not isinstance(right.node, Literal) or right.value == 0:
+        raise ExpressionError(
+            f"`{operator}` divides by an integer literal that is not 0",
+            right.node.column,
+            f"write {INSTEAD[operator]}",
+        )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-from zapdb.expressions.check import COALESCE, Type, check, widen
-from zapdb.expressions.functions import FAILED, FUNCTIONS
+from zapdb.expressions.check import COALESCE, elaborate
+from zapdb.expressions.failure import FAILED
 from zapdb.expressions.tree import (
+    Arithmetic,
     Call,
     Compare,
     Conditional,
@@ -15,10 +17,15 @@ from zapdb.expressions.tree import (
     Literal,
     Logic,
     Name,
+    Negate,
     Not,
 )
-from zapdb.values import Decimal
+from zapdb.expressions.typed import Checked, Type
+from zapdb.values import Decimal, Float
 from zapdb.values.source import Namespace
+
+SMALL: Final = 1 << 62
+"""Integers below this in size need no look at the bounds of the type."""
 
 
 class Emitter:
@@ -36,49 +43,67 @@ class Emitter:
         self.tag = tag
         self.temporaries = 0
 
-    def emit(self, expression: Expression) -> str:
-        match expression:
-            case Literal(value):
-                if value is None or isinstance(value, bool | int):
-                    return f"({value!r})"
-                return self.names.bind(value, "text")
+    def emit(self, expression: Expression, wanted: Type | None = None) -> str:
+        """The source of an expression that was checked with the same wanted type."""
+        return self._emit(elaborate(expression, self.fields, wanted, is_generated=True))
+
+    def _emit(self, checked: Checked) -> str:
+        parts = [self._emit(part) for part in checked.parts]
+        match checked.node:
+            case Literal():
+                if checked.value is None or isinstance(checked.value, bool | int):
+                    return f"({checked.value!r})"
+                return self.names.bind(checked.value, "literal")
             case Name(name):
                 return self.variables[name]
-            case Conditional(test, then, otherwise):
-                return f"({self.emit(then)} if {self.emit(test)} else {self.emit(otherwise)})"
-            case Compare(operator, left, right):
-                return f"({self.emit(left)} {operator} {self.emit(right)})"
-            case IsNull(operand, negated):
-                return f"({self.emit(operand)} is {'not ' if negated else ''}None)"
-            case Logic(operator, operands):
-                return "(" + f" {operator} ".join(self.emit(part) for part in operands) + ")"
-            case Not(operand):
-                return f"(not {self.emit(operand)})"
-            case Call():
-                return self._emit_call(expression)
+            case Conditional():
+                test, then, otherwise = parts
+                return f"({then} if {test} else {otherwise})"
+            case Compare(operator):
+                if checked.apply is None:
+                    return f"({parts[0]} {operator} {parts[1]})"
+                is_same = f"{self.names.bind(checked.apply, 'is_same')}({parts[0]}, {parts[1]})"
+                return is_same if operator == "==" else f"(not {is_same})"
+            case IsNull(_, negated):
+                return f"({parts[0]} is {'not ' if negated else ''}None)"
+            case Logic(operator):
+                return "(" + f" {operator} ".join(parts) + ")"
+            case Not():
+                return f"(not {parts[0]})"
+            case Negate():
+                return self._emit_arithmetic(checked, f"-{parts[0]}", parts)
+            case Arithmetic(operator):
+                return self._emit_arithmetic(checked, f"{parts[0]} {operator} {parts[1]}", parts)
+            case Call(function):
+                return self._emit_call(function, checked, parts)
 
-    def _emit_call(self, call: Call) -> str:
-        arguments = [self.emit(argument) for argument in call.arguments]
-        if call.function == COALESCE:
-            held = self._temporary()
-            value, default = arguments
-            return f"({held} if ({held} := {value}) is not None else {default})"
-        function = FUNCTIONS[call.function]
-        applied = f"{self.names.bind(function.apply, function.name)}({', '.join(arguments)})"
-        if call.otherwise is None:
-            return applied
-        failed = self.names.bind(FAILED, "FAILED")
+    def _emit_arithmetic(self, checked: Checked, source: str, parts: list[str]) -> str:
+        if isinstance(checked.type.kind, Float):
+            return f"({source} + 0.0)"  # −0.0 + 0.0 is 0.0
+        if checked.apply is None:
+            return f"({source})"
+        helper = self.names.bind(checked.apply, "hold")
+        if isinstance(checked.type.kind, Decimal):
+            return f"{helper}({', '.join(parts)})"
         held = self._temporary()
-        return f"({held} if ({held} := {applied}) is not {failed} else {self._fallback(call)})"
+        return f"({held} if {-SMALL} <= ({held} := {source}) <= {SMALL} else {helper}({held}))"
 
-    def _fallback(self, call: Call) -> str:
-        assert call.otherwise is not None
-        result = check(call, self.fields).kind
-        if isinstance(result, Decimal):
-            widened = widen(call.otherwise, result)
-            if widened is not None:
-                return self.names.bind(widened, "number")
-        return self.emit(call.otherwise)
+    def _emit_call(self, function: str, checked: Checked, parts: list[str]) -> str:
+        held = self._temporary()
+        if function == COALESCE:
+            value, default = parts
+            return f"({held} if ({held} := {value}) is not None else {default})"
+        assert checked.apply is not None
+        # Not the function's name alone: `float` and others would hide what Python has.
+        name = self.names.bind(checked.apply, f"apply_{function}")
+        call = checked.node
+        assert isinstance(call, Call)
+        if call.otherwise is None:
+            return f"{name}({', '.join(parts)})"
+        *arguments, fallback = parts
+        failed = self.names.bind(FAILED, "FAILED")
+        applied = f"{name}({', '.join(arguments)})"
+        return f"({held} if ({held} := {applied}) is not {failed} else {fallback})"
 
     def _temporary(self) -> str:
         self.temporaries += 1

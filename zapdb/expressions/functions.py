@@ -1,44 +1,62 @@
 """The registry of functions: pure, total, and dependent on their arguments' bytes alone (rule 18).
 
 A function gets arguments that are not null. One that can fail for some arguments is marked
-`partial`: its call must say `else=`, and it returns `FAILED` then. Case mapping is ASCII's only; no
-function consults Unicode tables, the clock, tz data or ICU, so a conversion gives the same bytes on
-every machine and for ever.
+`partial`: its call must say `else=`, and it returns `FAILED` then. No function consults Unicode
+tables, locale, the clock, tz data or ICU, so a conversion gives the same bytes on every machine and
+for ever. What a name means never changes: the texts of expressions enter digests.
 """
 
 from __future__ import annotations
 
 import decimal
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from zapdb.limits import DECIMAL_SCALE_MAX, VALUE_SIZE_BYTES_MAX
-from zapdb.values import Boolean, Date, Decimal, Integer, String, Uuid, ValueType
-from zapdb.values.decimal import EXACT, with_scale
-from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
-
-
-class _Failed:
-    """What a partial function returns where it has no result."""
-
-    def __repr__(self) -> str:
-        return "FAILED"
-
-
-FAILED: Final = _Failed()
+from zapdb.errors import InvalidValue
+from zapdb.expressions import arithmetic, conversions, dates, texts
+from zapdb.expressions.parse import ExpressionError
+from zapdb.expressions.tree import Call, Literal
+from zapdb.expressions.typed import Checked, Type
+from zapdb.limits import DECIMAL_SCALE_MAX
+from zapdb.values import (
+    Binary,
+    Boolean,
+    Date,
+    Decimal,
+    Enum,
+    Float,
+    Integer,
+    List,
+    String,
+    Timestamp,
+    Uuid,
+    ValueType,
+    ZonedTimestamp,
+)
 
 STRING: Final = String()
 INTEGER: Final = Integer()
 BOOLEAN: Final = Boolean()
 
-LOWER = {**{c: c + 32 for c in range(ord("A"), ord("Z") + 1)}}
-UPPER = {**{c: c - 32 for c in range(ord("a"), ord("z") + 1)}}
-INTEGER_TEXT = re.compile(r"-?[0-9]{1,152}", re.ASCII)
-DECIMAL_TEXT = re.compile(r"-?[0-9]{1,152}(\.[0-9]{1,64})?", re.ASCII)
-
 Kinds = tuple[type[ValueType], ...]
+
+TEXT: Final[Kinds] = (String,)
+NUMBER: Final[Kinds] = (Integer, Decimal, Float)
+EXACT_NUMBER: Final[Kinds] = (Integer, Decimal)
+ANY: Final[Kinds] = (ValueType,)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a call is for arguments of these types; `arguments` may be held otherwise now."""
+
+    kind: ValueType
+    apply: Callable[..., Any]
+    arguments: tuple[Checked, ...]
+
+
+Resolve = Callable[[Call, tuple[Checked, ...]], Resolved]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,120 +64,192 @@ class Function:
     """One function of the language.
 
     `parameters` lists which types each argument may have; the last repeats if `variadic`. `result`
-    is the type of the value, or computes it from the literal scale of `decimal(x, scale)`.
+    is the type of the value. Where it is a tuple of types, the arguments decide on more than that,
+    and `apply` is no function of values but a `Resolve`.
     """
 
     name: str
     parameters: tuple[Kinds, ...]
-    result: ValueType | None
+    result: ValueType | Kinds
     apply: Callable[..., Any]
     says: str
     variadic: bool = False
     partial: bool = False
 
+    @property
+    def results(self) -> Kinds:
+        return self.result if isinstance(self.result, tuple) else (type(self.result),)
 
-def _before(text: str, separator: str) -> str:
-    return text.partition(separator)[0] if separator else text
-
-
-def _after(text: str, separator: str) -> str:
-    return text.partition(separator)[2] if separator else ""
-
-
-def _join(separator: str, *texts: str) -> str:
-    return bound(separator.join(texts))
-
-
-def bound(text: str) -> str:
-    """Cut at the size limit of a string, so that no chain of conversions can pass it."""
-    if len(text) * 4 <= VALUE_SIZE_BYTES_MAX:
-        return text
-    return text.encode()[:VALUE_SIZE_BYTES_MAX].decode(errors="ignore")
+    def resolve(self, call: Call, arguments: tuple[Checked, ...]) -> Resolved:
+        """The function for these arguments, whose number and types were checked."""
+        if not isinstance(self.result, tuple):
+            return Resolved(self.result, self.apply, arguments)
+        resolved: Resolved = self.apply(call, arguments)
+        return resolved
 
 
-def _lower(text: str) -> str:
-    return text.translate(LOWER)
+def scale_of(argument: Checked) -> int:
+    """The scale that a literal argument says."""
+    column = argument.node.column
+    if not isinstance(argument.node, Literal):
+        raise ExpressionError("the scale must be a literal", column)
+    scale: int = argument.value
+    if not 0 <= scale <= DECIMAL_SCALE_MAX:
+        raise ExpressionError(f"a scale is 0 to {DECIMAL_SCALE_MAX}", column)
+    return scale
 
 
-def _upper(text: str) -> str:
-    return text.translate(UPPER)
-
-
-def _strip(text: str) -> str:
-    return text.strip(" \t\r\n")
-
-
-def _text(value: Any) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case decimal.Decimal():
-            return format(value, "f")
-        case _:
-            return str(value)
-
-
-def _integer(value: Any) -> Any:
-    if isinstance(value, decimal.Decimal):
-        whole = int(value)
-        return whole if whole == value else FAILED
-    if not INTEGER_TEXT.fullmatch(value):
-        return FAILED
-    number = int(value)
-    return number if INTEGER_MIN <= number <= INTEGER_MAX else FAILED
-
-
-def _decimal(value: Any, scale: int) -> Any:
-    """Exact or nothing: digits that the scale has no room for make the call fail."""
-    if isinstance(value, str):
-        if not DECIMAL_TEXT.fullmatch(value):
-            return FAILED
-        value = decimal.Decimal(value)
+def widen(literal: Checked, target: ValueType | None) -> Checked:
+    """An integer literal beside decimals, as the decimal it stands for; all else as it is."""
+    if not (isinstance(target, Decimal) and isinstance(literal.node, Literal)):
+        return literal
+    if type(literal.value) is not int:
+        return literal
     try:
-        scaled = EXACT.to_integral_exact(EXACT.scaleb(value, scale))
-    except (decimal.Inexact, decimal.Overflow, decimal.InvalidOperation):
-        return FAILED
-    if not INTEGER_MIN <= scaled <= INTEGER_MAX:
-        return FAILED
-    return with_scale(int(scaled), scale)
+        value = target.check(literal.value, "literal")
+    except InvalidValue:
+        raise ExpressionError(f"{literal.value} is too large", literal.node.column) from None
+    return replace(literal, type=Type(target), value=value)
 
 
-TEXT: Final[Kinds] = (String,)
+def _to_scale(apply: Callable[[int], Callable[..., Any]], at: int) -> Resolve:
+    """Resolves to a decimal of the scale that the argument at a place says."""
+
+    def resolve(call: Call, arguments: tuple[Checked, ...]) -> Resolved:
+        scale = scale_of(arguments[at])
+        return Resolved(Decimal(scale), apply(scale), arguments)
+
+    return resolve
+
+
+def _resolve_absolute(call: Call, arguments: tuple[Checked, ...]) -> Resolved:
+    kind = arguments[0].type.kind
+    match kind:
+        case Decimal(scale):
+            apply = arithmetic.decimal_operation("abs", scale)
+            return Resolved(Decimal(scale), apply, arguments)
+        case Float():
+            return Resolved(Float(), abs, arguments)
+    return Resolved(INTEGER, arithmetic.absolute, arguments)
+
+
+def _choosing(exact: Callable[..., Any], floats: Callable[..., float]) -> Resolve:
+    """Resolves to one of several arguments of one type, integer literals beside decimals aside."""
+
+    def resolve(call: Call, arguments: tuple[Checked, ...]) -> Resolved:
+        kinds = [a.type.kind for a in arguments if a.type.kind is not None]
+        kind = next((kind for kind in kinds if not isinstance(kind, Integer)), INTEGER)
+        arguments = tuple(widen(argument, kind) for argument in arguments)
+        _expect_kind(call, arguments, kind)
+        return Resolved(kind, floats if isinstance(kind, Float) else exact, arguments)
+
+    return resolve
+
+
+def _expect_kind(call: Call, arguments: Sequence[Checked], kind: ValueType | None) -> None:
+    for argument in arguments:
+        if argument.type.kind != kind:
+            raise ExpressionError(
+                f"{call.function}() takes {kind} here, this is {argument.type}",
+                argument.node.column,
+            )
+
+
+def _resolve_contains(call: Call, arguments: tuple[Checked, ...]) -> Resolved:
+    kind = arguments[0].type.kind
+    if not isinstance(kind, List):
+        _expect_kind(call, arguments[1:], STRING)
+        return Resolved(BOOLEAN, str.__contains__, arguments)
+    if not kind.items.comparable:
+        raise ExpressionError(f"{kind.items} can't be compared", call.column)
+    arguments = (arguments[0], widen(arguments[1], kind.items))
+    _expect_kind(call, arguments[1:], kind.items)
+    return Resolved(BOOLEAN, _containing(kind.items), arguments)
+
+
+def _containing(items: ValueType) -> Callable[[Sequence[Any], Any], bool]:
+    return lambda held, wanted: any(items.is_same(item, wanted) for item in held)
+
+
+TEXTABLE: Final[Kinds] = (
+    Integer,
+    Decimal,
+    Boolean,
+    Date,
+    Uuid,
+    String,
+    Timestamp,
+    Float,
+    Binary,
+    Enum,
+)
+
 FUNCTIONS: Final[dict[str, Function]] = {
     function.name: function
     for function in (
+        # texts
         Function(
             "before",
             (TEXT, TEXT),
             STRING,
-            _before,
+            texts.before,
             "The text before the first separator; all of it where there is none.",
         ),
         Function(
             "after",
             (TEXT, TEXT),
             STRING,
-            _after,
+            texts.after,
             "The text after the first separator; empty where there is none.",
+        ),
+        Function(
+            "part",
+            (TEXT, TEXT, (Integer,)),
+            STRING,
+            texts.part,
+            "The part of that number, from 1, of the text split at the separator; empty where "
+            "there is none. An empty separator splits nothing.",
+        ),
+        Function(
+            "substring",
+            (TEXT, (Integer,), (Integer,)),
+            STRING,
+            texts.substring,
+            "The characters from that position, the first being 1, as many as that; those that "
+            "there are.",
         ),
         Function(
             "join",
             (TEXT, TEXT),
             STRING,
-            _join,
+            texts.join,
             "The texts, with the first argument between them.",
             variadic=True,
         ),
-        Function("lower", (TEXT,), STRING, _lower, "A to Z as a to z; all else as it is."),
-        Function("upper", (TEXT,), STRING, _upper, "a to z as A to Z; all else as it is."),
-        Function("strip", (TEXT,), STRING, _strip, "Without ASCII white space at both ends."),
-        Function("length", (TEXT,), INTEGER, len, "The number of code points."),
+        Function(
+            "replace",
+            (TEXT, TEXT, TEXT),
+            STRING,
+            texts.replace,
+            "The text with the third in place of the second, everywhere; as it is where the second "
+            "is empty.",
+        ),
+        Function("lower", (TEXT,), STRING, texts.lower, "A to Z as a to z; all else as it is."),
+        Function("upper", (TEXT,), STRING, texts.upper, "a to z as A to Z; all else as it is."),
+        Function("strip", (TEXT,), STRING, texts.strip, "Without ASCII white space at both ends."),
+        Function(
+            "length",
+            ((String, Binary, List),),
+            INTEGER,
+            len,
+            "The number of code points, bytes or items.",
+        ),
         Function(
             "contains",
-            (TEXT, TEXT),
-            BOOLEAN,
-            str.__contains__,
-            "Whether the second text occurs in the first.",
+            ((String, List), ANY),
+            (Boolean,),
+            _resolve_contains,
+            "Whether the second text occurs in the first, or the value among the list's items.",
         ),
         Function(
             "starts_with",
@@ -169,27 +259,200 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "Whether the first text begins with the second.",
         ),
         Function(
-            "text",
-            ((Integer, Decimal, Boolean, Date, Uuid, String),),
+            "ends_with",
+            (TEXT, TEXT),
+            BOOLEAN,
+            str.endswith,
+            "Whether the first text ends with the second.",
+        ),
+        # numbers
+        Function("abs", (NUMBER,), NUMBER, _resolve_absolute, "The number without its sign."),
+        Function(
+            "min",
+            (NUMBER, NUMBER),
+            NUMBER,
+            _choosing(min, arithmetic.least_float),
+            "The least of numbers of one type. NaN comes after all others.",
+            variadic=True,
+        ),
+        Function(
+            "max",
+            (NUMBER, NUMBER),
+            NUMBER,
+            _choosing(max, arithmetic.greatest_float),
+            "The greatest of numbers of one type. NaN comes after all others.",
+            variadic=True,
+        ),
+        Function(
+            "round",
+            ((Decimal,), (Integer,)),
+            (Decimal,),
+            _to_scale(lambda scale: arithmetic.round_to(scale, decimal.ROUND_HALF_EVEN), 1),
+            "The nearest decimal of the literal scale; of two, the one with an even last digit.",
+        ),
+        Function(
+            "truncate",
+            ((Decimal,), (Integer,)),
+            (Decimal,),
+            _to_scale(lambda scale: arithmetic.round_to(scale, decimal.ROUND_DOWN), 1),
+            "The decimal cut to the literal scale, towards 0.",
+        ),
+        Function(
+            "quotient",
+            ((Integer,), (Integer,)),
+            INTEGER,
+            arithmetic.quotient,
+            "The integer below or equal to the first divided by the second; fails for 0.",
+            partial=True,
+        ),
+        Function(
+            "remainder",
+            ((Integer,), (Integer,)),
+            INTEGER,
+            arithmetic.remainder,
+            "What `quotient` leaves, with the sign of the second; fails for 0.",
+            partial=True,
+        ),
+        Function(
+            "divide",
+            (EXACT_NUMBER, EXACT_NUMBER, (Integer,)),
+            (Decimal,),
+            _to_scale(lambda scale: arithmetic.divide, 2),
+            "The first divided by the second, rounded as by `round` to the literal scale; fails "
+            "for 0.",
+            partial=True,
+        ),
+        # dates and times
+        Function("year", ((Date,),), INTEGER, dates.year, "The year of the date."),
+        Function("month", ((Date,),), INTEGER, dates.month, "The month of the date, 1 to 12."),
+        Function("day", ((Date,),), INTEGER, dates.day, "The day of the month, from 1."),
+        Function(
+            "add_days",
+            ((Date,), (Integer,)),
+            Date(),
+            dates.add_days,
+            "So many days later, or earlier; fails outside the years 1 to 9999.",
+            partial=True,
+        ),
+        Function(
+            "days_between",
+            ((Date,), (Date,)),
+            INTEGER,
+            dates.days_between,
+            "The days from the first date to the second; below 0 where that is earlier.",
+        ),
+        Function(
+            "date_of",
+            ((Timestamp,),),
+            Date(),
+            dates.date_of,
+            "The date in UTC.",
+        ),
+        Function(
+            "timestamp_of",
+            ((Date,),),
+            Timestamp(),
+            dates.timestamp_of,
+            "Midnight UTC at the beginning of the date.",
+        ),
+        Function(
+            "local_date",
+            ((ZonedTimestamp,),),
+            Date(),
+            dates.local_date,
+            "The date of the local time, as it is stored.",
+        ),
+        Function(
+            "zone_name",
+            ((ZonedTimestamp,),),
             STRING,
-            _text,
-            "The value as text: digits, `true` or `false`, an ISO date.",
+            dates.zone_name,
+            "The name of the time zone, as it is stored.",
+        ),
+        # from type to type
+        Function(
+            "text",
+            (TEXTABLE,),
+            STRING,
+            conversions.to_text,
+            "The value as text: digits, `true` or `false`, an ISO date, an RFC 3339 instant with "
+            "`Z`, lower-case hexadecimal digits, the name of an enum's member.",
         ),
         Function(
             "integer",
             ((String, Decimal),),
             INTEGER,
-            _integer,
+            conversions.to_integer,
             "The integer that the text spells in ASCII digits, or that the decimal equals.",
             partial=True,
         ),
         Function(
             "decimal",
             ((String, Integer, Decimal), (Integer,)),
-            None,
-            _decimal,
+            (Decimal,),
+            _to_scale(lambda scale: conversions.to_decimal, 1),
             f"The decimal of that value, exactly, with the literal scale 0 to {DECIMAL_SCALE_MAX}.",
             partial=True,
+        ),
+        Function(
+            "float",
+            ((Integer, Decimal, String),),
+            Float(),
+            conversions.to_float,
+            "The float nearest to that value; fails beyond the largest. A text has ASCII digits, "
+            "maybe an exponent after `e`, or is `nan`, `inf` or `-inf`.",
+            partial=True,
+        ),
+        Function(
+            "date",
+            (TEXT,),
+            Date(),
+            dates.to_date,
+            "The date that the text spells as `YYYY-MM-DD`.",
+            partial=True,
+        ),
+        Function(
+            "timestamp",
+            (TEXT,),
+            Timestamp(),
+            dates.to_timestamp,
+            "The instant that the text spells as `YYYY-MM-DDThh:mm:ssZ`, with a point and 1 to 6 "
+            "digits before the `Z` maybe.",
+            partial=True,
+        ),
+        Function(
+            "uuid",
+            (TEXT,),
+            Uuid(),
+            conversions.to_uuid,
+            "The UUID that the text spells in 36 characters, in lower or upper case.",
+            partial=True,
+        ),
+        Function(
+            "hex",
+            ((Binary,),),
+            STRING,
+            conversions.to_hex,
+            "The bytes as lower-case hexadecimal digits.",
+        ),
+        Function(
+            "unhex",
+            (TEXT,),
+            Binary(),
+            conversions.from_hex,
+            "The bytes that the text spells in pairs of hexadecimal digits.",
+            partial=True,
+        ),
+        Function(
+            "utf8",
+            ((Binary,),),
+            STRING,
+            conversions.from_utf8,
+            "The text that the bytes are in UTF-8; fails for what a string can't hold.",
+            partial=True,
+        ),
+        Function(
+            "bytes_of", (TEXT,), Binary(), conversions.to_bytes, "The text as bytes in UTF-8."
         ),
     )
 }

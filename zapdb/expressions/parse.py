@@ -1,8 +1,12 @@
 """From text to a tree. Python's `ast` reads the syntax; only the listed nodes are let through.
 
 The text never reaches `compile`: what runs later is generated from the checked tree. Names are
-ASCII identifiers; attributes, subscripts, comprehensions, lambdas, f-strings, arithmetic and
-everything else are refused by name.
+ASCII identifiers; attributes, subscripts, comprehensions, lambdas, f-strings and everything else
+are refused by name.
+
+An author's text is bounded in length, a tree in depth and parts. The canonical text of a tree may
+be longer than its author's, and is read back all the same: above the length of an author's text,
+only canonical texts are read.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ import warnings
 from typing import Final
 
 from zapdb.expressions.tree import (
+    Arithmetic,
+    ArithmeticOperator,
     Call,
     Compare,
     Comparison,
@@ -24,9 +30,16 @@ from zapdb.expressions.tree import (
     Literal,
     Logic,
     Name,
+    Negate,
     Not,
+    unparse,
 )
-from zapdb.limits import EXPRESSION_DEPTH_MAX, EXPRESSION_LENGTH_CHARS_MAX, EXPRESSION_NODES_MAX
+from zapdb.limits import (
+    EXPRESSION_CANONICAL_LENGTH_CHARS_MAX,
+    EXPRESSION_DEPTH_MAX,
+    EXPRESSION_LENGTH_CHARS_MAX,
+    EXPRESSION_NODES_MAX,
+)
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
 
 COMPARISONS: Final[dict[type[ast.cmpop], Comparison]] = {
@@ -37,6 +50,26 @@ COMPARISONS: Final[dict[type[ast.cmpop], Comparison]] = {
     ast.Gt: ">",
     ast.GtE: ">=",
 }
+ARITHMETIC: Final[dict[type[ast.operator], ArithmeticOperator]] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+}
+REFUSED: Final[dict[type[ast.AST], tuple[str, str]]] = {
+    ast.Div: ("/", "write divide(a, b, scale, else=…)"),
+    ast.Pow: ("**", "a power has no bound: write a * a"),
+    ast.MatMult: ("@", ""),
+    ast.LShift: ("<<", ""),
+    ast.RShift: (">>", ""),
+    ast.BitOr: ("|", "write `or` between booleans"),
+    ast.BitXor: ("^", ""),
+    ast.BitAnd: ("&", "write `and` between booleans"),
+    ast.Invert: ("~", "write `not` before a boolean"),
+    ast.UAdd: ("+", "a number has a plus sign without one"),
+}
+"""Operators of Python that the language has not, and what to write instead."""
 
 # `else=` is not Python; a name of the same length takes its place, so that columns stay true.
 ELSE_KEYWORD: Final = "els_"
@@ -54,8 +87,8 @@ class ExpressionError(Exception):
 
 def parse(text: str) -> Expression:
     """Parse one expression; raises `ExpressionError`."""
-    if len(text) > EXPRESSION_LENGTH_CHARS_MAX:
-        raise ExpressionError(f"an expression has at most {EXPRESSION_LENGTH_CHARS_MAX} characters")
+    if len(text) > EXPRESSION_CANONICAL_LENGTH_CHARS_MAX:
+        raise _too_long()
     if "\n" in text or "\r" in text:
         raise ExpressionError("an expression stands on one line")
     stripped = text.strip(" \t")  # leading blanks would be an indent to Python
@@ -63,14 +96,21 @@ def parse(text: str) -> Expression:
     reader = _Reader(stripped, lead)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
+            warnings.simplefilter("ignore")
             body = ast.parse(_admit_else(stripped, lead), mode="eval").body
     except SyntaxError as error:
         column = (error.offset or 1) + lead
         raise ExpressionError(f"not an expression: {error.msg}", column) from None
     except (ValueError, RecursionError, MemoryError, tokenize.TokenError):
         raise ExpressionError("not an expression that can be read") from None
-    return reader.read(body, 0)
+    tree = reader.read(body, 0)
+    if len(text) > EXPRESSION_LENGTH_CHARS_MAX and unparse(tree) != text:
+        raise _too_long()
+    return tree
+
+
+def _too_long() -> ExpressionError:
+    return ExpressionError(f"an expression has at most {EXPRESSION_LENGTH_CHARS_MAX} characters")
 
 
 def _admit_else(text: str, lead: int) -> str:
@@ -129,8 +169,16 @@ class _Reader:
             case ast.BoolOp(op=operator, values=operands):
                 word = "and" if isinstance(operator, ast.And) else "or"
                 return Logic(word, tuple(map(read, operands)), column)  # type: ignore[arg-type]  # mypy widens the two words to str
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return Negate(read(operand), column)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return Not(read(operand), column)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
+                return Arithmetic(ARITHMETIC[type(op)], read(left), read(right), column)
+            case ast.BinOp(op=op) | ast.UnaryOp(op=op):
+                symbol, hint = REFUSED[type(op)]
+                message = f"`{symbol}` is not part of the expression language"
+                raise ExpressionError(message, column, hint)
             case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot() as op], comparators=[right]):
                 if not (isinstance(right, ast.Constant) and right.value is None):
                     raise ExpressionError("`is` compares with None alone; use ==", column)
@@ -150,7 +198,8 @@ class _Reader:
         raise ExpressionError(
             f"{kind} is not part of the expression language",
             column,
-            "it has literals, field names, comparison, and/or/not, `a if b else c` and functions",
+            "it has literals, field names, arithmetic, comparison, and/or/not, `a if b else c` and "
+            "functions",
         )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
 Comparison = OneOf["==", "!=", "<", "<=", ">", ">="]
+ArithmeticOperator = OneOf["+", "-", "*", "//", "%"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,25 @@ class Not:
     column: int = field(default=0, compare=False)
 
 
-Expression = Literal | Name | Call | Conditional | Compare | IsNull | Logic | Not
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    operator: ArithmeticOperator
+    left: Expression
+    right: Expression
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Negate:
+    """Never of an integer literal that is not negative: with its sign that is one literal."""
+
+    operand: Expression
+    column: int = field(default=0, compare=False)
+
+
+Expression = (
+    Literal | Name | Call | Conditional | Compare | IsNull | Logic | Not | Arithmetic | Negate
+)
 
 
 def unparse(expression: Expression) -> str:
@@ -83,7 +102,7 @@ def unparse(expression: Expression) -> str:
             return f"{function}({', '.join(parts)})"
         case Conditional(test, then, otherwise):
             return f"{_operand(then)} if {_operand(test)} else {_operand(otherwise)}"
-        case Compare(operator, left, right):
+        case Compare(operator, left, right) | Arithmetic(operator, left, right):
             return f"{_operand(left)} {operator} {_operand(right)}"
         case IsNull(operand, negated):
             return f"{_operand(operand)} is {'not ' if negated else ''}None"
@@ -91,6 +110,8 @@ def unparse(expression: Expression) -> str:
             return f" {operator} ".join(_operand(operand) for operand in operands)
         case Not(operand):
             return f"not {_operand(operand)}"
+        case Negate(operand):
+            return f"-{_operand(operand)}"
 
 
 def names_in(expression: Expression) -> frozenset[str]:
@@ -104,9 +125,9 @@ def names_in(expression: Expression) -> frozenset[str]:
             parts = arguments if otherwise is None else (*arguments, otherwise)
         case Conditional(test, then, otherwise):
             parts = (test, then, otherwise)
-        case Compare(_, left, right):
+        case Compare(_, left, right) | Arithmetic(_, left, right):
             parts = (left, right)
-        case IsNull(operand) | Not(operand):
+        case IsNull(operand) | Not(operand) | Negate(operand):
             parts = (operand,)
         case Logic(_, operands):
             parts = operands

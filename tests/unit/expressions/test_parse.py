@@ -7,8 +7,19 @@ import time
 import pytest
 
 from zapdb.expressions import Expression, ExpressionError, Literal, parse, unparse
-from zapdb.expressions.tree import Call, Compare, Conditional, IsNull, Logic, Name, Not
+from zapdb.expressions.tree import (
+    Arithmetic,
+    Call,
+    Compare,
+    Conditional,
+    IsNull,
+    Logic,
+    Name,
+    Negate,
+    Not,
+)
 from zapdb.limits import (
+    EXPRESSION_CANONICAL_LENGTH_CHARS_MAX,
     EXPRESSION_DEPTH_MAX,
     EXPRESSION_LENGTH_CHARS_MAX,
     EXPRESSION_NODES_MAX,
@@ -41,6 +52,19 @@ A, B, C = Name("a"), Name("b"), Name("c")
         ("a is not None", IsNull(A, True)),
         ("not a", Not(A)),
         ("a and b and c", Logic("and", (A, B, C))),
+        ("-a", Negate(A)),
+        ("--5", Negate(Literal(-5))),
+        ("-(5)", Literal(-5)),
+        ("-'x'", Negate(Literal("x"))),
+        ("a + b - c", Arithmetic("-", Arithmetic("+", A, B), C)),
+        ("a - (b - c)", Arithmetic("-", A, Arithmetic("-", B, C))),
+        ("a + b * c", Arithmetic("+", A, Arithmetic("*", B, C))),
+        ("a - -5", Arithmetic("-", A, Literal(-5))),
+        ("-5 * a", Arithmetic("*", Literal(-5), A)),
+        ("-a * b", Arithmetic("*", Negate(A), B)),
+        ("-(a * b)", Negate(Arithmetic("*", A, B))),
+        ("a // 7 % -3", Arithmetic("%", Arithmetic("//", A, Literal(7)), Literal(-3))),
+        ("a + 1 < b", Compare("<", Arithmetic("+", A, Literal(1)), B)),
         ("(a and b) and c", Logic("and", (Logic("and", (A, B)), C))),
         ("a or b and c", Logic("or", (A, Logic("and", (B, C))))),
         ("a if b else c", Conditional(B, A, C)),
@@ -72,7 +96,15 @@ def test_this_text_is_this_tree(text: str, tree: Expression) -> None:
         ("a\r", 1, "an expression stands on one line"),
         ("a\x00", 1, "not an expression"),
         ("f(a).b", 1, "Attribute is not part of the expression language"),
-        ("a + b", 1, "BinOp is not part of the expression language"),
+        ("a / b", 1, "`/` is not part of the expression language"),
+        ("a ** b", 1, "`**` is not part of the expression language"),
+        ("a @ b", 1, "`@` is not part of the expression language"),
+        ("a << b", 1, "`<<` is not part of the expression language"),
+        ("a >> b", 1, "`>>` is not part of the expression language"),
+        ("a | b", 1, "`|` is not part of the expression language"),
+        ("a ^ b", 1, "`^` is not part of the expression language"),
+        ("f(a & b)", 3, "`&` is not part of the expression language"),
+        ("~a", 1, "`~` is not part of the expression language"),
         ("a[0]", 1, "Subscript is not part of the expression language"),
         ("lower(a.b)", 7, "Attribute is not part of the expression language"),
         ("  lower(a.b)", 9, "Attribute is not part of the expression language"),
@@ -83,9 +115,11 @@ def test_this_text_is_this_tree(text: str, tree: Expression) -> None:
         ("b'x'", 1, "Constant is not part of the expression language"),
         ("...", 1, "Constant is not part of the expression language"),
         ("1j", 1, "Constant is not part of the expression language"),
-        ("+a", 1, "UnaryOp is not part of the expression language"),
-        ("-a", 1, "UnaryOp is not part of the expression language"),
-        ("--5", 1, "UnaryOp is not part of the expression language"),
+        ("+a", 1, "`+` is not part of the expression language"),
+        ("lambda: a", 1, "Lambda is not part of the expression language"),
+        ("f((a := b))", 4, "NamedExpr is not part of the expression language"),
+        ("[x for x in a]", 1, "ListComp is not part of the expression language"),
+        ("await a", 1, "Await is not part of the expression language"),
         ("-True", 1, "a sign belongs before a number"),
         ("a, b", 1, "Tuple is not part of the expression language"),
         ("a(b)(c)", 1, "Call is not part of the expression language"),
@@ -140,7 +174,6 @@ def test_this_text_is_refused_at_this_column(text: str, column: int, message: st
         "print(a) or exec('1')[0]",
         "a @ b",
         "2 ** 99999999",
-        "'x' * 99999999",
         "9" * 1999,
         "1e999",
         "~1",
@@ -200,6 +233,8 @@ def test_an_expression_is_bounded_in_length_depth_and_parts() -> None:
     assert parse(longest) == Literal(longest[1:-1])
     with pytest.raises(ExpressionError, match="has at most 2000 characters"):
         parse(longest + " ")
+    with pytest.raises(ExpressionError, match="has at most 2000 characters"):
+        parse("'" + "x" * (EXPRESSION_CANONICAL_LENGTH_CHARS_MAX - 1) + "'")
 
     deepest = "not " * EXPRESSION_DEPTH_MAX + "a"
     assert unparse(parse(deepest)).count("not") == EXPRESSION_DEPTH_MAX
@@ -211,6 +246,36 @@ def test_an_expression_is_bounded_in_length_depth_and_parts() -> None:
     assert len(parse(widest).arguments) == EXPRESSION_NODES_MAX - 1
     with pytest.raises(ExpressionError, match="has at most 500 parts"):
         parse(widest[:-1] + ",a)")
+
+
+LONGER = {
+    "control characters": "'" + "\x01" * (EXPRESSION_LENGTH_CHARS_MAX - 2) + "'",
+    "quotes": '"' + "'" * (EXPRESSION_LENGTH_CHARS_MAX - 2) + '"',
+    "backslashes": "r'" + "\\" * (EXPRESSION_LENGTH_CHARS_MAX - 4) + "x'",
+    "parts": "f(" + ",".join(["a<b"] * 166) + ")",
+    "hexadecimal": "f(" + ",".join(["0x" + "f" * 126] * 15) + ")",
+    "else": "f(" + ",".join(["g(else=a)"] * 180) + ")",
+    "nulls": "f(" + ",".join(["a is None"] * 190) + ")",
+    "sums": "f(" + ",".join(["a+b*c"] * 99) + ")",
+}
+
+
+@pytest.mark.parametrize("text", LONGER.values(), ids=LONGER.keys())
+def test_what_was_accepted_is_accepted_in_its_longer_canonical_text(text: str) -> None:
+    assert len(text) <= EXPRESSION_LENGTH_CHARS_MAX
+    tree = parse(text)
+    canonical = unparse(tree)
+    assert len(text) < len(canonical) <= EXPRESSION_CANONICAL_LENGTH_CHARS_MAX
+    assert parse(canonical) == tree
+    if len(canonical) > EXPRESSION_LENGTH_CHARS_MAX:  # of authors, it is no text all the same
+        with pytest.raises(ExpressionError, match="has at most 2000 characters"):
+            parse(canonical + " ")
+
+
+def test_hints_name_the_way_out() -> None:
+    with pytest.raises(ExpressionError) as caught:
+        parse("a / b")
+    assert caught.value.hint == "write divide(a, b, scale, else=…)"
 
 
 def test_parts_know_their_columns_in_characters() -> None:

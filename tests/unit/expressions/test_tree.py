@@ -1,7 +1,17 @@
 import pytest
 
 from zapdb.expressions import Expression, Literal, names_in, parse, unparse
-from zapdb.expressions.tree import Call, Compare, Conditional, IsNull, Logic, Name, Not
+from zapdb.expressions.tree import (
+    Arithmetic,
+    Call,
+    Compare,
+    Conditional,
+    IsNull,
+    Logic,
+    Name,
+    Negate,
+    Not,
+)
 
 A, B, C = Name("a"), Name("b"), Name("c")
 
@@ -21,6 +31,13 @@ A, B, C = Name("a"), Name("b"), Name("c")
         (IsNull(Not(A), True), "(not a) is not None"),
         (Logic("or", (A, Logic("and", (B, C)))), "a or (b and c)"),
         (Not(Not(A)), "not (not a)"),
+        (Arithmetic("+", A, Arithmetic("+", B, C)), "a + (b + c)"),
+        (Arithmetic("//", Arithmetic("*", A, B), Literal(-2)), "(a * b) // -2"),
+        (Arithmetic("%", A, Literal(3)), "a % 3"),
+        (Arithmetic("-", Negate(A), Negate(Negate(B))), "(-a) - (-(-b))"),
+        (Negate(Literal(-5)), "--5"),
+        (Negate(Call("f", ())), "-f()"),
+        (Compare("<", Arithmetic("-", A, B), C), "(a - b) < c"),
     ],
 )
 def test_a_tree_has_one_canonical_text(tree: Expression, text: str) -> None:
@@ -42,6 +59,6 @@ def test_columns_are_no_part_of_equality() -> None:
 
 
 def test_names_in_are_the_fields_that_are_read() -> None:
-    text = "f(a, else=b) if c is None and not d else (g('e') == h)"
-    assert names_in(parse(text)) == {"a", "b", "c", "d", "h"}
+    text = "f(a, else=b) if c is None and not d else (g('e') == -h + i)"
+    assert names_in(parse(text)) == {"a", "b", "c", "d", "h", "i"}
     assert names_in(parse("'a'")) == frozenset()
