@@ -15,7 +15,7 @@ class MemoryBlobs:
     def __init__(self) -> None:
         self.saved: dict[bytes, bytes] = {}
 
-    def beside(self) -> Beside:
+    def beside(self, *_record: bytes) -> Beside:
         numbers = itertools.count(len(self.saved) + 1)
         return Beside(self.load, lambda: next(numbers).to_bytes(16, "big"))
 

@@ -349,7 +349,7 @@ def test_a_record_has_these_bytes(vector: Vector) -> None:
     for f in table.fields:
         is_absent = f.optional and given.get(f.name) is None
         wanted[f.name] = None if is_absent else f.type.bind(zones).check(given[f.name], f.name)
-    reader = RecordReader(codec.decode, lambda _: None, vector["revision"], lambda: beside)
+    reader = RecordReader(codec.decode, lambda _: None, vector["revision"], lambda *_: beside)
     for record in (codec.decode(key, raw, len(prefix), beside), reader.read(key, raw)):
         assert exact({name: getattr(record, name) for name in wanted}) == exact(wanted)
     assert codec.skip(raw, len(prefix)) == len(raw)
@@ -399,7 +399,7 @@ def test_a_record_key_is_refused(vector: Vector) -> None:
 def test_a_record_is_refused(vector: Vector) -> None:
     codec, raw = codec_for(table_of(vector["type"])), bytes_of(vector["hex"])
     known = {1: None, 70: None}  # revisions, and no conversion is needed from them
-    reader = RecordReader(codec.decode, known.__getitem__, 1, lambda: BESIDE)
+    reader = RecordReader(codec.decode, known.__getitem__, 1, lambda *_: BESIDE)
     refuses(0, raw, reader.read, bytes_of(vector["key"]), raw)
 
 

@@ -1,7 +1,7 @@
-"""The chain: the ordered migrations of a directory, and paths of conversion along it.
+"""The chain: the ordered migrations of a directory, and routes of conversion along it.
 
 The schema at *n* is the sum of the operations of migrations 1 to n: a pure function, without any
-database. The paths that lead records from one position to another go along the chain, forwards by
+database. The routes that lead records from one position to another go along the chain, forwards by
 the changes, backwards by the resolved rollbacks, composed into one set of derivations and compiled
 once.
 """
@@ -20,15 +20,8 @@ from zapdb.limits import MIGRATIONS_MAX
 from zapdb.migrations.document import Source, read_document
 from zapdb.migrations.migration import Draft, Migration, label, parse_document, resolve
 from zapdb.migrations.operations import Numbers
-from zapdb.records import (
-    Conversion,
-    Derivation,
-    Input,
-    Layout,
-    compile_conversion,
-    compose,
-)
-from zapdb.schema import Schema
+from zapdb.records import Conversion, Input, Layout, Route, compile_conversion
+from zapdb.schema import Field, Schema, Table
 from zapdb.values import Zones
 
 FILE_NAME: Final = re.compile(r"(?P<number>[0-9]{4,})_(?P<name>[a-z0-9_]+)\.yaml", re.ASCII)
@@ -58,7 +51,7 @@ class Chain:
     """Migrations 1 to n, each resolved on the schema that those before it make."""
 
     migrations: tuple[Migration, ...] = ()
-    _paths: dict[tuple[int, int, int], dict[int, Derivation]] = field(
+    _routes: dict[tuple[int, int, int], Route] = field(
         default_factory=dict, compare=False, repr=False
     )
     _programs: dict[tuple[int, int, int, Zones], Conversion] = field(
@@ -78,44 +71,59 @@ class Chain:
     def up_to(self, position: int) -> Chain:
         return self if position == self.end else Chain(self.migrations[:position])
 
-    def path(self, table: int, source: int, target: int) -> dict[int, Derivation]:
+    def route(self, table: int, source: int, target: int) -> Route:
         """How a table's fields at position `target` come from those at position `source`."""
         key = (table, source, target)
-        if key not in self._paths:
-            self._paths[key] = self._compose(table, source, target)
-        return self._paths[key]
+        if key not in self._routes:
+            self._routes[key] = self._compose(table, source, target)
+        return self._routes[key]
 
     def program(self, table: int, source: int, target: int, zones: Zones) -> Conversion:
         """The compiled conversion of a table's records from one position to another."""
         key = (table, source, target, zones)
         if key not in self._programs:
-            before, after = (
-                self.schema_at(position).table_numbered(table) for position in (source, target)
+            route = self.route(table, source, target)
+            self._programs[key] = compile_conversion(
+                Layout.of(self.table_at(source, table), zones),
+                Layout.of(self.table_at(target, table), zones),
+                route.derivations,
+                route.archives,
+                zones=zones,
             )
-            assert before is not None
-            assert after is not None
-            layouts = Layout.of(before, zones), Layout.of(after, zones)
-            self._programs[key] = compile_conversion(*layouts, self.path(table, source, target))
         return self._programs[key]
 
-    def _compose(self, table: int, source: int, target: int) -> dict[int, Derivation]:
-        start = self.schema_at(source).table_numbered(table)
-        assert start is not None
-        derived: dict[int, Derivation] = {f.number: Input(f.number) for f in start.fields}
+    def table_at(self, position: int, number: int) -> Table:
+        """A table that is in force or archived there."""
+        table = self.schema_at(position).table_kept(number)
+        assert table is not None
+        return table
+
+    def archived_fields(self, table: int) -> dict[int, Field]:
+        """Every field of the table whose values any migration archives, by number."""
+        found: dict[int, Field] = {}
+        for m in self.migrations:
+            kept = m.after.table_kept(table)
+            if kept is not None:
+                found |= {archived.field.number: archived.field for archived in kept.archived}
+        return found
+
+    def _compose(self, table: int, source: int, target: int) -> Route:
+        start = self.table_at(source, table)
+        route = Route({f.number: Input(f.number) for f in start.fields})
         if source <= target:
-            steps = [m.derive_up for m in self._touching(table, source, target)]
+            steps = [m.route_up for m in self._touching(table, source, target)]
         else:
-            steps = [m.derive_down for m in reversed(self._touching(table, target, source))]
+            steps = [m.route_down for m in reversed(self._touching(table, target, source))]
         for step in steps:
-            derived = compose(derived, step(table))
-        return derived
+            route = route.then(step(table))
+        return route
 
     def _touching(self, table: int, low: int, high: int) -> list[Migration]:
         """The migrations after `low` up to `high` that change the table at all."""
         return [
             m
             for m in self.migrations[low:high]
-            if m.before.table_numbered(table) != m.after.table_numbered(table)
+            if m.before.table_kept(table) != m.after.table_kept(table)
         ]
 
 

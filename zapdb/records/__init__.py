@@ -1,6 +1,6 @@
 """Records: wire layout, generated codecs, and conversion between layouts."""
 
-from zapdb.records.beside import Beside
+from zapdb.records.beside import Archive, Beside, MakeBeside, Moved
 from zapdb.records.codec import Codec, Decode, codec_for, decoder_of
 from zapdb.records.conversion import Conversion, compile_conversion
 from zapdb.records.derivation import (
@@ -10,9 +10,12 @@ from zapdb.records.derivation import (
     Derivation,
     Derivations,
     Input,
+    Recast,
     Restored,
+    Route,
     compose,
     compose_archives,
+    copied_from,
 )
 from zapdb.records.layout import RECORD_FORMAT, Layout, Slot, decode_prefix, encode_prefix
 from zapdb.records.owned import FindBlobs, OwnedBlobs, compile_find
@@ -22,6 +25,7 @@ from zapdb.values import asdict
 
 __all__ = [
     "RECORD_FORMAT",
+    "Archive",
     "Archives",
     "Beside",
     "Codec",
@@ -34,10 +38,14 @@ __all__ = [
     "FindBlobs",
     "Input",
     "Layout",
+    "MakeBeside",
+    "Moved",
     "OwnedBlobs",
+    "Recast",
     "Record",
     "RecordReader",
     "Restored",
+    "Route",
     "Slot",
     "asdict",
     "codec_for",
@@ -45,6 +53,7 @@ __all__ = [
     "compile_find",
     "compose",
     "compose_archives",
+    "copied_from",
     "decode_prefix",
     "decoder_of",
     "encode_prefix",

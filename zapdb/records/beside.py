@@ -7,23 +7,47 @@ the record stores that, too; who only reads it lets it go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
+from zapdb.errors import TransactionConflict
 from zapdb.values.blob import Blob
 
 Load = Callable[[Blob], bytes]
 """Raises `BlobMissing`."""
 
-NOTHING: Final[Mapping[int, bytes]] = {}
+
+class Archive(Protocol):
+    """Value encodings of a record's archived fields, by field number; b"" is a null."""
+
+    def get(self, number: int, /) -> bytes | None:
+        """The encoding, or None where there is none; raises `Moved`."""
+
+
+NOTHING: Final[dict[int, bytes]] = {}
+
+
+class Moved(Exception):
+    """The record was changed since it was read, and what lay beside it may be gone.
+
+    `value` is what it is now; None where it was deleted.
+    """
+
+    def __init__(self, value: bytes | None) -> None:
+        super().__init__()
+        self.value = value
+
+    def still_there(self) -> bytes:
+        """What the record is now; raises `TransactionConflict` where it was deleted."""
+        if self.value is None:
+            raise TransactionConflict(
+                "a record was deleted while it was read", hint="read again, or in db.snapshot()"
+            )
+        return self.value
 
 
 class Beside:
-    """One record's surroundings, or those of many that have none.
-
-    `archive` holds the value encodings of the record's archived fields, by field number; b"" is
-    a null.
-    """
+    """One record's surroundings, or those of many that have none."""
 
     __slots__ = ("_load", "_make_id", "archive", "archived", "blobs", "restored")
 
@@ -31,7 +55,7 @@ class Beside:
         self,
         load: Load,
         make_id: Callable[[], bytes],
-        archive: Mapping[int, bytes] = NOTHING,
+        archive: Archive = NOTHING,
     ) -> None:
         self._load = load
         self._make_id = make_id
@@ -62,3 +86,7 @@ class Beside:
     def load_value(self, blob: Blob) -> object:
         """The value of a blob; raises `BlobMissing`, `CorruptRecord`."""
         return blob.value_of(self.load(blob))
+
+
+MakeBeside = Callable[[bytes, bytes], Beside]
+"""(key, record) → the surroundings of a record that is read."""

@@ -27,12 +27,15 @@ from zapdb.records.derivation import (
     Derivation,
     Derivations,
     Input,
+    Recast,
     Restored,
+    copied_from,
     inputs_of,
     parts_of,
     restored_in,
 )
 from zapdb.records.layout import Layout, Slot
+from zapdb.values import ValueType, Zones
 from zapdb.values.blob import Blob, OutlinedType, decode_outlined
 from zapdb.values.source import Namespace, compile_function, indent
 
@@ -60,14 +63,16 @@ def compile_conversion(
     derivations: Derivations,
     archives: Archives = NO_ARCHIVES,
     *,
+    zones: Zones | None = None,
     splice: bool = True,
 ) -> Conversion:
     """Compile the program that makes `target` records of `source` records.
 
+    `zones` are the database's, to which both layouts are bound: archived values are, too.
     With `splice=False` every field is decoded and encoded: the same result by the long way, for
     tests and benchmarks to compare with.
     """
-    program = _Program(source, target, derivations, archives, splice)
+    program = _Program(source, target, derivations, archives, zones, splice)
     convert, text = program.compile()
     return Conversion(convert, program.is_self_contained, text)
 
@@ -81,12 +86,14 @@ class _Program:
         target: Layout,
         derivations: Derivations,
         archives: Archives,
+        zones: Zones | None,
         splice: bool,
     ) -> None:
         self.source = source
         self.target = target
         self.derivations = derivations
         self.archives = archives
+        self.zones = zones
         # Where an expression reads them, blobs are loaded; everywhere else they are passed on.
         self.read_by_expressions: set[int] = set()
         self.restored_for_expressions: set[int] = set()
@@ -94,10 +101,10 @@ class _Program:
         self.places = {slot.number: at for at, slot in enumerate(source.slots)}
         self.variables: dict[int, str] = {}
         self.copies = {
-            slot.number: self.places[derivation.number]
+            slot.number: self.places[number]
             for slot in target.slots
-            if splice and isinstance(derivation := derivations[slot.number], Input)
-            if self._is_copy(slot, derivation.number)
+            if splice and (number := copied_from(derivations[slot.number])) is not None
+            if self._is_copy(slot, number)
         }
 
     def _is_copy(self, slot: Slot, number: int) -> bool:
@@ -228,7 +235,8 @@ class _Program:
         for slot, derivation in self.archives.items():
             held = self._variable(derivation, lines)
             value, kept = f"a{slot.number}", f"beside.archived[{slot.number}]"
-            statements, expression = slot.type.encode_field_source(value, "archived", self.names)
+            kind = self._bind(slot.type)
+            statements, expression = kind.encode_field_source(value, "archived", self.names)
             lines += [f"{value} = {held}", f"if {value} is None: {kept} = b''", "else:"]
             lines += indent([*statements, f"{kept} = {expression}"])
         return lines
@@ -312,14 +320,20 @@ class _Program:
             if isinstance(part, Computed):
                 held = {name: self._held(inner) for name, inner in part.inputs.items()}
                 emitter = Emitter(part.types, held, self.names, variable)
-                lines.append(f"{variable} = {emitter.emit(part.expression)}")
+                lines.append(f"{variable} = {emitter.emit(part.expression, part.type)}")
             elif isinstance(part, Restored):
                 is_read = part.slot.number in self.restored_for_expressions
-                restore = self.names.bind(partial(_restore, part.slot, is_read), "restore")
+                take = partial(_restore, part.slot.number, self._bind(part.slot.type), is_read)
+                restore = self.names.bind(take, "restore")
                 lines.append(f"{variable} = {restore}(beside)")
                 missing = self.names.bind(MISSING, "MISSING")
                 otherwise = self._held(part.otherwise)
                 lines.append(f"if {variable} is {missing}: {variable} = {otherwise}")
+            elif isinstance(part, Recast):
+                recast, held_value = self.names.bind(part.recast, "recast"), self._held(part.value)
+                lines.append(
+                    f"{variable} = None if {held_value} is None else {recast}({held_value})"
+                )
             else:
                 continue
             self.variables[id(part)] = variable
@@ -331,19 +345,22 @@ class _Program:
                 return f"f{number}"
             case Constant(value):
                 return self.names.bind(value, "constant")
-            case Computed() | Restored():
+            case Computed() | Restored() | Recast():
                 return self.variables[id(derivation)]
 
+    def _bind(self, kind: ValueType) -> ValueType:
+        return kind if self.zones is None else kind.bind(self.zones)
 
-def _restore(slot: Slot, is_read: bool, beside: Beside) -> Any:
+
+def _restore(number: int, kind: ValueType, is_read: bool, beside: Beside) -> Any:
     """The archived value of a dropped field, or `MISSING`; a blob is loaded if it is read."""
-    encoded = beside.archive.get(slot.number)
+    encoded = beside.archive.get(number)
     if encoded is None:
         return MISSING
-    beside.restored.add(slot.number)
+    beside.restored.add(number)
     if not encoded:
         return None
-    if not slot.type.outlined:
-        return slot.type.decode(encoded, 0)[0]
-    value, _ = decode_outlined(cast("OutlinedType", slot.type), encoded, 0)
+    if not kind.outlined:
+        return kind.decode(encoded, 0)[0]
+    value, _ = decode_outlined(cast("OutlinedType", kind), encoded, 0)
     return beside.load_value(value) if is_read and isinstance(value, Blob) else value

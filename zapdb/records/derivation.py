@@ -1,7 +1,8 @@
 """How the fields of a target shape come from those of a source shape, as data.
 
 A derivation is an input (a source field as it is), a constant, an archived value taken back, or an
-expression over further derivations. One migration gives each field of a table a derivation over the
+expression over further derivations, or a value recast from one version of a declared type to
+another. One migration gives each field of a table a derivation over the
 fields before it; the derivations of a whole path are composed by substitution, so that what a later
 step throws away is never computed, and a field that nothing touched stays an input, however many
 steps lie between.
@@ -10,11 +11,12 @@ steps lie between.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from zapdb.expressions import Expression, Type
 from zapdb.records.layout import Slot
+from zapdb.values import ValueType
 
 NO_ARCHIVES: Final[Mapping[Slot, Any]] = {}
 
@@ -51,13 +53,52 @@ class Restored:
     otherwise: Derivation
 
 
-Derivation = Input | Constant | Restored | Computed
+@dataclass(frozen=True, slots=True, eq=False)
+class Recast:
+    """A value of the type `source` as one of `target`, two versions of types that are declared.
+
+    `recast` is pure and total, and takes and gives checked values, never None. With `keeps_bytes`,
+    the value is encoded as it was: only names within it are others.
+    """
+
+    value: Derivation
+    recast: Callable[[Any], Any]
+    source: ValueType
+    target: ValueType
+    keeps_bytes: bool
+
+
+Derivation = Input | Constant | Restored | Computed | Recast
 
 Derivations = Mapping[int, Derivation]
 """By number, for every field of the target: those of the key are always inputs."""
 
 Archives = Mapping[Slot, Derivation]
 """What is archived on the way, by the slot of the dropped field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What becomes of a table's records between two shapes: the fields, and what is archived."""
+
+    derivations: Derivations
+    archives: Archives = field(default_factory=dict)
+
+    def then(self, following: Route) -> Route:
+        """This route and then that one, as one."""
+        return Route(
+            compose(self.derivations, following.derivations, self.archives),
+            compose_archives(
+                self.derivations, self.archives, following.derivations, following.archives
+            ),
+        )
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the bytes of all fields stay as they are, and nothing is archived."""
+        return not self.archives and all(
+            copied_from(derivation) == number for number, derivation in self.derivations.items()
+        )
 
 
 def compose(
@@ -96,6 +137,10 @@ def _substitution(first: Derivations, archives: Archives) -> Callable[[Derivatio
                 if id(derivation) not in done:
                     done[id(derivation)] = Restored(slot, substitute(otherwise))
                 return done[id(derivation)]
+            case Recast(value):
+                if id(derivation) not in done:
+                    done[id(derivation)] = replace(derivation, value=substitute(value))
+                return done[id(derivation)]
             case Computed(expression, inputs, types, kind):
                 if id(derivation) not in done:
                     replaced = {name: substitute(part) for name, part in inputs.items()}
@@ -103,6 +148,13 @@ def _substitution(first: Derivations, archives: Archives) -> Callable[[Derivatio
                 return done[id(derivation)]
 
     return substitute
+
+
+def copied_from(derivation: Derivation) -> int | None:
+    """The number of the source field whose bytes the derivation passes on as they are."""
+    while isinstance(derivation, Recast) and derivation.keeps_bytes:
+        derivation = derivation.value
+    return derivation.number if isinstance(derivation, Input) else None
 
 
 def inputs_of(derivation: Derivation) -> frozenset[int]:
@@ -139,5 +191,7 @@ def _read_by(derivation: Derivation) -> Iterable[Derivation]:
             return inputs.values()
         case Restored(_, otherwise):
             return (otherwise,)
+        case Recast(value):
+            return (value,)
         case Input() | Constant():
             return ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zapdb.errors import CorruptRecord
-from zapdb.records.beside import Beside
+from zapdb.records.beside import Beside, MakeBeside, Moved
 from zapdb.records.codec import Decode
 from zapdb.records.conversion import Conversion
 from zapdb.records.layout import decode_prefix, encode_prefix
@@ -29,7 +29,7 @@ class RecordReader:
     """
 
     def __init__(
-        self, decode: Decode, program: Program, revision: int, make_beside: Callable[[], Beside]
+        self, decode: Decode, program: Program, revision: int, make_beside: MakeBeside
     ) -> None:
         self._decode = decode
         self.prefix = encode_prefix(revision)
@@ -39,7 +39,10 @@ class RecordReader:
         self._convert: dict[int, Callable[[bytes, bytes, Beside], bytes] | None] = {}
 
     def read(self, key: bytes, value: bytes) -> Record:
-        """The record in the current shape; raises `CorruptRecord`, also for unknown revisions."""
+        """The record in the current shape; raises `CorruptRecord`, also for unknown revisions.
+
+        Raises `TransactionConflict` where the record was deleted while its archive was looked for.
+        """
         try:
             first = value[0]
         except IndexError:
@@ -81,7 +84,7 @@ class RecordReader:
         slot = 0x80 + revision if revision < 64 else 0x100 + revision
         # What `_convert` has, `_read` has already: other threads look there first. Nothing is left
         # in surroundings that records share: they only load stored blobs.
-        shared = self._make_beside()
+        shared = self._make_beside(b"", b"")
         if program is None:
             self._read[slot] = lambda key, value: decode(key, value, start, shared)
             self._convert[revision] = None
@@ -93,8 +96,12 @@ class RecordReader:
             return decode(key, convert(key, value, start, prefix, shared), after, shared)
 
         def read_beside(key: bytes, value: bytes) -> Record:
-            beside = make_beside()
-            return decode(key, convert(key, value, start, prefix, beside), after, beside)
+            beside = make_beside(key, value)
+            try:
+                converted = convert(key, value, start, prefix, beside)
+            except Moved as moved:
+                return self.read(key, moved.still_there())
+            return decode(key, converted, after, beside)
 
         self._read[slot] = read if program.is_self_contained else read_beside
         self._convert[revision] = lambda key, value, beside: convert(

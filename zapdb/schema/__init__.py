@@ -3,18 +3,29 @@
 from zapdb.schema.canonical import fingerprint, read_snapshot, shape, shape_of, snapshot
 from zapdb.schema.model import (
     NO_DEFAULT,
+    ArchivedField,
+    ArchivedTable,
+    Check,
     Field,
+    ForeignKey,
     Index,
     IndexComponent,
+    OnDelete,
     Schema,
     Table,
+    types_in,
 )
 
 __all__ = [
     "NO_DEFAULT",
+    "ArchivedField",
+    "ArchivedTable",
+    "Check",
     "Field",
+    "ForeignKey",
     "Index",
     "IndexComponent",
+    "OnDelete",
     "Schema",
     "Table",
     "fingerprint",
@@ -22,4 +33,5 @@ __all__ = [
     "shape",
     "shape_of",
     "snapshot",
+    "types_in",
 ]

@@ -3,16 +3,19 @@
 A snapshot is deterministic CBOR of nested arrays and decodes to exactly the table that it was made
 of, numbers included:
 
-    [format, number, name, key, fields, indexes]
+    [format, number, name, key, fields, indexes, checks, foreign keys, archived]
     field  [number, name, type, flags, default?]     flags: 1 optional, 2 generated, 4 has a default
     type   name; [decimal, scale]; [list, type]; [reference, table's number, table, [type…]];
            [enum, number, name, [[id, member]…]];
            [struct, number, name, [[id, member, type, flags]…]]
-    index  [number, name, components]
+    index  [number, name, flags, components]          flags: 1 unique
     component  [field, flags, locale?, strength?]     flags: 1 descending, 2 collated, 4 numeric
+    check  [number, name, expression]
+    foreign key  [field, what happens on delete]
+    archived  [field, number of the migration that dropped it]
 
 Numbers differ between databases, so the fingerprint is taken over the same arrays with fields named
-and numbers left out (rule 4).
+and numbers left out (rule 4). What is archived is no part of it either.
 """
 
 from __future__ import annotations
@@ -24,7 +27,16 @@ import cbor2
 
 from zapdb.datasets import Collation
 from zapdb.errors import CorruptCatalog
-from zapdb.schema.model import NO_DEFAULT, Field, Index, IndexComponent, Table
+from zapdb.schema.model import (
+    NO_DEFAULT,
+    ArchivedField,
+    Check,
+    Field,
+    ForeignKey,
+    Index,
+    IndexComponent,
+    Table,
+)
 from zapdb.values import (
     VALUE_TYPES,
     Decimal,
@@ -50,15 +62,27 @@ def snapshot(table: Table) -> bytes:
             list(table.key),
             [[f.number, *_describe_field(f, with_numbers=True)] for f in table.fields],
             [
-                [i.number, i.name, [[c.field, *_describe_component(c)] for c in i.components]]
+                [
+                    i.number,
+                    i.name,
+                    i.unique * 1,
+                    [[c.field, *_describe_component(c)] for c in i.components],
+                ]
                 for i in table.indexes
+            ],
+            [[c.number, c.name, c.expression] for c in table.checks],
+            [[k.field, k.on_delete] for k in table.foreign_keys],
+            [
+                [[a.field.number, *_describe_field(a.field, with_numbers=True)], a.by]
+                for a in table.archived
             ],
         ]
     )
 
 
 def fingerprint(table: Table) -> int:
-    """Unsigned 64 bits over names, types, defaults, key and indexes; never over numbers."""
+    """Unsigned 64 bits over names, types, defaults, key, indexes, checks and foreign keys; never
+    over numbers."""
     return int.from_bytes(hashlib.sha256(shape(table)).digest()[:8], "big")
 
 
@@ -71,9 +95,15 @@ def shape(table: Table) -> bytes:
         [names[number] for number in table.key],
         [_describe_field(f, with_numbers=False) for f in table.fields],
         sorted(
-            [i.name, [[names[c.field], *_describe_component(c)] for c in i.components]]
+            [
+                i.name,
+                i.unique * 1,
+                [[names[c.field], *_describe_component(c)] for c in i.components],
+            ]
             for i in table.indexes
         ),
+        sorted([c.name, c.expression] for c in table.checks),
+        sorted([names[k.field], k.on_delete] for k in table.foreign_keys),
     ]
     return dumps(described)
 
@@ -81,7 +111,9 @@ def shape(table: Table) -> bytes:
 def read_snapshot(data: bytes) -> Table:
     """Raises `CorruptCatalog` on bytes that `snapshot` did not write."""
     try:
-        version, number, name, key, fields, indexes = cbor2.loads(data)
+        version, number, name, key, fields, indexes, checks, foreign_keys, archived = cbor2.loads(
+            data
+        )
         if version != SNAPSHOT_FORMAT:
             raise ValueError(version)
         table = Table(
@@ -89,7 +121,13 @@ def read_snapshot(data: bytes) -> Table:
             name,
             tuple(key),
             tuple(_read_field(f) for f in fields),
-            tuple(Index(n, named, tuple(map(_read_component, cs))) for n, named, cs in indexes),
+            tuple(
+                Index(n, named, tuple(map(_read_component, cs)), bool(flags & 1))
+                for n, named, flags, cs in indexes
+            ),
+            tuple(Check(*described) for described in checks),
+            tuple(ForeignKey(*described) for described in foreign_keys),
+            tuple(ArchivedField(_read_field(f), by) for f, by in archived),
         )
         if snapshot(table) != data:
             raise ValueError("not in the canonical form")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from zapdb.datasets import Collation, Dependency, TimeZones
 from zapdb.values import Enum, List, Reference, Struct, ValueType
@@ -56,20 +56,61 @@ class IndexComponent:
 
 @dataclass(frozen=True, slots=True)
 class Index:
+    """With `unique`, records that are equal in all components, none of them null, are refused."""
+
     number: int
     name: str
     components: tuple[IndexComponent, ...]
+    unique: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What must be true of every record: the canonical text of a boolean expression."""
+
+    number: int
+    name: str
+    expression: str
+
+
+OnDelete = Literal["restrict", "cascade", "set_null"]
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """The records that a field of type reference names, by the field's number, must exist.
+
+    `on_delete` says what becomes of a record when the one that it refers to is deleted.
+    """
+
+    field: int
+    on_delete: OnDelete
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedField:
+    """A field that was dropped with its values kept; `by` is the number of that migration."""
+
+    field: Field
+    by: int
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`fields` stand in declared order; `key` holds the numbers of the key's fields in order."""
+    """`fields` stand in declared order; `key` holds the numbers of the key's fields in order.
+
+    `archived` are the fields whose values are kept though they are gone, in order of their going:
+    no part of what the table looks like, but what `restore_field` takes back.
+    """
 
     number: int
     name: str
     key: tuple[int, ...]
     fields: tuple[Field, ...]
     indexes: tuple[Index, ...] = ()
+    checks: tuple[Check, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    archived: tuple[ArchivedField, ...] = ()
 
     def field_named(self, name: str) -> Field | None:
         return next((f for f in self.fields if f.name == name), None)
@@ -79,6 +120,17 @@ class Table:
 
     def index_named(self, name: str) -> Index | None:
         return next((i for i in self.indexes if i.name == name), None)
+
+    def check_named(self, name: str) -> Check | None:
+        return next((c for c in self.checks if c.name == name), None)
+
+    def foreign_key_on(self, number: int) -> ForeignKey | None:
+        return next((k for k in self.foreign_keys if k.field == number), None)
+
+    def archived_named(self, name: str, by: int) -> ArchivedField | None:
+        """The last one, where a migration archived several of this name: they come back in turn."""
+        found = (a for a in reversed(self.archived) if a.field.name == name and a.by == by)
+        return next(found, None)
 
     @property
     def key_fields(self) -> tuple[Field, ...]:
@@ -113,11 +165,20 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchivedTable:
+    """A table that was dropped with its records kept; `by` is the number of that migration."""
+
+    table: Table
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
 class Schema:
     """All tables and named types at one point of the chain, in order of creation."""
 
     tables: tuple[Table, ...] = field(default=())
     types: tuple[Enum | Struct, ...] = field(default=())
+    archived: tuple[ArchivedTable, ...] = field(default=())
 
     def __iter__(self) -> Iterator[Table]:
         return iter(self.tables)
@@ -127,6 +188,18 @@ class Schema:
 
     def table_numbered(self, number: int) -> Table | None:
         return next((t for t in self.tables if t.number == number), None)
+
+    def table_kept(self, number: int) -> Table | None:
+        """The table with this number, in force or archived."""
+        found = self.table_numbered(number)
+        if found is not None:
+            return found
+        return next((a.table for a in self.archived if a.table.number == number), None)
+
+    def archived_named(self, name: str, by: int) -> ArchivedTable | None:
+        """The last one, where a migration archived several of this name: they come back in turn."""
+        found = (a for a in reversed(self.archived) if a.table.name == name and a.by == by)
+        return next(found, None)
 
     def with_table(self, changed: Table) -> Schema:
         """The schema with the table of the same number replaced, or added at the end."""
@@ -154,11 +227,58 @@ class Schema:
         (target,) = (t for t in renamed.tables if t.number == table.number)
         return renamed.with_table(replace(target, name=name))
 
+    def with_current_names(self, kind: ValueType) -> Any:
+        """A type that was kept from earlier, with the names that its references' tables have."""
+
+        def name(part: ValueType) -> ValueType:
+            target = self.target_of(part) if isinstance(part, Reference) else None
+            return part if target is None else replace(part, table=target.name)  # type: ignore[call-arg]  # it is a Reference
+
+        return map_type(kind, name)
+
+    def with_current_types(self, kind: ValueType) -> Any:
+        """A type that was kept from earlier, made of the declared types and tables of today."""
+
+        def put(part: ValueType) -> ValueType:
+            if isinstance(part, Enum | Struct):
+                return self.type_named(part.declared_name) or part
+            target = self.target_of(part) if isinstance(part, Reference) else None
+            if target is None:
+                return part
+            return Reference(target.name, target.number, tuple(f.type for f in target.key_fields))
+
+        return map_type(kind, put)
+
+    def target_of(self, reference: Reference) -> Table | None:
+        """The table that a reference leads to, or the one that a rollback made in its place.
+
+        What a rollback makes has a provisional number below zero; its name says what it is.
+        """
+        found = self.table_numbered(reference.number)
+        if found is not None:
+            return found
+        named = self.table_named(reference.table)
+        return named if named is not None and named.number < 0 else None
+
     def type_named(self, name: str) -> Enum | Struct | None:
         return next((t for t in self.types if t.declared_name == name), None)
 
     def with_type(self, added: Enum | Struct) -> Schema:
         return replace(self, types=(*self.types, added))
+
+    def with_type_replaced(self, changed: Enum | Struct) -> Schema:
+        """The schema with the type of the same number replaced, in all that is of it, too."""
+
+        def put(kind: ValueType) -> ValueType:
+            is_meant = isinstance(kind, Enum | Struct) and kind.number == changed.number
+            return changed if is_meant else kind
+
+        def put_in(table: Table) -> Table:
+            fields = tuple(replace(f, type=map_type(f.type, put)) for f in table.fields)
+            return table if fields == table.fields else table.with_fields(fields)
+
+        types = tuple(map_type(kind, put) for kind in self.types)
+        return replace(self, tables=tuple(map(put_in, self.tables)), types=types)
 
     def without_type(self, number: int) -> Schema:
         return replace(self, types=tuple(t for t in self.types if t.number != number))
@@ -200,6 +320,8 @@ def map_type(kind: Any, change: Callable[[ValueType], ValueType]) -> Any:
     match kind:
         case List(items):
             return change(List(map_type(items, change)))
+        case Reference(key=key):
+            return change(replace(kind, key=tuple(map_type(part, change) for part in key)))
         case Struct():
             members = (replace(m, type=map_type(m.type, change)) for m in kind.members)
             return change(replace(kind, members=tuple(members)))

@@ -206,7 +206,7 @@ TO_INTEGER = """change_type: {table: people, field: age, type: integer,
 def program_of(chain: Chain, source: int, target: int) -> Conversion:
     layouts = [Layout.of(people_of(chain.schema_at(p))) for p in (source, target)]
     table = people_of(chain.schema_at(source)).number
-    return compile_conversion(*layouts, chain.path(table, source, target))
+    return compile_conversion(*layouts, chain.route(table, source, target).derivations)
 
 
 @pytest.mark.parametrize("pair", [(SPLIT, MERGE), (TO_TEXT, TO_INTEGER)])

@@ -7,8 +7,19 @@ import pytest
 
 from zapdb.datasets import Collation
 from zapdb.errors import CorruptCatalog
-from zapdb.schema import Field, Index, IndexComponent, Table, fingerprint, read_snapshot, snapshot
-from zapdb.values import Decimal, Integer, Json, String, Uuid
+from zapdb.schema import (
+    ArchivedField,
+    Check,
+    Field,
+    ForeignKey,
+    Index,
+    IndexComponent,
+    Table,
+    fingerprint,
+    read_snapshot,
+    snapshot,
+)
+from zapdb.values import Decimal, Integer, Json, Reference, String, Uuid
 
 TABLE = Table(
     7,
@@ -21,11 +32,16 @@ TABLE = Table(
         Field(5, "nick", String(), optional=True, default=None),
         Field(6, "token", Uuid(), generated=True),
         Field(8, "extra", Json(), default={"b": [1, None], "a": 0.5}),
+        Field(10, "boss", Reference("people", 7, (Integer(), String())), optional=True),
+        Field(11, "home", Reference("towns", 3, (Integer(),))),
     ),
     (
         Index(3, "by_nick", (IndexComponent(5, Collation("de", "primary", True), True),)),
         Index(1, "by_balance", (IndexComponent(9), IndexComponent(4, descending=True))),
     ),
+    (Check(5, "rich", "balance > 0"), Check(2, "named", "nick is not None")),
+    (ForeignKey(10, "set_null"), ForeignKey(11, "restrict")),
+    (ArchivedField(Field(3, "fax", String(), default="none"), 4),),
 )
 
 
@@ -50,14 +66,23 @@ def renumbered(table: Table, by: int) -> Table:
         for i in table.indexes
     )
     key = tuple(number + by for number in table.key)
-    return Table(table.number + by, table.name, key, fields, indexes)
+    checks = tuple(dataclasses.replace(c, number=c.number + by) for c in table.checks)
+    keys = tuple(dataclasses.replace(k, field=k.field + by) for k in table.foreign_keys)
+    return Table(table.number + by, table.name, key, fields, indexes, checks, keys)
 
 
 def test_a_snapshot_decodes_to_exactly_its_table() -> None:
     read = read_snapshot(snapshot(TABLE))
     assert read == TABLE
     assert snapshot(read) == snapshot(TABLE)
-    assert [f.has_default for f in read.fields] == [False, False, True, True, False, True]
+    assert [f.has_default for f in read.fields] == [
+        *[False] * 2,
+        True,
+        True,
+        False,
+        True,
+        *[False] * 2,
+    ]
 
 
 def test_rule_04_a_snapshot_holds_numbers_and_the_fingerprint_does_not() -> None:
@@ -68,6 +93,17 @@ def test_rule_04_a_snapshot_holds_numbers_and_the_fingerprint_does_not() -> None
 
 def test_rule_04_the_order_in_which_indexes_were_made_is_no_part_of_the_fingerprint() -> None:
     assert fingerprint(TABLE.with_indexes(TABLE.indexes[::-1])) == fingerprint(TABLE)
+    turned = dataclasses.replace(
+        TABLE, checks=TABLE.checks[::-1], foreign_keys=TABLE.foreign_keys[::-1]
+    )
+    assert fingerprint(turned) == fingerprint(TABLE)
+    assert read_snapshot(snapshot(turned)) == turned
+
+
+def test_rule_04_what_is_archived_is_no_part_of_the_fingerprint() -> None:
+    without = dataclasses.replace(TABLE, archived=())
+    assert fingerprint(without) == fingerprint(TABLE)
+    assert snapshot(without) != snapshot(TABLE)
 
 
 DIFFERENT = {
@@ -101,6 +137,23 @@ DIFFERENT = {
             dataclasses.replace(TABLE.indexes[1], components=TABLE.indexes[1].components[::-1]),
         )
     ),
+    "unique": TABLE.with_indexes(
+        (dataclasses.replace(TABLE.indexes[0], unique=True), TABLE.indexes[1])
+    ),
+    "a check": dataclasses.replace(TABLE, checks=TABLE.checks[:1]),
+    "name of a check": dataclasses.replace(
+        TABLE, checks=(Check(5, "wealthy", "balance > 0"), TABLE.checks[1])
+    ),
+    "expression of a check": dataclasses.replace(
+        TABLE, checks=(Check(5, "rich", "balance > 1"), TABLE.checks[1])
+    ),
+    "a foreign key": dataclasses.replace(TABLE, foreign_keys=TABLE.foreign_keys[:1]),
+    "field of a foreign key": dataclasses.replace(
+        TABLE, foreign_keys=(ForeignKey(4, "set_null"), TABLE.foreign_keys[1])
+    ),
+    "what happens on delete": dataclasses.replace(
+        TABLE, foreign_keys=(ForeignKey(10, "cascade"), TABLE.foreign_keys[1])
+    ),
 }
 
 
@@ -113,11 +166,32 @@ def test_rule_04_the_fingerprint_covers_all_else(table: Table) -> None:
 def test_rule_04_a_fingerprint_is_unsigned_64_bits_and_stays_what_it_is() -> None:
     small = Table(1, "people", (1,), (Field(1, "id", Integer()), Field(2, "name", String())))
     assert snapshot(small) == bytes.fromhex(
-        "86 01 01 6670656f706c65 8101"
-        "82 84 01 626964 67696e7465676572 00 84 02 646e616d65 66737472696e67 00 80"
+        "89 01 01 6670656f706c65 8101"
+        "82 84 01 626964 67696e7465676572 00 84 02 646e616d65 66737472696e67 00 80 80 80 80"
     )
     assert 0 <= fingerprint(small) < 2**64
-    assert fingerprint(small) == 0xA7A311FD53339798
+    assert fingerprint(small) == 0x21501DAFA07D755E
+
+
+def test_the_bytes_of_all_that_a_snapshot_may_hold_stay_what_they_are() -> None:
+    archived = Field(2, "fax", String(), optional=True)
+    table = Table(
+        1,
+        "people",
+        (1,),
+        (Field(1, "id", Integer()),),
+        (Index(1, "by_id", (IndexComponent(1),), unique=True),),
+        (Check(3, "c", "id > 0"),),
+        (ForeignKey(1, "cascade"),),
+        (ArchivedField(archived, 7),),
+    )
+    assert snapshot(table) == bytes.fromhex(
+        "89 01 01 6670656f706c65 8101 81 84 01 626964 67696e7465676572 00"
+        "81 84 01 6562795f6964 01 81 82 01 00"
+        "81 83 03 6163 66 6964203e2030  81 82 01 6763617363616465"
+        "81 82 84 02 63666178 66737472696e67 01 07"
+    )
+    assert fingerprint(table) == 0x405138D1D50A705B
 
 
 def test_a_default_is_one_value_however_it_was_written() -> None:
@@ -130,6 +204,10 @@ def test_a_default_is_one_value_however_it_was_written() -> None:
 def test_bytes_that_snapshot_did_not_write_are_corrupt() -> None:
     data = snapshot(TABLE)
     content = cbor2.loads(data)
+
+    def with_part(at: int, part: Any) -> bytes:
+        return cbor2.dumps([*content[:at], part, *content[at + 1 :]])
+
     broken = [
         b"",
         data[:-1],
@@ -141,14 +219,19 @@ def test_bytes_that_snapshot_did_not_write_are_corrupt() -> None:
         cbor2.dumps("people"),
         b"\x81" * 1_000,
         b"\x9f" + data[1:] + b"\xff",  # the same list with an indefinite length
-        cbor2.dumps([*content[:5], [[1, "i", [[9, 2]]]]]),  # collated, without a locale
-        cbor2.dumps([*content[:4], [[1, "id", "intager", 0]], []]),
-        cbor2.dumps([*content[:4], [[1, "id", ["decimal", 99], 0]], []]),
-        cbor2.dumps([*content[:4], [[1, "id", ["decimal"], 0]], []]),
-        cbor2.dumps([*content[:4], [[1, "id", 5, 0]], []]),
-        cbor2.dumps([*content[:4], [[1, "id", "integer", 4, "five"]], []]),
-        cbor2.dumps([*content[:4], [[1, "id", "integer", 4]], []]),
-        cbor2.dumps([*content[:4], [[1, "id", "integer", "x"]], []]),
+        *(cbor2.dumps([*content[:at], 5, *content[at + 1 :]]) for at in range(3, len(content))),
+        with_part(5, [[1, "i", 0, [[9, 2]]]]),  # collated, without a locale
+        with_part(5, [[1, "i", 2, [[9, 0]]]]),  # a flag that is none
+        with_part(4, [[1, "id", "intager", 0]]),
+        with_part(4, [[1, "id", ["decimal", 99], 0]]),
+        with_part(4, [[1, "id", ["decimal"], 0]]),
+        with_part(4, [[1, "id", 5, 0]]),
+        with_part(4, [[1, "id", "integer", 4, "five"]]),
+        with_part(4, [[1, "id", "integer", 4]]),
+        with_part(4, [[1, "id", "integer", "x"]]),
+        with_part(6, [[1, "rich"]]),
+        with_part(7, [[1, "restrict", 2]]),
+        with_part(8, [[[1, "fax", "string", 0]]]),
     ]
     for damaged in broken:
         with pytest.raises(CorruptCatalog):

@@ -53,13 +53,12 @@ class AddField(TableOperation):
             )
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
-        table = schema.table_named(self.table)
-        assert table is not None
+        table = self.table_in(schema)
         added = self.field.build(self.field.name, numbers.draw("field"), schema)
         at = len(table.fields) if self.position is ABSENT else self.position
         return schema.with_table(table.with_fields((*table.fields[:at], added, *table.fields[at:])))
 
-    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
         return (DropField(self.table, self.field.name),)
 
     def derive(self, before: Table, after: Table) -> dict[int, Derivation]:

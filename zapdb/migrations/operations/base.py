@@ -3,7 +3,8 @@
 An operation is a frozen value parsed from a document. `validate` reports every violation against
 the schema before it and changes nothing; `apply` is pure and takes a valid operation; `invert`
 gives the operations that take it back; `derive` says how the fields of its table come from those
-before, for all that it does not leave as they are.
+before, for all that it does not leave as they are, and `archive` what is kept of those that go;
+`loses` says which of them no rollback is claimed to bring back exactly.
 """
 
 from __future__ import annotations
@@ -13,23 +14,29 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from zapdb.errors import Location
-from zapdb.expressions import ExpressionError, Type, check, names_in, parse, unparse
+from zapdb.expressions import ExpressionError, Type, check_as, names_in, parse, unparse
 from zapdb.migrations.operations.definitions import check_plain
 from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
-from zapdb.records import Computed, Constant, Derivation, Input
-from zapdb.schema import Field, Schema, Table
+from zapdb.records import Computed, Constant, Derivation, Input, Slot
+from zapdb.schema import Field, Index, Schema, Table
 
 Reversibility = Literal["exact", "lossy"]
 
 
 class Numbers:
-    """Draws numbers for new tables, fields and indexes, each kind from a counter of its own."""
+    """Draws numbers for what is new, each kind from a counter of its own.
 
-    def __init__(self, following: dict[str, int] | None = None, step: int = 1) -> None:
+    `migration` is the number of the migration whose operations draw.
+    """
+
+    def __init__(
+        self, following: dict[str, int] | None = None, step: int = 1, migration: int = 0
+    ) -> None:
         self.following = dict(following or {})
         self.step = step
+        self.migration = migration
 
-    def draw(self, kind: Literal["table", "field", "index", "type"]) -> int:
+    def draw(self, kind: Literal["table", "field", "index", "type", "check"]) -> int:
         number = self.following.get(kind, self.step)
         self.following[kind] = number + self.step
         return number
@@ -51,12 +58,23 @@ class Operation(ABC):
         """The schema after this operation, which must be valid."""
 
     @abstractmethod
-    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
-        """The operations that take it back, or a report of what has to be declared."""
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        """The operations that take it back, or a report of what has to be declared.
+
+        `number` is the number of the migration that this operation is part of.
+        """
 
     def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
         """Derivations by field number of `after`, for fields that are not simply carried over."""
         return {}
+
+    def archive(self, before: Table, after: Table) -> dict[Slot, Derivation]:
+        """What is kept beside records of `before`, by the slot of the field that goes."""
+        return {}
+
+    def loses(self, before: Table) -> frozenset[int]:
+        """The fields of `before` that a rollback is not said to bring back exactly, by number."""
+        return frozenset()
 
     @property
     def place(self) -> Location:
@@ -84,6 +102,22 @@ class TableOperation(Operation):
             there = ", ".join(f.name for f in table.fields)
             reporter.report(
                 self.place, f"no field {name!r} in {table.name!r} here", f"there are: {there}"
+            )
+            raise Refused
+        return found
+
+    def table_in(self, schema: Schema) -> Table:
+        """The table, where this operation is valid."""
+        table = schema.table_named(self.table)
+        assert table is not None
+        return table
+
+    def find_index(self, table: Table, name: str, reporter: Reporter) -> Index:
+        found = table.index_named(name)
+        if found is None:
+            there = ", ".join(index.name for index in table.indexes) or "none"
+            reporter.report(
+                self.place, f"no index {name!r} on {table.name!r}", f"there are: {there}"
             )
             raise Refused
         return found
@@ -131,6 +165,13 @@ class Fill:
         return compute(self.expression, table, target)
 
 
+def field_in(table: Table, name: str) -> Field:
+    """The field with this name, where there is one."""
+    found = table.field_named(name)
+    assert found is not None
+    return found
+
+
 def types_of(table: Table) -> dict[str, Type]:
     """The names that an expression over the table's records may use."""
     return {f.name: Type(f.type, f.optional) for f in table.fields}
@@ -141,9 +182,7 @@ def check_expression(
 ) -> None:
     """Report what is wrong with an expression, with its own column where that is known."""
     try:
-        found = check(parse(text), names)
-        if not found.fits(wanted):
-            raise ExpressionError(f"the result must be {wanted}, this is {found}")
+        check_as(parse(text), names, wanted)
     except ExpressionError as error:
         message = f"in the expression {text!r}, column {error.column}: {error.message}"
         reporter.report(location, message, error.hint)

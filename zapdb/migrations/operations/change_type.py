@@ -21,7 +21,9 @@ from zapdb.migrations.operations.base import (
     TableOperation,
     canonical_expression,
     check_expression,
+    field_in,
 )
+from zapdb.migrations.operations.constraints import refuse_constrained
 from zapdb.migrations.operations.definitions import TypeDefinition, check_plain, parameters_of
 from zapdb.migrations.structure import ABSENT, Name, Plain, Reporter, located, reason
 from zapdb.records import Computed, Derivation, Input
@@ -76,6 +78,7 @@ class ChangeType(TableOperation):
                 f"{self.field!r} has a default of the old type",
                 "say the default of the new type: add default: …",
             )
+        refuse_constrained(table, old, self.place, reporter)
         for index in table.indexes_on(old.number):
             component = next(c for c in index.components if c.field == old.number)
             if not kind.indexable or (component.collation is not None and kind.name != "string"):
@@ -91,10 +94,8 @@ class ChangeType(TableOperation):
             check_expression(self.down, names, Type(old.type), self.place, reporter)
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
-        table = schema.table_named(self.table)
-        assert table is not None
-        old = table.field_named(self.field)
-        assert old is not None
+        table = self.table_in(schema)
+        old = field_in(table, self.field)
         return schema.with_table(table.with_field(self._change(old, schema)))
 
     def _change(self, old: Field, schema: Schema) -> Field:
@@ -105,11 +106,9 @@ class ChangeType(TableOperation):
             default = None if plain is None else kind.from_document(plain, self.field)
         return replace(old, type=kind, default=default)
 
-    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
-        table = before.table_named(self.table)
-        assert table is not None
-        old = table.field_named(self.field)
-        assert old is not None
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        table = self.table_in(before)
+        old = field_in(table, self.field)
         if self.down is ABSENT:
             reporter.report_not_exhaustive(
                 self.place,
@@ -132,6 +131,10 @@ class ChangeType(TableOperation):
                 **parameters_of(old.type),
             ),
         )
+
+    def loses(self, before: Table) -> frozenset[int]:
+        is_lossy = self.reversibility == "lossy"
+        return frozenset({field_in(before, self.field).number} if is_lossy else ())
 
     def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
         old = before.field_named(self.field)

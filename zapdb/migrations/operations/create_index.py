@@ -50,7 +50,14 @@ class CreateIndex(TableOperation):
 
     index: Name
     fields: tuple[IndexField, ...]
+    unique: bool = False
     location: Location = located()
+
+    @classmethod
+    def of(cls, table: Table, index: Index) -> CreateIndex:
+        """The operation that makes this index again."""
+        fields = tuple(IndexField.of(table, component) for component in index.components)
+        return cls(Name(table.name), Name(index.name), fields, index.unique)
 
     def validate(self, schema: Schema, reporter: Reporter) -> None:
         table = self.find_table(schema, reporter)
@@ -87,16 +94,15 @@ class CreateIndex(TableOperation):
                     reporter.report(place, violation, hint)
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
-        table = schema.table_named(self.table)
-        assert table is not None
+        table = self.table_in(schema)
         components = []
         for component in self.fields:
             field = table.field_named(component.field)
             assert field is not None
             collation = None if component.collation is ABSENT else component.collation.build()
             components.append(IndexComponent(field.number, collation, component.descending))
-        created = Index(numbers.draw("index"), self.index, tuple(components))
+        created = Index(numbers.draw("index"), self.index, tuple(components), self.unique)
         return schema.with_table(table.with_indexes((*table.indexes, created)))
 
-    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
         return (DropIndex(self.table, self.index),)

@@ -78,5 +78,5 @@ class CreateTable(TableOperation):
         key = tuple(drawn[name] for name in self.key)
         return schema.with_table(Table(number, self.table, key, fields))
 
-    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
         return (DropTable(self.table, "discard"),)

@@ -89,7 +89,7 @@ class CreateType(Operation):
         )
         return Struct(self.type, number, tuple(members))
 
-    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
         from zapdb.migrations.operations.drop_type import DropType
 
         return (DropType(self.type),)

@@ -19,24 +19,26 @@ class DropIndex(TableOperation):
 
     def validate(self, schema: Schema, reporter: Reporter) -> None:
         table = self.find_table(schema, reporter)
-        if table.index_named(self.index) is None:
-            there = ", ".join(i.name for i in table.indexes) or "none"
-            reporter.report(
-                self.place, f"no index {self.index!r} on {table.name!r}", f"there are: {there}"
-            )
+        index = self.find_index(table, self.index, reporter)
+        rest = [other for other in table.indexes if other is not index]
+        for key in table.foreign_keys:
+            if all(other.components[0].field != key.field for other in rest):
+                name = table.field_numbered(key.field).name
+                reporter.report(
+                    self.place,
+                    f"the reference of {name!r} needs the index {self.index!r}",
+                    f"put a drop_reference of {name!r} before this change",
+                )
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
-        table = schema.table_named(self.table)
-        assert table is not None
+        table = self.table_in(schema)
         rest = tuple(i for i in table.indexes if i.name != self.index)
         return schema.with_table(table.with_indexes(rest))
 
-    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
-        from zapdb.migrations.operations.create_index import CreateIndex, IndexField
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        from zapdb.migrations.operations.create_index import CreateIndex
 
-        table = before.table_named(self.table)
-        assert table is not None
+        table = self.table_in(before)
         index = table.index_named(self.index)
         assert index is not None
-        fields = tuple(IndexField.of(table, component) for component in index.components)
-        return (CreateIndex(self.table, self.index, fields),)
+        return (CreateIndex.of(table, index),)

@@ -36,7 +36,7 @@ class DropType(Operation):
         assert dropped is not None
         return schema.without_type(dropped.number)
 
-    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
         dropped = before.type_named(self.type)
         assert dropped is not None
         return (CreateType.describe(dropped),)

@@ -23,9 +23,8 @@ class RenameTable(TableOperation):
             reporter.report(self.place, f"there is a table {self.to!r} already")
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
-        table = schema.table_named(self.table)
-        assert table is not None
+        table = self.table_in(schema)
         return schema.with_table_renamed(table, self.to)
 
-    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
         return (RenameTable(self.to, self.table),)

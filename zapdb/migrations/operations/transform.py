@@ -22,6 +22,7 @@ from zapdb.migrations.operations.base import (
     check_expression,
     compute,
 )
+from zapdb.migrations.operations.constraints import refuse_used
 from zapdb.migrations.operations.definitions import FieldType
 from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located, reason
 from zapdb.records import Derivation
@@ -93,12 +94,7 @@ class Transform(TableOperation):
             if (kind, definition.optional) != (field.type, field.optional):
                 found = Type(field.type, field.optional)
                 reporter.report(definition.location, f"{name!r} is {found}, not as it is said here")
-            for index in table.indexes_on(field.number):
-                reporter.report(
-                    self.place,
-                    f"the index {index.name!r} uses {name!r}",
-                    f"put a drop_index of {index.name!r} before this change",
-                )
+            refuse_used(table, field, self.place, reporter)
             types[name] = Type(field.type, field.optional)
         return types
 
@@ -119,8 +115,7 @@ class Transform(TableOperation):
             check_expression(text, given, wanted[name], self.place, reporter)
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
-        table = schema.table_named(self.table)
-        assert table is not None
+        table = self.table_in(schema)
         at = min(i for i, f in enumerate(table.fields) if f.name in self.source)
         fields = [f for f in table.fields if f.name not in self.source]
         positions = range(at, at + len(self.into)) if self.positions is ABSENT else self.positions
@@ -129,9 +124,8 @@ class Transform(TableOperation):
             fields.insert(position, field)
         return schema.with_table(table.with_fields(tuple(fields)))
 
-    def invert(self, before: Schema, reporter: Reporter) -> tuple[Operation, ...]:
-        table = before.table_named(self.table)
-        assert table is not None
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        table = self.table_in(before)
         if self.down is ABSENT:
             reporter.report_not_exhaustive(
                 self.place,
@@ -152,6 +146,11 @@ class Transform(TableOperation):
                 tuple(table.fields.index(field) for field in old.values()),
             ),
         )
+
+    def loses(self, before: Table) -> frozenset[int]:
+        if self.reversibility == "exact":
+            return frozenset()
+        return frozenset(self._field(before, name).number for name in self.source)
 
     def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
         derived: dict[int, Derivation] = {}

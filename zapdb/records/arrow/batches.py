@@ -12,8 +12,8 @@ import pyarrow
 from zapdb.errors import InvalidValue, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, PAGE_RECORDS_MAX
 from zapdb.records.arrow.columns import Column, make_column
-from zapdb.records.arrow.decoder import Converts, MakeBeside, Row, arrow_decoder
-from zapdb.records.beside import Beside
+from zapdb.records.arrow.decoder import Converts, Row, arrow_decoder
+from zapdb.records.beside import Beside, MakeBeside
 from zapdb.records.codec import bind_zones, check_names, codec_for
 from zapdb.records.layout import decode_prefix
 from zapdb.schema import Field, Table

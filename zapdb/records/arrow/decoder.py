@@ -18,7 +18,7 @@ import pyarrow
 from zapdb.errors import CorruptRecord, InvalidValue, UnknownName, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.arrow.columns import Column, Lists, TooLarge, make_column
-from zapdb.records.beside import Beside
+from zapdb.records.beside import Beside, MakeBeside, Moved
 from zapdb.records.codec import (
     Decode,
     bind_zones,
@@ -34,7 +34,6 @@ from zapdb.values.source import Namespace, compile_function, indent
 
 Row = tuple[bytes, bytes]
 """A record key and a record, as they are stored."""
-MakeBeside = Callable[[], Beside]
 
 
 class Converts(Protocol):
@@ -57,8 +56,11 @@ class _Begin:
 
     def __call__(self, key: bytes, value: bytes) -> tuple[bytes, int, Beside]:
         # New blobs of a conversion are for this record alone, and go with it.
-        beside = self.make_beside()
-        converted = self._convert(key, value, beside)
+        beside = self.make_beside(key, value)
+        try:
+            converted = self._convert(key, value, beside)
+        except Moved as moved:
+            return self(key, moved.still_there())
         return converted, decode_prefix(converted, 0)[1], beside
 
 
@@ -91,7 +93,7 @@ class ArrowDecoder:
     def _to_arrays(
         self, rows: Iterable[Row], begin: _Begin, take: Callable[[Row], object]
     ) -> list[Any]:
-        lists = self.walk(rows, begin, begin.make_beside(), ARROW_BATCH_SIZE_BYTES, take)
+        lists = self.walk(rows, begin, begin.make_beside(b"", b""), ARROW_BATCH_SIZE_BYTES, take)
         return [column.to_array(lists) for column in self.columns]
 
     def _explain(self, rows: list[Row], begin: _Begin) -> None:

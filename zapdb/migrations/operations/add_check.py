@@ -1,0 +1,60 @@
+"""add_check: an expression that must be true of every record.
+
+It binds every write from the moment that the migration takes force. Records that are there already
+are looked at in the background; those that violate it are listed, and until there is none the check
+is not validated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from zapdb.errors import Location
+from zapdb.expressions import Type
+from zapdb.limits import CHECKS_PER_TABLE_MAX
+from zapdb.migrations.operations.base import (
+    Numbers,
+    Operation,
+    TableOperation,
+    canonical_expression,
+    check_expression,
+    types_of,
+)
+from zapdb.migrations.structure import Name, Reporter, located
+from zapdb.schema import Check, Schema
+from zapdb.values import Boolean
+
+
+@dataclass(frozen=True)
+class AddCheck(TableOperation):
+    """`expression` reads the fields of the record, and must be true."""
+
+    keyword = "add_check"
+
+    check: Name
+    expression: str
+    location: Location = located()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "expression", canonical_expression(self.expression))
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table = self.find_table(schema, reporter)
+        if table.check_named(self.check) is not None:
+            reporter.report(
+                self.place, f"there is a check {self.check!r} on {table.name!r} already"
+            )
+        if len(table.checks) >= CHECKS_PER_TABLE_MAX:
+            reporter.report(self.place, f"a table has at most {CHECKS_PER_TABLE_MAX} checks")
+        wanted = Type(Boolean())
+        check_expression(self.expression, types_of(table), wanted, self.place, reporter)
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table = self.table_in(schema)
+        added = Check(numbers.draw("check"), self.check, self.expression)
+        return schema.with_table(replace(table, checks=(*table.checks, added)))
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        from zapdb.migrations.operations.drop_check import DropCheck
+
+        return (DropCheck(self.table, self.check),)

@@ -1,0 +1,461 @@
+"""alter_type: members of an enum or a struct are added, renamed and removed.
+
+    alter_type: {type: state, add: [{name: paused, back: open}], remove: {dropped: {to: done}}}
+    alter_type: {type: place, rename: {street: road}, add: [{name: zip, type: string, fill: ""}]}
+
+Everything that is of the type changes with it, in all tables, also inside lists and structs. What
+records hold is mapped both ways: `to` and `fill` say what they get on the way up, `back` and
+`restore` what they get on the way back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zapdb.errors import Location
+from zapdb.limits import ENUM_MEMBERS_MAX, STRUCT_MEMBERS_MAX, TYPE_DEPTH_MAX
+from zapdb.migrations.operations.base import Numbers, Operation
+from zapdb.migrations.operations.constraints import checks_on, parts_of
+from zapdb.migrations.operations.definitions import TypeDefinition, check_plain, parameters_of
+from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
+from zapdb.records import Derivation, Input, Recast
+from zapdb.schema import Field, Schema, Table
+from zapdb.values import Enum, List, Member, Reference, Struct, ValueType
+
+Convert = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class AddedMember:
+    """A new member; one of a struct has a type, and a `fill` unless it is optional.
+
+    `back` is the member of an enum that its records get on the way back. `position` counts from 0;
+    without it the member comes last.
+    """
+
+    name: Name
+    type: Name = ABSENT
+    scale: int = ABSENT
+    items: TypeDefinition = dataclasses.field(default=ABSENT, metadata={"key": "of"})
+    to: Name = ABSENT
+    optional: bool = ABSENT
+    fill: Plain = ABSENT
+    back: Name = ABSENT
+    position: int = ABSENT
+    location: Location = located()
+
+    def __post_init__(self) -> None:
+        if self.optional is False:
+            object.__setattr__(self, "optional", ABSENT)
+
+    @property
+    def definition(self) -> TypeDefinition:
+        return TypeDefinition(self.type, self.scale, self.items, self.to, self.location)
+
+    @property
+    def is_optional(self) -> bool:
+        return self.optional is True
+
+    def build(self, number: int, schema: Schema) -> Member:
+        return Member(number, self.name, self.definition.build_type(schema), self.is_optional)
+
+
+@dataclass(frozen=True)
+class RemovedMember:
+    """Records get the member `to` of an enum; on the way back, a struct's member is `restore`."""
+
+    to: Name = ABSENT
+    restore: Plain = ABSENT
+    location: Location = located()
+
+
+@dataclass(frozen=True)
+class AlterType(Operation):
+    keyword = "alter_type"
+
+    type: Name
+    add: tuple[AddedMember, ...] = ()
+    rename: dict[Name, Name] = dataclasses.field(default_factory=dict)
+    remove: dict[Name, RemovedMember] = dataclasses.field(default_factory=dict)
+    location: Location = located()
+
+    def __post_init__(self) -> None:
+        for name in ("rename", "remove"):
+            object.__setattr__(self, name, dict(sorted(getattr(self, name).items())))
+        last = [added for added in self.add if added.position is ABSENT]
+        placed = [added for added in self.add if added.position is not ABSENT]
+        placed.sort(key=lambda added: int(added.position))
+        object.__setattr__(self, "add", (*last, *placed))
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        declared = schema.type_named(self.type)
+        if declared is None:
+            there = ", ".join(kind.declared_name for kind in schema.types) or "none"
+            reporter.report(self.place, f"no type {self.type!r} here", f"there are: {there}")
+            raise Refused
+        noted = len(reporter.violations)
+        if not (self.add or self.rename or self.remove):
+            reporter.report(self.place, "nothing is added, renamed or removed")
+        self._validate_names(declared, reporter)
+        if isinstance(declared, Enum):
+            self._validate_enum(declared, reporter)
+        else:
+            self._validate_struct(schema, declared, reporter)
+        if len(reporter.violations) == noted:
+            self._validate_users(schema, declared, reporter)
+
+    def _validate_names(self, declared: Enum | Struct, reporter: Reporter) -> None:
+        old = _names(declared)
+        for name in (*self.rename, *self.remove):
+            if name not in old:
+                reporter.report(
+                    self.place,
+                    f"{self.type!r} has no member {name!r}",
+                    f"there are: {', '.join(old)}",
+                )
+        for name in sorted(self.rename.keys() & self.remove.keys()):
+            reporter.report(self.place, f"{name!r} is renamed and removed")
+        for name, to in self.rename.items():
+            if name == to:
+                reporter.report(self.place, f"{name!r} is called that already")
+        new = self._names_after(declared)
+        for twice in sorted({name for name in new if new.count(name) > 1}):
+            reporter.report(self.place, f"the member {twice!r} stands twice")
+        most = ENUM_MEMBERS_MAX if isinstance(declared, Enum) else STRUCT_MEMBERS_MAX
+        if not 1 <= len(new) <= most:
+            reporter.report(self.place, f"a type has 1 to {most} members")
+            return
+        positions = [added.position for added in self.add if added.position is not ABSENT]
+        if len(set(positions)) != len(positions) or not all(0 <= p < len(new) for p in positions):
+            reporter.report(self.place, f"positions are different, and 0 to {len(new) - 1}")
+
+    def _names_after(self, declared: Enum | Struct) -> list[str]:
+        kept = [self.rename.get(Name(n), n) for n in _names(declared) if n not in self.remove]
+        return [*map(str, kept), *(added.name for added in self.add)]
+
+    def _validate_enum(self, declared: Enum, reporter: Reporter) -> None:
+        before, after = _names(declared), self._names_after(declared)
+        for added in self.add:
+            given = (added.type, added.scale, added.items, added.to, added.optional, added.fill)
+            if any(value is not ABSENT for value in given):
+                reporter.report(added.location, "a member of an enum has a name and no type")
+            if added.back is not ABSENT and added.back not in before:
+                reporter.report(
+                    added.location,
+                    f"{self.type!r} had no member {added.back!r} before",
+                    f"there are: {', '.join(before)}",
+                )
+        for name, removed in self.remove.items():
+            if removed.restore is not ABSENT:
+                reporter.report(removed.location, "a member of an enum has nothing to restore")
+            if removed.to is ABSENT:
+                reporter.report(
+                    removed.location,
+                    f"what do records get that are {name!r}?",
+                    f"add to: one of {', '.join(after)}",
+                )
+            elif removed.to not in after:
+                reporter.report(
+                    removed.location,
+                    f"{self.type!r} has no member {removed.to!r} then",
+                    f"there are: {', '.join(after)}",
+                )
+
+    def _validate_struct(self, schema: Schema, declared: Struct, reporter: Reporter) -> None:
+        for added in self.add:
+            if added.back is not ABSENT:
+                reporter.report(added.location, "back is for the members of an enum")
+            if added.type is ABSENT:
+                reporter.report(added.location, "a member of a struct has a type")
+                continue
+            try:
+                kind = added.definition.build_type(schema, reporter)
+            except Refused:
+                continue
+            if kind.depth >= TYPE_DEPTH_MAX:
+                reporter.report(added.location, f"types nest at most {TYPE_DEPTH_MAX} deep")
+            if declared in parts_of(kind):
+                reporter.report(added.location, f"{self.type!r} can't be a part of itself")
+            if added.fill is not ABSENT:
+                where = f"{self.type}.{added.name}"
+                place = added.location
+                check_plain(added.fill, kind, added.is_optional, where, place, reporter)
+            elif not added.is_optional:
+                reporter.report(
+                    added.location,
+                    f"{added.name!r} is required: what do older records get?",
+                    "add fill: a value",
+                )
+        by_name = {member.name: member for member in declared.members}
+        for name, removed in self.remove.items():
+            member = by_name.get(name)
+            if removed.to is not ABSENT:
+                reporter.report(removed.location, "to is for the members of an enum")
+            if removed.restore is not ABSENT and member is not None:
+                where = f"{self.type}.{name}"
+                check_plain(
+                    removed.restore, member.type, member.optional, where, removed.location, reporter
+                )
+
+    def _validate_users(self, schema: Schema, declared: Enum | Struct, reporter: Reporter) -> None:
+        """What is of the type must go on as it is, on the way back, too."""
+        altered = self._alter(declared, schema)
+        changed = schema.with_type_replaced(altered)
+        for outer in changed.types:
+            if outer.depth > TYPE_DEPTH_MAX:
+                most = f"types nest at most {TYPE_DEPTH_MAX} deep"
+                reporter.report(self.place, f"{outer} would nest deeper: {most}")
+        for before, after in zip(schema, changed, strict=True):
+            for old, new in zip(before.fields, after.fields, strict=True):
+                if declared in parts_of(old.type):
+                    self._validate_user(before, old, new, declared, altered, reporter)
+
+    def _validate_user(
+        self,
+        table: Table,
+        old: Field,
+        new: Field,
+        declared: Enum | Struct,
+        altered: Enum | Struct,
+        reporter: Reporter,
+    ) -> None:
+        path = f"{table.name}.{old.name}"
+        if (self.add or self.remove) and old.number in table.key:
+            reporter.report(
+                self.place,
+                f"{path} is part of a key: its members can be renamed, nothing else",
+                "another key is a new table and a copy of the records",
+            )
+        for check in checks_on(table, old.name):
+            reporter.report(
+                self.place,
+                f"the check {check.name!r} reads {path}",
+                f"put a drop_check of {check.name!r} before this change",
+            )
+        if new.type.depth > TYPE_DEPTH_MAX:
+            most = f"types nest at most {TYPE_DEPTH_MAX} deep"
+            reporter.report(self.place, f"{path} would nest deeper: {most}")
+        if not self._keeps_default(old, new, declared, altered, reporter):
+            reporter.report(
+                self.place,
+                f"the default of {path} has members that go, and that no rollback brings back",
+                f"put a change_default of {old.name!r} before this change",
+            )
+        for index in table.indexes_on(old.number):
+            if not new.type.indexable:
+                reporter.report(
+                    self.place,
+                    f"the index {index.name!r} of {table.name!r} can't hold a {new.type} then",
+                    f"put a drop_index of {index.name!r} before this change",
+                )
+
+    def _keeps_default(
+        self,
+        old: Field,
+        new: Field,
+        declared: Enum | Struct,
+        altered: Enum | Struct,
+        reporter: Reporter,
+    ) -> bool:
+        """Whether the field's default is the same again after a rollback."""
+        if not self.remove or not old.has_default or old.default is None:
+            return True
+        (inverse,) = self._invert(declared, Reporter(reporter.source))
+        there = self._recast(old.type, new.type, declared, altered)
+        back = inverse._recast(new.type, old.type, altered, declared)
+        assert there is not None
+        returned = there(old.default)
+        return old.type.is_same(returned if back is None else back(returned), old.default)
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        declared = self._declared(schema)
+        altered = self._alter(declared, schema)
+        changed = schema.with_type_replaced(altered)
+        for before, after in zip(schema, changed, strict=True):
+            fields = tuple(
+                self._with_default(old, new, declared, altered)
+                for old, new in zip(before.fields, after.fields, strict=True)
+            )
+            if fields != after.fields:
+                changed = changed.with_table(after.with_fields(fields))
+        return changed
+
+    def _declared(self, schema: Schema) -> Enum | Struct:
+        declared = schema.type_named(self.type)
+        assert declared is not None
+        return declared
+
+    def _alter(self, declared: Enum | Struct, schema: Schema) -> Enum | Struct:
+        def renamed(name: str) -> str:
+            return str(self.rename.get(Name(name), name))
+
+        if isinstance(declared, Enum):
+            named = [(n, renamed(name)) for n, name in declared.members if name not in self.remove]
+            following = max(number for number, _ in declared.members) + 1
+            for number, added in enumerate(self.add, following):
+                at = len(named) if added.position is ABSENT else added.position
+                named.insert(at, (number, added.name))
+            return replace(declared, members=tuple(named))
+        members = [
+            replace(m, name=renamed(m.name)) for m in declared.members if m.name not in self.remove
+        ]
+        following = max(member.number for member in declared.members) + 1
+        for number, added in enumerate(self.add, following):
+            at = len(members) if added.position is ABSENT else added.position
+            members.insert(at, added.build(number, schema))
+        return replace(declared, members=tuple(members))
+
+    def _with_default(
+        self, old: Field, new: Field, declared: Enum | Struct, altered: Enum | Struct
+    ) -> Field:
+        if not old.has_default or old.default is None:
+            return new
+        recast = self._recast(old.type, new.type, declared, altered)
+        return new if recast is None else replace(new, default=recast(old.default))
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        return self._invert(self._declared(before), reporter)
+
+    def _invert(self, declared: Enum | Struct, reporter: Reporter) -> tuple[AlterType]:
+        back = {new: old for old, new in self.rename.items()}
+        add = []
+        for position, name in enumerate(_names(declared)):
+            removed = self.remove.get(Name(name))
+            if removed is not None:
+                add.append(self._add_again(declared, position, name, removed, reporter))
+        remove = {}
+        for added in self.add:
+            if isinstance(declared, Struct):
+                fill = ABSENT if added.is_optional and added.fill is ABSENT else added.fill
+                remove[added.name] = RemovedMember(restore=Plain(fill))
+                continue
+            if added.back is ABSENT:
+                reporter.report_not_exhaustive(
+                    added.location,
+                    f"no rollback can be inferred: what do records get that are {added.name!r}?",
+                    f"add back: one of {', '.join(_names(declared))}",
+                )
+            remove[added.name] = RemovedMember(to=added.back)
+        return (AlterType(self.type, tuple(add), back, remove),)
+
+    def _add_again(
+        self,
+        declared: Enum | Struct,
+        position: int,
+        name: str,
+        removed: RemovedMember,
+        reporter: Reporter,
+    ) -> AddedMember:
+        if isinstance(declared, Enum):
+            return AddedMember(Name(name), back=removed.to, position=position)
+        member = declared.members[position]
+        if removed.restore is ABSENT and not member.optional:
+            reporter.report_not_exhaustive(
+                removed.location,
+                f"no rollback can be inferred: what was in {self.type}.{name} is lost",
+                "say what a rollback puts there: add restore: a value",
+            )
+        return AddedMember(
+            Name(name),
+            **parameters_of(member.type),
+            optional=member.optional or ABSENT,
+            fill=removed.restore,
+            position=position,
+        )
+
+    def loses(self, before: Table) -> frozenset[int]:
+        if not self.remove:
+            return frozenset()
+        names = {
+            f.number: {getattr(kind, "declared_name", "") for kind in parts_of(f.type)}
+            for f in before.fields
+        }
+        return frozenset(number for number, found in names.items() if self.type in found)
+
+    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+        derived: dict[int, Derivation] = {}
+        for old, new in zip(before.fields, after.fields, strict=True):
+            pairs = zip(parts_of(old.type), parts_of(new.type), strict=False)
+            found = next(
+                (pair for pair in pairs if getattr(pair[0], "declared_name", "") == self.type), None
+            )
+            if found is None:
+                continue
+            recast = self._recast(old.type, new.type, *found)
+            if recast is not None:
+                keeps_bytes = self._keeps_bytes(found[0])
+                derived[old.number] = Recast(
+                    Input(old.number), recast, old.type, new.type, keeps_bytes
+                )
+        return derived
+
+    def _keeps_bytes(self, declared: ValueType) -> bool:
+        """Whether values are encoded as before: members of an enum that are added change none."""
+        return not self.remove and (isinstance(declared, Enum) or not self.add)
+
+    def _recast(
+        self, old: ValueType, new: ValueType, declared: Any, altered: Any
+    ) -> Convert | None:
+        """What makes a value of `new` of one of `old`; None where they are the same."""
+        if isinstance(declared, Enum):
+            if not (self.remove or self.rename):
+                return None
+            names = {name: name for name in _names(declared)} | {**self.rename}
+            names |= {name: removed.to for name, removed in self.remove.items()}
+            return _within(old, new, declared, names.__getitem__)
+        return _within(old, new, declared, self._rebuild(declared, altered))
+
+    def _rebuild(self, declared: Struct, altered: Struct) -> Convert:
+        made, former = altered.value_class, {new: old for old, new in self.rename.items()}
+        fills: dict[str, Any] = {}
+        for added in self.add:
+            kind = next(m.type for m in altered.members if m.name == added.name)
+            is_null = added.fill is ABSENT or (added.fill is None and not kind.holds_null)
+            fills[added.name] = None if is_null else kind.from_document(added.fill, added.name)
+        sources = [
+            (m.name in fills, fills.get(m.name), str(former.get(Name(m.name), m.name)))
+            for m in altered.members
+        ]
+
+        def rebuild(value: Any) -> Any:
+            return made(*(fill if is_new else getattr(value, n) for is_new, fill, n in sources))
+
+        return rebuild
+
+
+def _names(declared: Enum | Struct) -> list[str]:
+    if isinstance(declared, Enum):
+        return [name for _, name in declared.members]
+    return [member.name for member in declared.members]
+
+
+def _within(old: ValueType, new: ValueType, declared: ValueType, convert: Convert) -> Convert:
+    """`convert` applied wherever `declared` stands in values of `old`, which become `new`'s."""
+    if declared not in parts_of(old):
+        return lambda value: value
+    if old == declared:
+        return convert
+    if isinstance(old, Reference) and isinstance(new, Reference):
+        key = [_within(*kinds, declared, convert) for kinds in zip(old.key, new.key, strict=True)]
+        if len(key) == 1:
+            return key[0]
+        return lambda value: tuple(part(each) for part, each in zip(key, value, strict=True))
+    if isinstance(old, List) and isinstance(new, List):
+        item = _within(old.items, new.items, declared, convert)
+        return lambda value: [item(each) for each in value]
+    assert isinstance(old, Struct)
+    assert isinstance(new, Struct)
+    parts = [
+        (m.name, _within(m.type, n.type, declared, convert))
+        for m, n in zip(old.members, new.members, strict=True)
+    ]
+    made = new.value_class
+
+    def rebuild(value: Any) -> Any:
+        held = ((getattr(value, name), part) for name, part in parts)
+        return made(*(None if each is None else part(each) for each, part in held))
+
+    return rebuild

@@ -1,0 +1,158 @@
+"""What rests on a field: indexes, checks and foreign keys; and what an archived field rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from zapdb.errors import Location
+from zapdb.expressions import ExpressionError, names_in, parse, unparse
+from zapdb.expressions.tree import Name
+from zapdb.migrations.structure import ABSENT, Reporter
+from zapdb.schema import Check, Field, Schema, Table, shape_of
+from zapdb.schema.model import map_type
+from zapdb.values import Enum, List, Reference, Struct, ValueType
+
+
+def refuse_used(table: Table, field: Field, place: Location, reporter: Reporter) -> None:
+    """Report whatever would be left without the field."""
+    for index in table.indexes_on(field.number):
+        reporter.report(
+            place,
+            f"the index {index.name!r} uses {field.name!r}",
+            f"put a drop_index of {index.name!r} before this change",
+        )
+    refuse_constrained(table, field, place, reporter)
+
+
+def refuse_constrained(table: Table, field: Field, place: Location, reporter: Reporter) -> None:
+    """Report the checks and the foreign key that the field has."""
+    for check in checks_on(table, field.name):
+        reporter.report(
+            place,
+            f"the check {check.name!r} reads {field.name!r}",
+            f"put a drop_check of {check.name!r} before this change",
+        )
+    if table.foreign_key_on(field.number) is not None:
+        reporter.report(
+            place,
+            f"what {field.name!r} refers to must exist",
+            f"put a drop_reference of {field.name!r} before this change",
+        )
+
+
+def checks_on(table: Table, name: str) -> Iterator[Check]:
+    """The checks whose expression reads the field with this name."""
+    return (check for check in table.checks if name in names_in(parse(check.expression)))
+
+
+def refuse_changed_types(
+    schema: Schema, table: int, archived: Field, place: Location, reporter: Reporter
+) -> None:
+    """Report types that an archived field's values are of and that are not what they were.
+
+    `table` is the number of the field's own table, which may be on its way back itself. Numbers
+    may be others: a type that went and came back, or members of it, have the same names.
+    """
+    for kind in parts_of(schema.with_current_names(archived.type)):
+        if isinstance(kind, Enum | Struct):
+            found = schema.type_named(kind.declared_name)
+            if found is None:
+                reporter.report(
+                    place,
+                    f"the type {kind} of {archived.name!r} is gone",
+                    "create it as it was, before this change",
+                )
+            elif type(found) is not type(kind) or shape_of(found) != shape_of(kind):
+                reporter.report(
+                    place,
+                    f"the type {kind} of {archived.name!r} has changed since it was archived",
+                    "make it what it was before this change, or add a new field or table instead",
+                )
+        elif (
+            isinstance(kind, Reference) and kind.number != table and schema.target_of(kind) is None
+        ):
+            is_kept = schema.table_kept(kind.number) is not None
+            reporter.report(
+                place,
+                f"the table {kind.table!r} that {archived.name!r} refers to is gone",
+                "restore it before this change"
+                if is_kept
+                else "add a new field or table instead: the records of that one were discarded",
+            )
+
+
+def parts_of(kind: ValueType) -> Iterator[ValueType]:
+    """A type and those within it, the types of the keys that references hold among them."""
+    yield kind
+    inner: tuple[ValueType, ...] = ()
+    match kind:
+        case List(items):
+            inner = (items,)
+        case Struct():
+            inner = tuple(member.type for member in kind.members)
+        case Reference(key=key):
+            inner = key
+    for part in inner:
+        yield from parts_of(part)
+
+
+def has_same_bytes(old: ValueType, new: ValueType) -> bool:
+    """Whether two types that have the same names throughout are numbered alike, too."""
+
+    def forget_target(part: ValueType) -> ValueType:
+        return Reference("", 0, part.key) if isinstance(part, Reference) else part
+
+    return bool(map_type(old, forget_target) == map_type(new, forget_target))
+
+
+def refuse_unreadable(
+    table: Table, old: str, new: str, place: Location, reporter: Reporter
+) -> None:
+    """Report the checks that can't read the field under its new name."""
+    for check in checks_on(table, old):
+        renamed = rename_in(check.expression, old, new)
+        try:
+            is_readable = unparse(parse(renamed)) == renamed
+        except ExpressionError:
+            is_readable = False
+        if not is_readable:
+            reporter.report(
+                place,
+                f"the check {check.name!r} can't read a field that is called {new!r}",
+                f"use another name, or put a drop_check of {check.name!r} before this change",
+            )
+
+
+def with_field_renamed_in_checks(table: Table, old: str, new: str) -> Table:
+    """The table with its checks reading the field under another name."""
+    checks = tuple(
+        replace(check, expression=rename_in(check.expression, old, new)) for check in table.checks
+    )
+    return replace(table, checks=checks)
+
+
+def rename_in(text: str, old: str, new: str) -> str:
+    """The canonical text of an expression with a field under another name."""
+
+    def rename(part: Any) -> Any:
+        if isinstance(part, Name):
+            return replace(part, name=new) if part.name == old else part
+        if isinstance(part, tuple):
+            return tuple(map(rename, part))
+        if is_dataclass(part) and not isinstance(part, type):
+            return replace(part, **{f.name: rename(getattr(part, f.name)) for f in fields(part)})
+        return part
+
+    return unparse(rename(parse(text)))
+
+
+def refuse_no_migration(by: int, place: Location, reporter: Reporter) -> None:
+    """Report an `archived_by` that no migration is numbered."""
+    if by is not ABSENT and by < 1:
+        reporter.report(
+            place,
+            f"archived_by is the number of a migration, and none is numbered {by}",
+            "leave it out to archive by this migration",
+        )
