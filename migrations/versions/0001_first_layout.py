@@ -1,4 +1,5 @@
-"""The first layout: catalog, counters, migrations, fingerprint history, blobs, zones, ranges."""
+"""The first layout: catalog, counters, migrations, fingerprint history, archives, blobs, zones,
+ranges."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,7 +12,18 @@ depends_on = None
 LEVEL = 1
 """The cluster level that every live node must support before this revision runs."""
 
-COUNTERS = ("token", "tenant", "migration", "table", "field", "index", "type", "physical", "zone")
+COUNTERS = (
+    "token",
+    "tenant",
+    "migration",
+    "table",
+    "field",
+    "index",
+    "type",
+    "check",
+    "physical",
+    "zone",
+)
 
 
 def upgrade() -> None:
@@ -66,6 +78,13 @@ def upgrade() -> None:
         sa.Column("snapshot", sa.LargeBinary, nullable=False),
     )
     op.create_table(
+        "zapdb_archives",
+        sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("field", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("key", sa.LargeBinary, primary_key=True),
+        sa.Column("value", sa.LargeBinary, nullable=False),
+    )
+    op.create_table(
         "zapdb_blobs",
         sa.Column("id", sa.LargeBinary, primary_key=True),
         sa.Column("chunk", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -96,6 +115,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     for table in (
         "ranges",
+        "archives",
         "blobs",
         "zones",
         "fingerprints",

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from zapdb.catalog import history, rows
-from zapdb.catalog.retirement import retire_index_table
+from zapdb.catalog.retirement import retire_index_table, retire_record_table
 from zapdb.catalog.view import Forgetting, IndexState, TableState, View, index_key
 from zapdb.datasets import dataset_of
 from zapdb.migrations import Chain
-from zapdb.records import Input, Layout
+from zapdb.records import Layout, copied_from
 from zapdb.release import INDEX_KEY_FORMAT
 from zapdb.schema import Index, Schema, Table
 from zapdb.storage import Connection
@@ -35,13 +35,18 @@ def activate(connection: Connection, view: View, chain: Chain, target: int) -> l
         changed.append(table.name)
         if old is None:
             create_record_table(connection, table.number)
-        _append_entry(connection, view, chain, target, old, table)
-        _build_indexes(connection, view.tenant, old, table, chain, view.position, target)
+        _append_entry(connection, view, chain, target, table)
+        is_new = before.table_kept(table.number) is None
+        _build_indexes(
+            connection, view.tenant, old, table, chain, view.position, target, empty=is_new
+        )
+    digest = chain.migrations[target - 1].digest
     for table in before:
         if after.table_numbered(table.number) is None:
             changed.append(table.name)
-            for index in table.indexes:
-                drop_index(connection, view.tenant, index)
+            drop_table(connection, view.tenant, table, target, digest)
+            if after.table_kept(table.number) is None:
+                retire_record_table(connection, view.tenant, table.number)
     set_position(connection, view.tenant, target, forgetting=None)
     return changed
 
@@ -51,29 +56,40 @@ def _append_entry(
     view: View,
     chain: Chain,
     target: int,
-    old: Table | None,
     table: Table,
 ) -> None:
-    layout_revision = None
-    if old is not None and is_same_layout(chain, old, table, view.position, target):
-        layout_revision = view.tables[old.name].layout_revision
-    history.append(
-        connection,
-        view.tenant,
-        table,
-        "create" if old is None else "change",
-        target,
-        chain.migrations[target - 1].digest,
-        layout_revision,
-    )
+    before = chain.schema_at(view.position)
+    old = before.table_kept(table.number)
+    is_archived = before.table_numbered(table.number) is None
+    event: history.Event = "create" if old is None else "restore" if is_archived else "change"
+    digest = chain.migrations[target - 1].digest
+    layout = find_layout(connection, view.tenant, chain, table, target)
+    history.append(connection, view.tenant, table, event, target, digest, layout)
+
+
+def find_layout(
+    connection: Connection, tenant: int, chain: Chain, table: Table, target: int
+) -> int | None:
+    """The layout revision that a table's records have already, where they do at `target`.
+
+    Looks at the newest entry of its history that records were written under and that is on the
+    chain; None if the records have another layout then, or if there is no such entry.
+    """
+    for entry in reversed(list(history.read_entries(connection, tenant, table.number))):
+        at = entry.position
+        is_on_chain = 0 < at <= chain.end and chain.migrations[at - 1].digest == entry.digest
+        if entry.event == "drop" or not is_on_chain:
+            continue
+        old = chain.table_at(at, table.number)
+        return entry.layout_revision if is_same_layout(chain, old, table, at, target) else None
+    return None
 
 
 def is_same_layout(chain: Chain, old: Table, new: Table, source: int, target: int) -> bool:
     """Whether records of the two shapes have the same bytes but for their prefix."""
     if Layout.of(old) != Layout.of(new):
         return False
-    path = chain.path(new.number, source, target)
-    return all(derivation == Input(number) for number, derivation in path.items())
+    return chain.route(new.number, source, target).is_identity
 
 
 def _build_indexes(
@@ -84,12 +100,14 @@ def _build_indexes(
     chain: Chain,
     source: int,
     target: int,
+    *,
+    empty: bool,
 ) -> None:
     for index in table.indexes:
         if old is None or not keeps_entries(chain, old, table, index, source, target):
             if old is not None and index in old.indexes:
                 drop_index(connection, tenant, index)
-            create_index(connection, tenant, table, index, empty=old is None)
+            create_index(connection, tenant, table, index, empty=empty)
     if old is not None:
         for index in old.indexes:
             if all(kept.number != index.number for kept in table.indexes):
@@ -103,9 +121,9 @@ def keeps_entries(
     before = next((i for i in old.indexes if i.number == index.number), None)
     if before is None or before.components != index.components:
         return False
-    path = chain.path(new.number, source, target)
+    path = chain.route(new.number, source, target).derivations
     return all(
-        path[component.field] == Input(component.field)
+        copied_from(path[component.field]) == component.field
         and old.field_numbered(component.field).type.index_wire
         == new.field_numbered(component.field).type.index_wire
         for component in index.components
@@ -131,6 +149,15 @@ def create_index(
     key = index_key(tenant, index.number)
     rows.put(connection, "index", key, state.to_row(table.number))
     return state
+
+
+def drop_table(
+    connection: Connection, tenant: int, table: Table, position: int, digest: str
+) -> None:
+    """Take a table out of force; what becomes of its records is left to the caller."""
+    for index in table.indexes:
+        drop_index(connection, tenant, index)
+    history.append(connection, tenant, table, "drop", position, digest, None)
 
 
 def drop_index(connection: Connection, tenant: int, index: Index) -> None:

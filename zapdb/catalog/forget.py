@@ -13,13 +13,15 @@ from zapdb.catalog import history, leases, nodes
 from zapdb.catalog.activation import (
     create_index,
     drop_index,
+    drop_table,
+    find_layout,
     is_same_layout,
     keeps_entries,
     set_position,
     warm_datasets,
 )
 from zapdb.catalog.leases import Lease
-from zapdb.catalog.retirement import retire_record_table
+from zapdb.catalog.retirement import is_retired, retire_record_table
 from zapdb.catalog.stored import mark_forgotten
 from zapdb.catalog.view import Forgetting, TableState, View, load_view
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
@@ -27,7 +29,7 @@ from zapdb.migrations import Migration
 from zapdb.records import encode_prefix
 from zapdb.schema import Table
 from zapdb.storage import Connection, Mode, Storage
-from zapdb.storage.physical import RecordTable
+from zapdb.storage.physical import RecordTable, create_record_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def mark(
             revisions = {
                 state.table.number: state.revision + 1
                 for state in view.tables.values()
-                if before.table_numbered(state.table.number) not in (None, state.table)
+                if before.table_kept(state.table.number) not in (None, state.table)
             }
             set_position(connection, tenant, number, forgetting=Forgetting(number, revisions))
             view = load_view(connection, tenant, view)
@@ -113,7 +115,7 @@ def _reverts(view: View, number: int) -> list[Revert]:
     before = view.chain.schema_at(number - 1)
     reverts = []
     for state in view.tables.values():
-        table = before.table_numbered(state.table.number)
+        table = before.table_kept(state.table.number)
         if table is None:
             reverts.append(Revert(state, 0, None))
         elif table != state.table and not is_same_layout(
@@ -181,19 +183,25 @@ def _restore_tables(connection: Connection, view: View, forgetting: Forgetting) 
     before = chain.schema_at(number - 1)
     digest = chain.migrations[number - 2].digest if number > 1 else ""
     for state in view.tables.values():
-        table = before.table_numbered(state.table.number)
-        if table == state.table:
-            continue
+        table = before.table_kept(state.table.number)
         if table is None:
-            for index in state.table.indexes:
-                drop_index(connection, tenant, index)
-            history.append(connection, tenant, state.table, "drop", number - 1, digest, None)
-            retire_record_table(connection, state.table.number)
+            drop_table(connection, tenant, state.table, number - 1, digest)
+            retire_record_table(connection, tenant, state.table.number)
             continue
-        layout = _restored_layout(view, state, table, forgetting)
-        generation = history.append(connection, tenant, table, "forget", number - 1, digest, layout)
-        assert generation == forgetting.revisions[table.number]
-        _restore_indexes(connection, view, state, table, number)
+        is_archived = before.table_numbered(table.number) is None
+        if table != state.table:
+            layout = _restored_layout(view, state, table, forgetting)
+            generation = history.append(
+                connection, tenant, table, "forget", number - 1, digest, layout
+            )
+            assert generation == forgetting.revisions[table.number]
+            if not is_archived:
+                _restore_indexes(connection, view, state, table, number)
+        if is_archived:
+            drop_table(connection, tenant, state.table, number - 1, digest)
+    for table in before:
+        if chain.schema_at(number).table_numbered(table.number) is None:
+            _bring_back(connection, view, table, number, digest)
 
 
 def _restored_layout(
@@ -205,11 +213,26 @@ def _restored_layout(
     """
     last = _last_kept(state, forgetting.number, forgetting.revisions[table.number])
     origin = state.origins[last]
-    old = view.chain.schema_at(origin).table_numbered(table.number)
-    assert old is not None
+    old = view.chain.table_at(origin, table.number)
     if is_same_layout(view.chain, old, table, origin, forgetting.number - 1):
         return state.layouts[last]
     return None
+
+
+def _bring_back(connection: Connection, view: View, table: Table, number: int, digest: str) -> None:
+    """Put a table in force again that the forgotten migration dropped."""
+    tenant = view.tenant
+    if is_retired(connection, tenant, table.number):
+        raise ConcurrencyError(
+            "the records that the migration discarded are still being deleted",
+            table=table.name,
+            hint="run `zapdb migrate forget` again",
+        )
+    create_record_table(connection, table.number)
+    layout = find_layout(connection, tenant, view.chain, table, number - 1)
+    history.append(connection, tenant, table, "forget", number - 1, digest, layout)
+    for index in table.indexes:
+        create_index(connection, tenant, table, index, empty=False)
 
 
 def _restore_indexes(

@@ -19,7 +19,7 @@ from zapdb.schema import Table, fingerprint, read_snapshot, snapshot
 from zapdb.storage import Connection
 from zapdb.storage.tables import FINGERPRINTS
 
-Event = Literal["create", "change", "drop", "forget"]
+Event = Literal["create", "change", "drop", "restore", "forget"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,16 @@ from zapdb.storage.tables import CATALOG, COUNTERS
 
 Kind = Literal["database", "level", "tenant", "node", "lease", "index", "retired", "job", "setting"]
 Counter = Literal[
-    "token", "tenant", "migration", "table", "field", "index", "type", "physical", "zone"
+    "token",
+    "tenant",
+    "migration",
+    "table",
+    "field",
+    "index",
+    "type",
+    "check",
+    "physical",
+    "zone",
 ]
 
 INSERT: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}

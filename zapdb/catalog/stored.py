@@ -11,7 +11,7 @@ import hashlib
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import cbor2
 import sqlalchemy as sa
@@ -26,6 +26,23 @@ from zapdb.values.json import dumps
 
 STORED = "stored"
 FORGOTTEN = "forgotten"
+
+LIST_STORED: Final = (
+    sa.select(
+        MIGRATIONS.c.id,
+        MIGRATIONS.c.number,
+        MIGRATIONS.c.name,
+        MIGRATIONS.c.summary,
+        MIGRATIONS.c.state,
+        MIGRATIONS.c.digest,
+        MIGRATIONS.c.structure,
+        MIGRATIONS.c.numbers,
+        MIGRATIONS.c.source_hash,
+    )
+    .where(MIGRATIONS.c.state == STORED)
+    .order_by(MIGRATIONS.c.number)
+)
+"""What `_verify` takes, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +90,12 @@ class DrawnNumbers(Numbers):
 
 def provisional_numbers() -> Numbers:
     """Numbers for validating what is not stored yet: they meet neither drawn nor negative ones."""
-    return Numbers({"table": 1 << 62, "field": 1 << 62, "index": 1 << 62})
+    return Numbers(dict.fromkeys(("table", "field", "index", "type", "check"), 1 << 62))
 
 
 def list_stored(connection: Connection) -> list[StoredMigration]:
     """The stored migrations in order; raises `CorruptCatalog` for a broken one or a gap."""
-    query = sa.select(MIGRATIONS).where(MIGRATIONS.c.state == STORED).order_by(MIGRATIONS.c.number)
-    found = [_verify(row._asdict()) for row in connection.core_execute(query)]
+    found = [_verify(*row) for row in connection.core_execute(LIST_STORED).fetchall()]
     for expected, migration in enumerate(found, 1):
         if migration.number != expected:
             raise CorruptCatalog(
@@ -91,38 +107,40 @@ def list_stored(connection: Connection) -> list[StoredMigration]:
     return found
 
 
-def _verify(row: dict[str, Any]) -> StoredMigration:
-    structure = bytes(row["structure"])
-    called = label(row["number"], row["name"])
+def _verify(
+    id: int,
+    number: int,
+    name: str,
+    summary: str,
+    state: str,
+    digest: str,
+    structure: bytes,
+    numbers: bytes,
+    source_hash: bytes,
+) -> StoredMigration:
+    """One row of `LIST_STORED`."""
+    structure = bytes(structure)
     found = digest_of(structure)
-    if found != row["digest"]:
+    if found != digest:
         raise CorruptCatalog(
             "a stored migration does not match its own digest",
-            migration=called,
-            stored=row["digest"],
+            migration=label(number, name),
+            stored=digest,
             found=found,
             hint="the zapdb_migrations table was tampered with: restore this row from a backup",
         )
     try:
-        drawn = cbor2.loads(bytes(row["numbers"]))
+        drawn = cbor2.loads(bytes(numbers))
         if not isinstance(drawn, dict):
             raise TypeError(type(drawn))
     except (cbor2.CBORDecodeError, TypeError) as error:
         raise CorruptCatalog(
             "the numbers of a stored migration can't be read",
-            migration=called,
+            migration=label(number, name),
             hint="restore this row of zapdb_migrations from a backup",
         ) from error
     return StoredMigration(
-        row["id"],
-        row["number"],
-        row["name"],
-        row["summary"],
-        row["state"],
-        row["digest"],
-        structure,
-        drawn,
-        bytes(row["source_hash"]),
+        id, number, name, summary, state, digest, structure, drawn, bytes(source_hash)
     )
 
 

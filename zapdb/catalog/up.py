@@ -29,6 +29,7 @@ from zapdb.migrations import (
     resolve,
     resolve_files,
 )
+from zapdb.migrations.prove import require_proven
 from zapdb.storage import Mode, Storage
 
 CHAIN_LEASE = "catalog/chain"
@@ -53,7 +54,7 @@ def migrate_up(
     again: bool = False,
     on_applied: Callable[[Applied], None] = lambda applied: None,
 ) -> list[Applied]:
-    """Store and activate what is pending, up to number `to`.
+    """Store and activate what is pending, up to number `to`; raises `NotProven` before it does.
 
     With `again`, migrations that were forgotten are applied like any other; without, they are
     refused with `PendingMigrations`.
@@ -73,6 +74,7 @@ def migrate_up(
         # All are validated before the first is applied, and before the gate is taken.
         checked = resolve_files(wanted, view.chain, provisional_numbers())
         _refuse_forgotten(checked.migrations[view.chain.end :], set() if again else forgotten)
+        _prove(storage, lease, checked.migrations[view.chain.end :])
         for migration in checked.migrations:
             warm_datasets(migration.after)
         done = []
@@ -104,6 +106,17 @@ def _refuse_forgotten(migrations: tuple[Migration, ...], forgotten: set[tuple[in
                 migration=migration.label,
                 hint="remove the file, or run `zapdb migrate up` to apply it again",
             )
+
+
+def _prove(storage: Storage, lease: Lease, migrations: tuple[Migration, ...]) -> None:
+    """Try all that are to be applied, before the first is; the lease is kept meanwhile."""
+    renewed = time.monotonic()
+    for migration in migrations:
+        require_proven([migration])
+        if time.monotonic() - renewed > CHAIN_LEASE_SECONDS / 3:
+            with storage.transaction(Mode.CATALOG) as connection:
+                leases.renew(connection, lease, CHAIN_LEASE_SECONDS)
+            renewed = time.monotonic()
 
 
 def _apply(storage: Storage, tenant: int, lease: Lease, file: MigrationFile) -> Applied:

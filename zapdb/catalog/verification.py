@@ -35,15 +35,15 @@ def compare_files(
         before = chain.schema_at(file.number - 1)
         # Where the structures agree, the numbers drawn do too; where they don't, they are never
         # used: running out of them must not hide the conflict.
-        given = resolve(file.parse(source), before, _ReplayedThenCounted(row.drawn))
+        given = resolve(file.parse(source), before, _ReplayedThenCounted(row.drawn, row.number))
         if given.digest != row.digest:
             raise _conflict(file, row, given)
     return Comparison(len(files), tuple(files[len(stored) :]))
 
 
 class _ReplayedThenCounted(ReplayedNumbers):
-    def __init__(self, drawn: dict[str, list[int]]) -> None:
-        super().__init__(drawn)
+    def __init__(self, drawn: dict[str, list[int]], migration: int) -> None:
+        super().__init__(drawn, migration)
         self.further = provisional_numbers()
 
     def draw(self, kind: str) -> int:

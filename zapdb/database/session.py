@@ -29,6 +29,7 @@ from zapdb.indexes import LiveTable
 from zapdb.limits import RETRIES_MAX, RETRY_SECONDS_MAX
 from zapdb.records import Beside
 from zapdb.storage import Connection, MissingTable, Mode, Storage
+from zapdb.storage.archives import archive_rows
 from zapdb.storage.physical import activation_sql
 
 T = TypeVar("T")
@@ -169,6 +170,7 @@ class Session:
                     live.records.swap_sql, (new, key, old)
                 ):
                     live.blobs.insert(connection, beside.blobs)
+                    live.archives.insert(connection, archive_rows(key, beside.archived))
         except ConcurrencyError:
             pass  # whoever reads the record next converts it, as this read did
 

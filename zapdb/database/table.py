@@ -15,7 +15,7 @@ from zapdb.database.streams import Uploads, open_field
 from zapdb.errors import RecordExists, RecordNotFound, UnknownName, UsageError
 from zapdb.indexes import LiveTable
 from zapdb.limits import INSERT_BATCH_RECORDS
-from zapdb.records import Record, held, new_blobs
+from zapdb.records import Moved, Record, held, new_blobs
 from zapdb.storage import Connection, DuplicateKey, MissingTable
 from zapdb.storage.identifiers import make_uuid7
 
@@ -81,8 +81,11 @@ class Table:
         if not self._session.writes_back:
             return live.reader.read(*found)
         encoded, stored = found
-        beside = live.make_beside()
-        record, converted = live.reader.open(encoded, stored, beside)
+        beside = live.make_beside(encoded, stored)
+        try:
+            record, converted = live.reader.open(encoded, stored, beside)
+        except Moved as moved:
+            return live.reader.read(encoded, moved.still_there())
         if converted is not stored and self._session.storage.connection().mode is None:
             self._session.write_back(live, encoded, stored, converted, beside)
         return record
@@ -226,7 +229,7 @@ class Table:
                 live = self._current()
                 encoded, stored = self._fetch(connection, live, key)
                 # A stale record's new blobs, those that the conversion makes, are stored with it.
-                beside = live.make_beside()
+                beside = live.make_beside(encoded, stored)
                 old, _ = live.reader.open(encoded, stored, beside)
                 values = held(old)
                 self._refuse_key_change(live, values, changes)
@@ -235,6 +238,7 @@ class Table:
                 new = live.codec.decode(encoded, value, len(live.prefix), beside)
                 connection.run(live.records.update_sql, (value, encoded))
                 live.blobs.insert(connection, new_blobs(new, beside))
+                live.store_beside(connection, encoded, beside)
                 for index in live.indexes:
                     # The others keep their entries, and large values need not be loaded for it.
                     if index.is_on(changes):
@@ -251,6 +255,7 @@ class Table:
                 live = self._current()
                 encoded, stored = self._fetch(connection, live, key)
                 connection.run(live.records.delete_sql, (encoded,))
+                live.archives.delete(connection, encoded)
                 if live.indexes:
                     old = live.reader.read(encoded, stored)
                     for index in live.indexes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from zapdb.catalog import TableState, View
@@ -15,10 +16,12 @@ from zapdb.records import (
     codec_for,
     decoder_of,
 )
-from zapdb.schema import Table
-from zapdb.storage import BlobTable, RecordTable, Storage
+from zapdb.schema import Field, Table
+from zapdb.storage import ArchiveTable, BlobTable, Connection, RecordTable, Storage
+from zapdb.storage.archives import archive_rows
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.values import Binary
+from zapdb.values.blob import is_blob, read_blob
 
 
 class LiveTable:
@@ -30,6 +33,8 @@ class LiveTable:
         self.table = state.table
         self.records = RecordTable(storage, state.table.number, view.tenant)
         self.blobs = BlobTable(storage)
+        self._archived = view.chain.archived_fields(state.table.number)
+        self.archives = ArchiveTable(self.records, self._archived)
         self.codec = codec_for(state.table, view.zones)
         self.file_kinds = {
             f.name: f.type for f in state.table.value_fields if isinstance(f.type, Binary)
@@ -48,12 +53,37 @@ class LiveTable:
             open_index(state.table, index, self.records) for index in state.indexes
         )
 
-    def make_beside(self) -> Beside:
-        """Surroundings for records that are written: takes their new blobs."""
-        return Beside(self.blobs.load, make_uuid7)
+    def make_beside(self, key: bytes = b"", value: bytes = b"") -> Beside:
+        """Surroundings of a record that is read or written: takes its new blobs.
+
+        Key and value are those of a record that is stored already.
+        """
+        return Beside(self.blobs.load, make_uuid7, self.archives.open(key, value))
+
+    def store_beside(self, connection: Connection, key: bytes, beside: Beside) -> None:
+        """Store the values that a conversion archived beside a record, and the blobs among them.
+
+        In the transaction that writes the record; the blobs that the record itself refers to are
+        stored with it.
+        """
+        if not beside.archived:
+            return
+        self.archives.insert(connection, archive_rows(key, beside.archived))
+        self.blobs.insert(connection, archived_blobs(beside, self._archived))
 
     def index(self, name: str) -> LiveIndex | None:
         return next((index for index in self.indexes if index.name == name), None)
+
+
+def archived_blobs(beside: Beside, fields: Mapping[int, Field]) -> dict[bytes, bytes]:
+    """Of the new blobs beside a record those that its archived values refer to."""
+    found = {}
+    for number, encoded in beside.archived.items():
+        if fields[number].type.outlined and is_blob(encoded):
+            (made, _), _ = read_blob(encoded, 0)
+            if made in beside.blobs:
+                found[made] = beside.blobs[made]
+    return found
 
 
 def make_reader(
@@ -68,14 +98,16 @@ def make_reader(
 
     What it converts gets the prefix of `revision`. It reads all fields, or those of `decode`.
     """
-    target = view.chain.schema_at(position).table_numbered(state.table.number)
-    assert target is not None
+    target = view.chain.table_at(position, state.table.number)
     load = BlobTable(storage).load
+    number = state.table.number
+    records = RecordTable(storage, number, view.tenant)
+    archives = ArchiveTable(records, view.chain.archived_fields(number))
     return RecordReader(
         decode or codec_for(target, view.zones).decode,
         partial(compile_program, view, state, target, position),
         revision,
-        lambda: Beside(load, make_uuid7),
+        lambda key, value: Beside(load, make_uuid7, archives.open(key, value)),
     )
 
 
@@ -84,11 +116,13 @@ def compile_program(
 ) -> Conversion | None:
     """The program from a revision's layout to the table's at `position`; None if they are one.
 
-    Raises `KeyError` for a revision that no record can have.
+    A stale record gets a program in any case, be it one that changes nothing but its prefix: its
+    layout may be that of the table again, after having been another one. Raises `KeyError` for a
+    revision that no record can have.
     """
     origin = state.origins[revision]
-    source = view.chain.schema_at(origin).table_numbered(target.number)
-    assert source is not None
-    if is_same_layout(view.chain, source, target, origin, position):
+    source = view.chain.table_at(origin, target.number)
+    is_stale = revision < state.layout_revision
+    if not is_stale and is_same_layout(view.chain, source, target, origin, position):
         return None
     return view.chain.program(target.number, origin, position, view.zones)

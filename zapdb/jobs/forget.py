@@ -13,6 +13,7 @@ from zapdb.catalog.leases import Lease, Owner
 from zapdb.catalog.retirement import sweep
 from zapdb.catalog.up import CHAIN_LEASE
 from zapdb.errors import ZapdbError
+from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.run import JobReport, Runner, plan_revert, run_job, run_locally
 from zapdb.limits import CHAIN_LEASE_SECONDS
 from zapdb.storage import Mode, Storage
@@ -51,8 +52,10 @@ def forget_newest(
                     report = run_job(storage, job, runner)
                     if report is not None:
                         reports.append(report)
+        sweep(storage)  # what the migration discarded is gone before its table comes back
         publish(storage, tenant, lease, marked)
     sweep(storage)
+    sweep_archives(storage, tenant)
     return Forgotten(marked.migration.number, marked.migration.label, tuple(reports))
 
 

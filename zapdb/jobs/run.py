@@ -18,6 +18,7 @@ from zapdb.catalog.activation import publish_index
 from zapdb.catalog.forget import Revert
 from zapdb.catalog.leases import Owner
 from zapdb.errors import JobError, LeaseLost
+from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.job import (
     Job,
     JobKind,
@@ -196,6 +197,8 @@ def _finish(storage: Storage, job: Job) -> bool:
         _publish(storage, work)
     with storage.transaction(Mode.CATALOG) as connection:
         set_state(connection, job, "done")
+    if job.kind == "convert":
+        sweep_archives(storage, job.tenant)
     return True
 
 

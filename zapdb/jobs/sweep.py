@@ -1,4 +1,5 @@
-"""The sweep: blobs that no record owns are found by walking the records, and deleted (rule 28).
+"""The sweep: blobs that nobody owns are found by walking records and archives, and
+deleted (rule 28).
 
 Blobs are marked in slices of a bounded number, in the order of their ids, each slice in a READ
 snapshot of its own: the ids of the slice are held, the records of all tables and tenants are
@@ -21,6 +22,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from zapdb.catalog.history import read_entries
 from zapdb.catalog.layouts import load_layouts
 from zapdb.errors import UsageError
 from zapdb.limits import (
@@ -32,9 +34,10 @@ from zapdb.limits import (
 )
 from zapdb.records import OwnedBlobs
 from zapdb.storage import BlobTable, Connection, MissingTable, Mode, Storage
+from zapdb.storage.archives import list_archived_fields, walk_archive
 from zapdb.storage.identifiers import first_id_at_ms
 from zapdb.storage.physical import RecordTable, list_record_tables, list_tenants
-from zapdb.values.blob import REFERENCE_SIZE_BYTES_MIN
+from zapdb.values.blob import REFERENCE_SIZE_BYTES_MIN, is_blob, read_blob
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +138,27 @@ def delete_blobs(storage: Storage, ids: list[bytes]) -> int:
 
 
 def _walk(connection: Connection) -> Iterator[list[bytes]]:
-    """The blobs that the records of all tables and tenants own, page by page."""
+    """The blobs that records and archives of all tables and tenants own, page by page."""
+    yield from _walk_archives(connection)
     for number in list_record_tables(connection):
         for tenant in list_tenants(connection, number):
             owned = OwnedBlobs(load_layouts(connection, tenant, number))
             if owned.are_possible:
                 records = RecordTable(connection.storage, number, tenant)
                 yield from _walk_records(connection, records, owned)
+
+
+def _walk_archives(connection: Connection) -> Iterator[list[bytes]]:
+    outlined: dict[int, set[int]] = {}
+    for tenant, field in list_archived_fields(connection):
+        if tenant not in outlined:
+            tables = [entry.table for entry in read_entries(connection, tenant)]
+            outlined[tenant] = {
+                f.number for table in tables for f in table.fields if f.type.outlined
+            }
+        if field in outlined[tenant]:
+            for page in walk_archive(connection, tenant, field, REFERENCE_SIZE_BYTES_MIN):
+                yield [read_blob(encoded, 0)[0][0] for encoded in page if is_blob(encoded)]
 
 
 def _walk_records(

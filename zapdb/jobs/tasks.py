@@ -33,7 +33,9 @@ from zapdb.limits import (
 )
 from zapdb.migrations.chain import digest_chain
 from zapdb.records import Beside, encode_prefix
-from zapdb.storage import BlobTable, Connection, Mode, RecordTable, Storage
+from zapdb.records.beside import NOTHING
+from zapdb.storage import ArchiveTable, BlobTable, Connection, Mode, RecordTable, Storage
+from zapdb.storage.archives import ArchiveRow, archive_rows
 from zapdb.storage.identifiers import make_uuid7
 
 
@@ -65,6 +67,7 @@ class Work(ABC):
         self.job = job
         self.state = state
         self.records = RecordTable(storage, job.table, job.tenant)
+        self.archives = ArchiveTable(self.records, view.chain.archived_fields(job.table))
 
     @property
     @abstractmethod
@@ -77,18 +80,25 @@ class Work(ABC):
         batch: list[tuple[bytes, bytes]],
         convert: Callable[[bytes, bytes, Beside], bytes],
     ) -> int:
-        """Write the batch's records converted, with their new blobs; returns how many.
+        """Write the batch's records converted, with new blobs and archived values; how many.
 
-        The rows are locked, so none of the swaps is refused, and no blob is stored for nothing.
+        The rows are locked, so none of the swaps is refused, and nothing is stored for nothing.
         """
-        blobs = BlobTable(self.storage)
+        blobs, archives = BlobTable(self.storage), self.archives
         beside = Beside(blobs.load, make_uuid7)
-        swaps = []
+        kept = archives.load_many(connection, [key for key, _ in batch])
+        swaps, archived = [], list[ArchiveRow]()
         for key, value in batch:
+            if archives.fields:
+                new = beside.take_blobs()
+                beside = Beside(blobs.load, make_uuid7, kept.get(key, NOTHING))
+                beside.blobs = new
             swaps.append((key, value, convert(key, value, beside)))
+            archived += archive_rows(key, beside.archived)
             if len(beside.blobs) >= BATCH_BLOBS:
                 blobs.insert(connection, beside.take_blobs())
         blobs.insert(connection, beside.take_blobs())
+        archives.insert(connection, archived)
         return self.storage.swap_values(connection, self.records.name, self.job.tenant, swaps)
 
     @abstractmethod
@@ -166,6 +176,7 @@ class RevertWork(Work):
         convert = self.convert
         if convert is None:
             connection.run_many(self.records.delete_sql, [(key,) for key, _ in batch])
+            self.archives.delete_many(connection, [key for key, _ in batch])
             return len(batch)
         return self.swap(connection, batch, convert)
 

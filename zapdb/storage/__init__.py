@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy
 
 from zapdb.errors import UsageError
+from zapdb.storage.archives import ArchiveTable
 from zapdb.storage.base import Connection, DuplicateKey, MissingTable, Mode, Storage
 from zapdb.storage.blobs import BlobTable
 from zapdb.storage.layout import LAYOUT_REVISION, ensure_layout, read_layout
@@ -13,6 +14,7 @@ from zapdb.storage.sqlite import SQLite
 
 __all__ = [
     "LAYOUT_REVISION",
+    "ArchiveTable",
     "BlobTable",
     "Connection",
     "DuplicateKey",

@@ -77,6 +77,16 @@ FINGERPRINTS = Table(
 )
 """The append-only fingerprint history; `generation` is the revision that prefixes records."""
 
+ARCHIVES = Table(
+    "zapdb_archives",
+    METADATA,
+    Column("tenant", BigInteger, primary_key=True, autoincrement=False),
+    Column("field", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", LargeBinary, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)
+"""Values of dropped fields by record key; an empty one is a null (rule 19)."""
+
 BLOBS = Table(
     "zapdb_blobs",
     METADATA,

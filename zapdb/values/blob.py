@@ -45,6 +45,11 @@ class Blob:
         return self.type.from_bytes(raw)
 
 
+def is_blob(encoded: bytes) -> bool:
+    """Whether a field's value encoding refers to a blob."""
+    return encoded[: len(MARK)] == MARK
+
+
 class Adds(Protocol):
     """Takes the bytes of a new blob and gives back its id."""
 

@@ -1,0 +1,238 @@
+"""Archives: dropped values are kept beside their records, and come back where they belong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.contract.tables import ITEMS
+from tests.support import Workspace
+from zapdb.catalog import DEFAULT_TENANT, load_view
+from zapdb.database import Database
+from zapdb.errors import UnknownName, UsageError
+from zapdb.jobs import forget_newest
+from zapdb.jobs.archives import list_archived, prune_archives
+from zapdb.records import asdict
+from zapdb.storage import Mode, Storage, connect
+
+COUNT = 300
+LARGE = "x" * 9_000
+DROP = """\
+drop_field: {table: items, field: title,
+      restore: {archive: true, otherwise: {expression: "text(id)"}}}"""
+RESTORE = """\
+restore_field: {table: items, field: title, archived_by: 2, position: 1,
+      otherwise: {value: new}}"""
+DROP_TABLE = "drop_table: {table: items, records: archive}"
+RESTORE_TABLE = "restore_table: {table: items, archived_by: 2}"
+INDEX = "create_index: {table: items, index: by_size, fields: [{field: size}]}"
+
+
+def title_of(at: int) -> str:
+    return f"{LARGE}{at}" if at % 50 == 0 else f"title {at}"
+
+
+@pytest.fixture
+def base(workspace: Workspace) -> list[dict[str, Any]]:
+    """A database at migration 1, with records, some of them with blobs; returns them."""
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert_many(
+            {"id": at, "title": title_of(at), "size": at % 7} for at in range(COUNT)
+        )
+        return contents(db)
+
+
+def contents(db: Database, table: str = "items") -> list[dict[str, Any]]:
+    return [asdict(record) for record in db.table(table).scan()]
+
+
+def forget(place: Workspace, number: int) -> None:
+    storage = connect(place.address)
+    try:
+        assert forget_newest(storage, DEFAULT_TENANT).number == number
+    finally:
+        storage.close()
+    place.remove(number)
+
+
+def count_archives(place: Workspace) -> int:
+    return int(place.execute("SELECT count(*) FROM zapdb_archives")[0][0])
+
+
+def assert_clean(db: Database) -> None:
+    for report in db.verify():
+        assert report.problems == ()
+
+
+def without_title(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in record.items() if k != "title"} for record in records]
+
+
+@pytest.mark.parametrize("converted", [0, 1, 2])
+def test_rule_19_a_forget_brings_archived_values_back_exactly(
+    workspace: Workspace, base: list[dict[str, Any]], converted: int
+) -> None:
+    """Whether no record, some or all were converted in between."""
+    workspace.write(2, DROP)
+    with workspace.open() as db:
+        items = db.table("items")
+        assert contents(db) == without_title(base)
+        assert count_archives(workspace) == 0  # reading archives nothing
+        if converted:
+            for at in range(0, COUNT, 3):
+                items.update(at, note="touched")
+                base[at]["note"] = "touched"
+            assert count_archives(workspace) == COUNT // 3
+        if converted == 2:
+            db.run_jobs()
+            assert count_archives(workspace) == COUNT
+            assert db.sweep(older_than_seconds=0).deleted == 0  # the archive owns its blobs
+        items.insert(id=COUNT, size=1)
+        items.delete(1)
+        items.delete(3)
+        if converted:
+            assert (
+                count_archives(workspace) == (COUNT if converted == 2 else COUNT // 3) - converted
+            )
+        assert_clean(db)
+    forget(workspace, 2)
+    expected = [record for record in base if record["id"] not in (1, 3)]
+    expected.append({"id": COUNT, "title": str(COUNT), "size": 1, "note": None})
+    with workspace.open() as db:
+        assert contents(db) == expected
+        assert count_archives(workspace) == 0  # taken back, and swept
+        assert_clean(db)
+        db.sweep(older_than_seconds=0)
+        assert contents(db) == expected
+
+
+def test_rule_19_a_restored_field_has_its_archived_values(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    workspace.write(2, DROP)
+    with workspace.open() as db:
+        db.table("items").update(5, size=100)
+        db.run_jobs()
+        db.table("items").insert(id=COUNT, size=1)
+        db.table("items").delete(7)
+    workspace.write(3, RESTORE)
+    expected = [r | {"size": 100} if r["id"] == 5 else r for r in base if r["id"] != 7]
+    expected.append({"id": COUNT, "title": "new", "size": 1, "note": None})
+    with workspace.open() as db:
+        items = db.table("items")
+        assert contents(db) == expected
+        assert items.get(0).title == title_of(0)
+        assert count_archives(workspace) == COUNT - 1
+        items.update(9, title="changed")
+        expected[8]["title"] = "changed"
+        assert contents(db) == expected
+        db.run_jobs()
+        assert contents(db) == expected
+        assert count_archives(workspace) == 0
+        assert_clean(db)
+        assert db.sweep(older_than_seconds=0).deleted == 0
+    forget(workspace, 3)
+    with workspace.open() as db:
+        assert contents(db) == without_title(expected)
+        # The values went back to where they had come from: into the archive of migration 2.
+        assert count_archives(workspace) == len(expected)
+    forget(workspace, 2)
+    with workspace.open() as db:
+        assert contents(db) == expected
+        assert count_archives(workspace) == 0
+        assert_clean(db)
+
+
+def test_rule_19_both_in_one_jump_archive_nothing(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    """Records that cross the drop and the restore at once keep their values."""
+    workspace.write(2, DROP)
+    workspace.write(3, RESTORE)
+    with workspace.open() as db:
+        assert contents(db) == base
+        db.run_jobs()
+        assert contents(db) == base
+        assert count_archives(workspace) == 0
+
+
+def test_rule_19_pruning_leaves_what_is_declared(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    workspace.write(2, DROP)
+    db = workspace.open()
+    storage = workspace.connect()
+    with pytest.raises(UsageError, match="not converted yet"):
+        prune_archives(storage, DEFAULT_TENANT)
+    db.run_jobs()
+    with storage.transaction(Mode.READ) as connection:
+        (listed,) = list_archived(connection, load_view(connection, DEFAULT_TENANT))
+    assert (listed.table, listed.field, listed.by, listed.count) == ("items", "title", 2, COUNT)
+    assert prune_archives(storage, DEFAULT_TENANT) == COUNT
+    assert count_archives(workspace) == 0
+    assert db.sweep(older_than_seconds=0).deleted == COUNT // 50
+    db.close()
+    forget(workspace, 2)
+    with workspace.open() as db:
+        assert contents(db) == [record | {"title": str(record["id"])} for record in base]
+
+
+def test_rule_19_an_archived_table_comes_back_with_its_records(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    workspace.write(1, ITEMS)
+    workspace.write(2, DROP_TABLE)
+    with workspace.open() as db:
+        with pytest.raises(UnknownName):
+            db.table("items")
+        assert db.sweep(older_than_seconds=0).deleted == 0  # its records own their blobs still
+    workspace.write(3, RESTORE_TABLE, INDEX)
+    with workspace.open() as db:
+        assert contents(db) == base
+        db.run_jobs()
+        assert [r.id for r in db.table("items").index("by_size").find(3)] == [
+            r["id"] for r in base if r["size"] == 3
+        ]
+        db.table("items").insert(id=COUNT, title="t", size=3)
+        base.append({"id": COUNT, "title": "t", "size": 3, "note": None})
+        assert_clean(db)
+        assert [e.event for e in db.history("items")] == ["create", "drop", "restore"]
+        assert len({e.fingerprint for e in db.history("items")}) == 2
+    forget(workspace, 3)
+    with workspace.open() as db:
+        assert db.view.tables == {}
+    forget(workspace, 2)
+    with workspace.open() as db:
+        assert contents(db) == base
+        assert_clean(db)
+        events = [e.event for e in db.history("items")]
+        assert events == ["create", "drop", "restore", "forget", "drop", "forget"]
+        assert db.history("items")[-1].fingerprint == db.history("items")[0].fingerprint
+
+
+def test_rule_27_a_discarded_table_is_deleted_and_comes_back_empty(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    workspace.write(2, INDEX, "drop_index: {table: items, index: by_size}", DROP)
+    with workspace.open() as db:
+        db.run_jobs()
+    workspace.write(3, "drop_table: {table: items, records: discard}")
+    with workspace.open() as db:
+        names = db.storage.table_names(db.storage.connection())
+        assert "zapdb_r1" not in names
+        assert count_archives(workspace) == 0
+        assert db.sweep(older_than_seconds=0).deleted == COUNT // 50
+    forget(workspace, 3)
+    with workspace.open() as db:
+        assert contents(db) == []
+        db.table("items").insert(id=1, size=2)
+        assert_clean(db)
+    forget(workspace, 2)
+    with workspace.open() as db:
+        assert contents(db) == [{"id": 1, "title": "1", "size": 2, "note": None}]
+
+
+def open_storage(place: Workspace) -> Storage:
+    return place.connect()

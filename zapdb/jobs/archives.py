@@ -1,0 +1,105 @@
+"""Archived values at the end of their use: swept when they were taken back, or pruned.
+
+Values of a field that is in force again are needed by stale records alone; once there is none, they
+go. What is archived of fields and tables that are gone is kept until an operator prunes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zapdb.catalog import View, load_view
+from zapdb.catalog.retirement import delete_records
+from zapdb.catalog.up import refuse_while_forgetting
+from zapdb.errors import UsageError
+from zapdb.records import encode_prefix
+from zapdb.storage import Connection, Mode, RecordTable, Storage
+from zapdb.storage.archives import count_archives, delete_archives
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedValues:
+    """What is kept of one dropped field, or of one dropped table where `field` is None."""
+
+    table: str
+    field: str | None
+    by: int
+    count: int
+
+
+def sweep_archives(storage: Storage, tenant: int) -> int:
+    """Delete the archived values of fields that are in force again and that no stale record needs;
+    returns how many. Safe to interrupt, and beside everything else."""
+    with storage.transaction(Mode.READ) as connection:
+        kept = count_archives(connection, tenant)
+        if not kept:
+            return 0
+        view = load_view(connection, tenant)
+        if view.forgetting is not None:
+            return 0
+        fields = [
+            field.number
+            for state in view.tables.values()
+            for field in state.table.fields
+            if field.number in kept and not _has_stale(connection, view, state.table.name)
+        ]
+    return _delete(storage, tenant, fields)
+
+
+def _has_stale(connection: Connection, view: View, table: str) -> bool:
+    state = view.tables[table]
+    records = RecordTable(connection.storage, state.table.number, view.tenant)
+    sql = f"SELECT 1 FROM {records.name} WHERE tenant = {records.tenant}"
+    prefix = encode_prefix(state.layout_revision)
+    sql += f" AND value < {connection.storage.mark} LIMIT 1"
+    return connection.fetch_one(sql, (prefix,)) is not None
+
+
+def _delete(storage: Storage, tenant: int, fields: list[int]) -> int:
+    deleted = 0
+    while True:
+        with storage.transaction(Mode.CATALOG) as connection:
+            found = delete_archives(connection, tenant, fields)
+        deleted += found
+        if not found:
+            return deleted
+
+
+def list_archived(connection: Connection, view: View) -> list[ArchivedValues]:
+    """What is archived at the tenant's position, in a READ transaction."""
+    kept = count_archives(connection, view.tenant)
+    schema = view.chain.schema_at(view.position)
+    found = [
+        ArchivedValues(table.name, a.field.name, a.by, kept.get(a.field.number, 0))
+        for table in schema
+        for a in table.archived
+    ]
+    for archived in schema.archived:
+        records = RecordTable(connection.storage, archived.table.number, view.tenant)
+        (count,) = connection.fetch_one(records.count_sql)
+        found.append(ArchivedValues(archived.table.name, None, archived.by, int(count)))
+    return found
+
+
+def prune_archives(storage: Storage, tenant: int) -> int:
+    """Delete everything that is archived; returns how many values and records.
+
+    A rollback, or restoring, gives records then what is declared for those without an archived
+    value. Raises `UsageError` while stale records are left: converting them archives more.
+    """
+    with storage.transaction(Mode.READ) as connection:
+        view = load_view(connection, tenant)
+        refuse_while_forgetting(view)
+        schema = view.chain.schema_at(view.position)
+        for table in schema:
+            if table.archived and _has_stale(connection, view, table.name):
+                raise UsageError(
+                    "records are left that are not converted yet: they would be archived later",
+                    table=table.name,
+                    hint="run `zapdb convert run` first",
+                )
+    fields = [archived.field.number for table in schema for archived in table.archived]
+    deleted = _delete(storage, tenant, fields)
+    for gone in schema.archived:
+        deleted += delete_records(storage, tenant, gone.table.number)
+    return deleted

@@ -1,0 +1,168 @@
+"""The archive: values of dropped fields, kept beside their records (rule 19).
+
+One row per record and field: the value's encoding, or nothing for a null. A conversion that crosses
+the drop of a field writes its row in the transaction that writes the record. Rows die with their
+record. One that takes a field back leaves them where they are: who reads the stale record at the
+same moment needs them, too. They are deleted wholesale once no record of the table is stale, and
+meanwhile another crossing overwrites them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.records import Moved
+from zapdb.storage.base import Connection
+from zapdb.storage.physical import RecordTable
+
+KEYS_PER_STATEMENT: Final = 500
+
+ArchiveRow = tuple[int, bytes, bytes]
+"""Field number, record key, value encoding."""
+
+
+class ArchiveTable:
+    """The statements on the archived fields of one table of one tenant."""
+
+    def __init__(self, records: RecordTable, fields: Collection[int]) -> None:
+        self.fields = tuple(sorted(fields))
+        self._records = records
+        mark = records.storage.mark
+        tenant, numbers = records.tenant, ", ".join(map(str, map(int, self.fields)))
+        mine = f"tenant = {tenant} AND field IN ({numbers})"
+        self._insert_sql = (
+            f"INSERT INTO zapdb_archives VALUES ({tenant}, {mark}, {mark}, {mark})"
+            " ON CONFLICT (tenant, field, key) DO UPDATE SET value = excluded.value"
+        )
+        self._load_sql = f"SELECT field, value FROM zapdb_archives WHERE {mine} AND key = {mark}"
+        self._delete_sql = f"DELETE FROM zapdb_archives WHERE {mine} AND key = {mark}"
+        self._load_many_sql = (
+            f"SELECT key, field, value FROM zapdb_archives WHERE {mine} AND key IN"
+        )
+
+    def insert(self, connection: Connection, rows: Iterable[ArchiveRow]) -> None:
+        """Keep values, in the place of older ones, in the transaction that writes the records."""
+        rows = list(rows)
+        if rows:
+            connection.run_many(self._insert_sql, rows)
+
+    def delete(self, connection: Connection, key: bytes) -> None:
+        """Delete what is kept beside a record that is deleted."""
+        if self.fields:
+            connection.run(self._delete_sql, (key,))
+
+    def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
+        if self.fields:
+            connection.run_many(self._delete_sql, [(key,) for key in keys])
+
+    def load(self, connection: Connection, key: bytes) -> dict[int, bytes]:
+        """What is kept beside a record, by field number."""
+        rows = connection.fetch_all(self._load_sql, (key,)) if self.fields else []
+        return {int(field): bytes(value) for field, value in rows}
+
+    def load_many(
+        self, connection: Connection, keys: Sequence[bytes]
+    ) -> dict[bytes, dict[int, bytes]]:
+        """What is kept beside several records, by key and field number."""
+        found: dict[bytes, dict[int, bytes]] = {}
+        mark = self._records.storage.mark
+        for start in range(0, len(keys) if self.fields else 0, KEYS_PER_STATEMENT):
+            some = keys[start : start + KEYS_PER_STATEMENT]
+            marks = ", ".join([mark] * len(some))
+            for key, field, value in connection.fetch_all(f"{self._load_many_sql} ({marks})", some):
+                found.setdefault(bytes(key), {})[int(field)] = bytes(value)
+        return found
+
+    def open(self, key: bytes, value: bytes) -> StoredArchive:
+        """What is kept beside a record that has been read, to be loaded if it is needed."""
+        return StoredArchive(self, self._records, key, value)
+
+
+class StoredArchive:
+    """The archive of one record, loaded from the database when it is first looked at.
+
+    Raises `Moved` where the record is no longer what was read: its archive may have gone with it.
+    """
+
+    __slots__ = ("_archives", "_key", "_loaded", "_records", "_value")
+
+    def __init__(
+        self, archives: ArchiveTable, records: RecordTable, key: bytes, value: bytes
+    ) -> None:
+        self._archives = archives
+        self._records = records
+        self._key = key
+        self._value = value
+        self._loaded: dict[int, bytes] | None = None
+
+    def get(self, number: int, /) -> bytes | None:
+        if self._loaded is None:
+            connection = self._records.storage.connection()
+            self._loaded = self._archives.load(connection, self._key)
+            if number not in self._loaded:
+                # Rows go after the record was converted or deleted, never before: so it is
+                # looked at last.
+                row = connection.fetch_one(self._records.get_sql, (self._key,))
+                stored = None if row is None else bytes(row[0])
+                if stored != self._value:
+                    raise Moved(stored)
+        return self._loaded.get(number)
+
+
+def delete_archives(
+    connection: Connection, tenant: int, fields: Sequence[int], limit: int = PAGE_RECORDS_MAX
+) -> int:
+    """Delete some of what is kept of these fields, of all records; returns how many rows."""
+    if not fields:
+        return 0
+    numbers = ", ".join(map(str, map(int, fields)))
+    rows = connection.fetch_all(
+        f"SELECT field, key FROM zapdb_archives WHERE tenant = {int(tenant)}"
+        f" AND field IN ({numbers}) LIMIT {int(limit)}"
+    )
+    mark = connection.storage.mark
+    connection.run_many(
+        f"DELETE FROM zapdb_archives WHERE tenant = {int(tenant)}"
+        f" AND field = {mark} AND key = {mark}",
+        [(field, key) for field, key in rows],
+    )
+    return len(rows)
+
+
+def count_archives(connection: Connection, tenant: int) -> dict[int, int]:
+    """How many values are kept, by field number."""
+    rows = connection.fetch_all(
+        "SELECT field, count(*) FROM zapdb_archives"
+        f" WHERE tenant = {int(tenant)} GROUP BY field ORDER BY field"
+    )
+    return {int(field): int(count) for field, count in rows}
+
+
+def list_archived_fields(connection: Connection) -> list[tuple[int, int]]:
+    """(tenant, field number) of all that is kept."""
+    rows = connection.fetch_all(
+        "SELECT tenant, field FROM zapdb_archives GROUP BY tenant, field ORDER BY tenant, field"
+    )
+    return [(int(tenant), int(field)) for tenant, field in rows]
+
+
+def walk_archive(
+    connection: Connection, tenant: int, field: int, size_bytes_min: int
+) -> Iterator[list[bytes]]:
+    """The encodings of one field's values that have so many bytes, page by page."""
+    mark, after = connection.storage.mark, b""
+    sql = (
+        f"SELECT key, value FROM zapdb_archives WHERE tenant = {int(tenant)}"
+        f" AND field = {int(field)} AND length(value) >= {int(size_bytes_min)} AND key > {mark}"
+        f" ORDER BY key LIMIT {int(PAGE_RECORDS_MAX)}"
+    )
+    while page := connection.fetch_all(sql, (after,)):
+        yield [bytes(value) for _, value in page]
+        after = bytes(page[-1][0])
+
+
+def archive_rows(key: bytes, archived: Mapping[int, bytes]) -> Iterator[ArchiveRow]:
+    """What a conversion left beside the record with this key, as rows."""
+    return ((number, key, encoded) for number, encoded in archived.items())
