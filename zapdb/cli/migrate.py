@@ -22,7 +22,7 @@ from zapdb.cli.forgetting import confirm, plan_steps, run_step, step_to_json, wr
 from zapdb.cli.opening import connected, opened, read_view, read_view_if_any
 from zapdb.cli.output import Output, format_count, note, report_error
 from zapdb.cli.running import Ran, run_jobs, stopping_on_interrupt
-from zapdb.cli.scaffold import create_migration
+from zapdb.cli.scaffold import create_migration, describe_added_field
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING
 from zapdb.jobs import Job, plan_jobs, run_locally
 from zapdb.migrations import (
@@ -34,6 +34,9 @@ from zapdb.migrations import (
     resolve_files,
 )
 from zapdb.migrations.lockfile import FILE, check_lock, write_lock
+from zapdb.migrations.prove import require_proven
+from zapdb.migrations.undo import to_yaml
+from zapdb.migrations.undo import undo as undo_changes
 from zapdb.storage import Storage, ensure_layout
 
 group = typer.Typer(name="migrate", help="Write, check, apply and forget migrations.")
@@ -50,19 +53,39 @@ STYLES: dict[MigrationPhase, str] = {
 def new(
     summary: Annotated[str, typer.Argument(help="What the migration does, in a line.")],
     migrations: MigrationsOption = None,
+    add_field: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-field",
+            metavar="TABLE.FIELD:TYPE",
+            help="Begin with a field, such as people.fax:string? (optional); may be repeated.",
+        ),
+    ] = None,
+    undo: Annotated[
+        int | None,
+        typer.Option("--undo", min=1, metavar="N", help="Take migration N back."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Start a migration file with the next number.
 
+    With `--undo`, its changes are the resolved rollback of migration N: what that one added is
+    dropped, into the archive, and what it archived is restored. With `--add-field`, fields are
+    added. The JSON Schema for editors is written beside it.
+
     With `--json`: `{path, number, name}`.
     """
     output = Output(as_json)
-    path = create_migration(find_migrations(migrations), summary)
+    directory = find_migrations(migrations)
+    changes = "".join(map(describe_added_field, add_field or []))
+    if undo is not None:
+        find_file(list_files(directory), undo)
+        changes += to_yaml(undo_changes(load_directory(directory), undo))
+    path = create_migration(directory, summary, changes)
     number, _, name = path.stem.partition("_")
     output.write((str(path), "bold"))
-    output.write(
-        "next: write its changes, then `zapdb migrate check --write` and `zapdb migrate up`"
-    )
+    what = "look at its changes" if changes else "write its changes"
+    output.write(f"next: {what}, then `zapdb migrate check --write` and `zapdb migrate up`")
     output.document({"path": str(path), "number": int(number), "name": name})
 
 
@@ -76,13 +99,15 @@ def check(
 ) -> None:
     """Check the files alone, without any database.
 
-    Every file is valid and exhaustive, and `zapdb.lock` has the digest of each.
+    Every file is valid and exhaustive, its rollback and its examples hold for the records that
+    `migrate prove` makes up, and `zapdb.lock` has the digest of each.
 
     With `--json`: `{migrations: [{number, name, summary, digest}], lock_lines_written}`.
     """
     output = Output(as_json)
     directory = find_migrations(migrations)
     chain = load_directory(directory)
+    require_proven(chain.migrations)
     written = 0
     if write:
         written = write_lock(directory, chain)
@@ -170,7 +195,8 @@ def _check_pending(storage: Storage, directory: Path, to: int | None) -> list[Mi
         refuse_while_forgetting(view)
         chain, pending = view.chain, compare_files(files, list(view.stored), view.chain).pending
     wanted = [file for file in pending if to is None or file.number <= to]
-    resolve_files(wanted, chain, provisional_numbers())
+    checked = resolve_files(wanted, chain, provisional_numbers())
+    require_proven(checked.migrations[chain.end :])
     return wanted
 
 

@@ -9,7 +9,20 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from zapdb.cli import catalog, convert, migrate, settings, sweep, verify
+from zapdb.cli import (
+    catalog,
+    codegen,
+    convert,
+    linting,
+    looking,
+    migrate,
+    planning,
+    proving,
+    pruning,
+    settings,
+    sweep,
+    verify,
+)
 from zapdb.cli.output import note, report_error
 from zapdb.errors import EXIT_ERROR, UsageError, ZapdbError
 from zapdb.release import __version__
@@ -62,7 +75,13 @@ def show_help_without_command(context: typer.Context) -> None:
         raise typer.Exit(UsageError.exit_status)
 
 
-for group in (migrate.group, convert.group, catalog.group, settings.group):
+migrate.group.command("diff")(looking.diff_migrations)
+migrate.group.command("graph")(looking.show_graph)
+migrate.group.command("lint")(linting.lint_migrations)
+migrate.group.command("plan")(planning.plan_migrations)
+migrate.group.command("prune-archive")(pruning.prune_archive)
+migrate.group.command("prove")(proving.prove_migrations)
+for group in (migrate.group, convert.group, catalog.group, settings.group, codegen.group):
     group.callback(invoke_without_command=True)(show_help_without_command)
     app.add_typer(group)
 app.command()(verify.verify)

@@ -1,6 +1,7 @@
 """New migration files: the next number, a name made of the summary, and an example of each change.
 
-The file is refused by `zapdb migrate check` until its changes are written.
+The file is refused by `zapdb migrate check` until its changes are written. Beside the files lies
+their JSON Schema, which editors find by the comment in the first line.
 """
 
 from __future__ import annotations
@@ -14,9 +15,16 @@ from typing import Final
 from zapdb.errors import InvalidMigration, UsageError
 from zapdb.migrations import label, list_files
 from zapdb.migrations.document import Mapping, Scalar, Source, read_document
+from zapdb.migrations.json_schema import json_schema
+from zapdb.migrations.operations.definitions import PARAMETERS
 
 SLUG_LENGTH_MAX: Final = 40
 NAMELESS: Final = "migration"
+SCHEMA_FILE: Final = "zapdb.schema.json"
+WORD: Final = "[a-z][a-z0-9_]*"
+ADDED_FIELD: Final = re.compile(
+    rf"({WORD})\.({WORD}):({WORD})(?:\(({WORD}|[0-9]+)\))?(\?)?", re.ASCII
+)
 
 FIRST_EXAMPLE: Final = """\
 - create_table:
@@ -67,20 +75,60 @@ EXAMPLES: Final = (
 """Each operation once, so that they may follow each other in one migration."""
 
 
-def create_migration(directory: Path, summary: str) -> Path:
-    """Write the scaffold of the next migration; creates the directory, never overwrites a file."""
+def create_migration(directory: Path, summary: str, changes: str = "") -> Path:
+    """Write the scaffold of the next migration; creates the directory, never overwrites a file.
+
+    `changes` is the YAML of its operations, where they are known already.
+    """
     shown = " ".join(summary.split())
     if not shown or not shown.isprintable():
         raise UsageError(
             "a summary is a line of text", hint='for example: zapdb migrate new "Split the name"'
         )
     number = _next_number(directory)
-    text = render(shown, first=number == 1)
+    text = render(shown, first=number == 1, changes=changes)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{label(number, make_slug(shown))}.yaml"
     with path.open("x", encoding="utf-8", newline="\n") as file:
         file.write(text)
+    write_schema(directory / SCHEMA_FILE)
     return path
+
+
+def write_schema(path: Path) -> None:
+    """Write the JSON Schema of migration files, as this release has it."""
+    text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def describe_added_field(given: str) -> str:
+    """The YAML of an add_field for `table.field:type`, such as `people.fax:string?`.
+
+    The type may have its parameter, `decimal(2)`, `list(string)`, `reference(people)`; a question
+    mark makes the field optional. Raises `UsageError`.
+    """
+    match = ADDED_FIELD.fullmatch(given)
+    if match is None:
+        raise UsageError(
+            "a field to add is written as table.field:type",
+            given=given,
+            hint="for example people.fax:string?, items.price:decimal(2), "
+            "items.owner:reference(people)",
+        )
+    table, name, kind, parameter, optional = match.groups()
+    definition = f"name: {name}, type: {kind}"
+    if parameter is not None:
+        key = PARAMETERS.get(kind)
+        if key is None:
+            raise UsageError("this type takes no parameter", type=kind, given=given)
+        definition += f", {key}: {parameter}"
+    if optional:
+        definition += ", optional: true"
+    lines = ["- add_field:", f"    table: {table}", f"    field: {{{definition}}}"]
+    if not optional:
+        lines.append("    fill: {value: null}  # what records get that are there already")
+    return "\n".join(lines) + "\n"
 
 
 def _next_number(directory: Path) -> int:
@@ -102,7 +150,7 @@ def make_slug(summary: str) -> str:
     return slug or NAMELESS
 
 
-def render(summary: str, *, first: bool) -> str:
+def render(summary: str, *, first: bool, changes: str = "") -> str:
     """The text of a new migration."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -115,7 +163,9 @@ def render(summary: str, *, first: bool) -> str:
     )
     template = environment.get_template("migration.yaml.jinja")
     examples = EXAMPLES[:1] if first else EXAMPLES[1:]
-    return template.render(summary=_quote(summary), examples=examples)
+    return template.render(
+        summary=_quote(summary), examples=examples, changes=changes, schema=SCHEMA_FILE
+    )
 
 
 def _quote(summary: str) -> str:

@@ -1,0 +1,79 @@
+"""`zapdb codegen`: files for other tools, made of what this release knows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from zapdb.cli.configuration import JsonOption
+from zapdb.cli.output import Output
+from zapdb.errors import UsageError
+from zapdb.migrations.json_schema import MARK, json_schema
+
+group = typer.Typer(name="codegen", help="Generate files for other tools.")
+
+State = Literal["written", "unchanged"]
+
+
+@group.command("json-schema")
+def write_json_schema(
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write it there; a schema that zapdb wrote is replaced, any other file is not.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the JSON Schema of migration files, for editors.
+
+    An editor with the YAML language server uses it where a file begins with
+    `# yaml-language-server: $schema=FILE`.
+
+    With `--json`: the schema, or with `--output` `{path, state}`, where the state is `written` or
+    `unchanged`.
+    """
+    out = Output(as_json)
+    text = json.dumps(json_schema(), indent=2) + "\n"
+    if output is None:
+        print(text, end="", flush=True)  # as it is, on a terminal too: to be copied
+        return
+    state = _write(output, text)
+    style = "green" if state == "written" else "dim"
+    out.write((state, style), f": {output}")
+    out.document({"path": str(output), "state": state})
+
+
+def _write(path: Path, text: str) -> State:
+    try:
+        with path.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        return "written"
+    except FileExistsError:
+        there = _read_generated(path)
+    if there == text:
+        return "unchanged"
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return "written"
+
+
+def _read_generated(path: Path) -> str:
+    """The text of a schema that zapdb wrote; raises `UsageError` for any other file."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+        content = json.loads(text)
+    except (IsADirectoryError, ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or content.get("$comment") != MARK:
+        raise UsageError(
+            "the file is there already, and is no JSON Schema that zapdb wrote",
+            file=path,
+            hint="give another name, or remove it first",
+        )
+    return text

@@ -1,0 +1,129 @@
+"""`zapdb migrate lint`: what had better be looked at before it is applied."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import typer
+
+from zapdb.cli.configuration import JsonOption, MigrationsOption, find_migrations
+from zapdb.cli.output import Output, format_count
+from zapdb.errors import EXIT_ERROR, UsageError
+from zapdb.migrations import list_files, resolve_files
+from zapdb.migrations.lint import Level, LintFinding, lint
+
+STYLES: Final[dict[Level, str]] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+
+
+def lint_migrations(
+    migrations: MigrationsOption = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REV", help="Only files that are new or other than at this git revision."
+        ),
+    ] = None,
+    form: Annotated[
+        Literal["text", "json"], typer.Option("--format", help="Text, or JSON as with --json.")
+    ] = "text",
+    as_json: JsonOption = False,
+) -> int:
+    """Look for what is valid, and dangerous all the same.
+
+    Every finding has a code, explained in docs/reference/lint.md, and is an error, a warning or a
+    note. A comment allows one: `# zapdb: allow ZL003 because …`, on the line of the operation or
+    before it. Exit status 1 if there is an error.
+
+    With `--json`: `{files, findings: [{code, level, file, line, column, migration, message, fix,
+    link, allowed}]}`. `files` counts what was looked at; `allowed` is the reason, or null.
+    """
+    output = Output(as_json or form == "json")
+    directory = find_migrations(migrations)
+    files = list_files(directory)
+    wanted = {file.number for file in files}
+    if base is not None:
+        changed = find_changed(directory, base)
+        wanted = {file.number for file in files if file.path.name in changed}
+    sources = {file.number: file.read() for file in files if file.number in wanted}
+    findings = lint(resolve_files(files), sources, wanted.__contains__)
+    shown = [finding for finding in findings if not finding.allowed]
+    for finding in shown:
+        _write(finding, output)
+    counts = Counter(finding.level for finding in shown)
+    parts = [format_count(counts[level], level) for level in STYLES if counts[level]]
+    if len(findings) > len(shown):
+        parts.append(f"{len(findings) - len(shown)} allowed")
+    output.write(f"{format_count(len(wanted), 'file')}: {', '.join(parts) or 'no findings'}")
+    output.document({"files": len(wanted), "findings": [_to_json(f) for f in findings]})
+    return EXIT_ERROR if counts["error"] else 0
+
+
+def _write(finding: LintFinding, output: Output) -> None:
+    rule = finding.rule
+    output.write(
+        f"{finding.place}: ",
+        (f"{rule.level} {rule.code}", STYLES[rule.level]),
+        f": {rule.title}: {finding.message}",
+    )
+    output.write(("  way out: ", "bold green"), rule.fix)
+    output.write(("  see: ", "dim"), rule.link)
+
+
+def _to_json(finding: LintFinding) -> dict[str, Any]:
+    rule = finding.rule
+    return {
+        "code": rule.code,
+        "level": rule.level,
+        "file": finding.place.file,
+        "line": finding.place.line,
+        "column": finding.place.column,
+        "migration": finding.migration,
+        "message": f"{rule.title}: {finding.message}",
+        "fix": rule.fix,
+        "link": rule.link,
+        "allowed": finding.allowed or None,
+    }
+
+
+def find_changed(directory: Path, base: str) -> set[str]:
+    """The names of the directory's files that are not in version control at a revision as they are.
+
+    Raises `UsageError` where git, the repository or the revision is missing.
+    """
+    git = shutil.which("git")
+    if git is None:
+        raise UsageError("git is not installed", hint="install it, or lint without --base")
+    inside = _run_git(git, directory, "rev-parse", "--is-inside-work-tree")
+    if inside is None:
+        raise UsageError(
+            "the migrations are not in a git repository",
+            directory=directory,
+            hint="lint without --base",
+        )
+    verify = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
+    found = _run_git(git, directory, *verify)
+    if found is None:
+        raise UsageError(
+            "git knows no such revision",
+            revision=base,
+            hint="name a branch, tag or commit; a shallow clone has to fetch it first",
+        )
+    revision = found.strip()
+    known = _run_git(git, directory, "ls-tree", "--name-only", "-z", revision, "./")
+    other = _run_git(git, directory, "diff", "--name-only", "--relative", "-z", revision, "--", ".")
+    assert known is not None
+    assert other is not None
+    unchanged = set(known.split("\0")) - set(other.split("\0"))
+    return {path.name for path in directory.iterdir()} - unchanged
+
+
+def _run_git(git: str, directory: Path, *arguments: str) -> str | None:
+    """What git wrote, or None where it failed."""
+    done = subprocess.run(
+        [git, *arguments], cwd=directory, capture_output=True, text=True, check=False
+    )
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,165 @@
+"""`zapdb migrate diff` and `graph`: files against what is stored, and what depends on what."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from zapdb.catalog import View
+from zapdb.catalog.inspection import MigrationState, list_migration_states
+from zapdb.cli.configuration import (
+    DatabaseOption,
+    JsonOption,
+    MigrationsOption,
+    find_migrations,
+)
+from zapdb.cli.opening import connected, read_view_if_any
+from zapdb.cli.output import Output, format_count
+from zapdb.errors import EXIT_ERROR, MigrationConflict, MigrationError
+from zapdb.migrations import label, list_files, load_directory
+from zapdb.migrations.graph import Graph, MigrationNode, ThingNode, build_graph, to_mermaid
+
+
+def diff_migrations(
+    database: DatabaseOption = None,
+    migrations: MigrationsOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show where files differ from the migrations that the database stored, field by field.
+
+    Comments, layout and summaries are no difference. Files that are not stored, and stored
+    migrations beyond the files, are none either: they are counted. Exit status 1 if there is a
+    difference.
+
+    With `--json`: `{differences: [{number, name, stored, file, lines, error}], not_stored,
+    without_file}`. `stored` and `file` are digests; `error` says why a file can't be read, and is
+    null otherwise.
+    """
+    output = Output(as_json)
+    files = list_files(find_migrations(migrations))
+    with connected(database) as storage:
+        view = read_view_if_any(storage)
+    states = list_migration_states(files, view)
+    differences = [
+        _describe(state, state.conflict, view) for state in states if state.conflict is not None
+    ]
+    stored = 0 if view is None else len(view.stored)
+    not_stored, without_file = max(0, len(files) - stored), max(0, stored - len(files))
+    for one in differences:
+        output.write((label(one["number"], one["name"]), "bold"))
+        for line in one["lines"]:
+            output.write(f"  {line}")
+        if one["error"] is not None:
+            for line in one["error"].splitlines():
+                output.write(f"  {line}")
+    same = min(len(files), stored) - len(differences)
+    parts = [f"{format_count(same, 'migration')} alike"]
+    if differences:
+        parts.append(f"{len(differences)} different")
+    if not_stored:
+        parts.append(f"{not_stored} not stored")
+    if without_file:
+        parts.append(f"{without_file} without a file")
+    output.write(", ".join(parts))
+    output.document(
+        {"differences": differences, "not_stored": not_stored, "without_file": without_file}
+    )
+    return EXIT_ERROR if differences else 0
+
+
+def _describe(state: MigrationState, conflict: MigrationError, view: View | None) -> dict[str, Any]:
+    assert view is not None
+    row = view.stored[state.number - 1]
+    described: dict[str, Any] = {
+        "number": state.number,
+        "name": state.name,
+        "stored": row.digest,
+        "file": None,
+        "lines": [],
+        "error": None,
+    }
+    if not isinstance(conflict, MigrationConflict):
+        return described | {"error": str(conflict)}
+    lines = [line.strip() for line in str(conflict.context["difference"]).splitlines()]
+    digest = str(conflict.context["file"]).rpartition(" ")[2]
+    return described | {"file": digest, "lines": [line for line in lines if line]}
+
+
+def show_graph(
+    migrations: MigrationsOption = None,
+    form: Annotated[
+        Literal["text", "mermaid", "json"],
+        typer.Option("--format", help="Text, a Mermaid flowchart, or JSON as with --json."),
+    ] = "text",
+    as_json: JsonOption = False,
+) -> None:
+    """Show what depends on what: migrations on tables and types, tables on each other.
+
+    A migration comes after those that last changed what it changes.
+
+    With `--json`: `{migrations: [{number, label, after, changes: [{verb, kind, name}]}], tables:
+    [{name, references: [{field, table}], types}], types: …}`; types as tables, with members.
+    """
+    output = Output(as_json or form == "json")
+    graph = build_graph(load_directory(find_migrations(migrations)))
+    if form == "mermaid":
+        output.write(to_mermaid(graph).rstrip("\n"))
+    else:
+        _write_graph(graph, output)
+    output.document(
+        {
+            "migrations": [_migration_to_json(node) for node in graph.migrations],
+            "tables": [_thing_to_json(n) for n in graph.things if n.thing[0] == "table"],
+            "types": [_thing_to_json(n) for n in graph.things if n.thing[0] == "type"],
+        }
+    )
+
+
+def _write_graph(graph: Graph, output: Output) -> None:
+    labels = {node.number: node.label for node in graph.migrations}
+    output.table(
+        ("migration", "does", "after"),
+        [
+            (
+                node.label,
+                ", ".join(f"{change.verb} {change.name}" for change in node.changes),
+                ", ".join(labels[number] for number in node.after),
+            )
+            for node in graph.migrations
+        ],
+    )
+    output.write()
+    output.table(
+        ("name", "kind", "refers to", "types"),
+        [
+            (
+                node.name,
+                node.thing[0],
+                ", ".join(f"{table} ({field})" for field, table in node.references),
+                ", ".join(node.types),
+            )
+            for node in graph.things
+        ],
+        empty="no tables",
+    )
+
+
+def _migration_to_json(node: MigrationNode) -> dict[str, Any]:
+    return {
+        "number": node.number,
+        "label": node.label,
+        "after": list(node.after),
+        "changes": [
+            {"verb": change.verb, "kind": change.thing[0], "name": change.name}
+            for change in node.changes
+        ],
+    }
+
+
+def _thing_to_json(node: ThingNode) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "references": [{"field": field, "table": table} for field, table in node.references],
+        "types": list(node.types),
+    }

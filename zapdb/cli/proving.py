@@ -1,0 +1,186 @@
+"""`zapdb migrate prove`: what trying the migrations shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from zapdb.catalog import View
+from zapdb.catalog.stored import provisional_numbers
+from zapdb.catalog.verification import compare_files
+from zapdb.cli.configuration import (
+    DatabaseOption,
+    JsonOption,
+    MigrationsOption,
+    find_migrations,
+    read_pyproject,
+)
+from zapdb.cli.opening import connected, read_view_if_any
+from zapdb.cli.output import Output, Part, format_count, report_error
+from zapdb.errors import EXIT_ERROR
+from zapdb.jobs.sampling import SampledTable, prove_with_records
+from zapdb.migrations import Migration, list_files, load_directory, resolve_files
+from zapdb.migrations.finding import Finding, Loss
+from zapdb.migrations.prove import Proof, prove
+
+SAMPLE_RECORDS = 1_000
+
+
+def prove_migrations(
+    database: DatabaseOption = None,
+    migrations: MigrationsOption = None,
+    sample: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="So many records of each table are tried, too."),
+    ] = SAMPLE_RECORDS,
+    as_json: JsonOption = False,
+) -> int:
+    """Try the migrations: records are sent up and down again, and must come back.
+
+    Every file is tried on records of boundary values and on its own examples. Where a database is
+    given and is there, records that it has are sent through the migrations that are pending, too;
+    nothing is written. A field is proven `exact`, or declared `lossy`. Exit status 1 if something
+    that is claimed to be exact does not come back.
+
+    With `--json`: `{migrations: [{number, label, examples, tables: [{table, records, exact, lossy:
+    [{field, operation, because, tried, returned}]}], failures, remarks}], sampled: [{table,
+    records, sampled, failures}]}`. A failure or remark is an error as every command writes it.
+    """
+    output = Output(as_json)
+    directory = find_migrations(migrations)
+    chain = load_directory(directory)
+    proofs = [prove(migration) for migration in chain.migrations]
+    sampled: list[SampledTable] = []
+    if sample and (database or read_pyproject().get("database")):
+        sampled = _try_records(database, directory, sample)
+    _write_proofs(proofs, output)
+    _write_sampled(sampled, output)
+    failures = [finding for proof in proofs for finding in proof.failures]
+    failures += [finding for table in sampled for finding in table.failures]
+    output.document(
+        {
+            "migrations": [_proof_to_json(proof) for proof in proofs],
+            "sampled": [
+                {
+                    "table": table.table,
+                    "records": table.records,
+                    "sampled": table.sampled,
+                    "failures": _to_json(table.failures),
+                }
+                for table in sampled
+            ],
+        }
+    )
+    if not as_json:
+        for finding in failures:
+            report_error(finding.to_error(), as_json=False)
+    return EXIT_ERROR if failures else 0
+
+
+def _try_records(database: str | None, directory: Path, sample: int) -> list[SampledTable]:
+    with connected(database) as storage:
+        view = read_view_if_any(storage)
+        if view is None:
+            return []
+        return prove_with_records(storage, view, _pending(directory, view), sample)
+
+
+def _pending(directory: Path, view: View) -> Sequence[Migration]:
+    """What is not in force yet, stored or not, on top of what the database has."""
+    files = compare_files(list_files(directory), list(view.stored), view.chain).pending
+    chain = resolve_files(files, view.chain, provisional_numbers())
+    return chain.migrations[view.position :]
+
+
+def _write_proofs(proofs: list[Proof], output: Output) -> None:
+    rows: list[Sequence[Part]] = []
+    for proof in proofs:
+        for table in proof.tables:
+            failed = {f.field for f in proof.failures if f.table == table.table and f.field}
+            tried = f"{table.tried:,}"
+            name = f"{table.table}."
+            rows += ((proof.label, name + f, ("exact", "green"), tried, "") for f in table.exact)
+            rows += (
+                (proof.label, name + loss.field, ("lossy", "yellow"), tried, _explain(loss))
+                for loss in table.lossy
+            )
+            rows += (
+                (proof.label, name + f, ("not proven", "bold red"), tried, "")
+                for f in sorted(failed)
+            )
+    output.table(
+        ("migration", "field", "rollback", "records", "why"),
+        rows,
+        right=("records",),
+        empty="no migration changes what records hold",
+    )
+    for proof in proofs:
+        for remark in proof.remarks:
+            output.write()
+            output.write(("remark: ", "bold"), str(remark.to_error()))
+    examples = sum(proof.examples for proof in proofs)
+    broken = sum(bool(proof.failures) for proof in proofs)
+    output.write()
+    output.write(
+        f"{format_count(len(proofs), 'migration')} and {format_count(examples, 'example')} tried: ",
+        (f"{broken} not proven", "bold red") if broken else ("all proven", "green"),
+    )
+
+
+def _explain(loss: Loss) -> str:
+    because = loss.because or "no reason is given"
+    if loss.returned == loss.tried:
+        return f"{loss.operation}: {because} (all came back)"
+    shown = ""
+    if loss.example is not None and loss.example.back:
+        shown = f"; {_join(loss.example.record)} comes back as {_join(loss.example.back)}"
+    return f"{loss.operation}: {because} ({loss.returned:,} came back{shown})"
+
+
+def _join(values: Any) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _write_sampled(sampled: list[SampledTable], output: Output) -> None:
+    for table in sampled:
+        output.write(
+            f"{table.table}: {table.sampled:,} of {format_count(table.records, 'record')} tried: ",
+            (f"{len(table.failures)} not proven", "bold red")
+            if table.failures
+            else ("all came back", "green"),
+        )
+
+
+def _proof_to_json(proof: Proof) -> dict[str, Any]:
+    return {
+        "number": proof.number,
+        "label": proof.label,
+        "examples": proof.examples,
+        "tables": [
+            {
+                "table": table.table,
+                "records": table.tried,
+                "exact": list(table.exact),
+                "lossy": [
+                    {
+                        "field": loss.field,
+                        "operation": loss.operation,
+                        "because": loss.because or None,
+                        "tried": loss.tried,
+                        "returned": loss.returned,
+                    }
+                    for loss in table.lossy
+                ],
+            }
+            for table in proof.tables
+        ],
+        "failures": _to_json(proof.failures),
+        "remarks": _to_json(proof.remarks),
+    }
+
+
+def _to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    return [finding.to_error().to_json() for finding in findings]

@@ -1,0 +1,97 @@
+"""`zapdb migrate prune-archive`: what dropped fields and tables left behind goes for good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from zapdb.catalog import load_view
+from zapdb.catalog.up import refuse_while_forgetting
+from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.opening import opened, read_view
+from zapdb.cli.output import Output, Part, ask, format_count
+from zapdb.cli.running import run_jobs, stopping_on_interrupt
+from zapdb.errors import EXIT_ERROR, UsageError
+from zapdb.jobs import Job, plan_jobs, run_locally
+from zapdb.jobs.archives import ArchivedValues, list_archived, prune_archives
+from zapdb.storage import Mode, Storage
+
+
+def prune_archive(
+    database: DatabaseOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what is archived, and remove nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Delete the archived values of dropped fields, and the records of archived tables.
+
+    Rollbacks and restores give records then what their migration declares for those without an
+    archived value; an archived table comes back empty. Stale records are converted first, since
+    they would be archived later.
+
+    With `--json`, which needs `--yes` or `--dry-run`: `{archived: [{table, field, migration,
+    count}], pruned}`. `field` is null for a table; the counts are those before the conversion.
+    """
+    output = Output(as_json)
+    with opened(database) as (storage, view):
+        refuse_while_forgetting(view)
+        with storage.transaction(Mode.READ) as connection:
+            view = load_view(connection, view.tenant, view)
+            archived = list_archived(connection, view)
+        _write_archived(archived, output)
+        pruned = 0
+        if archived and not dry_run:
+            if not yes and not _confirm(as_json=as_json):
+                output.write("nothing was changed")
+                return EXIT_ERROR
+            _finish_conversion(storage, output)
+            pruned = prune_archives(storage, view.tenant)
+            output.write(("pruned ", "green"), format_count(pruned, "archived value"))
+    output.document(
+        {
+            "archived": [
+                {"table": a.table, "field": a.field, "migration": a.by, "count": a.count}
+                for a in archived
+            ],
+            "pruned": pruned,
+        }
+    )
+    return 0
+
+
+def _write_archived(archived: list[ArchivedValues], output: Output) -> None:
+    rows: list[Sequence[Part]] = [
+        (
+            a.table if a.field is None else f"{a.table}.{a.field}",
+            f"{a.by:04d}",
+            format_count(a.count, "record" if a.field is None else "value"),
+        )
+        for a in archived
+    ]
+    output.table(("archived", "by migration", "now"), rows, empty="nothing is archived")
+
+
+def _confirm(*, as_json: bool) -> bool:
+    if as_json:
+        raise UsageError("nothing is asked with --json", hint="add --yes")
+    answer = ask("delete all of it for good? [y/N]")
+    if answer is None:
+        raise UsageError(
+            "pruning has to be confirmed, and nobody is there to ask", hint="add --yes"
+        )
+    return answer.lower() in ("y", "yes")
+
+
+def _finish_conversion(storage: Storage, output: Output) -> None:
+    view = read_view(storage)
+    jobs = plan_jobs(storage, view.tenant, kinds=["convert"])
+    with stopping_on_interrupt() as should_stop:
+
+        def runner(storage: Storage, job: Job) -> None:
+            run_locally(storage, job, should_stop=should_stop)
+
+        run_jobs(storage, view, jobs, runner, output)
