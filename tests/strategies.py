@@ -20,8 +20,10 @@ from hypothesis import strategies as st
 
 from tests.zoned import ZONES, instant_of, local_times
 from zapdb.datasets import STRENGTHS, Collation
+from zapdb.errors import InvalidMigration
 from zapdb.expressions import Expression, Type, unparse
 from zapdb.expressions.tree import (
+    Arithmetic,
     Call,
     Compare,
     Conditional,
@@ -29,11 +31,13 @@ from zapdb.expressions.tree import (
     Literal,
     Logic,
     Name,
+    Negate,
     Not,
 )
 from zapdb.migrations import Chain, Numbers, resolve
 from zapdb.migrations.document import Source, read_document
 from zapdb.migrations.migration import parse_document
+from zapdb.migrations.operations.constraints import checks_on, parts_of
 from zapdb.migrations.operations.definitions import TypeDefinition
 from zapdb.migrations.structure import to_structure
 from zapdb.schema import NO_DEFAULT, Field, Index, IndexComponent, Schema, Table
@@ -340,13 +344,33 @@ def damage(encoded: bytes, data: st.DataObject) -> bytes:
 # --- expressions ---------------------------------------------------------------------------------
 
 STRING, INTEGER, BOOLEAN = Type(String()), Type(Integer()), Type(Boolean())
-TEXTABLE = (Integer, Decimal, Boolean, Date, Uuid, String)
-literal_texts = st.sampled_from(["", " ", ",", "a", "'", "\\", "\x00\n", "ß", "-1", "2.50"])
+FLOAT, DATE, TIMESTAMP = Type(Float()), Type(Date()), Type(Timestamp())
+BINARY, ZONED = Type(Binary()), Type(ZonedTimestamp(ZONES))
+TEXTABLE = (Integer, Decimal, Boolean, Date, Uuid, String, Timestamp, Float, Binary, Enum)
+COMPARABLE = (*TEXTABLE, Json, List, Struct, Reference)
+literal_texts = st.sampled_from(
+    [
+        *("", " ", ",", "a", "'", "\\", "\x00\n", "ß", "-1", "2.50", "1e5", "nan", "open", "00fF"),
+        *("2024-02-29", "2024-02-29T12:00:00.5Z", "00000000-0000-0000-0000-0000000000fF"),
+    ]
+)
+literal_integers = st.integers(-300, 300) | st.sampled_from([INTEGER_MAX, INTEGER_MIN, 1 << 62])
 
 
 @st.composite
-def expressions(draw: st.DrawFn, wanted: Type, given: Mapping[str, Type], depth: int = 2) -> Any:
-    """A checked expression over `given` whose result fits `wanted`; None where there is none."""
+def expressions(
+    draw: st.DrawFn,
+    wanted: Type,
+    given: Mapping[str, Type],
+    depth: int = 2,
+    told: bool = False,
+    members: bool = False,
+) -> Any:
+    """A checked expression over `given` whose result fits `wanted`; None where there is none.
+
+    A literal is a member of a wanted enum only where `check` is `told` what is wanted; `member()`
+    is drawn with `members`.
+    """
     options: list[Callable[[], Any]] = []
     for name, kind in given.items():
         if name in WORDS and kind.fits(wanted):
@@ -354,7 +378,7 @@ def expressions(draw: st.DrawFn, wanted: Type, given: Mapping[str, Type], depth:
         if name in WORDS and kind.optional and kind.kind == wanted.kind:
 
             def fill(name: str = name) -> Any:
-                fallback = draw(expressions(wanted, given, depth - 1))
+                fallback = draw(expressions(wanted, given, depth - 1, True, members))
                 is_none = isinstance(fallback, Literal) and fallback.value is None
                 return (
                     None
@@ -366,9 +390,9 @@ def expressions(draw: st.DrawFn, wanted: Type, given: Mapping[str, Type], depth:
                 options.append(fill)
     if wanted.optional:
         options.append(lambda: Literal(None))
-    options += _literals(draw, wanted)
+    options += _literals(draw, wanted, told)
     if depth > 0:
-        options += _calls(draw, wanted, given, depth - 1)
+        options += _calls(draw, wanted, given, depth - 1, told, members)
     if not options:
         return None
     drawn: Expression | None = draw(st.sampled_from(options))()
@@ -378,53 +402,68 @@ def expressions(draw: st.DrawFn, wanted: Type, given: Mapping[str, Type], depth:
     return options[0]() if depth > 0 else None
 
 
-def _literals(draw: st.DrawFn, wanted: Type) -> list[Callable[[], Any]]:
+def _literals(draw: st.DrawFn, wanted: Type, told: bool) -> list[Callable[[], Any]]:
     match wanted.kind:
         case String():
             return [lambda: Literal(draw(literal_texts))]
         case Integer():
-            return [lambda: Literal(draw(st.integers(-300, 300)))]
+            return [lambda: Literal(draw(literal_integers))]
         case Boolean():
             return [lambda: Literal(draw(st.booleans()))]
+        case Enum(members=members) if told:
+            return [lambda: Literal(draw(st.sampled_from([name for _, name in members])))]
     return []
 
 
 def _calls(
-    draw: st.DrawFn, wanted: Type, given: Mapping[str, Type], depth: int
+    draw: st.DrawFn,
+    wanted: Type,
+    given: Mapping[str, Type],
+    depth: int,
+    told: bool,
+    members: bool,
 ) -> list[Callable[[], Any]]:
-    def part(kind: Type) -> Any:
-        return draw(expressions(kind, given, depth))
+    def part(kind: Type, told: bool = False) -> Any:
+        return draw(expressions(kind, given, depth, told, members))
 
-    def call(function: str, *kinds: Type, otherwise: Type | None = None) -> Any:
-        arguments = tuple(part(kind) for kind in kinds)
-        fallback = None if otherwise is None else part(otherwise)
-        if None in arguments or (otherwise is not None and fallback is None):
-            return None
-        return Call(function, arguments, fallback)
+    def build(make: Callable[..., Any], *parts: Any) -> Any:
+        return None if None in parts else make(*parts)
 
-    def named(kinds: tuple[type[ValueType], ...]) -> list[Type]:
+    def call(function: str, *kinds: Type) -> Any:
+        return build(lambda *parts: Call(function, parts), *map(part, kinds))
+
+    def partial(function: str, *kinds: Type, scale: int | None = None) -> Any:
+        """Else what is wanted, or an integer for decimals, or null where that is wanted, too."""
+        arguments = [part(kind) for kind in kinds]
+        if scale is not None:
+            arguments.append(Literal(scale))
+        fallback = part(Type(wanted.kind, wanted.optional))
+        if fallback is None and isinstance(wanted.kind, Decimal):
+            fallback = Literal(draw(st.integers(-300, 300)))
+        return build(lambda *parts: Call(function, parts[:-1], parts[-1]), *arguments, fallback)
+
+    def named(kinds: tuple[type[ValueType], ...], optional: bool = False) -> list[Type]:
         return [
             kind
             for name, kind in given.items()
-            if name in WORDS and not kind.optional and isinstance(kind.kind, kinds)
+            if name in WORDS and kind.optional <= optional and isinstance(kind.kind, kinds)
         ]
 
-    def convert(function: str, kinds: tuple[type[ValueType], ...], *more: Expression) -> Any:
-        found = named(kinds)
-        if not found:
-            return None
-        source = part(draw(st.sampled_from(found)))
-        fallback = None
-        if function != "text":
-            fallback = part(Type(wanted.kind)) or Literal(0)
-        return None if source is None else Call(function, (source, *more), fallback)
+    def of_named(kinds: tuple[type[ValueType], ...], *besides: Type) -> Type:
+        return draw(st.sampled_from([*besides, *named(kinds)]))
 
     def compare() -> Any:
-        kinds = named((Integer, Decimal, Boolean, Date, Uuid, String, Float, Binary, Timestamp))
-        kind = draw(st.sampled_from([STRING, INTEGER, *kinds]))
-        left, right = part(kind), part(kind)
-        operator = draw(st.sampled_from(["==", "!=", "<", "<=", ">", ">="]))
-        return None if left is None or right is None else Compare(operator, left, right)
+        kind = of_named(COMPARABLE, STRING, INTEGER)
+        assert kind.kind is not None
+        other = kind
+        if isinstance(kind.kind, Integer | Decimal):
+            other = of_named((Integer, Decimal), INTEGER)
+        order = ["<", "<=", ">", ">="] if kind.kind.ordered and kind.kind.comparable else []
+        operator = draw(st.sampled_from(["==", "!=", *order]))
+        left, right = part(kind), part(other, told=True)
+        if not kind.kind.comparable:
+            return None
+        return build(lambda *parts: Compare(operator, *parts), left, right)
 
     def is_null() -> Any:
         optional = [name for name, kind in given.items() if kind.optional and name in WORDS]
@@ -433,39 +472,136 @@ def _calls(
         )
 
     def conditional() -> Any:
-        test, then, otherwise = part(BOOLEAN), part(wanted), part(wanted)
-        return None if None in (test, then, otherwise) else Conditional(test, then, otherwise)
+        test, then, otherwise = part(BOOLEAN), part(wanted, told), part(wanted, told)
+        return build(Conditional, test, then, otherwise)
 
+    def contains_item() -> Any:
+        lists = [
+            (name, kind.kind)
+            for name, kind in given.items()
+            if name in WORDS and not kind.optional and isinstance(kind.kind, List)
+            if kind.kind.comparable
+        ]
+        if not lists:
+            return None
+        name, kind = draw(st.sampled_from(lists))
+        return build(
+            lambda item: Call("contains", (Name(name), item)), part(Type(kind.items), True)
+        )
+
+    def arithmetic(left: Type, right: Type, *operators: str) -> Any:
+        operator: Any = draw(st.sampled_from(operators))
+        return build(lambda *parts: Arithmetic(operator, *parts), part(left), part(right))
+
+    def negate() -> Any:
+        operand = part(result)
+        if isinstance(operand, Literal) and isinstance(operand.value, int) and operand.value >= 0:
+            return Literal(-operand.value)  # with its sign it is one literal
+        return build(Negate, operand)
+
+    def divide_by_literal() -> Any:
+        operator: Any = draw(st.sampled_from(["//", "%"]))
+        divisor = draw(literal_integers.filter(bool) | st.just(-1))
+        return build(lambda left: Arithmetic(operator, left, Literal(divisor)), part(INTEGER))
+
+    def choose() -> Any:
+        kinds = [result] * draw(st.integers(2, 3))
+        parts = [part(kind) for kind in kinds]
+        if isinstance(result.kind, Decimal) and draw(st.booleans()):
+            parts[draw(st.integers(0, 1))] = Literal(draw(st.integers(-300, 300)))
+            if all(isinstance(argument, Literal) for argument in parts):
+                return None
+        return build(lambda *parts: Call(draw(st.sampled_from(["min", "max"])), parts), *parts)
+
+    result = Type(wanted.kind)
     options: list[Callable[[], Any]] = [conditional]
+    numbers = [negate, lambda: call("abs", result), choose]
     match wanted.kind:
         case String():
             options += [
                 lambda: call(draw(st.sampled_from(["before", "after"])), STRING, STRING),
                 lambda: call("join", *[STRING] * draw(st.integers(2, 4))),
                 lambda: call(draw(st.sampled_from(["lower", "upper", "strip"])), STRING),
-                lambda: convert("text", TEXTABLE),
+                lambda: call("replace", STRING, STRING, STRING),
+                lambda: call("part", STRING, STRING, INTEGER),
+                lambda: call("substring", STRING, INTEGER, INTEGER),
+                lambda: call("text", of_named(TEXTABLE, STRING, INTEGER)),
+                lambda: call("hex", BINARY),
+                lambda: partial("utf8", BINARY),
+                lambda: call("zone_name", ZONED),
             ]
         case Integer():
             options += [
-                lambda: call("length", STRING),
-                lambda: convert("integer", (String, Decimal)),
+                lambda: call("length", of_named((String, Binary, List), STRING)),
+                lambda: partial("integer", of_named((String, Decimal), STRING)),
+                lambda: arithmetic(INTEGER, INTEGER, "+", "-", "*"),
+                divide_by_literal,
+                lambda: partial(draw(st.sampled_from(["quotient", "remainder"])), INTEGER, INTEGER),
+                lambda: call(draw(st.sampled_from(["year", "month", "day"])), DATE),
+                lambda: call("days_between", DATE, DATE),
+                *numbers,
             ]
         case Decimal(scale):
+            exact = (Integer, Decimal)
+            less = draw(st.integers(0, scale))
             options += [
-                lambda: convert("decimal", (String, Integer, Decimal), Literal(scale)),
+                lambda: partial("decimal", of_named((String, *exact), STRING), scale=scale),
                 lambda: Call(
                     "decimal",
                     (part(draw(st.sampled_from([STRING, INTEGER]))), Literal(scale)),
                     Literal(0),
                 ),
+                lambda: arithmetic(result, Type(Decimal(less)), "+", "-"),
+                lambda: arithmetic(INTEGER, result, "+", "-", "*"),
+                lambda: arithmetic(Type(Decimal(less)), Type(Decimal(scale - less)), "*"),
+                lambda: build(
+                    lambda value: Call(
+                        draw(st.sampled_from(["round", "truncate"])), (value, Literal(scale))
+                    ),
+                    part(of_named((Decimal,), Type(Decimal(less)), Type(Decimal(64)))),
+                ),
+                lambda: partial(
+                    "divide", of_named(exact, INTEGER), of_named(exact, INTEGER), scale=scale
+                ),
+                *numbers,
+            ]
+        case Float():
+            options += [
+                lambda: arithmetic(FLOAT, FLOAT, "+", "-", "*"),
+                lambda: partial("float", of_named((Integer, Decimal, String), STRING, INTEGER)),
+                *numbers,
             ]
         case Boolean():
+            texts = ["contains", "starts_with", "ends_with"]
             options += [
                 compare,
+                compare,
                 is_null,
-                lambda: call(draw(st.sampled_from(["contains", "starts_with"])), STRING, STRING),
+                contains_item,
+                lambda: call(draw(st.sampled_from(texts)), STRING, STRING),
                 lambda: Not(part(BOOLEAN)),
                 lambda: Logic(draw(st.sampled_from(["and", "or"])), (part(BOOLEAN), part(BOOLEAN))),
+            ]
+        case Date():
+            options += [
+                lambda: partial("date", STRING),
+                lambda: partial("add_days", DATE, INTEGER),
+                lambda: call("date_of", TIMESTAMP),
+                lambda: call("local_date", ZONED),
+            ]
+        case Timestamp():
+            options += [lambda: partial("timestamp", STRING), lambda: call("timestamp_of", DATE)]
+        case Uuid():
+            options += [lambda: partial("uuid", STRING)]
+        case Binary():
+            options += [lambda: partial("unhex", STRING), lambda: call("bytes_of", STRING)]
+        case Enum() if told and members:
+            options += [
+                lambda: build(
+                    lambda text, fallback: Call("member", (text,), fallback),
+                    part(STRING),
+                    part(wanted, told),
+                )
             ]
     return options
 
@@ -510,19 +646,6 @@ DECLARATIONS = [
     },
 ]
 """What the first migration of a chain declares, numbered 1 and 2."""
-DECLARED_STATE = Enum("state", 1, ((1, "open"), (2, "done"), (3, "dropped")))
-DECLARED_PLACE = Struct(
-    "place",
-    2,
-    (Member(1, "street", String(), optional=True), Member(2, "states", List(DECLARED_STATE))),
-)
-DOCUMENT_TYPES = [
-    *SIMPLE_TYPES,
-    DECLARED_STATE,
-    DECLARED_PLACE,
-    List(String()),
-    List(DECLARED_PLACE),
-]
 MAKEABLE = [Integer(), Decimal(2), Boolean(), String()]
 """Types that an expression can make from whatever there is: these are drawn more often."""
 
@@ -547,11 +670,17 @@ def _has_plain_default(field: Field) -> bool:
 class Author:
     """Draws operations that are valid on a schema, as plain data of documents."""
 
-    def __init__(self, draw: st.DrawFn) -> None:
+    def __init__(self, draw: st.DrawFn, *, archives: bool = False) -> None:
         self.draw = draw
+        self.archives = archives
 
-    def field(self, name: str, key: bool = False) -> Field:
-        drawn = fields_of(0, name, key, [*MAKEABLE * 6, *DOCUMENT_TYPES])
+    def field(self, schema: Schema, name: str, key: bool = False) -> Field:
+        state, place = schema.types
+        kinds = [*SIMPLE_TYPES, *[state] * 2, *[place] * 2, List(String()), List(place)]
+        for table in schema:
+            to = Reference(table.name, table.number, tuple(f.type for f in table.key_fields))
+            kinds += [to] * 4
+        drawn = fields_of(0, name, key, [*MAKEABLE * 6, *kinds])
         return self.draw(drawn.filter(_has_plain_default))
 
     def new_name(self, table: Table, *besides: str) -> str:
@@ -563,7 +692,9 @@ class Author:
         name = self.draw(st.sampled_from([n for n in WORDS if n not in taken]))
         fields = self.draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6, unique=True))
         key = self.draw(st.lists(st.sampled_from(fields), min_size=1, max_size=2, unique=True))
-        described = [{"name": f, **_field_document(self.field(f, f in key))} for f in fields]
+        described = [
+            {"name": f, **_field_document(self.field(schema, f, f in key))} for f in fields
+        ]
         return {"create_table": {"table": name, "key": key, "fields": described}}
 
     def fill(self, table: Table, target: Field) -> Any:
@@ -581,8 +712,8 @@ class Author:
             value = None
         return {"value": value}
 
-    def add_field(self, table: Table) -> Any:
-        field = self.field(self.new_name(table))
+    def add_field(self, schema: Schema, table: Table) -> Any:
+        field = self.field(schema, self.new_name(table))
         body = {"table": table.name, "field": {"name": field.name, **_field_document(field)}}
         if self.draw(st.booleans()):
             body["position"] = self.draw(st.integers(0, len(table.fields)))
@@ -591,9 +722,17 @@ class Author:
         return {"add_field": body}
 
     def free_fields(self, table: Table) -> list[Field]:
-        """Fields that are neither of the key nor of an index."""
+        """Fields that are neither of the key nor of an index, and that nothing else rests on."""
+        return [f for f in self.unbound_fields(table) if not table.indexes_on(f.number)]
+
+    def unbound_fields(self, table: Table) -> list[Field]:
+        """Fields that are not of the key, and that no check reads and no reference is made of."""
         return [
-            f for f in table.fields if f.number not in table.key and not table.indexes_on(f.number)
+            f
+            for f in table.fields
+            if f.number not in table.key
+            and table.foreign_key_on(f.number) is None
+            and not list(checks_on(table, f.name))
         ]
 
     def drop_field(self, table: Table) -> Any:
@@ -603,7 +742,199 @@ class Author:
         field = self.draw(st.sampled_from(free))
         rest = table.with_fields(tuple(f for f in table.fields if f is not field))
         restore = self.fill(rest, field)
+        if self.archives and self.draw(st.booleans()):
+            is_filled = not field.optional or self.draw(st.booleans())
+            restore = {"archive": True} | ({"otherwise": restore} if is_filled else {})
         return {"drop_field": {"table": table.name, "field": field.name, "restore": restore}}
+
+    def restore_field(self, schema: Schema, table: Table) -> Any:
+        """Of the archived fields, one that can come back."""
+        fitting: list[Any] = []
+        for archived in table.archived:
+            field = archived.field
+            body = {"table": table.name, "field": field.name, "archived_by": archived.by}
+            fill = self.fill(table, field)
+            if not field.optional or self.draw(st.booleans()):
+                body["otherwise"] = fill
+            if self.draw(st.booleans()):
+                body["position"] = self.draw(st.integers(0, len(table.fields)))
+            if is_valid({"restore_field": body}, schema):
+                fitting.append({"restore_field": body})
+        return self.draw(st.sampled_from(fitting)) if fitting else None
+
+    def drop_table(self, schema: Schema, table: Table) -> Any:
+        if len(schema.tables) < 2 or list(schema.users_of(table)):
+            return None
+        records = self.draw(st.sampled_from(["archive", "discard"])) if self.archives else "discard"
+        return {"drop_table": {"table": table.name, "records": records}}
+
+    def restore_table(self, schema: Schema) -> Any:
+        if not schema.archived:
+            return None
+        archived = self.draw(st.sampled_from(schema.archived))
+        restored = {
+            "restore_table": {"table": archived.table.name, "archived_by": archived.by}
+            | ({"position": 0} if self.draw(st.booleans()) else {})
+        }
+        return restored if is_valid(restored, schema) else None
+
+    def make_required(self, table: Table) -> Any:
+        optional = [
+            f
+            for f in self.unbound_fields(table)
+            if f.optional and (f.default is not None or isinstance(f.type, Json))
+        ]
+        if not optional:
+            return None
+        field = self.draw(st.sampled_from(optional))
+        body = {"table": table.name, "field": field.name}
+        if not field.has_default or self.draw(st.booleans()):
+            rest = table.with_fields(tuple(f for f in table.fields if f is not field))
+            body["fill"] = self.fill(rest, replace(field, optional=False))
+        return {"make_required": body}
+
+    def make_optional(self, table: Table) -> Any:
+        required = [f for f in self.unbound_fields(table) if not f.optional]
+        if not required:
+            return None
+        field = self.draw(st.sampled_from(required))
+        body = {"table": table.name, "field": field.name}
+        if not field.has_default or self.draw(st.booleans()):
+            rest = table.with_fields(tuple(f for f in table.fields if f is not field))
+            body["fill"] = self.fill(rest, field)
+        return {"make_optional": body}
+
+    def change_default(self, table: Table) -> Any:
+        fields = [f for f in table.fields if not f.generated and not isinstance(f.type, Json)]
+        if not fields:
+            return None
+        field = self.draw(st.sampled_from(fields))
+        body: dict[str, Any] = {"table": table.name, "field": field.name}
+        if field.has_default and self.draw(st.booleans()):
+            return {"change_default": body | {"remove": True}}
+        if field.optional and self.draw(st.booleans()):
+            return {"change_default": body | {"default": None}}
+        value = self.draw(values_of(field.type))
+        return {"change_default": body | {"default": field.type.to_document(value)}}
+
+    def reorder_field(self, table: Table) -> Any:
+        if len(table.fields) < 2:
+            return None
+        at = self.draw(st.sampled_from(range(len(table.fields))))
+        to = self.draw(st.sampled_from([n for n in range(len(table.fields)) if n != at]))
+        name = table.fields[at].name
+        return {"reorder_field": {"table": table.name, "field": name, "position": to}}
+
+    def alter_type(self, schema: Schema) -> Any:
+        declared = self.draw(st.sampled_from(schema.types))
+        users = [
+            (table, f) for table in schema for f in table.fields if declared in parts_of(f.type)
+        ]
+        if any(list(checks_on(table, f.name)) for table, f in users):
+            return None
+        in_key = any(f.number in table.key for table, f in users)
+        removable = not in_key and all(f.default in (None, NO_DEFAULT) for _, f in users)
+        if isinstance(declared, Enum):
+            body = self.alter_enum(declared, removable=removable, extensible=not in_key)
+        else:
+            body = self.alter_struct(declared, removable=removable)
+        return {"alter_type": {"type": declared.declared_name, **body}} if body else None
+
+    def alter_enum(self, declared: Enum, *, removable: bool, extensible: bool) -> dict[str, Any]:
+        names = [name for _, name in declared.members]
+        free = [name for name in WORDS if name not in names]
+        body: dict[str, Any] = {}
+        removed = []
+        if removable and len(names) > 1 and self.draw(st.booleans()):
+            removed = [self.draw(st.sampled_from(names))]
+        kept = [name for name in names if name not in removed]
+        if self.draw(st.booleans()):
+            renamed = self.draw(st.sampled_from(kept))
+            to = self.draw(st.sampled_from([*free, *removed]))
+            free = [name for name in free if name != to]
+            kept = [to if name == renamed else name for name in kept]
+            body["rename"] = {renamed: to}
+        if extensible and self.draw(st.booleans()):
+            count = self.draw(st.integers(1, 2))
+            body["add"] = [
+                {"name": free[at], "back": self.draw(st.sampled_from(names))}
+                | ({"position": at} if self.draw(st.booleans()) else {})
+                for at in range(count)
+            ]
+            kept += free[:count]
+        if removed:
+            body["remove"] = {removed[0]: {"to": self.draw(st.sampled_from(kept))}}
+        return body
+
+    def alter_struct(self, declared: Struct, *, removable: bool) -> dict[str, Any]:
+        names = [member.name for member in declared.members]
+        free = [name for name in WORDS if name not in names]
+        body: dict[str, Any] = {}
+        removed = []
+        if removable and len(names) > 1 and self.draw(st.booleans()):
+            member = self.draw(st.sampled_from(declared.members))
+            removed, restore = [member.name], {}
+            if not member.optional or self.draw(st.booleans()):
+                value = self.draw(values_of(member.type))
+                restore = {"restore": member.type.to_document(value)}
+            body["remove"] = {member.name: restore}
+        if self.draw(st.booleans()):
+            kept = [name for name in names if name not in removed]
+            to = self.draw(st.sampled_from(free))
+            free = [name for name in free if name != to]
+            body["rename"] = {self.draw(st.sampled_from(kept)): to}
+        if self.draw(st.booleans()):
+            kind = self.draw(st.sampled_from([String(), Integer(), Decimal(2)]))
+            member = {"name": free[0], "type": kind.name, **kind.parameters()}
+            is_optional = self.draw(st.booleans())
+            if is_optional:
+                member["optional"] = True
+            if not is_optional or self.draw(st.booleans()):
+                member["fill"] = kind.to_document(self.draw(values_of(kind)))
+            if self.draw(st.booleans()):
+                member["position"] = 0
+            body["add"] = [member]
+        return body
+
+    def add_check(self, table: Table) -> Any:
+        free = [n for n in ("is_a", "is_b", "is_c") if table.check_named(n) is None]
+        given = {f.name: Type(f.type, f.optional) for f in table.fields}
+        found = self.draw(expressions(BOOLEAN, given))
+        if not free or found is None:
+            return None
+        body = {"table": table.name, "check": free[0], "expression": unparse(found)}
+        return {"add_check": body}
+
+    def drop_check(self, table: Table) -> Any:
+        if not table.checks:
+            return None
+        check = self.draw(st.sampled_from(table.checks))
+        return {"drop_check": {"table": table.name, "check": check.name}}
+
+    def add_reference(self, table: Table) -> Any:
+        """Or the index that it needs."""
+        free = [
+            f
+            for f in table.fields
+            if isinstance(f.type, Reference) and table.foreign_key_on(f.number) is None
+        ]
+        if not free:
+            return None
+        field = self.draw(st.sampled_from(free))
+        if all(index.components[0].field != field.number for index in table.indexes):
+            return self.create_index(table, [field])
+        ways = ["restrict", "cascade"]
+        if field.optional:
+            ways.append("set_null")
+        way = self.draw(st.sampled_from(ways))
+        return {"add_reference": {"table": table.name, "field": field.name, "on_delete": way}}
+
+    def drop_reference(self, table: Table) -> Any:
+        if not table.foreign_keys:
+            return None
+        key = self.draw(st.sampled_from(table.foreign_keys))
+        name = table.field_numbered(key.field).name
+        return {"drop_reference": {"table": table.name, "field": name}}
 
     def rename_field(self, table: Table) -> Any:
         field = self.draw(st.sampled_from(table.fields))
@@ -661,12 +992,12 @@ class Author:
             }
         }
 
-    def create_index(self, table: Table) -> Any:
+    def create_index(self, table: Table, chosen: list[Field] | None = None) -> Any:
         indexable = [f for f in table.fields if f.type.indexable]
         free = [n for n in ("by_a", "by_b", "by_c") if table.index_named(n) is None]
         if not indexable or not free:
             return None
-        chosen = self.draw(
+        chosen = chosen or self.draw(
             st.lists(st.sampled_from(indexable), min_size=1, max_size=2, unique_by=id)
         )
         components = []
@@ -680,13 +1011,29 @@ class Author:
                     "numeric": collation.numeric,
                 }
             components.append(component)
-        return {"create_index": {"table": table.name, "index": free[0], "fields": components}}
+        body = {"table": table.name, "index": free[0], "fields": components}
+        if self.draw(st.booleans()):
+            body["unique"] = self.draw(st.booleans())
+        return {"create_index": body}
 
     def drop_index(self, table: Table) -> Any:
-        if not table.indexes:
+        free = [
+            index
+            for index in table.indexes
+            if table.foreign_key_on(index.components[0].field) is None
+        ]
+        if not free:
+            return None
+        index = self.draw(st.sampled_from(free))
+        return {"drop_index": {"table": table.name, "index": index.name}}
+
+    def rename_index(self, table: Table) -> Any:
+        free = [n for n in ("by_a", "by_b", "by_c") if table.index_named(n) is None]
+        if not table.indexes or not free:
             return None
         index = self.draw(st.sampled_from(table.indexes))
-        return {"drop_index": {"table": table.name, "index": index.name}}
+        to = self.draw(st.sampled_from(free))
+        return {"rename_index": {"table": table.name, "index": index.name, "to": to}}
 
     def rename_table(self, schema: Schema, table: Table) -> Any:
         taken = [t.name for t in schema]
@@ -694,21 +1041,50 @@ class Author:
         return {"rename_table": {"table": table.name, "to": to}}
 
     def operation(self, schema: Schema) -> Any:
-        if not schema.tables or (len(schema.tables) < 2 and self.draw(st.integers(0, 9)) == 9):
+        if not schema.tables or (len(schema.tables) < 2 and self.draw(st.integers(0, 4)) == 4):
             return self.create_table(schema)
         table = self.draw(st.sampled_from(schema.tables))
         choices: list[Callable[[], Any]] = [
-            lambda: self.add_field(table),
-            lambda: self.drop_field(table),
+            lambda: self.add_field(schema, table),
+            *[lambda: self.drop_field(table)] * 2,
             lambda: self.rename_field(table),
-            *[lambda: self.change_type(table)] * 3,
+            lambda: self.reorder_field(table),
+            *[lambda: self.change_type(table)] * 2,
+            lambda: self.change_default(table),
+            lambda: self.make_required(table),
+            lambda: self.make_optional(table),
             *[lambda: self.transform(table)] * 2,
+            *[lambda: self.alter_type(schema)] * 2,
             lambda: self.create_index(table),
             lambda: self.drop_index(table),
+            lambda: self.rename_index(table),
+            lambda: self.add_check(table),
+            lambda: self.drop_check(table),
+            *[lambda: self.add_reference(table)] * 2,
+            lambda: self.drop_reference(table),
             lambda: self.rename_table(schema, table),
+            lambda: self.drop_table(schema, table),
         ]
+        if self.archives and table.archived:
+            choices += [lambda: self.restore_field(schema, table)] * 4
+        if schema.archived:
+            choices += [lambda: self.restore_table(schema)] * 4
         # what is impossible on this table (there is no index to drop) becomes a new field
-        return self.draw(st.sampled_from(choices))() or self.add_field(table)
+        return self.draw(st.sampled_from(choices))() or self.add_field(schema, table)
+
+
+def is_valid(operation: Any, schema: Schema) -> bool:
+    """Whether one operation may stand alone in a migration after this schema."""
+    source = Source("9999_tried.yaml", document_of([operation]).encode())
+    draft = parse_document(read_document(source), source, 9999, "tried")
+    try:
+        resolve(draft, schema, Numbers(dict.fromkeys(KINDS, 10**6)))
+    except InvalidMigration:
+        return False
+    return True
+
+
+KINDS = ("table", "field", "index", "type", "check")
 
 
 def document_of(operations: list[Any], rollback: Any = "inferred") -> str:
@@ -724,9 +1100,13 @@ def extend(chain: Chain, text: str, numbers: Numbers) -> Chain:
 
 
 @st.composite
-def chains(draw: st.DrawFn, migrations_max: int = 5) -> Chain:
-    """Chains of valid migrations, one or two operations each; the first creates a table."""
-    author, chain, numbers = Author(draw), Chain(), Numbers()
+def chains(draw: st.DrawFn, migrations_max: int = 5, *, archives: bool = False) -> Chain:
+    """Chains of valid migrations, one or two operations each; the first declares types.
+
+    With `archives`, some fields and tables that go are archived, and some of those come back:
+    records have values beside them then, which whoever converts them has to carry along.
+    """
+    author, chain, numbers = Author(draw, archives=archives), Chain(), Numbers()
     chain = extend(chain, document_of(DECLARATIONS), numbers)
     for _ in range(draw(st.integers(2, migrations_max))):
         schema, operations = chain.schema_at(chain.end), []
@@ -735,5 +1115,7 @@ def chains(draw: st.DrawFn, migrations_max: int = 5) -> Chain:
             # resolved on a copy of the numbers, to see the schema that the next operation meets
             tried = extend(chain, document_of(operations), Numbers(numbers.following))
             schema = tried.schema_at(tried.end)
+            if operations[-1].keys() & {"restore_field", "restore_table"}:
+                break  # what comes back goes again in another migration only
         chain = extend(chain, document_of(operations), numbers)
     return chain

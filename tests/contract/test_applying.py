@@ -16,7 +16,7 @@ from zapdb.schema import fingerprint
 from zapdb.storage import Storage
 
 TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
-PROCESSES = 24
+PROCESSES = 100
 
 
 def up(place: Workspace, storage: Storage) -> list[str]:

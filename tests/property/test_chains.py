@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.blobs import BESIDE
-from tests.oracle import convert_row
+from tests.oracle import Kept, convert_kept
 from tests.strategies import (
     SIMPLE_TYPES,
     chains,
@@ -26,15 +26,19 @@ from tests.strategies import (
     records_of,
     tables,
     to_yaml,
+    values_of,
 )
 from tests.zoned import ZONES
 from zapdb.errors import BlobMissing, CorruptRecord
-from zapdb.migrations import Chain, Numbers, read_stored, resolve
+from zapdb.migrations import Chain, Migration, Numbers, read_stored, resolve
 from zapdb.migrations.document import Source, plain, read_document
 from zapdb.migrations.migration import parse_document
+from zapdb.migrations.operations.change_type import ChangeType
 from zapdb.migrations.operations.definitions import TypeDefinition
+from zapdb.migrations.operations.transform import Transform
 from zapdb.migrations.structure import to_structure
 from zapdb.records import (
+    Beside,
     Codec,
     Conversion,
     Layout,
@@ -43,8 +47,9 @@ from zapdb.records import (
     encode_prefix,
     held,
 )
-from zapdb.schema import Schema, Table, shape
+from zapdb.schema import Field, Schema, Table, shape
 from zapdb.values import List, String
+from zapdb.values.blob import decode_outlined, encode_outlined
 
 # Drawing a chain resolves its migrations, which a busy machine may take its time for.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -52,24 +57,21 @@ moderate = settings(unhurried, max_examples=50)
 
 
 def spans(chain: Chain) -> list[tuple[int, range]]:
-    """Each table's number, with the positions at which it is there."""
-    return [
-        (number, range(first, chain.end + 1))
-        for number in {t.number for m in chain.migrations for t in m.after}
-        for first in [
-            next(p for p in range(1, chain.end + 1) if chain.schema_at(p).table_numbered(number))
-        ]
-    ]
+    """Each table's number, with the positions at which it is there, in force or archived."""
+    found = []
+    for number in {t.number for m in chain.migrations for t in m.after}:
+        there = [p for p in range(1, chain.end + 1) if chain.schema_at(p).table_kept(number)]
+        found.append((number, range(there[0], there[-1] + 1)))
+        assert list(found[-1][1]) == there
+    return found
 
 
 def table_at(chain: Chain, position: int, number: int) -> Table:
-    table = chain.schema_at(position).table_numbered(number)
-    assert table is not None
-    return table
+    return chain.table_at(position, number)
 
 
 @moderate
-@given(chains())
+@given(chains(archives=True))
 def test_every_inferred_rollback_leads_back(chain: Chain) -> None:
     """To the same shape; fields that were never dropped keep their numbers on the way."""
     for migration in chain.migrations:
@@ -77,15 +79,21 @@ def test_every_inferred_rollback_leads_back(chain: Chain) -> None:
         for operation in migration.rollback:
             schema = operation.apply(schema, numbers)
         assert sorted(map(shape, schema)) == sorted(map(shape, migration.before))
+        kept = [[(a.table.number, a.by) for a in s.archived] for s in (schema, migration.before)]
+        assert sorted(kept[0]) == sorted(kept[1])
         for table in schema:
             before = migration.before.table_numbered(table.number)
-            assert before is not None
+            if before is None:
+                assert table.number < 0  # it was discarded, and made again
+                continue
+            archives = [sorted((a.field.number, a.by) for a in t.archived) for t in (table, before)]
+            assert archives[0] == archives[1]
             names = {f.number: f.name for f in before.fields}
             assert all(names[f.number] == f.name for f in table.fields if f.number > 0)
 
 
 @moderate
-@given(chains())
+@given(chains(archives=True))
 def test_rule_06_what_is_stored_reads_as_what_was_resolved(chain: Chain) -> None:
     for given_ in chain.migrations:
         drawn = json.loads(json.dumps(given_.drawn))
@@ -96,7 +104,7 @@ def test_rule_06_what_is_stored_reads_as_what_was_resolved(chain: Chain) -> None
 
 
 @moderate
-@given(chains(), st.randoms(use_true_random=False))
+@given(chains(archives=True), st.randoms(use_true_random=False))
 def test_rule_05_the_digest_does_not_cover_how_a_file_is_written(
     chain: Chain, generator: random.Random
 ) -> None:
@@ -163,6 +171,9 @@ def test_documents_are_written_as_they_are_meant(data: st.DataObject) -> None:
     assert plain(read_document(Source("a.yaml", text.encode()))) == value
 
 
+Archive = dict[int, bytes]
+
+
 class Converter:
     """Compiled programs of one table of a chain, spliced and not."""
 
@@ -178,30 +189,78 @@ class Converter:
         codec = self.codec(position)
         return codec.encode_key(record), codec.encode(encode_prefix(position), record, BESIDE)
 
-    def convert(self, key: bytes, value: bytes, source: int, target: int) -> bytes:
-        """By the spliced program; the decoding program must give the same."""
+    def convert(
+        self, key: bytes, value: bytes, source: int, target: int, archive: Archive
+    ) -> tuple[bytes, Archive]:
+        """The record and what is archived beside it then, by the spliced program; the decoding
+        program must give the same."""
         start, prefix = len(encode_prefix(source)), encode_prefix(target)
-        spliced, decoded = (
-            program.convert(key, value, start, prefix, BESIDE)
-            for program in self.programs(source, target)
-        )
-        assert spliced == decoded
-        return spliced
+        found = []
+        for program in self.programs(source, target):
+            beside = Beside(BESIDE.load, BESIDE._make_id, archive)
+            converted = program.convert(key, value, start, prefix, beside)
+            left = {n: raw for n, raw in archive.items() if n not in beside.restored}
+            found.append((converted, left | beside.archived))
+            if program.is_self_contained:
+                assert left | beside.archived == archive
+        assert found[0] == found[1]
+        return found[0]
 
     def programs(self, source: int, target: int) -> tuple[Conversion, Conversion]:
         if (source, target) not in self.compiled:
             layouts = [
                 Layout.of(table_at(self.chain, p, self.number), ZONES) for p in (source, target)
             ]
-            path = self.chain.path(self.number, source, target)
+            route = self.chain.route(self.number, source, target)
             self.compiled[source, target] = (
-                compile_conversion(*layouts, path),
-                compile_conversion(*layouts, path, splice=False),
+                compile_conversion(*layouts, route.derivations, route.archives, zones=ZONES),
+                compile_conversion(
+                    *layouts, route.derivations, route.archives, zones=ZONES, splice=False
+                ),
             )
         return self.compiled[source, target]
 
     def decode(self, position: int, key: bytes, value: bytes) -> dict[str, Any]:
         return held(self.codec(position).decode(key, value, len(encode_prefix(position)), BESIDE))
+
+    def archived(self, position: int) -> list[Field]:
+        """The fields whose values lie beside a record there."""
+        return [a.field for a in table_at(self.chain, position, self.number).archived]
+
+    def encode_archive(self, position: int, archive: dict[int, Any]) -> Archive:
+        types = {f.number: f.type.bind(ZONES) for f in self.archived(position)}
+        return {n: encode_archived(types[n], value) for n, value in archive.items()}
+
+    def decode_archive(self, position: int, archive: Archive) -> dict[int, Any]:
+        """The values that are known there, and not what nothing takes back any more."""
+        types = {f.number: f.type.bind(ZONES) for f in self.archived(position)}
+        return {n: decode_archived(types[n], raw) for n, raw in archive.items() if n in types}
+
+
+def encode_archived(kind: Any, value: Any) -> bytes:
+    if value is None:
+        return b""
+    if kind.outlined:
+        return encode_outlined(kind, value, "archived", BESIDE)
+    return bytes(kind.encode(value))
+
+
+def decode_archived(kind: Any, raw: bytes) -> Any:
+    if not raw:
+        return None
+    value, end = (decode_outlined(kind, raw, 0)) if kind.outlined else kind.decode(raw, 0)
+    assert end == len(raw)
+    return value
+
+
+@st.composite
+def archives_of(draw: st.DrawFn, fields: list[Field]) -> dict[int, Any]:
+    """A value or null for some of the fields: the others have none, as a new record has none."""
+    return {
+        f.number: draw(st.none() | values_of(f.type) if f.optional else values_of(f.type))
+        for f in fields
+        if draw(st.integers(0, 3))
+    }
 
 
 def several_of(table: Table, count: int) -> st.SearchStrategy[list[dict[str, Any]]]:
@@ -213,8 +272,8 @@ def test_rule_18_conversions_are_what_the_operations_say() -> None:
     """For all pairs of positions: spliced equals decoded equals the oracle on dicts."""
     cases = 0
 
-    @settings(unhurried, max_examples=150)
-    @given(chains(), st.data())
+    @settings(unhurried, max_examples=120)
+    @given(chains(archives=True), st.data())
     def convert_all(chain: Chain, data: st.DataObject) -> None:
         nonlocal cases
         for number, positions in spans(chain):
@@ -222,12 +281,19 @@ def test_rule_18_conversions_are_what_the_operations_say() -> None:
             for source in positions:
                 for record in data.draw(several_of(table_at(chain, source, number), 8)):
                     key, value = converter.encode(source, record)
+                    kept = Kept(record, data.draw(archives_of(converter.archived(source))))
+                    archive = converter.encode_archive(source, kept.archive)
                     for target in positions:
                         cases += 1
-                        converted = converter.convert(key, value, source, target)
-                        expected = convert_row(chain, number, record, source, target)
+                        converted, left = converter.convert(key, value, source, target, archive)
+                        there = convert_kept(chain, number, kept, source, target)
+                        expected = there.row
                         found = converter.decode(target, key, converted)
                         assert found == expected
+                        known = {f.number for f in converter.archived(target)}
+                        assert converter.decode_archive(target, left) == {
+                            n: v for n, v in there.archive.items() if n in known
+                        }
                         decimals = [k for k, v in expected.items() if isinstance(v, Decimal)]
                         assert all(str(found[k]) == str(expected[k]) for k in decimals)
 
@@ -236,24 +302,31 @@ def test_rule_18_conversions_are_what_the_operations_say() -> None:
 
 
 def test_rule_02_a_path_in_steps_is_the_path_at_once() -> None:
-    """i → k equals i → j → k, up and down."""
+    """i → k equals i → j → k, up and down, what is archived beside the records carried along."""
     cases = 0
 
-    @settings(unhurried, max_examples=200)
-    @given(chains(), st.data())
+    @settings(unhurried, max_examples=100)
+    @given(chains(archives=True), st.data())
     def convert_in_steps(chain: Chain, data: st.DataObject) -> None:
         nonlocal cases
         for number, positions in spans(chain):
             converter = Converter(chain, number)
-            drawn = {p: data.draw(several_of(table_at(chain, p, number), 16)) for p in positions}
+            drawn = {p: data.draw(several_of(table_at(chain, p, number), 24)) for p in positions}
             ways = list(itertools.combinations(positions, 3))
             for source, between, target in [*ways, *(way[::-1] for way in ways)]:
                 for record in drawn[source]:
                     cases += 1
                     key, value = converter.encode(source, record)
-                    halfway = converter.convert(key, value, source, between)
-                    direct = converter.convert(key, value, source, target)
-                    assert converter.convert(key, halfway, between, target) == direct
+                    kept = data.draw(archives_of(converter.archived(source)))
+                    archive = converter.encode_archive(source, kept)
+                    halfway, left = converter.convert(key, value, source, between, archive)
+                    direct, beside = converter.convert(key, value, source, target, archive)
+                    stepped, kept_on = converter.convert(key, halfway, between, target, left)
+                    assert stepped == direct
+                    known = {f.number for f in converter.archived(target)}
+                    assert {n: raw for n, raw in kept_on.items() if n in known} == {
+                        n: raw for n, raw in beside.items() if n in known
+                    }
 
     convert_in_steps()
     assert cases >= 10_000
@@ -263,8 +336,8 @@ def test_rule_18_damaged_records_are_corrupt_before_or_after() -> None:
     """Programs raise nothing else, and what they copy unseen the decoder refuses or can write."""
     cases = 0
 
-    @settings(unhurried, max_examples=200)
-    @given(chains(), st.data())
+    @settings(unhurried, max_examples=150)
+    @given(chains(archives=True), st.data())
     def convert_damaged(chain: Chain, data: st.DataObject) -> None:
         nonlocal cases
         for number, positions in spans(chain):
@@ -287,24 +360,36 @@ def test_rule_18_damaged_records_are_corrupt_before_or_after() -> None:
     assert cases >= 10_000
 
 
-EXACT = {"RenameTable", "RenameField", "AddField", "CreateIndex", "DropIndex", "CreateTable"}
-
-
-@settings(unhurried, max_examples=30)
-@given(chains(), st.data())
+@settings(unhurried, max_examples=100)
+@given(chains(archives=True), st.data())
 def test_down_after_up_is_the_identity_where_nothing_is_lost(
     chain: Chain, data: st.DataObject
 ) -> None:
+    """What is archived comes back exactly, too."""
     for number, positions in spans(chain):
         converter = Converter(chain, number)
         for source, target in itertools.combinations(positions, 2):
-            steps = chain.migrations[source:target]
-            if any(type(op).__name__ not in EXACT for m in steps for op in m.changes):
+            if any(loses(m, number) for m in chain.migrations[source:target]):
                 continue
             record = data.draw(records_of(table_at(chain, source, number)))
             key, value = converter.encode(source, record)
-            there = converter.convert(key, value, source, target)
-            assert converter.convert(key, there, target, source) == value
+            there, archive = converter.convert(key, value, source, target, {})
+            assert converter.convert(key, there, target, source, archive)[0] == value
+
+
+def loses(migration: Migration, number: int) -> bool:
+    """Whether an operation says so; a transform and a change of type that lie about it are drawn,
+    and what had no archived value to be restored is archived then."""
+    schema, numbers = migration.before, Numbers(step=-1, migration=migration.number)
+    for operation in migration.changes:
+        table = schema.table_numbered(number)
+        is_own = table is not None and getattr(operation, "table", table.name) == table.name
+        if is_own and isinstance(operation, Transform | ChangeType):
+            return True
+        if table is not None and is_own and operation.loses(table):
+            return True
+        schema = operation.apply(schema, numbers)
+    return False
 
 
 @settings(unhurried, max_examples=30)

@@ -12,14 +12,16 @@ import typer
 from zapdb.catalog import IndexState, TableState, View
 from zapdb.catalog.history import Entry, format_fingerprint
 from zapdb.catalog.inspection import read_labels, read_log
+from zapdb.catalog.view import ConstraintKind
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, from_us
 from zapdb.cli.types import show_type, type_to_json
 from zapdb.errors import UsageError
 from zapdb.indexes.code import show_code
-from zapdb.schema import Field, Index, Table, fingerprint
+from zapdb.schema import Check, Field, ForeignKey, Index, Table, fingerprint
 from zapdb.storage import Mode
+from zapdb.values import Reference
 
 group = typer.Typer(name="catalog", help="Tables, their schemas, and how they came about.")
 
@@ -76,7 +78,7 @@ def _summarize(state: TableState) -> dict[str, Any]:
 
 
 def _newest_label(view: View) -> str | None:
-    return view.chain.migrations[view.position - 1].label if view.position else None
+    return view.chain.at(view.position).label if view.position else None
 
 
 @group.command("show")
@@ -89,13 +91,14 @@ def show(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a table: its fields, its key, its indexes and their states.
+    """Show a table: its fields, its key, its indexes, checks and references, and their states.
 
     With `--json`: `{table, number, key, revision, layout_revision, fingerprint, fields: [{name,
-    number, type, key, optional, generated, default}], indexes: [{name, number, state, fields:
-    [{field, collation, descending}], datasets}]}`, with `code` if it is asked for. `default` is
-    there only where the field has one; `datasets` gives version and fingerprint of what the index
-    was built with.
+    number, type, key, optional, generated, default}], indexes: [{name, number, unique, state,
+    fields: [{field, collation, descending}], datasets}], checks: [{name, number, expression,
+    state}], references: [{field, table, on_delete, state}]}`, with `code` if it is asked for.
+    `default` is there only where the field has one; `datasets` gives version and fingerprint of
+    what the index was built with.
     """
     output = Output(as_json)
     with opened(database) as (_, view):
@@ -108,6 +111,8 @@ def show(
     document = _summarize(state) | {
         "fields": [_field_to_json(state.table, f) for f in state.table.fields],
         "indexes": [_index_to_json(state.table, index) for index in state.indexes],
+        "checks": [_check_to_json(state, check) for check in state.table.checks],
+        "references": [_reference_to_json(state, key) for key in state.table.foreign_keys],
     }
     output.document(document if source is None else document | {"code": source})
 
@@ -134,11 +139,29 @@ def _write_table(state: TableState, output: Output) -> None:
         ("field", "type", "attributes"),
         [(f.name, show_type(f.type), ", ".join(_attributes(table, f))) for f in table.fields],
     )
-    if not state.indexes:
-        return
-    output.write()
-    columns = ("index", "fields", "state", "built with")
-    output.table(columns, [_index_row(table, index) for index in state.indexes])
+    if state.indexes:
+        output.write()
+        columns = ("index", "fields", "state", "built with")
+        output.table(columns, [_index_row(table, index) for index in state.indexes])
+    if table.checks:
+        output.write()
+        checks = [(c.name, c.expression, _phase(state, "check", c.number)) for c in table.checks]
+        output.table(("check", "must be true", "state"), checks)
+    if table.foreign_keys:
+        output.write()
+        columns = ("reference", "to", "on delete", "state")
+        output.table(columns, [_reference_row(state, key) for key in table.foreign_keys])
+
+
+def _phase(state: TableState, kind: ConstraintKind, number: int) -> tuple[str, str]:
+    found = next(c for c in state.constraints if (c.kind, c.number) == (kind, number))
+    return found.phase, "green" if found.is_validated else "yellow"
+
+
+def _reference_row(state: TableState, key: ForeignKey) -> tuple[str, str, str, tuple[str, str]]:
+    field = state.table.field_numbered(key.field)
+    on_delete = key.on_delete.replace("_", " ")
+    return field.name, _target_name(field), on_delete, _phase(state, "reference", key.field)
 
 
 def _attributes(table: Table, field: Field) -> Iterator[str]:
@@ -161,7 +184,7 @@ def _index_row(table: Table, state: IndexState) -> tuple[str, str, tuple[str, st
     versions = ", ".join(f"{name} {version}" for name, version in state.versions.items())
     return (
         state.index.name,
-        ", ".join(_show_components(table, state.index)),
+        ", ".join(_show_components(table, state.index)) + ("; unique" * state.index.unique),
         (state.phase, "green" if readable else "yellow"),
         versions or "-",
     )
@@ -191,6 +214,7 @@ def _index_to_json(table: Table, state: IndexState) -> dict[str, Any]:
     return {
         "name": state.index.name,
         "number": state.index.number,
+        "unique": state.index.unique,
         "state": state.phase,
         "fields": [
             {
@@ -205,6 +229,31 @@ def _index_to_json(table: Table, state: IndexState) -> dict[str, Any]:
             for name, found in state.datasets.items()
         },
     }
+
+
+def _check_to_json(state: TableState, check: Check) -> dict[str, Any]:
+    phase, _ = _phase(state, "check", check.number)
+    return {
+        "name": check.name,
+        "number": check.number,
+        "expression": check.expression,
+        "state": phase,
+    }
+
+
+def _reference_to_json(state: TableState, key: ForeignKey) -> dict[str, Any]:
+    field, (phase, _) = state.table.field_numbered(key.field), _phase(state, "reference", key.field)
+    return {
+        "field": field.name,
+        "table": _target_name(field),
+        "on_delete": key.on_delete,
+        "state": phase,
+    }
+
+
+def _target_name(field: Field) -> str:
+    assert isinstance(field.type, Reference)
+    return field.type.table
 
 
 @group.command("history")

@@ -1,4 +1,4 @@
-"""`zapdb convert`: index builds and the conversion of stale records, run and counted."""
+"""`zapdb convert`: index builds, conversions of stale records, and validations, run and counted."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ from zapdb.catalog.up import refuse_while_forgetting
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, note
-from zapdb.cli.running import Ran, name_job, run_jobs, stopping_on_interrupt
-from zapdb.errors import EXIT_PENDING, MissingExtra, UsageError
+from zapdb.cli.running import Ran, name_job, run_jobs, stopping_on_interrupt, write_findings
+from zapdb.errors import EXIT_ERROR, EXIT_PENDING, MissingExtra, UsageError
 from zapdb.jobs import Job, Progress, Runner, plan_jobs, run_locally
-from zapdb.jobs.inspection import TableStatus, list_open_jobs, read_table_statuses
+from zapdb.jobs.inspection import (
+    TableStatus,
+    list_blocked_jobs,
+    list_open_jobs,
+    read_table_statuses,
+)
 from zapdb.storage import Mode
 
 Engine = Literal["local", "spark"]
 
-group = typer.Typer(name="convert", help="Build indexes and convert stale records.")
+group = typer.Typer(name="convert", help="Build indexes, convert and validate records.")
 
 
 @group.command("run")
@@ -45,12 +50,15 @@ def run(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Build all unbuilt indexes, then convert all stale records.
+    """Build all unbuilt indexes, convert all stale records, then validate checks and references.
 
-    It may be interrupted at any moment, and goes on where it stopped when it is run again.
+    Where records violate a unique index, a check or a reference, some of them are listed, and the
+    exit status is 1: change or delete them, and run it again. It may be interrupted at any moment,
+    and goes on where it stopped when it is run again.
 
-    With `--json`: `{jobs: [{id, kind, table, target, superseded, read, written, conflicts, seconds,
-    records_per_second}]}`, where `kind` is `index` or `convert`.
+    With `--json`: `{jobs: [{id, kind, table, target, superseded, findings: [{what, count,
+    examples}], read, written, conflicts, seconds, records_per_second}]}`, where `kind` is `index`,
+    `convert` or `validate`.
     """
     output = Output(as_json)
     ran: list[Ran] = []
@@ -64,8 +72,11 @@ def run(
             raise
     if not ran:
         output.write("nothing to do: every index is built, and every record is current")
+    is_blocked = any(one.job.findings for one in ran)
+    if is_blocked:
+        output.write("change or delete these records, and run `zapdb convert run` again")
     output.document({"jobs": [one.to_json() for one in ran]})
-    return 0
+    return EXIT_ERROR if is_blocked else 0
 
 
 @contextmanager
@@ -98,22 +109,29 @@ def _import_spark() -> Any:
 def status(database: DatabaseOption = None, as_json: JsonOption = False) -> int:
     """Show how many records have which schema index, and what is not finished.
 
-    Exit status 3 if records are stale or indexes are not built.
+    Exit status 3 if records are stale, indexes not built, or checks or references not validated.
 
     With `--json`: `{pending, tables: [{table, records, stale, revision, layout_revision,
-    by_revision, unbuilt_indexes}], jobs: [{id, kind, table, target, records, ranges, ranges_done,
-    read, written, conflicts}]}`. `by_revision` maps a schema index to a count; `jobs` are those not
-    done.
+    by_revision, unbuilt_indexes, unvalidated}], jobs: [{id, kind, table, target, records, ranges,
+    ranges_done, read, written, conflicts}], blocked: [{id, kind, table, findings: [{what, count,
+    examples}]}]}`. `by_revision` maps a schema index to a count; `jobs` are those not done, and
+    `blocked` those that records were in the way of when they were run.
     """
     output = Output(as_json)
     with opened(database) as (storage, view), storage.transaction(Mode.READ) as connection:
         tables = read_table_statuses(connection, view)
         jobs = list_open_jobs(connection, view.tenant)
+        blocked = list_blocked_jobs(connection, view.tenant)
     is_pending = any(table.is_pending for table in tables)
     _write_tables(tables, output)
     if jobs:
         output.write()
         _write_jobs(view, jobs, output)
+    _write_unvalidated(tables, output)
+    for job in blocked:
+        output.write()
+        output.write(("blocked ", "bold red"), name_job(view, job).doing)
+        write_findings(job, output)
     if is_pending:
         output.write()
         output.write(("pending", "yellow"), ": run `zapdb convert run`")
@@ -122,6 +140,15 @@ def status(database: DatabaseOption = None, as_json: JsonOption = False) -> int:
             "pending": is_pending,
             "tables": [_table_to_json(table) for table in tables],
             "jobs": [_job_to_json(job, progress) for job, progress in jobs],
+            "blocked": [
+                {
+                    "id": job.id,
+                    "kind": job.kind,
+                    "table": job.table_name,
+                    "findings": [finding.to_json() for finding in job.findings],
+                }
+                for job in blocked
+            ],
         }
     )
     return EXIT_PENDING if is_pending else 0
@@ -140,6 +167,13 @@ def _write_tables(tables: list[TableStatus], output: Output) -> None:
         for table in tables
     ]
     output.table(columns, rows, right=("records", "stale"), empty="no tables")
+
+
+def _write_unvalidated(tables: list[TableStatus], output: Output) -> None:
+    rows = [(table.table, what) for table in tables for what in table.unvalidated]
+    if rows:
+        output.write()
+        output.table(("table", "not validated"), rows)
 
 
 def _write_jobs(view: View, jobs: list[tuple[Job, Progress]], output: Output) -> None:
@@ -166,6 +200,7 @@ def _table_to_json(table: TableStatus) -> dict[str, Any]:
         "layout_revision": table.layout_revision,
         "by_revision": {str(revision): count for revision, count in table.by_revision.items()},
         "unbuilt_indexes": list(table.unbuilt),
+        "unvalidated": list(table.unvalidated),
     }
 
 

@@ -33,8 +33,8 @@ def diff_migrations(
     difference.
 
     With `--json`: `{differences: [{number, name, stored, file, lines, error}], not_stored,
-    without_file}`. `stored` and `file` are digests; `error` says why a file can't be read, and is
-    null otherwise.
+    without_file}`. `stored` and `file` are digests, or null; `error` says what is wrong where that
+    is no difference of fields, and is null otherwise.
     """
     output = Output(as_json)
     files = list_files(find_migrations(migrations))
@@ -44,8 +44,9 @@ def diff_migrations(
     differences = [
         _describe(state, state.conflict, view) for state in states if state.conflict is not None
     ]
-    stored = 0 if view is None else len(view.stored)
-    not_stored, without_file = max(0, len(files) - stored), max(0, stored - len(files))
+    end = 0 if view is None else view.chain.end
+    not_stored = sum(state.phase == "pending" and state.number > end for state in states)
+    without_file = sum(state.phase == "stored-only" for state in states)
     for one in differences:
         output.write((label(one["number"], one["name"]), "bold"))
         for line in one["lines"]:
@@ -53,7 +54,7 @@ def diff_migrations(
         if one["error"] is not None:
             for line in one["error"].splitlines():
                 output.write(f"  {line}")
-    same = min(len(files), stored) - len(differences)
+    same = len(states) - not_stored - without_file - len(differences)
     parts = [f"{format_count(same, 'migration')} alike"]
     if differences:
         parts.append(f"{len(differences)} different")
@@ -70,16 +71,16 @@ def diff_migrations(
 
 def _describe(state: MigrationState, conflict: MigrationError, view: View | None) -> dict[str, Any]:
     assert view is not None
-    row = view.stored[state.number - 1]
+    row = next((row for row in view.stored if row.number == state.number), None)
     described: dict[str, Any] = {
         "number": state.number,
         "name": state.name,
-        "stored": row.digest,
+        "stored": None if row is None else row.digest,
         "file": None,
         "lines": [],
         "error": None,
     }
-    if not isinstance(conflict, MigrationConflict):
+    if not isinstance(conflict, MigrationConflict) or "difference" not in conflict.context:
         return described | {"error": str(conflict)}
     lines = [line.strip() for line in str(conflict.context["difference"]).splitlines()]
     digest = str(conflict.context["file"]).rpartition(" ")[2]

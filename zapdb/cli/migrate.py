@@ -196,7 +196,7 @@ def _check_pending(storage: Storage, directory: Path, to: int | None) -> list[Mi
         chain, pending = view.chain, compare_files(files, list(view.stored), view.chain).pending
     wanted = [file for file in pending if to is None or file.number <= to]
     checked = resolve_files(wanted, chain, provisional_numbers())
-    require_proven(checked.migrations[chain.end :])
+    require_proven(checked.after(chain.end))
     return wanted
 
 
@@ -334,4 +334,4 @@ def forget(
 
 
 def _newest(view: View) -> str:
-    return view.chain.migrations[view.position - 1].label if view.position else "none"
+    return view.chain.at(view.position).label if view.position else "none"

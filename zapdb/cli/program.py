@@ -20,6 +20,7 @@ from zapdb.cli import (
     proving,
     pruning,
     settings,
+    squashing,
     sweep,
     verify,
 )
@@ -78,6 +79,7 @@ def show_help_without_command(context: typer.Context) -> None:
 migrate.group.command("diff")(looking.diff_migrations)
 migrate.group.command("graph")(looking.show_graph)
 migrate.group.command("lint")(linting.lint_migrations)
+migrate.group.command("squash")(squashing.squash_migrations)
 migrate.group.command("plan")(planning.plan_migrations)
 migrate.group.command("prune-archive")(pruning.prune_archive)
 migrate.group.command("prove")(proving.prove_migrations)

@@ -92,7 +92,7 @@ def _pending(directory: Path, view: View) -> Sequence[Migration]:
     """What is not in force yet, stored or not, on top of what the database has."""
     files = compare_files(list_files(directory), list(view.stored), view.chain).pending
     chain = resolve_files(files, view.chain, provisional_numbers())
-    return chain.migrations[view.position :]
+    return chain.after(view.position)
 
 
 def _write_proofs(proofs: list[Proof], output: Output) -> None:
@@ -131,13 +131,16 @@ def _write_proofs(proofs: list[Proof], output: Output) -> None:
 
 
 def _explain(loss: Loss) -> str:
-    because = loss.because or "no reason is given"
+    because = loss.because
+    if not because and loss.operation in ("transform", "change_type"):
+        because = "no reason is given"
+    told = f"{loss.operation}: {because}" if because else loss.operation
     if loss.returned == loss.tried:
-        return f"{loss.operation}: {because} (all came back)"
+        return f"{told} (all came back)"
     shown = ""
     if loss.example is not None and loss.example.back:
         shown = f"; {_join(loss.example.record)} comes back as {_join(loss.example.back)}"
-    return f"{loss.operation}: {because} ({loss.returned:,} came back{shown})"
+    return f"{told} ({loss.returned:,} came back{shown})"
 
 
 def _join(values: Any) -> str:

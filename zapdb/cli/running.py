@@ -38,6 +38,8 @@ def name_job(view: View, job: Job) -> JobName:
     if job.kind == "convert":
         target = f"{job.table_name} to revision {job.target}"
         return JobName(f"converting {target}", f"converted {target}")
+    if job.kind == "validate":
+        return JobName(f"validating {job.table_name}", f"validated {job.table_name}")
     return JobName(f"taking {job.table_name} back", f"took {job.table_name} back")
 
 
@@ -51,7 +53,8 @@ def _find_index(view: View, physical: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A job that was run here; `progress` counts this run alone, `superseded` ones did nothing."""
+    """A job that was run here, as it ended; `progress` counts this run alone, `superseded` ones did
+    nothing."""
 
     job: Job
     superseded: bool
@@ -70,6 +73,7 @@ class Ran:
             "table": self.job.table_name,
             "target": self.job.target,
             "superseded": self.superseded,
+            "findings": [finding.to_json() for finding in self.job.findings],
             "read": self.progress.read,
             "written": self.progress.written,
             "conflicts": self.progress.conflicts,
@@ -106,7 +110,7 @@ def _count_run(job: Job, before: Progress, report: JobReport | None) -> Ran:
         after.written - before.written,
         after.conflicts - before.conflicts,
     )
-    return Ran(job, False, progress, report.seconds)
+    return Ran(report.job, False, progress, report.seconds)
 
 
 def write_ran(ran: Ran, view: View, output: Output) -> None:
@@ -114,12 +118,29 @@ def write_ran(ran: Ran, view: View, output: Output) -> None:
     if ran.superseded:
         output.write(("superseded ", "yellow"), f"{name.doing}: something else is wanted by now")
         return
+    if ran.job.findings:
+        output.write(("blocked ", "bold red"), name.doing)
+        write_findings(ran.job, output)
+        return
     records = format_count(ran.progress.read, "record")
     verb, _, rest = name.done.partition(" ")
     output.write(
         (verb, "green"),
         f" {rest}: {records} in {format_seconds(ran.seconds)} ({ran.rate:,.0f}/s)",
     )
+
+
+def write_findings(job: Job, output: Output) -> None:
+    """What records are in the way of a job, and some of them."""
+    for finding in job.findings:
+        verb = "violates" if finding.count == 1 else "violate"
+        counted = format_count(finding.count, "record")
+        output.write(f"  {counted} of {job.table_name} {verb} the ", (finding.what, "bold"), ":")
+        for example in finding.examples:
+            output.write(f"    {example}")
+        hidden = finding.count - len(finding.examples)
+        if hidden:
+            output.write(f"    … and {hidden:,} more")
 
 
 def with_bar(runner: Runner, view: View, output: Output) -> Runner:

@@ -17,6 +17,7 @@ from zapdb.migrations import label, list_files
 from zapdb.migrations.document import Mapping, Scalar, Source, read_document
 from zapdb.migrations.json_schema import json_schema
 from zapdb.migrations.operations.definitions import PARAMETERS
+from zapdb.migrations.operations.examples import EXAMPLES
 
 SLUG_LENGTH_MAX: Final = 40
 NAMELESS: Final = "migration"
@@ -25,54 +26,6 @@ WORD: Final = "[a-z][a-z0-9_]*"
 ADDED_FIELD: Final = re.compile(
     rf"({WORD})\.({WORD}):({WORD})(?:\(({WORD}|[0-9]+)\))?(\?)?", re.ASCII
 )
-
-FIRST_EXAMPLE: Final = """\
-- create_table:
-    table: people
-    key: [id]
-    fields:
-      - {name: id, type: uuid, generated: true}
-      - {name: name, type: string}
-      - {name: joined, type: date, optional: true}"""
-
-EXAMPLES: Final = (
-    FIRST_EXAMPLE,
-    "- create_type: {type: membership, enum: [guest, member, honorary]}",
-    """\
-- add_field:
-    table: people
-    field: {name: balance, type: decimal, scale: 2}
-    fill: {value: "0.00"}""",
-    "- rename_field: {table: people, field: joined, to: member_since}",
-    """\
-- change_type:
-    table: people
-    field: balance
-    type: string
-    up: "text(balance)"
-    down: "decimal(balance, 2, else=0)\"""",
-    """\
-- transform:
-    table: people
-    from: {name: string}
-    into: {first: string, last: string}
-    up: {first: "before(name, ' ')", last: "after(name, ' ')"}
-    down: {name: "join(' ', first, last)"}""",
-    """\
-- create_index:
-    table: people
-    index: by_last
-    fields: [{field: last, collation: {locale: und}}]""",
-    "- drop_index: {table: people, index: by_last}",
-    """\
-- drop_field:
-    table: people
-    field: balance
-    restore: {value: "0.00"}""",
-    "- rename_table: {table: people, to: members}",
-    "- drop_type: {type: membership}",
-)
-"""Each operation once, so that they may follow each other in one migration."""
 
 
 def create_migration(directory: Path, summary: str, changes: str = "") -> Path:
@@ -162,7 +115,8 @@ def render(summary: str, *, first: bool, changes: str = "") -> str:
         trim_blocks=True,
     )
     template = environment.get_template("migration.yaml.jinja")
-    examples = EXAMPLES[:1] if first else EXAMPLES[1:]
+    shown = ["create_table"] if first else list(EXAMPLES)
+    examples = [EXAMPLES[keyword].text for keyword in shown]
     return template.render(
         summary=_quote(summary), examples=examples, changes=changes, schema=SCHEMA_FILE
     )

@@ -204,7 +204,7 @@ def open(url: str, *, migrations: str | Path, apply: Apply = "never") -> Databas
             node = register(storage, comparison.files_end)
             try:
                 # Only now does a forget know of this process: one may have been faster.
-                current = _load(storage)
+                current = _load(storage, view)
                 if (current.stored, current.forgetting) == (view.stored, None):
                     current = settle_datasets(storage, current, node)
                     sweep(storage)
@@ -219,10 +219,10 @@ def open(url: str, *, migrations: str | Path, apply: Apply = "never") -> Databas
         raise
 
 
-def _load(storage: Storage) -> View:
+def _load(storage: Storage, known: View | None = None) -> View:
     with storage.transaction(Mode.READ) as connection:
         check_level(connection)
-        return load_view(connection, DEFAULT_TENANT)
+        return load_view(connection, DEFAULT_TENANT, known)
 
 
 def _refuse_shorter_files(view: View, files_end: int) -> None:
@@ -232,7 +232,7 @@ def _refuse_shorter_files(view: View, files_end: int) -> None:
         "the database is ahead of the files, and this release can't serve an older shape yet",
         files_end=files_end,
         position=view.position,
-        newest=view.stored[view.position - 1].label,
+        newest=view.chain.at(view.position).label,
         hint="bring the missing files into the directory, or take the newest migrations back with "
         "`zapdb migrate forget`",
     )

@@ -42,13 +42,23 @@ class MigrationFile:
     def read(self) -> Source:
         return Source.read(self.path)
 
+    def is_squash(self) -> bool:
+        """Whether it stands for all migrations up to its number; what can't be read is none."""
+        try:
+            return bool(self.parse(self.read()).replaces)
+        except InvalidMigration:
+            return False
+
     def parse(self, source: Source) -> Draft:
         return parse_document(read_document(source), source, self.number, self.name)
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Migrations 1 to n, each resolved on the schema that those before it make."""
+    """Migrations in order, each resolved on the schema that those before it make.
+
+    The first has the number 1, or is a squash that stands for all migrations up to its own number.
+    """
 
     migrations: tuple[Migration, ...] = ()
     _routes: dict[tuple[int, int, int], Route] = field(
@@ -59,17 +69,32 @@ class Chain:
     )
 
     @property
+    def start(self) -> int:
+        """The number before the first migration's: 0, or that before a squash's."""
+        return self.migrations[0].number - 1 if self.migrations else 0
+
+    @property
     def end(self) -> int:
-        return len(self.migrations)
+        return self.migrations[-1].number if self.migrations else 0
+
+    def at(self, number: int) -> Migration:
+        """The migration with this number."""
+        return self.migrations[number - self.start - 1]
+
+    def after(self, position: int) -> tuple[Migration, ...]:
+        """The migrations with higher numbers."""
+        return self.migrations[max(position - self.start, 0) :]
 
     def schema_at(self, position: int) -> Schema:
-        return self.migrations[position - 1].after if position else Schema()
+        return self.at(position).after if position > self.start else Schema()
 
     def with_migration(self, migration: Migration) -> Chain:
         return Chain((*self.migrations, migration))
 
     def up_to(self, position: int) -> Chain:
-        return self if position == self.end else Chain(self.migrations[:position])
+        if position == self.end:
+            return self
+        return Chain(self.migrations[: max(position - self.start, 0)])
 
     def route(self, table: int, source: int, target: int) -> Route:
         """How a table's fields at position `target` come from those at position `source`."""
@@ -120,16 +145,17 @@ class Chain:
 
     def _touching(self, table: int, low: int, high: int) -> list[Migration]:
         """The migrations after `low` up to `high` that change the table at all."""
+        between = slice(max(low - self.start, 0), max(high - self.start, 0))
         return [
             m
-            for m in self.migrations[low:high]
+            for m in self.migrations[between]
             if m.before.table_kept(table) != m.after.table_kept(table)
         ]
 
 
 def digest_chain(chain: Chain, position: int) -> str:
     """One digest over the migrations up to a position: equal chains, equal meaning of records."""
-    digests = "\n".join(m.digest for m in chain.migrations[:position])
+    digests = "\n".join(m.digest for m in chain.up_to(position).migrations)
     return hashlib.sha256(digests.encode()).hexdigest()
 
 
@@ -176,7 +202,7 @@ def _check_numbers(files: list[MigrationFile]) -> list[Violation]:
         violations.append(
             Violation(Location(str(files[-1].path)), f"more than {MIGRATIONS_MAX} migrations")
         )
-    expected = 1
+    expected = _first_number(files)
     for file in files:
         place = Location(str(file.path))
         if file.number < expected:
@@ -204,6 +230,13 @@ def _check_numbers(files: list[MigrationFile]) -> list[Violation]:
     return violations
 
 
+def _first_number(files: list[MigrationFile]) -> int:
+    """1, or the number of a squash that stands first."""
+    if not files or files[0].number <= 1 or not files[0].is_squash():
+        return 1
+    return files[0].number
+
+
 def resolve_files(
     files: Iterable[MigrationFile], chain: Chain | None = None, numbers: Numbers | None = None
 ) -> Chain:
@@ -216,7 +249,14 @@ def resolve_files(
     migrations = list(chain.migrations)
     for file in files:
         before = migrations[-1].after if migrations else Schema()
-        migrations.append(resolve(file.parse(file.read()), before, numbers))
+        draft = file.parse(file.read())
+        if draft.replaces and migrations:
+            raise draft.source.refuse(
+                draft.place,
+                "a squash stands first, and there are migrations before it",
+                "remove the files of the migrations that it replaces",
+            )
+        migrations.append(resolve(draft, before, numbers))
     return Chain(tuple(migrations))
 
 
@@ -229,4 +269,4 @@ def find_file(files: list[MigrationFile], number: int) -> MigrationFile:
     for file in files:
         if file.number == number:
             return file
-    raise UnknownName("no migration has this number", number=number, last=len(files))
+    raise UnknownName("no migration has this number", number=number, last=files[-1].number)

@@ -36,19 +36,19 @@ AMBIGUOUS: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, like the others: making one would take twice as long
 class Scalar:
     value: str | int | bool | None
     location: Location
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sequence:
     items: tuple[Node, ...]
     location: Location
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Mapping:
     """`keys` holds where each key stands."""
 
@@ -72,15 +72,19 @@ def plain(node: Node) -> Any:
 
 
 def node_of(data: Any, location: Location) -> Node:
-    """Plain data as nodes that all stand at `location`: how stored structures are read again."""
-    match data:
-        case dict():
-            entries = {key: node_of(value, location) for key, value in data.items()}
-            return Mapping(entries, dict.fromkeys(entries, location), location)
-        case list() | tuple():
-            return Sequence(tuple(node_of(item, location) for item in data), location)
-        case _:
-            return Scalar(data, location)
+    """Plain data as nodes that all stand at `location`: how stored structures are read again.
+
+    A database with a long chain does this for every value of it when it is opened.
+    """
+    if isinstance(data, dict):
+        entries = {
+            key: Scalar(value, location) if type(value) is str else node_of(value, location)
+            for key, value in data.items()
+        }
+        return Mapping(entries, dict.fromkeys(data, location), location)
+    if isinstance(data, list | tuple):
+        return Sequence(tuple([node_of(item, location) for item in data]), location)
+    return Scalar(data, location)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,15 +18,21 @@ import cbor2
 
 from zapdb.errors import CorruptCatalog, InvalidMigration, Location
 from zapdb.migrations.document import Mapping, Node, Scalar, Sequence, Source, node_of
+from zapdb.migrations.examples import Example, parse_examples, validate_examples
 from zapdb.migrations.operations import OPERATIONS, Numbers, Operation
-from zapdb.migrations.structure import Refused, Reporter, parse, to_structure
-from zapdb.records import Derivation, Input, compose
-from zapdb.schema import Schema, shape, shape_of
+from zapdb.migrations.structure import Refused, Reporter, parse, parse_at, to_structure
+from zapdb.records import Input, Route, Slot
+from zapdb.schema import Schema, Table, shape, shape_of
 from zapdb.values.json import dumps
 
 DOCUMENT_VERSION: Final = 1
 DIGEST_ALGORITHM: Final = "z1"
 KEYS: Final = ("zapdb", "summary", "changes", "rollback")
+OPTIONAL_KEYS: Final = ("examples", "replaces")
+
+
+Step = tuple[Operation, Schema, Schema]
+"""An operation, with the schema before it and after it."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,9 @@ class Draft:
     rollback: tuple[Operation, ...] | None
     source: Source
     place: Location
+    examples: tuple[Example, ...] = ()
+    replaces: tuple[str, ...] = ()
+    """Of a squash: the digests of the migrations that it stands for, all up to its own number."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,10 @@ class Migration:
     after: Schema
     drawn: dict[str, list[int]] = field(compare=False)
     """The numbers that its operations drew, by kind, in order."""
+    examples: tuple[Example, ...] = field(default=(), compare=False)
+    """None for one that the database stored: they are in the file alone."""
+    replaces: tuple[str, ...] = ()
+    """Of a squash: the digests of the migrations that it stands for."""
 
     @property
     def label(self) -> str:
@@ -63,42 +76,61 @@ class Migration:
     @cached_property
     def structure(self) -> bytes:
         """The canonical structure: what is stored and digested."""
-        return dumps(
-            {
-                "zapdb": DOCUMENT_VERSION,
-                "number": self.number,
-                "changes": [_operation_structure(operation) for operation in self.changes],
-                "rollback": [_operation_structure(operation) for operation in self.rollback],
-            }
-        )
+        structure: dict[str, Any] = {
+            "zapdb": DOCUMENT_VERSION,
+            "number": self.number,
+            "changes": [_operation_structure(operation) for operation in self.changes],
+            "rollback": [_operation_structure(operation) for operation in self.rollback],
+        }
+        if self.replaces:
+            structure["replaces"] = list(self.replaces)
+        return dumps(structure)
 
     @cached_property
     def digest(self) -> str:
         return digest_of(self.structure)
 
-    def derive_up(self, table: int) -> dict[int, Derivation]:
-        """How the fields of the table with this number come from those before the migration."""
-        states = _states(self.before, self.changes, ReplayedNumbers(self.drawn))
-        return _derive(states, self.changes, table)
+    def steps_up(self) -> list[Step]:
+        """The changes in order, each with the schema before it and after it."""
+        numbers = ReplayedNumbers(self.drawn, self.number)
+        return _steps(_states(self.before, self.changes, numbers), self.changes)
 
-    def derive_down(self, table: int) -> dict[int, Derivation]:
+    def steps_down(self) -> list[Step]:
+        """As `steps_up`, for the rollback; what it adds again has provisional numbers."""
+        numbers = Numbers(step=-1, migration=self.number)
+        return _steps(_states(self.after, self.rollback, numbers), self.rollback)
+
+    def route_up(self, table: int) -> Route:
+        """How the fields of the table with this number come from those before the migration."""
+        numbers = ReplayedNumbers(self.drawn, self.number)
+        return _route(_states(self.before, self.changes, numbers), self.changes, table)
+
+    def route_down(self, table: int) -> Route:
         """How the fields before the migration come from those after it."""
-        states = _states(self.after, self.rollback, Numbers(step=-1))
-        derived = _derive(states, self.rollback, table)
-        reached = states[-1].table_numbered(table)
-        target = self.before.table_numbered(table)
+        states = _states(self.after, self.rollback, Numbers(step=-1, migration=self.number))
+        route = _route(states, self.rollback, table)
+        reached = states[-1].table_kept(table)
+        target = self.before.table_kept(table)
         assert reached is not None
         assert target is not None
         # What the rollback adds again has provisional numbers; its names say which fields it is.
         by_name = {f.name: f.number for f in reached.fields}
-        return {f.number: derived[by_name[f.name]] for f in target.fields}
+        named = {f.number: route.derivations[by_name[f.name]] for f in target.fields}
+        kept = {(a.field.name, a.by): a.field.number for a in target.archived}
+        numbers = {a.field.number: kept[a.field.name, a.by] for a in reached.archived}
+        archives = {
+            Slot(numbers[slot.number], slot.type, slot.optional): derivation
+            for slot, derivation in route.archives.items()
+            if slot.number in numbers
+        }
+        return Route(named, archives)
 
 
 class ReplayedNumbers(Numbers):
     """Gives out again what was drawn when the migration was stored."""
 
-    def __init__(self, drawn: dict[str, list[int]]) -> None:
-        super().__init__()
+    def __init__(self, drawn: dict[str, list[int]], migration: int) -> None:
+        super().__init__(migration=migration)
         self.rest = {kind: iter(numbers) for kind, numbers in drawn.items()}
 
     def draw(self, kind: str) -> int:
@@ -109,8 +141,8 @@ class ReplayedNumbers(Numbers):
 
 
 class _RecordedNumbers(Numbers):
-    def __init__(self, inner: Numbers) -> None:
-        super().__init__()
+    def __init__(self, inner: Numbers, migration: int) -> None:
+        super().__init__(migration=migration)
         self.inner = inner
         self.drawn: dict[str, list[int]] = {}
 
@@ -135,8 +167,9 @@ def parse_document(node: Node, source: Source, number: int, name: str) -> Draft:
     if not isinstance(node, Mapping):
         raise source.refuse(node.location, "a migration is a mapping", f"keys: {', '.join(KEYS)}")
     for key, location in node.keys.items():
-        if key not in KEYS:
-            reporter.report(location, f"unknown key {key!r}", f"there are: {', '.join(KEYS)}")
+        if key not in (*KEYS, *OPTIONAL_KEYS):
+            there = ", ".join((*KEYS, *OPTIONAL_KEYS))
+            reporter.report(location, f"unknown key {key!r}", f"there are: {there}")
     for key in KEYS:
         if key not in node.entries:
             hint = "write `rollback: inferred`, or the list of operations" * (key == "rollback")
@@ -147,9 +180,34 @@ def parse_document(node: Node, source: Source, number: int, name: str) -> Draft:
         reporter.report(summary.location, "a summary is text", "quote it")
     changes = _parse_operations(node.entries.get("changes"), reporter, rollback=False)
     rollback = _parse_rollback(node.entries.get("rollback"), reporter)
+    examples: tuple[Example, ...] = ()
+    if "examples" in node.entries:
+        with contextlib.suppress(Refused):
+            examples = parse_examples(node.entries["examples"], reporter)
+    replaces = _parse_replaced(node.entries.get("replaces"), reporter)
     reporter.raise_violations()
     assert isinstance(summary, Scalar)
-    return Draft(number, name, str(summary.value), changes, rollback, source, node.location)
+    return Draft(
+        number,
+        name,
+        str(summary.value),
+        changes,
+        rollback,
+        source,
+        node.location,
+        examples,
+        replaces,
+    )
+
+
+def _parse_replaced(node: Node | None, reporter: Reporter) -> tuple[str, ...]:
+    if node is None:
+        return ()
+    try:
+        digests: tuple[str, ...] = parse(tuple[str, ...], node, reporter)
+    except Refused:
+        return ()
+    return digests
 
 
 def _check_version(node: Mapping, reporter: Reporter) -> None:
@@ -187,13 +245,13 @@ def _parse_operations(
     parsed = []
     for item in node.items:
         try:
-            parsed.append(_parse_operation(item, reporter, rollback))
+            parsed.append(_parse_operation(item, reporter))
         except Refused:
             continue
     return tuple(parsed)
 
 
-def _parse_operation(item: Node, reporter: Reporter, rollback: bool) -> Operation:
+def _parse_operation(item: Node, reporter: Reporter) -> Operation:
     if not isinstance(item, Mapping) or len(item.entries) != 1:
         reporter.report(
             item.location, "an operation is a mapping with one key, its kind", _known_operations()
@@ -205,15 +263,12 @@ def _parse_operation(item: Node, reporter: Reporter, rollback: bool) -> Operatio
     if kind is None:
         reporter.report(place, f"no operation {keyword!r}", _known_operations())
         raise Refused
-    if kind.rollback_only and not rollback:
-        reporter.report(place, f"{keyword} is understood in rollbacks only, in this release", "")
-        raise Refused
-    operation: Operation = parse(kind, body, reporter)
-    return replace(operation, location=place)  # type: ignore[call-arg]  # every operation has one
+    operation: Operation = parse_at(kind, body, reporter, place)
+    return operation
 
 
 def _known_operations() -> str:
-    return f"there are: {', '.join(k for k, v in OPERATIONS.items() if not v.rollback_only)}"
+    return f"there are: {', '.join(OPERATIONS)}"
 
 
 def _operation_structure(operation: Operation) -> dict[str, Any]:
@@ -226,20 +281,28 @@ def resolve(draft: Draft, before: Schema, numbers: Numbers) -> Migration:
     Raises `InvalidMigration`, or `NotExhaustive` where a rollback is missing and nothing else is.
     """
     reporter = Reporter(draft.source)
-    recorded = _RecordedNumbers(numbers)
+    if len(draft.replaces) not in (0, draft.number):
+        reporter.report(
+            draft.place,
+            f"a squash with the number {draft.number} replaces as many migrations, "
+            f"not {len(draft.replaces)}",
+            "let `zapdb migrate squash` write it",
+        )
+    recorded = _RecordedNumbers(numbers, draft.number)
     schema = before
     inverses: list[tuple[Operation, ...]] = []
     for operation in draft.changes:
         met = schema
         schema = _apply_checked(operation, met, recorded, reporter)
         if draft.rollback is None:
-            inverses.append(operation.invert(met, reporter))
+            inverses.append(operation.invert(met, draft.number, reporter))
     reporter.raise_violations()
     if draft.rollback is None:
         rollback = tuple(op for inverse in reversed(inverses) for op in inverse)
     else:
         rollback = draft.rollback
     _check_rollback(draft, rollback, before, schema, reporter)
+    validate_examples(draft.examples, before, schema, reporter)
     reporter.raise_violations()
     return Migration(
         draft.number,
@@ -250,6 +313,8 @@ def resolve(draft: Draft, before: Schema, numbers: Numbers) -> Migration:
         before,
         schema,
         recorded.drawn,
+        draft.examples,
+        draft.replaces,
     )
 
 
@@ -273,7 +338,7 @@ def _check_rollback(
     reporter: Reporter,
 ) -> None:
     """The rollback must lead from the schema after the migration to the one before it."""
-    reached, numbers = after, Numbers(step=-1)
+    reached, numbers = after, Numbers(step=-1, migration=draft.number)
     for operation in rollback:
         reached = _apply_checked(operation, reached, numbers, reporter)
     wanted = {table.name: shape(table) for table in before}
@@ -285,6 +350,23 @@ def _check_rollback(
                 f"the rollback does not bring back the table {name!r} as it was before",
                 "let it be inferred, or make it end at the schema before the migration",
             )
+    for table in before:
+        if after.table_kept(table.number) and not reached.table_kept(table.number):
+            reporter.report(
+                draft.place,
+                f"the rollback drops the table {table.name!r} and makes another one: its records "
+                "would be lost",
+                "let it be inferred, or change the table back instead",
+            )
+    # What a discarded table had archived went with its records.
+    held = {table.number for table in before if after.table_kept(table.number)}
+    for what in sorted(_archived_in(before, held) ^ _archived_in(reached, held)):
+        reporter.report(
+            draft.place,
+            f"the rollback does not leave the archive as it was: {what}",
+            "take back with restore_field and restore_table what the changes archive, and archive "
+            "with archived_by what they restore; or let the rollback be inferred",
+        )
     kept = {kind.declared_name: shape_of(kind) for kind in before.types}
     left = {kind.declared_name: shape_of(kind) for kind in reached.types}
     for name in sorted(kept.keys() | left.keys()):
@@ -294,6 +376,17 @@ def _check_rollback(
                 f"the rollback does not bring back the type {name!r} as it was before",
                 "let it be inferred, or make it end at the schema before the migration",
             )
+
+
+def _archived_in(schema: Schema, tables: set[int]) -> set[str]:
+    """What is archived of these tables, and which tables are, by their names and migrations."""
+    fields = {
+        f"{table.name}.{archived.field.name} by {archived.by}"
+        for table in schema
+        if table.number in tables
+        for archived in table.archived
+    }
+    return fields | {f"{archived.table.name} by {archived.by}" for archived in schema.archived}
 
 
 def read_stored(
@@ -314,8 +407,8 @@ def read_stored(
         changes = _parse_operations(node.entries["changes"], reporter, rollback=True)
         rollback = _parse_operations(node.entries["rollback"], reporter, rollback=True)
         reporter.raise_violations()
-        after = _states(before, changes, ReplayedNumbers(drawn))[-1]
-        number = content["number"]
+        number, replaces = content["number"], tuple(content.get("replaces", ()))
+        after = _states(before, changes, ReplayedNumbers(drawn, number))[-1]
     except (
         InvalidMigration,
         cbor2.CBORError,
@@ -331,7 +424,12 @@ def read_stored(
             cause=repr(error),
             hint="restore the zapdb_migrations table from a backup",
         ) from error
-    return Migration(number, name, summary, changes, rollback, before, after, drawn)
+    migration = Migration(
+        number, name, summary, changes, rollback, before, after, drawn, replaces=replaces
+    )
+    # As it is stored, not made anew: a later release may fill in more.
+    vars(migration)["structure"] = structure
+    return migration
 
 
 def _states(schema: Schema, operations: tuple[Operation, ...], numbers: Numbers) -> list[Schema]:
@@ -341,18 +439,24 @@ def _states(schema: Schema, operations: tuple[Operation, ...], numbers: Numbers)
     return states
 
 
-def _derive(
-    states: list[Schema], operations: tuple[Operation, ...], table: int
-) -> dict[int, Derivation]:
-    """The derivations of one table through a list of operations, composed."""
-    start = states[0].table_numbered(table)
+def _route(states: list[Schema], operations: tuple[Operation, ...], table: int) -> Route:
+    """One table's way through a list of operations."""
+    start = states[0].table_kept(table)
     assert start is not None
-    derived: dict[int, Derivation] = {f.number: Input(f.number) for f in start.fields}
+    route = Route({f.number: Input(f.number) for f in start.fields})
     for operation, before, after in zip(operations, states, states[1:], strict=False):
-        old, new = before.table_numbered(table), after.table_numbered(table)
+        old, new = before.table_kept(table), after.table_kept(table)
         if old is None or new is None or old is new:
             continue
-        changed = operation.derive(old, new)
-        step: dict[int, Derivation] = {f.number: Input(f.number) for f in new.fields}
-        derived = compose(derived, step | changed)
-    return derived
+        route = route.then(route_of(operation, old, new))
+    return route
+
+
+def route_of(operation: Operation, before: Table, after: Table) -> Route:
+    """What one operation does to the records of a table that it changes."""
+    carried = {f.number: Input(f.number) for f in after.fields}
+    return Route(carried | operation.derive(before, after), operation.archive(before, after))
+
+
+def _steps(states: list[Schema], operations: tuple[Operation, ...]) -> list[Step]:
+    return list(zip(operations, states, states[1:], strict=False))

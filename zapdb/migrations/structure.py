@@ -16,6 +16,8 @@ import functools
 import re
 import types
 import typing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, NewType
 
 from zapdb.errors import InvalidMigration, Location, NotExhaustive, Violation
@@ -27,6 +29,9 @@ Name = NewType("Name", str)
 
 Plain = NewType("Plain", object)
 """Any plain data; what it must be is known only once the schema is."""
+
+Read = Callable[[Node, "Reporter"], Any]
+"""Parses values of one type."""
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 RESERVED: Final = ("zapdb",)
@@ -75,35 +80,79 @@ def key_of(field: dataclasses.Field[Any]) -> str:
     return str(field.metadata.get("key", field.name))
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of the mappings that describe a dataclass: the attribute it gives, and its values."""
+
+    name: str
+    attribute: str
+    kind: Any
+    is_required: bool
+    is_reason: bool
+    default: Any
+    """`ABSENT` where there is none."""
+
+
 @functools.cache
-def _annotations(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def keys_of(kind: type) -> dict[str, Key]:
+    """The keys of a dataclass by name, in order; where it stands is none of them."""
+    annotations = typing.get_type_hints(kind)
+    keys = {}
+    for field in dataclasses.fields(kind):
+        if "location" in field.metadata:
+            continue
+        name, default = key_of(field), field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        is_required = default is dataclasses.MISSING
+        keys[name] = Key(
+            name,
+            field.name,
+            annotations[field.name],
+            is_required,
+            "reason" in field.metadata,
+            ABSENT if is_required else default,
+        )
+    return keys
+
+
+def takes_scalar(kind: type) -> bool:
+    """Whether one name is enough in documents: by a method of its own, not an inherited one."""
+    return "from_scalar" in vars(kind)
 
 
 def parse(kind: Any, node: Node, reporter: Reporter) -> Any:
     """The value of type `kind` that `node` describes; raises `Refused` after reporting why not."""
-    origin = typing.get_origin(kind)
+    return reader_of(kind)(node, reporter)
+
+
+def parse_at(kind: type, node: Node, reporter: Reporter, place: Location) -> Any:
+    """As `parse`, for a dataclass that is said to stand at `place`: at a key, not at its value."""
+    return _parse_dataclass(kind, node, reporter, place)
+
+
+@functools.cache
+def reader_of(kind: Any) -> Read:
+    """What parses values of this type: annotations are looked at once, not for every node."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Plain:
-        return plain(node)
+        return _parse_plain
     if kind is Name:
-        return _parse_name(node, reporter)
+        return _parse_name
     if kind in (str, int, bool):
-        return _parse_scalar(kind, node, reporter)
+        return functools.partial(_parse_scalar, kind)
     if origin is typing.Literal:
-        choices = typing.get_args(kind)
-        if isinstance(node, Scalar) and node.value in choices:
-            return node.value
-        raise _refuse(reporter, node, f"one of {', '.join(map(str, choices))} is needed here")
+        return functools.partial(_parse_choice, arguments)
     if origin is tuple:
-        return _parse_items(typing.get_args(kind)[0], node, reporter)
+        return functools.partial(_parse_items, reader_of(arguments[0]))
     if origin is dict:
-        return _parse_entries(typing.get_args(kind)[1], node, reporter)
+        return functools.partial(_parse_entries, reader_of(arguments[1]))
     if origin is types.UnionType:
-        (inner,) = (option for option in typing.get_args(kind) if option is not types.NoneType)
-        return parse(inner, node, reporter)
-    if isinstance(node, Scalar) and "from_scalar" in vars(kind):  # its own, not an inherited one
-        return kind.from_scalar(_parse_name(node, reporter), node)
-    return _parse_dataclass(kind, node, reporter)
+        (inner,) = (option for option in arguments if option is not types.NoneType)
+        return reader_of(inner)
+    if takes_scalar(kind):
+        return functools.partial(_parse_scalar_or_dataclass, kind)
+    return functools.partial(_parse_dataclass, kind)
 
 
 def _refuse(reporter: Reporter, node: Node, message: str, hint: str = "") -> Refused:
@@ -111,46 +160,71 @@ def _refuse(reporter: Reporter, node: Node, message: str, hint: str = "") -> Ref
     return Refused()
 
 
+def _parse_plain(node: Node, reporter: Reporter) -> Any:
+    return plain(node)
+
+
 def _parse_name(node: Node, reporter: Reporter) -> str:
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         raise _refuse(reporter, node, "a name is needed here")
-    if not NAME.fullmatch(node.value) or len(node.value) > NAME_LENGTH_MAX:
-        hint = f"a to z first, then a to z, 0 to 9 and _, at most {NAME_LENGTH_MAX} characters"
-        raise _refuse(reporter, node, f"{node.value!r} is not a name", hint)
-    if node.value.startswith(RESERVED):
-        raise _refuse(reporter, node, f"{node.value!r}: names that begin with zapdb are reserved")
+    fault = _fault_in_name(node.value)
+    if fault:
+        raise _refuse(reporter, node, *fault)
     return node.value
 
 
+@functools.lru_cache(maxsize=4096)
+def _fault_in_name(text: str) -> tuple[str, ...]:
+    """Message and hint; empty for a name. Kept, since a chain says the same names over and over."""
+    if not NAME.fullmatch(text) or len(text) > NAME_LENGTH_MAX:
+        hint = f"a to z first, then a to z, 0 to 9 and _, at most {NAME_LENGTH_MAX} characters"
+        return f"{text!r} is not a name", hint
+    if text.startswith(RESERVED):
+        return (f"{text!r}: names that begin with zapdb are reserved",)
+    return ()
+
+
 def _parse_scalar(kind: type, node: Node, reporter: Reporter) -> Any:
-    words = {str: "text", int: "an integer", bool: "true or false"}
     if not isinstance(node, Scalar) or type(node.value) is not kind:
+        words = {str: "text", int: "an integer", bool: "true or false"}
         hint = "quote it" if kind is str and isinstance(node, Scalar) else ""
         raise _refuse(reporter, node, f"{words[kind]} is needed here", hint)
     return node.value
 
 
-def _parse_items(kind: Any, node: Node, reporter: Reporter) -> tuple[Any, ...]:
+def _parse_choice(choices: tuple[Any, ...], node: Node, reporter: Reporter) -> Any:
+    if isinstance(node, Scalar) and node.value in choices:
+        return node.value
+    raise _refuse(reporter, node, f"one of {', '.join(map(str, choices))} is needed here")
+
+
+def _parse_items(read: Read, node: Node, reporter: Reporter) -> tuple[Any, ...]:
     if not isinstance(node, Sequence):
         raise _refuse(reporter, node, "a list is needed here")
-    return tuple(_parse_each([(item, kind) for item in node.items], reporter))
+    return tuple(_parse_each(read, node.items, reporter))
 
 
-def _parse_entries(kind: Any, node: Node, reporter: Reporter) -> dict[str, Any]:
+def _parse_entries(read: Read, node: Node, reporter: Reporter) -> dict[str, Any]:
     if not isinstance(node, Mapping):
         raise _refuse(reporter, node, "a mapping of names is needed here")
-    keys: list[tuple[Any, Any]] = [(Scalar(key, node.keys[key]), Name) for key in node.entries]
-    values = [(value, kind) for value in node.entries.values()]
-    parsed = _parse_each(keys + values, reporter)
-    return dict(zip(parsed[: len(keys)], parsed[len(keys) :], strict=True))
+    names = [Scalar(key, location) for key, location in node.keys.items()]
+    refused = False
+    try:
+        _parse_each(_parse_name, names, reporter)
+    except Refused:
+        refused = True
+    values = _parse_each(read, node.entries.values(), reporter)
+    if refused:
+        raise Refused
+    return dict(zip(node.entries, values, strict=True))
 
 
-def _parse_each(pairs: list[tuple[Any, Any]], reporter: Reporter) -> list[Any]:
+def _parse_each(read: Read, nodes: Iterable[Node], reporter: Reporter) -> list[Any]:
     """Parse all, so that every violation is found, then stop if one was refused."""
     parsed, refused = [], False
-    for node, kind in pairs:
+    for node in nodes:
         try:
-            parsed.append(parse(kind, node, reporter))
+            parsed.append(read(node, reporter))
         except Refused:
             refused = True
     if refused:
@@ -158,37 +232,61 @@ def _parse_each(pairs: list[tuple[Any, Any]], reporter: Reporter) -> list[Any]:
     return parsed
 
 
-def _parse_dataclass(kind: type, node: Node, reporter: Reporter) -> Any:
+def _parse_scalar_or_dataclass(kind: Any, node: Node, reporter: Reporter) -> Any:
+    if isinstance(node, Scalar):
+        return kind.from_scalar(_parse_name(node, reporter), node)
+    return _parse_dataclass(kind, node, reporter)
+
+
+def _parse_dataclass(
+    kind: type, node: Node, reporter: Reporter, place: Location | None = None
+) -> Any:
     if not isinstance(node, Mapping):
         raise _refuse(reporter, node, "a mapping is needed here")
-    fields = {key_of(field): field for field in dataclasses.fields(kind)}
-    known = {key: field for key, field in fields.items() if "location" not in field.metadata}
+    plan = _plan_of(kind)
     refused = False
-    for key, location in node.keys.items():
-        if key not in known:
-            reporter.report(location, f"unknown key {key!r}", f"there are: {', '.join(known)}")
-            refused = True
+    if not plan.keys >= node.keys.keys():
+        for name, location in node.keys.items():
+            if name not in plan.keys:
+                there = ", ".join(name for name, *_ in plan.parts)
+                reporter.report(location, f"unknown key {name!r}", f"there are: {there}")
+        refused = True
     values: dict[str, Any] = {}
-    for key, field in known.items():
-        required = field.default is dataclasses.MISSING and (
-            field.default_factory is dataclasses.MISSING
-        )
-        if key in node.entries:
+    for name, attribute, read, is_required in plan.parts:
+        inner = node.entries.get(name)
+        if inner is not None:
             try:
-                values[field.name] = parse(
-                    _annotations(kind)[field.name], node.entries[key], reporter
-                )
+                values[attribute] = read(inner, reporter)
             except Refused:
                 refused = True
-        elif required:
-            reporter.report(node.location, f"the key {key!r} is missing")
+        elif is_required:
+            reporter.report(node.location, f"the key {name!r} is missing")
             refused = True
     if refused:
         raise Refused
-    for field in fields.values():
-        if "location" in field.metadata:
-            values[field.name] = node.location
+    for attribute in plan.locations:
+        values[attribute] = place or node.location
     return kind(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a dataclass is parsed: for each key its name, its attribute, and what reads its value."""
+
+    parts: tuple[tuple[str, str, Read, bool], ...]
+    keys: frozenset[str]
+    locations: tuple[str, ...]
+
+
+@functools.cache
+def _plan_of(kind: type) -> _Plan:
+    keys = keys_of(kind)
+    parts = [
+        (name, key.attribute, reader_of(key.kind), key.is_required) for name, key in keys.items()
+    ]
+    fields = dataclasses.fields(kind)
+    locations = tuple(field.name for field in fields if "location" in field.metadata)
+    return _Plan(tuple(parts), frozenset(keys), locations)
 
 
 def located() -> Any:
@@ -205,15 +303,23 @@ def reason() -> Any:
 
 def to_structure(value: Any) -> Any:
     """Plain data of a parsed value, every key present, those absent on purpose left out."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, str | int | None):
+        return value
+    kind: type = type(value)
+    if dataclasses.is_dataclass(kind):
         return {
-            key_of(field): to_structure(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-            if not field.metadata.keys() & {"location", "reason"}
-            and getattr(value, field.name) is not ABSENT
+            name: to_structure(part)
+            for name, attribute in _structure_of(kind)
+            if (part := getattr(value, attribute)) is not ABSENT
         }
     if isinstance(value, tuple):
         return [to_structure(item) for item in value]
     if isinstance(value, dict):
         return {key: to_structure(item) for key, item in value.items()}
     return value
+
+
+@functools.cache
+def _structure_of(kind: type) -> tuple[tuple[str, str], ...]:
+    """The keys of a dataclass that are part of its structure, with their attributes."""
+    return tuple((name, key.attribute) for name, key in keys_of(kind).items() if not key.is_reason)

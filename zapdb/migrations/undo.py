@@ -32,7 +32,7 @@ def undo(chain: Chain, number: int) -> tuple[Operation, ...]:
 
     Raises `UsageError` where later migrations rest on it, saying which change can't be made.
     """
-    undone = chain.migrations[number - 1]
+    undone = chain.at(number)
     changes = tuple(_keep(operation, undone) for operation in undone.rollback)
     following = chain.end + 1
     source = Source(f"the undoing of {undone.label}", b"")

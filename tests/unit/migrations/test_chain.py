@@ -155,30 +155,30 @@ LONG = resolve_documents(
 
 def test_rule_02_a_path_goes_along_the_chain() -> None:
     keep = {n: Input(n) for n in range(1, 7)}
-    assert LONG.path(1, 1, 1) == keep
-    assert LONG.path(1, 1, 2) == keep
-    there = LONG.path(1, 1, 3)
+    assert LONG.route(1, 1, 1).derivations == keep
+    assert LONG.route(1, 1, 2).derivations == keep
+    there = LONG.route(1, 1, 3).derivations
     assert isinstance(there[7], Constant)
-    assert LONG.path(1, 3, 5) == keep | {7: Input(7)}
-    assert LONG.path(1, 3, 1) == keep
-    assert LONG.path(1, 1, 6) == keep
-    back = LONG.path(1, 6, 3)
+    assert LONG.route(1, 3, 5).derivations == keep | {7: Input(7)}
+    assert LONG.route(1, 3, 1).derivations == keep
+    assert LONG.route(1, 1, 6).derivations == keep
+    back = LONG.route(1, 6, 3).derivations
     assert isinstance(back[7], Computed)
     assert back[7].inputs == {"title": Input(2)}
-    assert LONG.path(1, 6, 3) is back
+    assert LONG.route(1, 6, 3).derivations is back
 
 
 def test_rule_02_what_is_dropped_on_the_way_is_never_computed() -> None:
-    assert LONG.path(1, 2, 6) == {n: Input(n) for n in range(1, 7)}
+    assert LONG.route(1, 2, 6).derivations == {n: Input(n) for n in range(1, 7)}
 
 
 def test_a_table_has_a_path_from_where_it_began() -> None:
-    assert LONG.path(2, 5, 6) == {8: Input(8)}
+    assert LONG.route(2, 5, 6).derivations == {8: Input(8)}
 
 
 def test_paths_of_a_chain_and_of_a_longer_one_agree() -> None:
     short = Chain(LONG.migrations[:4])
-    assert short.path(1, 2, 3).keys() == LONG.path(1, 2, 3).keys()
+    assert short.route(1, 2, 3).derivations.keys() == LONG.route(1, 2, 3).derivations.keys()
 
 
 def test_the_example_of_the_cities_resolves() -> None:
@@ -193,5 +193,5 @@ def test_the_example_of_the_cities_resolves() -> None:
     for source in range(1, 9):
         for target in range(1, 9):
             (there,) = chain.schema_at(target)
-            derived = chain.path(table.number, source, target)
+            derived = chain.route(table.number, source, target).derivations
             assert {f.number for f in there.fields} <= derived.keys()

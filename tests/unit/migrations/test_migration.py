@@ -220,9 +220,10 @@ def test_rule_06_what_was_stored_is_what_was_resolved() -> None:
     assert read == BASE
     assert read.structure == BASE.structure
     assert Layout.of(people_of(read.after)) == Layout.of(people_of(BASE.after))
-    for derive in ("derive_up", "derive_down"):
-        made, given = getattr(read, derive)(1), getattr(BASE, derive)(1)
-        assert made.keys() == given.keys()
+    for route in ("route_up", "route_down"):
+        made, given = getattr(read, route)(1), getattr(BASE, route)(1)
+        assert made.derivations.keys() == given.derivations.keys()
+        assert made.archives.keys() == given.archives.keys()
 
 
 def content(**changes: Any) -> bytes:

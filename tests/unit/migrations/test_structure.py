@@ -81,8 +81,8 @@ rollback: never
             "1:1: the key 'rollback' is missing",
         ),
         (
-            document("drop_table: {table: a, records: discard}"),
-            "5:5: drop_table is understood in rollbacks only, in this release",
+            document("drop_table: {table: a}"),
+            "5:17: the key 'records' is missing",
         ),
         (document("drop_index: []"), "5:17: a mapping is needed here"),
         (document("drop_index: {table: a}"), "5:17: the key 'index' is missing"),

@@ -38,16 +38,16 @@ def add(field: str, rest: str = "") -> str:
 )
 def test_older_records_get_the_fill_or_the_default_or_null(operation: str, value: object) -> None:
     migration = resolve_after_people(operation)
-    derivation = migration.derive_up(1)[7]
+    derivation = migration.route_up(1).derivations[7]
     assert isinstance(derivation, Constant)
     assert (derivation.value, str(derivation.value)) == (value, str(value))
-    assert all(migration.derive_up(1)[number] == Input(number) for number in range(1, 7))
-    assert migration.derive_down(1) == {number: Input(number) for number in range(1, 7)}
+    assert all(migration.route_up(1).derivations[number] == Input(number) for number in range(1, 7))
+    assert migration.route_down(1).derivations == {number: Input(number) for number in range(1, 7)}
 
 
 def test_older_records_may_get_an_expression_over_their_fields() -> None:
     migration = resolve_after_people(add("type: string", ", fill: {expression: 'upper( name )'}"))
-    derivation = migration.derive_up(1)[7]
+    derivation = migration.route_up(1).derivations[7]
     assert isinstance(derivation, Computed)
     assert derivation.expression == parse("upper(name)")
     assert derivation.inputs == {"name": Input(2)}
@@ -74,7 +74,7 @@ def test_a_field_that_is_dropped_and_added_again_is_another_field() -> None:
         document(add("type: string, default: other")),
     )
     assert [f.number for f in people_of(chain.schema_at(3)).fields] == [1, 3]
-    derived = chain.path(1, 1, 3)
+    derived = chain.route(1, 1, 3).derivations
     assert isinstance(derived[3], Constant)
     assert derived[3].value == "other"
 
@@ -160,4 +160,4 @@ def test_an_explicit_rollback_need_not_be_the_inferred_one() -> None:
     explicit = resolve_after_people(change, rollback=rollback)
     assert len(explicit.rollback) == 2
     assert explicit.digest != resolve_after_people(change).digest
-    assert explicit.derive_down(1) == {number: Input(number) for number in range(1, 7)}
+    assert explicit.route_down(1).derivations == {number: Input(number) for number in range(1, 7)}

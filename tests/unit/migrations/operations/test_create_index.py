@@ -36,7 +36,7 @@ def test_an_index_holds_its_components_by_number() -> None:
 
 def test_rule_01_no_record_changes() -> None:
     migration = resolve_after_people(index("{field: name}"))
-    assert migration.derive_up(1) == {n: Input(n) for n in range(1, 7)}
+    assert migration.route_up(1).derivations == {n: Input(n) for n in range(1, 7)}
 
 
 def test_strings_sort_by_code_point_without_a_collation_and_tertiary_with_one() -> None:
@@ -90,3 +90,16 @@ def test_two_indexes_of_a_table_have_two_names() -> None:
 
 def test_every_violation_of_the_components_is_found() -> None:
     assert len(violations_of(index("{field: fax}, {field: extra}, {field: gone}"))) == 3
+
+
+def test_an_index_may_be_unique_and_its_drop_brings_it_back_so() -> None:
+    unique = index("{field: name}").replace("]}", "], unique: true}")
+    migration = resolve_after_people(unique, "drop_index: {table: people, index: by_it}")
+    assert migration.rollback[0].unique is True  # type: ignore[attr-defined]
+    (made,) = people_of(resolve_after_people(unique).after).indexes
+    assert made.unique
+
+
+def test_rule_05_unique_false_is_no_other_spelling() -> None:
+    spellings = index("{field: name}"), index("{field: name}").replace("]}", "], unique: false}")
+    assert len({resolve_after_people(text).digest for text in spellings}) == 1

@@ -26,10 +26,10 @@ def test_a_dropped_field_is_gone_and_its_rollback_adds_it_where_it_was() -> None
     assert before is not None
     assert added.field == FieldDefinition.of(before)
     assert added.position == 3
-    derived = migration.derive_down(1)
+    derived = migration.route_down(1).derivations
     assert isinstance(derived[4], Constant)
     assert str(derived[4].value) == "1.50"
-    assert migration.derive_up(1) == {n: Input(n) for n in (1, 2, 3, 5, 6)}
+    assert migration.route_up(1).derivations == {n: Input(n) for n in (1, 2, 3, 5, 6)}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_any_value_of_the_field_may_be_restored(field: str, restore: str) -> Non
 
 def test_an_expression_restores_from_the_fields_that_stay() -> None:
     migration = resolve_after_people(drop("age", ", restore: {expression: length(name)}"))
-    derived = migration.derive_down(1)[3]
+    derived = migration.route_down(1).derivations[3]
     assert isinstance(derived, Computed)
     assert derived.inputs == {"name": Input(2)}
 
@@ -61,7 +61,7 @@ def test_dropping_several_fields_brings_all_back_to_their_places() -> None:
         )
     )
     assert [f.name for f in people_of(migration.after).fields] == ["id", "balance", "token"]
-    derived = migration.derive_down(1)
+    derived = migration.route_down(1).derivations
     assert {n: d.value for n, d in derived.items() if isinstance(d, Constant)} == {
         3: 5,
         2: "x",
@@ -87,7 +87,7 @@ def test_an_explicit_rollback_makes_it_exhaustive() -> None:
         "field: {name: age, type: integer, optional: true}, fill: {value: 7}}}]"
     )
     explicit = resolve_after_people(drop("age"), rollback=rollback)
-    derived = explicit.derive_down(1)[3]
+    derived = explicit.route_down(1).derivations[3]
     assert isinstance(derived, Constant)
     assert derived.value == 7
     elsewhere = rollback.replace("position: 2", "position: 3")
@@ -126,7 +126,10 @@ def test_a_field_of_an_index_is_dropped_after_the_index_only() -> None:
             "in the expression 'age', column 1: "
             "the result must be string, this is optional integer",
         ),
-        (drop("name", ", restore: §{}"), "exactly one of value and expression is needed here"),
+        (
+            drop("name", ", restore: §{}"),
+            "exactly one of value, expression and archive is needed here",
+        ),
         (drop("name", ", restore: §x"), "a mapping is needed here"),
     ],
 )
@@ -141,7 +144,7 @@ def test_rule_21_a_field_of_the_key_cannot_be_dropped() -> None:
 
 def test_a_restored_decimal_shows_its_scale() -> None:
     migration = resolve_after_people(drop("balance", ", restore: {value: 5}"))
-    derived = migration.derive_down(1)[4]
+    derived = migration.route_down(1).derivations[4]
     assert isinstance(derived, Constant)
     assert derived.value == D(5)
     assert str(derived.value) == "5.00"

@@ -16,7 +16,7 @@ def test_rule_21_any_field_may_be_renamed_and_stays_itself(field: str) -> None:
     assert [f.number for f in after.fields] == [f.number for f in before.fields]
     assert after.key == before.key
     assert migration.rollback == (RenameField("people", "new", field),)
-    assert migration.derive_up(1) == {f.number: Input(f.number) for f in before.fields}
+    assert migration.route_up(1).derivations == {f.number: Input(f.number) for f in before.fields}
 
 
 def test_two_fields_can_swap_their_names() -> None:
@@ -27,7 +27,7 @@ def test_two_fields_can_swap_their_names() -> None:
     )
     names = {f.number: f.name for f in people_of(migration.after).fields}
     assert (names[2], names[6]) == ("extra", "name")
-    assert migration.derive_down(1) == {n: Input(n) for n in range(1, 7)}
+    assert migration.route_down(1).derivations == {n: Input(n) for n in range(1, 7)}
 
 
 def test_what_a_rename_refuses() -> None:

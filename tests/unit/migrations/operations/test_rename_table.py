@@ -15,8 +15,8 @@ def test_a_renamed_table_is_the_same_table() -> None:
 def test_no_record_changes() -> None:
     migration = resolve_after_people("rename_table: {table: people, to: persons}")
     identity = {f.number: Input(f.number) for f in people_of(migration.before).fields}
-    assert migration.derive_up(1) == identity
-    assert migration.derive_down(1) == identity
+    assert migration.route_up(1).derivations == identity
+    assert migration.route_down(1).derivations == identity
 
 
 def test_an_explicit_rollback_must_lead_back() -> None:

@@ -41,7 +41,7 @@ def test_the_new_fields_stand_where_the_old_ones_stood_with_numbers_of_their_own
         "extra",
     ]
     assert [f.number for f in after.fields[:3]] == [1, 7, 8]
-    derived = migration.derive_up(1)
+    derived = migration.route_up(1).derivations
     first = derived[7]
     assert isinstance(first, Computed)
     assert first.expression == parse("before(name, ' ')")
@@ -61,7 +61,7 @@ def test_the_inferred_rollback_puts_the_old_fields_back_to_their_places() -> Non
             positions=(1,),
         ),
     )
-    joined = migration.derive_down(1)[2]
+    joined = migration.route_down(1).derivations[2]
     assert isinstance(joined, Computed)
     assert joined.inputs == {"first": Input(7), "last": Input(8)}
 
@@ -91,7 +91,7 @@ def test_a_new_field_may_have_the_name_of_an_old_one() -> None:
     name = people_of(migration.after).field_named("name")
     assert name is not None
     assert name.number == 7
-    assert set(migration.derive_down(1)) == {1, 2, 3, 4, 5, 6}
+    assert set(migration.route_down(1).derivations) == {1, 2, 3, 4, 5, 6}
 
 
 def test_rule_05_the_order_of_keys_means_nothing() -> None:
@@ -146,7 +146,7 @@ def test_an_explicit_rollback_makes_it_exhaustive() -> None:
     text = transform("name: string", "size: integer", "size: length(name)")
     back = f"[{{{transform('size: integer', 'name: string', 'name: text(size)')}}}]"
     migration = resolve_after_people(text, rollback=back)
-    assert set(migration.derive_down(1)) == {1, 2, 3, 4, 5, 6}
+    assert set(migration.route_down(1).derivations) == {1, 2, 3, 4, 5, 6}
 
 
 def test_because_is_for_people_and_reversibility_is_not() -> None:

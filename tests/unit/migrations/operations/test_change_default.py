@@ -1,0 +1,69 @@
+import pytest
+
+from tests.documents import people_of, resolve_after_people, violations_of
+from zapdb.migrations.operations.change_default import ChangeDefault
+from zapdb.schema import NO_DEFAULT
+
+
+def change(field: str, rest: str) -> str:
+    return f"change_default: {{table: people, field: {field}, {rest}}}"
+
+
+@pytest.mark.parametrize(
+    ("field", "rest", "default", "back"),
+    [
+        ("balance", 'default: "5"', "5.00", {"default": "0.00"}),
+        ("balance", "remove: true", NO_DEFAULT, {"default": "0.00"}),
+        ("name", "default: none", "none", {"remove": True}),
+        ("age", "default: null", None, {"remove": True}),
+        ("extra", "default: {a: [null]}", {"a": [None]}, {"remove": True}),
+        ("extra", "default: null", None, {"remove": True}),
+        ("id", "default: 7", 7, {"remove": True}),
+    ],
+)
+def test_rule_21_any_field_gets_another_default_and_no_record_changes(
+    field: str, rest: str, default: object, back: dict[str, object]
+) -> None:
+    migration = resolve_after_people(change(field, rest))
+    changed = people_of(migration.after).field_named(field)
+    assert changed is not None
+    assert changed.default is default or str(changed.default) == str(default)
+    assert migration.rollback == (ChangeDefault("people", field, **back),)  # type: ignore[arg-type]
+    assert migration.route_up(1).is_identity
+    assert migration.route_down(1).is_identity
+
+
+def test_rule_05_remove_false_is_no_other_spelling() -> None:
+    digests = {
+        resolve_after_people(change("age", f"default: 5{rest}")).digest
+        for rest in ("", ", remove: false")
+    }
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "rest", "violation"),
+    [
+        ("fax", "default: 5", "no field 'fax' in 'people' here"),
+        ("age", "remove: true", "'age' has no default to remove"),
+        ("age", "remove: false", "exactly one of default and remove: true is needed here"),
+        ("age", "default: 1, remove: true",
+         "exactly one of default and remove: true is needed here"),
+        ("name", "default: null", "'name' is required and can't be null"),
+        ("token", "default: 00000000-0000-0000-0000-00000000000a",
+         "a generated field has no default"),
+        ("age", "default: x",
+         "a value of 'age' must be an integer of at most 63 bytes; this is str of 1 characters"),
+    ],
+)  # fmt: skip
+def test_this_default_is_refused_here(field: str, rest: str, violation: str) -> None:
+    assert violations_of(change(field, rest)) == [f"0002_test.yaml:5:5: {violation}"]
+
+
+def test_an_explicit_rollback_must_lead_back() -> None:
+    text = change("balance", "remove: true")
+    back = change("balance", "default: 0")
+    assert resolve_after_people(text, rollback=f"[{{{back}}}]").rollback
+    assert violations_of(text, rollback=f"[{{{back.replace('0', '1')}}}]") == [
+        "0002_test.yaml:1:1: the rollback does not bring back the table 'people' as it was before"
+    ]

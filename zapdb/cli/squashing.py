@@ -1,0 +1,80 @@
+"""`zapdb migrate squash`: the beginning of the chain as one migration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zapdb.cli.configuration import JsonOption, MigrationsOption, find_migrations
+from zapdb.cli.output import Output, ask, format_count
+from zapdb.errors import EXIT_ERROR, UsageError
+from zapdb.migrations import Migration, find_file, list_files, load_directory
+from zapdb.migrations.chain import MigrationFile
+from zapdb.migrations.lockfile import FILE, check_lock, write_lock
+from zapdb.migrations.squash import squash, to_document
+
+
+def squash_migrations(
+    to: Annotated[
+        int, typer.Option("--to", min=2, metavar="N", help="The last migration to be part of it.")
+    ],
+    migrations: MigrationsOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Replace the files up to number N by one that makes the same tables.
+
+    It keeps the number N and lists the digests that it replaces, so databases that store those
+    open with it as they did, and new ones begin with it. A database that stores some of them only
+    is refused until it has the rest. The replaced files are deleted: version control has them.
+
+    With `--json`, which needs `--yes`: `{path, number, digest, replaced}`; `replaced` has paths.
+    """
+    output = Output(as_json)
+    directory = find_migrations(migrations)
+    files = list_files(directory)
+    find_file(files, to)
+    chain = load_directory(directory)
+    check_lock(directory, chain)
+    made = squash(chain, to)
+    replaced = [file for file in files if file.number <= to]
+    path = directory / f"{made.label}.yaml"
+    if not yes and not _confirm(replaced, path, as_json=as_json):
+        output.write("nothing was changed")
+        return EXIT_ERROR
+    _write(directory, path, made, replaced)
+    output.write((str(path), "bold"), f" stands for {format_count(len(replaced), 'migration')}")
+    output.write(f"{FILE} is written anew; keep both in version control")
+    output.document(
+        {
+            "path": str(path),
+            "number": made.number,
+            "digest": made.digest,
+            "replaced": [str(file.path) for file in replaced],
+        }
+    )
+    return 0
+
+
+def _confirm(replaced: list[MigrationFile], path: Path, *, as_json: bool) -> bool:
+    if as_json:
+        raise UsageError("nothing is asked with --json", hint="add --yes")
+    count = format_count(len(replaced), "file")
+    answer = ask(f"write {path}, and delete the {count} that it replaces? [y/N]")
+    if answer is None:
+        raise UsageError(
+            "a squash has to be confirmed, and nobody is there to ask", hint="add --yes"
+        )
+    return answer.lower() in ("y", "yes")
+
+
+def _write(directory: Path, path: Path, made: Migration, replaced: list[MigrationFile]) -> None:
+    """Put the squash in the place of the files; its text is on disk before any of them goes."""
+    waiting = path.with_suffix(".squash")
+    waiting.write_text(to_document(made), encoding="utf-8", newline="\n")
+    for file in replaced:
+        file.path.unlink()
+    waiting.rename(path)
+    write_lock(directory, load_directory(directory))

@@ -1,0 +1,354 @@
+"""Values to try conversions on: for each type those where things go wrong, most telling first.
+
+Deterministic, and of the type: each passed its `check`. Where encodings grow by a byte, where signs
+and scales change, what is empty, blank, long or beyond ASCII, what looks like a number; and values
+made of the literals that a migration's own expressions compare and split by.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import decimal
+import itertools
+import math
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Final
+
+from zapdb.datasets import zone
+from zapdb.errors import InvalidValue, UnknownZone
+from zapdb.expressions import Expression, Literal
+from zapdb.limits import INLINE_SIZE_BYTES_MAX
+from zapdb.schema import Field
+from zapdb.values import (
+    Binary,
+    Boolean,
+    Date,
+    Decimal,
+    Enum,
+    Float,
+    Integer,
+    Json,
+    List,
+    Reference,
+    String,
+    Struct,
+    Timestamp,
+    Uuid,
+    ValueType,
+    ZonedTimestamp,
+)
+from zapdb.values.decimal import with_scale
+from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
+
+ZONE_NAMES: Final = ("UTC", "Europe/Paris", "America/New_York", "Australia/Lord_Howe")
+"""Zones of the values; any data have them."""
+
+INTEGERS: Final = (
+    *(7, 0, 1, -1, 2, 10, 42, 100, -7, 63, 64, -64, -65, 127, 128, 255, 256, -256, -257, 999, 1000),
+    *(65_535, 65_536, -65_536, -65_537, 2**31 - 1, 2**31, -(2**31), 2**53 + 1, 2**63 - 1, 2**63),
+    *(-(2**63), INTEGER_MAX, INTEGER_MIN),
+)
+LONG: Final = INLINE_SIZE_BYTES_MAX + 1
+STRINGS: Final = (
+    *("Ada Lovelace", "", "Ada", " ", "Ada de la Cruz", "Ada ", " Ada", "Ada  Lovelace", "  ", ","),
+    *("Lovelace, Ada", "Lovelace,Ada", "a,b,c", "ADA", "ada", "aDa lOVELACE", "Émilie du Châtelet"),
+    *("東京", "Straße", "İstanbul", "e\u0301", "😀", "007", "-12", "3.25", "1e3", " 5 ", "0", "12"),
+    *(
+        "3.0",
+        "0.10",
+        "+5",
+        "-0",
+        "true",
+        "True",
+        "false",
+        "yes",
+        "null",
+        "nan",
+        "inf",
+        "2024-02-29",
+    ),
+    *(
+        "1970-01-01T00:00:00Z",
+        "2024-02-29T12:30:00.5+01:00",
+        "-",
+        "a-b",
+        "a/b",
+        "a|b",
+        "a;b",
+        "a:b",
+    ),
+    *("a_b", "a.b", "user@example.org", "\t", "a\nb", "\n", "\0", "\xa0", "a\xa0b", "'", '"', "\\"),
+    *("00000000-0000-0000-0000-000000000001", "00ff", "x" * 63, "x" * 64, "x" * LONG),
+    "word " * (LONG // 5 + 1),
+)
+FLOATS: Final = (
+    *(1.5, 0.0, 1.0, -1.0, 0.1, 0.5, 2.5, -2.5, 3.0, 1e16, 2.0**53, 2.0**53 + 2, -(2.0**63), 1e22),
+    *(1e-7, 5e-324, 1.7976931348623157e308, -1.7976931348623157e308, math.inf, -math.inf, math.nan),
+)
+DATES: Final = (
+    *(datetime.date(2024, 2, 29), datetime.date(1970, 1, 1), datetime.date(1969, 12, 31)),
+    *(datetime.date(2023, 1, 1), datetime.date(2023, 12, 31), datetime.date(1900, 3, 1)),
+    *(datetime.date.min, datetime.date.max),
+)
+LOCAL_TIMES: Final = (
+    datetime.datetime(2024, 2, 29, 12, 30),
+    datetime.datetime(1970, 1, 1),
+    datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999),
+    datetime.datetime(1970, 1, 1, 0, 0, 0, 1),
+    datetime.datetime(2023, 3, 26, 2, 30),  # in Paris clocks show no such time
+    datetime.datetime(2023, 10, 29, 2, 30),  # and this one twice
+    datetime.datetime(2023, 12, 31, 23, 59, 59),
+    datetime.datetime.min,
+    datetime.datetime.max,
+)
+BINARIES: Final = (b"ab", b"", b"\0", b"\xff", b"\x00\xff\x00", b"7f", b"x" * 64, b"x" * LONG)
+UUIDS: Final = (
+    uuid.UUID(int=0x018F_0000_0000_7000_8000_0000_0000_0001),
+    uuid.UUID(int=0),
+    uuid.UUID(int=2**128 - 1),
+)
+JSONS: Final[tuple[Any, ...]] = (
+    *({"a": 1}, None, True, False, 0, 1, -1, 1.0, 1.5, "", "text", [], {}, [1, "a", None]),
+    *({"a": {"b": [1, {"c": None}]}}, 2**64 - 1, -(2**64), "x" * 64, [[[]]], {"": ""}),
+)
+ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
+MISSING: Final = object()
+ITEMS_MAX: Final = 6
+"""Of a part's values, in structs and lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Harvest:
+    """The literals of a migration's expressions."""
+
+    texts: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, expressions: Iterable[Expression]) -> Harvest:
+        found = [literal.value for e in expressions for literal in _literals_in(e)]
+        texts = dict.fromkeys(value for value in found if isinstance(value, str))
+        numbers = dict.fromkeys(value for value in found if type(value) is int)
+        return cls(tuple(texts), tuple(numbers))
+
+
+def _literals_in(part: object) -> Iterator[Literal]:
+    if isinstance(part, Literal):
+        yield part
+    elif isinstance(part, tuple):
+        for item in part:
+            yield from _literals_in(item)
+    elif is_dataclass(part):
+        for field in fields(part):
+            yield from _literals_in(getattr(part, field.name))
+
+
+NOTHING: Final = Harvest()
+
+
+def values_of(kind: ValueType, harvest: Harvest = NOTHING) -> list[Any]:
+    """The values of a type that are worth trying, each once; the first is an ordinary one."""
+    found: list[Any] = []
+    seen: set[bytes | None] = set()
+    for raw in _candidates(kind, harvest):
+        with contextlib.suppress(InvalidValue, UnknownZone):
+            value = kind.check(raw, "value")
+            shown = repr(value).encode("utf-8", "backslashreplace")
+            if shown not in seen:
+                seen.add(shown)
+                found.append(value)
+    return found
+
+
+def field_values(field: Field, harvest: Harvest = NOTHING) -> list[Any]:
+    """As `values_of`, with the field's default and null where it has them."""
+    found = values_of(field.type, harvest)
+    if field.optional:
+        found = [value for value in found if value is not None]
+        found.insert(min(1, len(found)), None)
+    if field.has_default and field.default is not None:
+        found.append(field.default)
+    return found
+
+
+def neutral(field: Field) -> Any:
+    """What a field gets that an example leaves out: its default, null, or a neutral value.
+
+    The neutral value of a type: 0, an empty text or list, false, 1970-01-01, the first member of an
+    enum, a struct of neutral members, JSON's null, the key of neutral values of a reference.
+    """
+    if field.has_default:
+        return field.default
+    return None if field.optional else _neutral_of(field.type)
+
+
+def _neutral_of(kind: ValueType) -> Any:
+    match kind:
+        case Integer():
+            return 0
+        case Decimal(scale):
+            return with_scale(0, scale)
+        case Boolean():
+            return False
+        case Float():
+            return 0.0
+        case String():
+            return ""
+        case Binary():
+            return b""
+        case Date():
+            return datetime.date(1970, 1, 1)
+        case Timestamp():
+            return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+        case ZonedTimestamp():
+            return datetime.datetime(1970, 1, 1, tzinfo=zone("UTC"))
+        case Uuid():
+            return uuid.UUID(int=0)
+        case Enum():
+            return kind.members[0][1]
+        case Struct():
+            return kind.check(
+                {m.name: None if m.optional else _neutral_of(m.type) for m in kind.members}, "value"
+            )
+        case List():
+            return []
+        case Reference(key=key):
+            parts = tuple(map(_neutral_of, key))
+            return parts[0] if len(parts) == 1 else parts
+    return None  # JSON
+
+
+def _candidates(kind: ValueType, harvest: Harvest) -> Iterator[Any]:
+    """Ordinary values and harvested ones in turn, so that few of them have some of both."""
+    for pair in itertools.zip_longest(
+        _ordinary(kind, harvest), _harvested(kind, harvest), fillvalue=MISSING
+    ):
+        yield from (value for value in pair if value is not MISSING)
+
+
+def _ordinary(kind: ValueType, harvest: Harvest) -> Sequence[Any]:
+    match kind:
+        case Integer():
+            return INTEGERS
+        case Decimal(scale):
+            return [with_scale(number, scale) for number in _decimal_numbers(scale)]
+        case Boolean():
+            return (True, False)
+        case Float():
+            return FLOATS
+        case String():
+            return STRINGS
+        case Binary():
+            return BINARIES
+        case Date():
+            return DATES
+        case Timestamp():
+            return [local.replace(tzinfo=datetime.UTC) for local in LOCAL_TIMES]
+        case ZonedTimestamp():
+            return list(_zoned_times())
+        case Uuid():
+            return UUIDS
+        case Json():
+            return JSONS
+        case Enum():
+            return [name for _, name in kind.members]
+        case Struct():
+            return list(_structs(kind, harvest))
+        case List(items):
+            return list(_lists(items, harvest))
+        case Reference(key=key):
+            return list(_keys(key, harvest))
+    raise AssertionError(kind)
+
+
+def _decimal_numbers(scale: int) -> list[int]:
+    """Times 10^scale: whole numbers, halves, the smallest steps, where encodings grow, limits."""
+    one = 10**scale
+    near = [whole * one + step for whole in (1, 0, -1, 12, 1000) for step in (0, 1, -1)]
+    halves = [one * tenths // 10 for tenths in (5, 15, 25, -5, -25, 5 * 10 - 1)]
+    return [*near, *halves, *INTEGERS]
+
+
+def _zoned_times() -> Iterator[datetime.datetime]:
+    for at, local in enumerate(LOCAL_TIMES):
+        for name in ZONE_NAMES if at == 0 else ZONE_NAMES[1:2]:
+            yield local.replace(tzinfo=zone(name))
+            yield local.replace(tzinfo=zone(name), fold=1)
+
+
+def _structs(kind: Struct, harvest: Harvest) -> Iterator[Any]:
+    """Each member varied by itself, and all of them at once."""
+    choices = []
+    for member in kind.members:
+        values = values_of(member.type, harvest)
+        if member.optional:
+            values.insert(1, None)
+        choices.append(values)
+    names = [member.name for member in kind.members]
+    base = {name: values[0] for name, values in zip(names, choices, strict=True)}
+    yield base
+    for member, values in zip(kind.members, choices, strict=True):
+        most = len(values) if isinstance(member.type, Enum) else 4 * ITEMS_MAX
+        yield from (base | {member.name: value} for value in values[1:most])
+    for turn in range(1, ITEMS_MAX):
+        yield {n: values[turn % len(values)] for n, values in zip(names, choices, strict=True)}
+
+
+def _lists(items: ValueType, harvest: Harvest) -> Iterator[list[Any]]:
+    values = values_of(items, harvest)
+    yield values[:1]
+    yield []
+    yield from ([value] for value in values[1 : 2 * ITEMS_MAX])
+    yield values[:2]
+    yield [values[0], values[0]]
+    yield values[:ITEMS_MAX]
+
+
+def _keys(key: tuple[ValueType, ...], harvest: Harvest) -> Iterator[Any]:
+    choices = [values_of(kind, harvest) for kind in key]
+    if len(choices) == 1:
+        yield from choices[0]
+        return
+    base = [values[0] for values in choices]
+    yield tuple(base)
+    for at, values in enumerate(choices):
+        for value in values[1 : 2 * ITEMS_MAX]:
+            yield (*base[:at], value, *base[at + 1 :])
+
+
+def _harvested(kind: ValueType, harvest: Harvest) -> Iterator[Any]:
+    match kind:
+        case String():
+            yield from _texts_around(harvest)
+        case Integer():
+            for number in harvest.numbers:
+                yield from (number, number - 1, number + 1, -number)
+            for text in harvest.texts:
+                with contextlib.suppress(ValueError):
+                    yield int(text)
+        case Decimal(scale):
+            for number in harvest.numbers:
+                whole = number * 10**scale
+                yield from (with_scale(whole + step, scale) for step in (0, 1, -1))
+        case Float():
+            yield from (float(n) for n in harvest.numbers if abs(n) < 2**53)
+    if not isinstance(kind, String | Enum | Struct | List | Json):
+        for text in harvest.texts:
+            with contextlib.suppress(InvalidValue, UnknownZone, decimal.InvalidOperation):
+                yield kind.from_document(text, "literal")
+
+
+def _texts_around(harvest: Harvest) -> Iterator[str]:
+    """Texts with a literal in them once and twice, at the start, in the middle, at the end."""
+    for text in harvest.texts:
+        yield from (text, f"a{text}b", f"{text}b", f"a{text}", f"a{text}b{text}c", text + text)
+        yield from (f"a{text}{text}b", f"{text}a{text}", text.upper(), text.lower(), f" {text} ")
+        yield from (text[:-1], text[1:], f"a{text[:1]}b")
+    for number in harvest.numbers:
+        yield str(number)
+        if 0 < number <= 200:
+            for length in (number - 1, number, number + 1):
+                yield (ALPHABET * 8)[:length]

@@ -1,0 +1,46 @@
+"""What a list of operations claims to bring back, and what it says is lost."""
+
+from __future__ import annotations
+
+from zapdb.migrations.migration import Step, route_of
+from zapdb.migrations.operations import Operation
+from zapdb.records import Input, Route
+from zapdb.records.derivation import inputs_of
+from zapdb.schema import Table
+
+
+class Claims:
+    """Which fields at the start of some steps are lost on the way back, and who touches them."""
+
+    def __init__(self, table: Table, steps: list[Step]) -> None:
+        route = Route({f.number: Input(f.number) for f in table.fields})
+        self.lost: dict[int, Operation] = {}
+        self.touched: dict[int, list[Operation]] = {}
+        self.operations: list[Operation] = []
+        self.loses_anything = False
+        for operation, before, after in steps:
+            old, new = before.table_kept(table.number), after.table_kept(table.number)
+            if old is None or new is None or old is new:
+                continue
+            self.operations.append(operation)
+            step = route_of(operation, old, new)
+            lost = operation.loses(old)
+            self.loses_anything |= bool(lost)
+            kept = {n for n, d in step.derivations.items() if d == Input(n)}
+            for number in (f.number for f in old.fields):
+                origins = inputs_of(route.derivations[number])
+                if number in lost:
+                    self.lost.update({o: operation for o in origins if o not in self.lost})
+                if number not in kept:
+                    for origin in origins:
+                        self.touched.setdefault(origin, []).append(operation)
+            route = route.then(step)
+
+    def culprit(self, number: int | None) -> Operation | None:
+        """The operation that is most likely to blame for a field."""
+        candidates = self.touched.get(number, []) if number is not None else []
+        candidates = candidates or [
+            operation for operations in self.touched.values() for operation in operations
+        ]
+        telling = [o for o in candidates if hasattr(o, "reversibility")]
+        return next(iter(telling or candidates or self.operations), None)

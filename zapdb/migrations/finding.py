@@ -1,0 +1,100 @@
+"""What trying a migration shows: failures, remarks, and what each table gives and loses."""
+
+from __future__ import annotations
+
+import dataclasses
+import decimal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from zapdb.errors import ExampleNotProven, Location, NotProven, RollbackNotProven
+
+SHOWN_CHARS_MAX: Final = 60
+
+Kind = Literal["rollback", "conversion", "example", "remark"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What trying a table showed: a failure, or, where `kind` is "remark", no more than that.
+
+    `record` is what went in, `became` what came of it, `back` what came back, as far as they have
+    to do with `field`, each value shortened.
+    """
+
+    kind: Kind
+    migration: str
+    table: str
+    field: str
+    place: Location
+    message: str
+    hint: str
+    record: Mapping[str, str]
+    became: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    back: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cause: str = ""
+
+    def to_error(self, further: int = 0) -> NotProven:
+        """The error to raise; `further` counts the other failures."""
+        kinds: dict[Kind, type[NotProven]] = {
+            "rollback": RollbackNotProven,
+            "example": ExampleNotProven,
+        }
+        context: dict[str, Any] = {"migration": self.migration, "table": self.table}
+        if self.field:
+            context["field"] = self.field
+        if self.cause:
+            context["cause"] = self.cause
+        for name in ("record", "became", "back"):
+            values = getattr(self, name)
+            if values:
+                context[name] = ", ".join(f"{key}={value}" for key, value in values.items())
+        if further:
+            context["failures"] = further + 1
+        kind = kinds.get(self.kind, NotProven)
+        return kind(self.message, hint=self.hint, location=self.place, **context)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A field whose rollback is not claimed to be exact, and the operation that says so.
+
+    `returned` of the `tried` records came back as they were in it, or all with one value where it
+    `is_constant`. `example` is one that did not come back.
+    """
+
+    field: str
+    operation: str
+    place: Location
+    because: str
+    tried: int
+    returned: int
+    is_constant: bool
+    example: Finding | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableProof:
+    """What trying one table showed: `exact` are the changed fields that always came back."""
+
+    table: str
+    tried: int
+    exact: tuple[str, ...]
+    lossy: tuple[Loss, ...]
+
+
+def show(value: Any) -> str:
+    """A value made up by zapdb or given in a document, shortened."""
+    if isinstance(value, str | bytes) and len(value) > SHOWN_CHARS_MAX:
+        unit = "characters" if isinstance(value, str) else "bytes"
+        return f"{value[:16]!r}… ({len(value):,} {unit})"
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
+        return f"{value:#x}"[:18] + f"… ({value.bit_length()} bits)"
+    if isinstance(value, decimal.Decimal):
+        return shorten(format(value, "f"))
+    return shorten(value.isoformat() if hasattr(value, "isoformat") else repr(value))
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + "…"

@@ -1,0 +1,435 @@
+"""Trying one table of one migration: its programs compiled both ways, and what records showed.
+
+Blobs lie in memory. What going up leaves in the archive is given to going down, as the database
+does it. Records may be made up, or read from a database: those are named by their keys, and their
+contents are not shown.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from zapdb.errors import (
+    BlobMissing,
+    InvalidValue,
+    Location,
+    UnknownZone,
+    describe,
+)
+from zapdb.migrations.claims import Claims
+from zapdb.migrations.finding import (
+    SHOWN_CHARS_MAX,
+    Finding,
+    Kind,
+    Loss,
+    TableProof,
+    shorten,
+    show,
+)
+from zapdb.migrations.migration import Migration
+from zapdb.migrations.operations import Operation
+from zapdb.migrations.structure import ABSENT
+from zapdb.migrations.variation import make_archives, make_records
+from zapdb.records import (
+    Beside,
+    Codec,
+    Conversion,
+    Input,
+    Layout,
+    Record,
+    Route,
+    codec_for,
+    compile_conversion,
+    copied_from,
+    encode_prefix,
+)
+from zapdb.records.derivation import inputs_of
+from zapdb.schema import Field, Table
+from zapdb.values import Zones
+from zapdb.values.blob import Blob
+
+RECORDS_MAX: Final = 1_400
+"""Records before a migration made up for one table."""
+BACK_RECORDS_MAX: Final = 600
+"""Records after it."""
+PREFIX: Final = encode_prefix(1)
+NO_ARCHIVE: Final[Mapping[int, bytes]] = {}
+
+Way = Literal["up", "down"]
+
+
+@dataclass(slots=True)
+class Journey:
+    """A record on its way: its bytes after each step, and whatever stopped it."""
+
+    key: bytes
+    values: list[bytes]
+    archives: list[Mapping[int, bytes]]
+    error: Exception | None = None
+    failed_at: int = 0
+    """How many steps were done when it was stopped."""
+
+
+class Memory:
+    """Blobs in memory, and behind them those of a database."""
+
+    def __init__(self, load_stored: Callable[[Blob], bytes] | None = None) -> None:
+        self.blobs: dict[bytes, bytes] = {}
+        self._load_stored = load_stored
+        self._ids = itertools.count(1)
+
+    def load(self, blob: Blob) -> bytes:
+        """Raises `BlobMissing` for one that the database lacks."""
+        raw = self.blobs.get(blob.id)
+        if raw is None:
+            assert self._load_stored is not None, "a blob that no record has"
+            raw = self._load_stored(blob)
+        return raw
+
+    def make_id(self) -> bytes:
+        return next(self._ids).to_bytes(16, "big")
+
+
+class Trial:
+    """One table of one migration, compiled both ways, and what trying it showed so far."""
+
+    def __init__(
+        self,
+        migration: Migration,
+        number: int,
+        zones: Zones,
+        memory: Memory | None = None,
+        *,
+        is_private: bool = False,
+    ) -> None:
+        """`memory` is where the records' blobs are; contents that are private are not shown."""
+        before, after = migration.before.table_kept(number), migration.after.table_kept(number)
+        assert before is not None
+        assert after is not None
+        self.migration, self.number = migration, number
+        self.zones, self.is_private = zones, is_private
+        self.tables = {"up": before, "down": after}
+        self.up, self.down = migration.route_up(number), migration.route_down(number)
+        self.claims = Claims(before, migration.steps_up())
+        self.claims_down = Claims(after, migration.steps_down())
+        layouts = Layout.of(before, zones), Layout.of(after, zones)
+        self.programs: dict[Way, Conversion] = {
+            "up": _compile(layouts[0], layouts[1], self.up, zones),
+            "down": _compile(layouts[1], layouts[0], self.down, zones),
+        }
+        self.codecs: dict[Way, Codec] = {
+            "up": codec_for(before, zones),
+            "down": codec_for(after, zones),
+        }
+        sides: tuple[tuple[Way, Table, Route], ...] = (
+            ("up", before, self.down),
+            ("down", after, self.up),
+        )
+        self._computed: dict[Way, list[Field]] = {
+            side: [
+                f for f in table.value_fields if copied_from(route.derivations[f.number]) is None
+            ]
+            for side, table, route in sides
+        }
+        self._stored = before.value_fields
+        self.failures: dict[tuple[Kind, str], Finding] = {}
+        """The first of each kind for each field."""
+        self.remarks: list[Finding] = []
+        self.tried = 0
+        self._memory = memory or Memory()
+        self._returned = dict.fromkeys(self.claims.lost, 0)
+        self._differed: dict[int, Finding] = {}
+        self._came_back: dict[int, set[str]] = {number: set() for number in self.claims.lost}
+
+    @property
+    def name(self) -> str:
+        return self.tables["up"].name
+
+    # Trying records
+
+    def run(self) -> TableProof:
+        """Try records made up for the table, both ways."""
+        before, after = self.tables["up"], self.tables["down"]
+        records = make_records(before, self.up, self.down, RECORDS_MAX)
+        ordinary = next(records)
+        for values in itertools.chain([ordinary], records):
+            self.try_values(values, NO_ARCHIVE)
+        for archive in make_archives(self.up, self.zones):
+            self.try_values(ordinary, archive)
+        for values in make_records(after, self.down, self.up, BACK_RECORDS_MAX):
+            self._try_back(values)
+        return self.report()
+
+    def report(self) -> TableProof:
+        before = self.tables["up"]
+        changed = [f for f in before.fields if f.number in self.claims.touched]
+        failed = {name for kind, name in self.failures if kind == "rollback"}
+        return TableProof(
+            self.name,
+            self.tried,
+            tuple(
+                f.name for f in changed if f.number not in self.claims.lost and f.name not in failed
+            ),
+            tuple(
+                self._loss(f, self.claims.lost[f.number])
+                for f in before.fields
+                if f.number in self.claims.lost
+            ),
+        )
+
+    def _loss(self, lost: Field, operation: Operation) -> Loss:
+        because = getattr(operation, "because", ABSENT)
+        return Loss(
+            lost.name,
+            operation.keyword,
+            operation.place,
+            "" if because is ABSENT else str(because),
+            self.tried,
+            self._returned[lost.number],
+            len(self._came_back[lost.number]) < 2 < self.tried,
+            self._differed.get(lost.number),
+        )
+
+    def try_values(self, values: Mapping[str, Any], archive: Mapping[int, bytes]) -> None:
+        """Send a record before the migration up and down."""
+        encoded = self.encode("up", values)
+        if encoded is not None:
+            self.try_record(*encoded, archive)
+
+    def try_record(self, key: bytes, value: bytes, archive: Mapping[int, bytes]) -> Journey:
+        """Send the bytes of a record before the migration, behind `PREFIX`, up and down."""
+        self.tried += 1
+        journey = self.travel(key, value, archive, ("up", "down"))
+        if journey.error is not None:
+            self.note_stop(journey, ("up", "down"))
+        else:
+            self._note_values(journey)
+            if journey.values[2] == value:
+                for number in self._returned:
+                    self._returned[number] += 1
+            else:
+                self._compare(journey)
+        return journey
+
+    def _note_values(self, journey: Journey) -> None:
+        """Remember what came back in lost fields, until it was not always the same."""
+        wanted = [number for number, seen in self._came_back.items() if len(seen) < 2]
+        if wanted:
+            back, table = self.decode("up", journey.key, journey.values[2]), self.tables["up"]
+            for number in wanted:
+                name = table.field_numbered(number).name
+                self._came_back[number].add(repr(getattr(back, name)))
+
+    def _try_back(self, values: Mapping[str, Any]) -> None:
+        """Send a record after the migration down and up again."""
+        encoded = self.encode("down", values)
+        if encoded is None:
+            return
+        journey = self.travel(*encoded, NO_ARCHIVE, ("down", "up"))
+        if journey.error is not None:
+            self.note_stop(journey, ("down", "up"))
+        elif not (
+            journey.values[2] == journey.values[0]
+            or self.remarks
+            or self.failures
+            or self.claims.loses_anything
+            or self.claims_down.loses_anything
+        ):
+            self._remark(journey)
+
+    def encode(self, way: Way, values: Mapping[str, Any]) -> tuple[bytes, bytes] | None:
+        """Key and record, or None where the key would be too long."""
+        codec, beside = self.codecs[way], self._beside(NO_ARCHIVE)
+        try:
+            key = codec.encode_key(values)
+        except InvalidValue:
+            return None
+        value = codec.encode(PREFIX, values, beside)
+        self._memory.blobs |= beside.take_blobs()
+        return key, value
+
+    def travel(
+        self, key: bytes, value: bytes, archive: Mapping[int, bytes], ways: tuple[Way, ...]
+    ) -> Journey:
+        journey = Journey(key, [value], [archive])
+        for way in ways:
+            given = journey.archives[-1]
+            beside = self._beside(given)
+            try:
+                program = self.programs[way].convert
+                made = program(key, journey.values[-1], len(PREFIX), PREFIX, beside)
+                self._memory.blobs |= beside.take_blobs()
+                self._check(_other(way), key, made)
+            except (BlobMissing, UnknownZone):
+                raise  # of a stored record: no fault of the conversion
+            except Exception as error:
+                journey.error = error
+                return journey
+            kept = {n: v for n, v in given.items() if n not in beside.restored}
+            journey.values.append(made)
+            journey.archives.append(kept | beside.archived)
+            journey.failed_at += 1
+        return journey
+
+    def _check(self, side: Way, key: bytes, value: bytes) -> None:
+        """What was made decodes, and the fields that were computed are of their types."""
+        record = self.decode(side, key, value)
+        for f in self._computed[side]:
+            held = getattr(record, f.name)
+            if held is not None or not f.optional:
+                f.type.check(held, f.name)
+
+    def decode(self, side: Way, key: bytes, value: bytes) -> Record:
+        return self.codecs[side].decode(key, value, len(PREFIX), self._beside(NO_ARCHIVE))
+
+    def _beside(self, archive: Mapping[int, bytes]) -> Beside:
+        return Beside(self._memory.load, self._memory.make_id, archive)
+
+    # What is wrong
+
+    def _compare(self, journey: Journey) -> None:
+        first = self.decode("up", journey.key, journey.values[0])
+        last = self.decode("up", journey.key, journey.values[2])
+        for f in self._stored:
+            is_same = is_same_value(f, getattr(first, f.name), getattr(last, f.name))
+            if is_same:
+                if f.number in self._returned:
+                    self._returned[f.number] += 1
+                continue
+            if f.number not in self.claims.lost:
+                self._note_rollback(f, journey)
+            elif f.number not in self._differed:
+                operation = self.claims.lost[f.number]
+                self._differed[f.number] = self._finding("remark", f, operation, journey, "", "")
+
+    def _note_rollback(self, f: Field, journey: Journey) -> None:
+        if ("rollback", f.name) in self.failures:
+            return
+        operation = self.claims.culprit(f.number)
+        hint = "write a rollback that brings it back, or archive what is dropped"
+        if hasattr(operation, "reversibility"):
+            hint = (
+                "correct down (and up), or, if the loss is meant, say reversibility: lossy and "
+                "because: why"
+            )
+        message = "the rollback does not bring back what is claimed to be exact"
+        self.failures["rollback", f.name] = self._finding(
+            "rollback", f, operation, journey, message, hint
+        )
+
+    def note_stop(self, journey: Journey, ways: tuple[Way, ...]) -> None:
+        way = ways[journey.failed_at]
+        if ("conversion", way) in self.failures:
+            return
+        claims = self.claims if ways[0] == "up" else self.claims_down
+        operation = claims.culprit(None) or self.claims.culprit(None)
+        error = journey.error
+        cause = type(error).__name__
+        if str(error) and not self.is_private:
+            cause += f": {shorten(str(error).splitlines()[0])}"
+        self.failures["conversion", way] = Finding(
+            "conversion",
+            self.migration.label,
+            self.name,
+            "",
+            _place_of(operation),
+            f"a record can't be converted {way}",
+            "a conversion must work for every record: add an else=, or a condition",
+            self._show_record(ways[0], journey, 0, None),
+            cause=cause,
+        )
+
+    def _remark(self, journey: Journey) -> None:
+        first = self.decode("down", journey.key, journey.values[0])
+        last = self.decode("down", journey.key, journey.values[2])
+        for f in self.tables["down"].value_fields:
+            if not is_same_value(f, getattr(first, f.name), getattr(last, f.name)):
+                operation = self.claims_down.culprit(f.number)
+                self.remarks.append(
+                    Finding(
+                        "remark",
+                        self.migration.label,
+                        self.name,
+                        f.name,
+                        _place_of(self.claims.culprit(None) or operation),
+                        "a record written after the migration is another one after it was taken "
+                        "back and applied again",
+                        "",
+                        self._show_record("down", journey, 0, None),
+                        self._show_record("up", journey, 1, None),
+                        self._show_record("down", journey, 2, {f.number}),
+                    )
+                )
+                return
+
+    def _finding(
+        self,
+        kind: Kind,
+        f: Field,
+        operation: Operation | None,
+        journey: Journey,
+        message: str,
+        hint: str,
+    ) -> Finding:
+        """A finding about what came back in a field, with what it is made of."""
+        read = inputs_of(self.down.derivations[f.number])
+        made = [self.up.derivations[n] for n in read if n in self.up.derivations]
+        origins = frozenset({f.number}).union(*(inputs_of(derivation) for derivation in made))
+        return Finding(
+            kind,
+            self.migration.label,
+            self.name,
+            f.name,
+            _place_of(operation),
+            message,
+            hint,
+            self._show_record("up", journey, 0, origins),
+            self._show_record("down", journey, 1, read),
+            self._show_record("up", journey, 2, {f.number}),
+        )
+
+    def _show_record(
+        self, side: Way, journey: Journey, step: int, numbers: Iterable[int] | None
+    ) -> dict[str, str]:
+        """The fields with these numbers, or those that the migration changes."""
+        table = self.tables[side]
+        record = self.decode(side, journey.key, journey.values[step])
+        if numbers is None:
+            route = self.down if side == "down" else self.up
+            other = self.up if side == "down" else self.down
+            numbers = {
+                f.number
+                for f in table.fields
+                if not isinstance(other.derivations.get(f.number), Input)
+            }.union(*(inputs_of(d) for d in route.derivations.values() if not isinstance(d, Input)))
+        wanted = set(numbers)
+        shown = {
+            f.name: self._show(getattr(record, f.name)) for f in table.fields if f.number in wanted
+        }
+        if self.is_private:
+            return {"(key)": journey.key.hex()[:SHOWN_CHARS_MAX], **shown}
+        return shown
+
+    def _show(self, value: Any) -> str:
+        return describe(value) if self.is_private else show(value)
+
+
+def _compile(source: Layout, target: Layout, route: Route, zones: Zones) -> Conversion:
+    return compile_conversion(source, target, route.derivations, route.archives, zones=zones)
+
+
+def _other(way: Way) -> Way:
+    return "down" if way == "up" else "up"
+
+
+def is_same_value(f: Field, left: Any, right: Any) -> bool:
+    if left is None or right is None:
+        return left is right
+    return f.type.is_same(left, right)
+
+
+def _place_of(operation: Operation | None) -> Location:
+    return Location("<migration>") if operation is None else operation.place

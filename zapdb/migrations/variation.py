@@ -1,0 +1,118 @@
+"""Records to try a conversion on: an ordinary one, and what differs from it.
+
+One field at a time, then fields that meet in one expression, by twos and all at once. A bounded
+number, always the same ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from math import isqrt
+from typing import Any, Final
+
+from zapdb.limits import INLINE_SIZE_BYTES_MAX
+from zapdb.migrations.boundaries import Harvest, field_values, values_of
+from zapdb.records import Computed, Input, Restored, Route
+from zapdb.records.derivation import inputs_of, parts_of
+from zapdb.schema import Table
+from zapdb.values import Zones
+
+SINGLES_MAX: Final = 1_000
+"""Records that differ from the ordinary one in one field."""
+ARCHIVED_MAX: Final = 20
+"""Values tried for one archived field."""
+
+
+def make_records(table: Table, route: Route, back: Route, most: int) -> Iterator[dict[str, Any]]:
+    """Up to `most` records of `table`, values by name, for a way out of it and the way back."""
+    harvest = _harvest(route, back)
+    varied = _touched_fields(table, route, back)
+    each = max(3, SINGLES_MAX // max(1, len(varied)))
+    choices = {f.number: field_values(f, harvest)[:each] for f in table.fields}
+    names = {f.number: f.name for f in table.fields}
+    made = _vary(choices, varied, _groups(route, back, varied), most)
+    for values in itertools.islice(made, most):
+        yield {names[number]: value for number, value in values.items()}
+
+
+def make_archives(route: Route, zones: Zones) -> Iterator[Mapping[int, bytes]]:
+    """Archived values, of an earlier migration, that a route takes back."""
+    slots = {
+        part.slot.number: part.slot
+        for derivation in route.derivations.values()
+        for part in parts_of(derivation)
+        if isinstance(part, Restored)
+    }
+    for number, slot in slots.items():
+        if slot.optional:
+            yield {number: b""}
+        kind = slot.type.bind(zones)
+        for value in values_of(slot.type)[:ARCHIVED_MAX]:
+            encoded = kind.encode(value)
+            if len(encoded) < INLINE_SIZE_BYTES_MAX:
+                yield {number: encoded}
+
+
+def _harvest(*routes: Route) -> Harvest:
+    return Harvest.of(
+        part.expression
+        for route in routes
+        for derivation in route.derivations.values()
+        for part in parts_of(derivation)
+        if isinstance(part, Computed)
+    )
+
+
+def _touched_fields(table: Table, route: Route, back: Route) -> list[int]:
+    """The fields that are not merely copied there and back, by number."""
+    read = frozenset[int]().union(
+        *(inputs_of(d) for d in route.derivations.values() if not isinstance(d, Input))
+    )
+    found = []
+    for f in table.fields:
+        there, home = route.derivations.get(f.number), back.derivations.get(f.number)
+        is_copied = isinstance(there, Input) and isinstance(home, Input)
+        if not is_copied or f.number in read:
+            found.append(f.number)
+    return found
+
+
+def _groups(route: Route, back: Route, varied: list[int]) -> list[tuple[int, ...]]:
+    """Fields that meet in one expression, there or on the way back."""
+    found: dict[tuple[int, ...], None] = {}
+    for derivation in (*route.derivations.values(), *route.archives.values()):
+        found[tuple(sorted(inputs_of(derivation)))] = None
+    for derivation in back.derivations.values():
+        read = (route.derivations[n] for n in inputs_of(derivation) if n in route.derivations)
+        together = frozenset[int]().union(*map(inputs_of, read))
+        found[tuple(sorted(together))] = None
+    return [group for group in found if len(group) > 1 and set(group) & set(varied)]
+
+
+def _vary(
+    choices: Mapping[int, list[Any]],
+    varied: list[int],
+    groups: list[tuple[int, ...]],
+    most: int,
+) -> Iterator[dict[int, Any]]:
+    """An ordinary record; one field at a time; fields that meet, by twos and all at once."""
+    base = {number: values[0] for number, values in choices.items()}
+    yield base
+    count = 1
+    for number in varied:
+        for value in choices[number][1:]:
+            yield base | {number: value}
+            count += 1
+    rest = [number for number in choices if number not in set(varied)]
+    for turn in (1, 2, 3):
+        yield base | {n: choices[n][turn % len(choices[n])] for n in rest}
+    pairs = list(dict.fromkeys(p for group in groups for p in itertools.combinations(group, 2)))
+    each = max(2, isqrt(max(0, most - count) // max(1, len(pairs) + len(groups))))
+    for group in groups:
+        for turn in range(1, each * 2):
+            at = enumerate(group, 1)
+            yield base | {n: choices[n][turn * step % len(choices[n])] for step, n in at}
+    for left, right in pairs:
+        for one, other in itertools.product(choices[left][:each], choices[right][:each]):
+            yield base | {left: one, right: other}
