@@ -535,11 +535,11 @@ def apply_operation(operation: Operation, kept: Kept, before: Table, after: Tabl
                 row[name] = fill_of(fill, rest, after, name) if given(fill) else default
         case ChangeType(_, field, _, up):
             if row[field] is not None:
-                row[field] = evaluate(parse(up), {field: row[field]})
+                row[field] = evaluate_for(after, field, up, {field: row[field]}, before)
         case Transform():
             taken = {name: row.pop(name) for name in operation.source}
             for name, text in operation.up.items():
-                row[name] = evaluate(parse(text), taken)
+                row[name] = evaluate_for(after, name, text, taken, before)
         case AlterType():
             for old, new in zip(before.fields, after.fields, strict=True):
                 row[old.name] = alter_value(operation, old.type, new.type, row[old.name])
@@ -547,6 +547,15 @@ def apply_operation(operation: Operation, kept: Kept, before: Table, after: Tabl
 
 def given(value: Any) -> bool:
     return value is not ABSENT
+
+
+def evaluate_for(
+    table: Table, name: str, text: str, values: Mapping[str, Any], source: Table
+) -> Any:
+    """The value of a field by an expression over fields of another shape of its table."""
+    types = {f.name: Type(f.type, f.optional) for f in source.fields if f.name in values}
+    kind = field_of(table, name).type
+    return evaluate(parse(text), values, types, kind if isinstance(kind, Enum) else None)
 
 
 def field_of(table: Table, name: str) -> Field:
@@ -560,7 +569,7 @@ def number_of(table: Table, name: str) -> int:
 
 def fill_of(fill: Any, row: Mapping[str, Any], table: Table, name: str) -> Any:
     if given(fill.expression):
-        return evaluate(parse(fill.expression), row)
+        return evaluate_for(table, name, fill.expression, row, table)
     return None if fill.value is None else field_of(table, name).type.from_document(fill.value, "p")
 
 
@@ -621,7 +630,7 @@ def convert_kept(chain: Chain, table: int, kept: Kept, source: int, target: int)
             following = operation.apply(schema, numbers)
             before, after = schema.table_numbered(table), following.table_numbered(table)
             concerned = isinstance(operation, AlterType) or (
-                before is not None and operation.table == before.name
+                before is not None and getattr(operation, "table", None) == before.name
             )
             if before is not None and after is not None and concerned:
                 apply_operation(operation, kept, before, after)

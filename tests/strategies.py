@@ -667,6 +667,11 @@ def _has_plain_default(field: Field) -> bool:
     return not (isinstance(field.type, Json) and field.has_default)
 
 
+def wide(wanted: Type, given: Mapping[str, Type]) -> st.SearchStrategy[Any]:
+    """Expressions as operations may have them, where the wanted type is told."""
+    return expressions(wanted, given, told=True, members=True)
+
+
 class Author:
     """Draws operations that are valid on a schema, as plain data of documents."""
 
@@ -701,7 +706,7 @@ class Author:
         """How a field is filled that has no value; None where nothing was found."""
         given = {f.name: Type(f.type, f.optional) for f in table.fields}
         if self.draw(st.booleans()):
-            found = self.draw(expressions(Type(target.type, target.optional), given))
+            found = self.draw(wide(Type(target.type, target.optional), given))
             if found is not None:
                 return {"expression": unparse(found)}
         if isinstance(target.type, Json):
@@ -947,8 +952,8 @@ class Author:
             return None
         old = self.draw(st.sampled_from(free))
         kind = self.draw(st.sampled_from([k for k in MAKEABLE if k != old.type]))
-        up = self.draw(expressions(Type(kind), {old.name: Type(old.type)}))
-        down = self.draw(expressions(Type(old.type), {old.name: Type(kind)}))
+        up = self.draw(wide(Type(kind), {old.name: Type(old.type)}))
+        down = self.draw(wide(Type(old.type), {old.name: Type(kind)}))
         if up is None or down is None:
             return None
         body = {
@@ -978,8 +983,8 @@ class Author:
             into[name] = self.draw(fields_of(0, name, False, MAKEABLE))
         given = {f.name: Type(f.type, f.optional) for f in old}
         made = {name: Type(f.type, f.optional) for name, f in into.items()}
-        up = {name: self.draw(expressions(kind, given)) for name, kind in made.items()}
-        down = {name: self.draw(expressions(kind, made)) for name, kind in given.items()}
+        up = {name: self.draw(wide(kind, given)) for name, kind in made.items()}
+        down = {name: self.draw(wide(kind, made)) for name, kind in given.items()}
         if None in (*up.values(), *down.values()):
             return None
         return {

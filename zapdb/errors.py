@@ -7,9 +7,16 @@
     ├── RecordNotFound (KeyError)          no record has this key                  caller
     ├── RecordExists (ValueError)          a record with this key is there         caller
     ├── BlobMissing (LookupError)          a large value is looked at too late     caller
+    ├── ConstraintViolation (ValueError)   a write breaks what its table demands   caller
+    │   ├── UniqueViolation                another record has the values of a unique index
+    │   ├── CheckViolation                 a check of the table is not true of the record
+    │   └── ReferenceViolation             what a record refers to is not there, or would go
     ├── MigrationError
     │   ├── InvalidMigration (ValueError)  the file does not say what it must
     │   │   └── NotExhaustive              a rollback is missing
+    │   ├── NotProven                      trying a migration shows that it is not what it says
+    │   │   ├── RollbackNotProven          a rollback does not bring back what it claims to
+    │   │   └── ExampleNotProven           an example of the document comes out otherwise
     │   ├── MigrationConflict              files and database disagree
     │   ├── LockfileMismatch               zapdb.lock and files disagree
     │   └── PendingMigrations              files beyond what the database stores   exit 3
@@ -159,6 +166,25 @@ class BlobMissing(ZapdbError, LookupError):
     rpc_status = "NOT_FOUND"
 
 
+class ConstraintViolation(ZapdbError, ValueError):
+    code = "constraint"
+    rpc_status = "FAILED_PRECONDITION"
+
+
+class UniqueViolation(ConstraintViolation):
+    code = "constraint.unique"
+    rpc_status = "ALREADY_EXISTS"
+
+
+class CheckViolation(ConstraintViolation):
+    code = "constraint.check"
+    rpc_status = "INVALID_ARGUMENT"
+
+
+class ReferenceViolation(ConstraintViolation):
+    code = "constraint.reference"
+
+
 class MigrationError(ZapdbError):
     code = "migration"
     rpc_status = "FAILED_PRECONDITION"
@@ -213,6 +239,22 @@ class InvalidMigration(MigrationError, ValueError):
 
 class NotExhaustive(InvalidMigration):
     code = "migration.not_exhaustive"
+
+
+class NotProven(MigrationError):
+    """Trying the conversions of a migration on records made up for it, or read, failed."""
+
+    code = "migration.not_proven"
+
+
+class RollbackNotProven(NotProven):
+    """A record came back otherwise, in a field whose rollback is claimed to be exact."""
+
+    code = "migration.rollback_not_proven"
+
+
+class ExampleNotProven(NotProven):
+    code = "migration.example_not_proven"
 
 
 class MigrationConflict(MigrationError):

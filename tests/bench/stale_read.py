@@ -71,7 +71,7 @@ def _add_steps(migrations: Migrations) -> None:
     migrations.add(
         "transform: {table: people, from: {name: string}, into: {first: string, last: string},"
         " up: {first: \"before(name, ' ')\", last: \"after(name, ' ')\"},"
-        " down: {name: \"join(' ', first, last)\"}}"
+        " down: {name: \"join(' ', first, last)\"}, reversibility: lossy}"
     )
     name = "city"
     for number in range(16):

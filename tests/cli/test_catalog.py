@@ -133,6 +133,7 @@ def test_show_of_every_attribute(project: Project) -> None:
     assert index == {
         "name": "by_name",
         "number": 1,
+        "unique": False,
         "state": "readable",
         "fields": [
             {"field": "name", "collation": "de/primary", "descending": False},

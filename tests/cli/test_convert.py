@@ -34,9 +34,11 @@ def test_status_counts_records_by_schema_index(people: Project) -> None:
                 "layout_revision": 4,
                 "by_revision": {"1": 20},
                 "unbuilt_indexes": ["by_age"],
+                "unvalidated": [],
             }
         ],
         "jobs": [],
+        "blocked": [],
     }
     assert people.dump() == before
 
@@ -85,6 +87,7 @@ def test_run_as_json(people: Project) -> None:
         assert job.pop("records_per_second") > 0
         assert job.pop("id").startswith(f"{job['kind']}/1/")
     counted = {"superseded": False, "read": 20, "written": 20, "conflicts": 0, "table": "people"}
+    counted["findings"] = []
     assert jobs == [
         {"kind": "index", "target": 1} | counted,
         {"kind": "convert", "target": 4} | counted,

@@ -92,6 +92,7 @@ def test_rule_06_a_migration_takes_force_whole_or_not_at_all(
         "index": 1,
         "type": 0,
         "physical": 1,
+        "check": 0,
     }
 
 

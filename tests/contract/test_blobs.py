@@ -36,7 +36,8 @@ create_table: {table: photos, key: [id], fields: [
       {name: notes, type: string, default: ""}]}"""
 DOUBLE_TITLE = """\
 transform: {table: photos, from: {title: string}, into: {titles: string},
-      up: {titles: "join('|', title, title)"}, down: {title: "before(titles, '|')"}}"""
+      up: {titles: "join('|', title, title)"}, down: {title: "before(titles, '|')"},
+      reversibility: lossy, because: what follows a bar is cut off}"""
 ADD_STARS = "add_field: {table: photos, field: {name: stars, type: integer, default: 3}}"
 INDEX_TITLE = """\
 create_index: {table: photos, index: by_title, fields: [

@@ -34,7 +34,8 @@ COUNT = 1_000
 TRANSFORM = """\
 transform: {table: items, from: {title: string}, into: {kind: string, number: string},
       up: {kind: "before(title, ' ')", number: "after(title, ' ')"},
-      down: {title: "join(' ', kind, number)"}}"""
+      down: {title: "join(' ', kind, number)"}, reversibility: lossy,
+      because: a title of one word gains a blank}"""
 
 
 @pytest.fixture

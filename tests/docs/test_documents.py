@@ -7,6 +7,7 @@ The blocks of one document share a directory and a Python namespace:
     console            each `$ command` is run by a shell; what follows is its output, where `...`
                        stands for anything
     make               names targets of the Makefile, which must exist
+    yaml               is an example of an operation; tests/unit/migrations/operations applies them
     text               is for people
 """
 
@@ -22,7 +23,10 @@ from pathlib import Path
 
 import pytest
 
+from zapdb.migrations.operations.examples import EXAMPLES, FIRST
+
 ROOT = Path(__file__).parents[2]
+EXAMPLES_SHOWN = {FIRST, *(example.text for example in EXAMPLES.values())}
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^)#]+)(#[^)]*)?\)")
@@ -54,6 +58,8 @@ def test_every_block_of_a_document_runs(document, tmp_path, monkeypatch):
             run_console(body)
         elif language == "make":
             check_targets(body)
+        elif language == "yaml":
+            assert body.strip() in EXAMPLES_SHOWN, "an example that no test applies"
         else:
             assert language == "text", f"a block of {language!r} is not executed by any test"
 

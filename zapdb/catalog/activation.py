@@ -2,7 +2,7 @@
 
 No record is touched: the table gets a new revision, and records written under older ones are
 converted when they are read, or by a job. Whatever needs building (an index) starts empty and
-write-only; a job fills it.
+write-only, and a job fills it; what needs looking at (a check, a reference) starts unvalidated.
 """
 
 from __future__ import annotations
@@ -11,14 +11,23 @@ from dataclasses import replace
 
 from zapdb.catalog import history, rows
 from zapdb.catalog.retirement import retire_index_table, retire_record_table
-from zapdb.catalog.view import Forgetting, IndexState, TableState, View, index_key
+from zapdb.catalog.view import (
+    ConstraintState,
+    Forgetting,
+    IndexState,
+    TableState,
+    View,
+    constraint_key,
+    constraints_of,
+    index_key,
+)
 from zapdb.datasets import dataset_of
 from zapdb.migrations import Chain
 from zapdb.records import Layout, copied_from
 from zapdb.release import INDEX_KEY_FORMAT
 from zapdb.schema import Index, Schema, Table
 from zapdb.storage import Connection
-from zapdb.storage.physical import create_index_table, create_record_table
+from zapdb.storage.physical import RecordTable, create_index_table, create_record_table
 
 
 def activate(connection: Connection, view: View, chain: Chain, target: int) -> list[str]:
@@ -40,7 +49,8 @@ def activate(connection: Connection, view: View, chain: Chain, target: int) -> l
         _build_indexes(
             connection, view.tenant, old, table, chain, view.position, target, empty=is_new
         )
-    digest = chain.migrations[target - 1].digest
+        settle_constraints(connection, view.tenant, old, table)
+    digest = chain.at(target).digest
     for table in before:
         if after.table_numbered(table.number) is None:
             changed.append(table.name)
@@ -62,7 +72,7 @@ def _append_entry(
     old = before.table_kept(table.number)
     is_archived = before.table_numbered(table.number) is None
     event: history.Event = "create" if old is None else "restore" if is_archived else "change"
-    digest = chain.migrations[target - 1].digest
+    digest = chain.at(target).digest
     layout = find_layout(connection, view.tenant, chain, table, target)
     history.append(connection, view.tenant, table, event, target, digest, layout)
 
@@ -77,7 +87,7 @@ def find_layout(
     """
     for entry in reversed(list(history.read_entries(connection, tenant, table.number))):
         at = entry.position
-        is_on_chain = 0 < at <= chain.end and chain.migrations[at - 1].digest == entry.digest
+        is_on_chain = chain.start < at <= chain.end and chain.at(at).digest == entry.digest
         if entry.event == "drop" or not is_on_chain:
             continue
         old = chain.table_at(at, table.number)
@@ -86,10 +96,15 @@ def find_layout(
 
 
 def is_same_layout(chain: Chain, old: Table, new: Table, source: int, target: int) -> bool:
-    """Whether records of the two shapes have the same bytes but for their prefix."""
+    """Whether records of the two shapes have the same bytes but for their prefix, both ways.
+
+    One way is not enough: an enum that gets a member leaves older records as they are, but a forget
+    has to find those that were written with it.
+    """
     if Layout.of(old) != Layout.of(new):
         return False
-    return chain.route(new.number, source, target).is_identity
+    there, back = (source, target), (target, source)
+    return all(chain.route(new.number, *way).is_identity for way in (there, back))
 
 
 def _build_indexes(
@@ -119,7 +134,7 @@ def keeps_entries(
 ) -> bool:
     """Whether entries built before are those that would be built after (rule 20)."""
     before = next((i for i in old.indexes if i.number == index.number), None)
-    if before is None or before.components != index.components:
+    if before is None or (before.components, before.unique) != (index.components, index.unique):
         return False
     path = chain.route(new.number, source, target).derivations
     return all(
@@ -145,7 +160,7 @@ def create_index(
         {dataset.name: dataset.fingerprint for dataset in datasets},
         {dataset.name: dataset.version for dataset in datasets},
     )
-    create_index_table(connection, state.physical)
+    create_index_table(connection, state.physical, unique=index.unique)
     key = index_key(tenant, index.number)
     rows.put(connection, "index", key, state.to_row(table.number))
     return state
@@ -157,6 +172,8 @@ def drop_table(
     """Take a table out of force; what becomes of its records is left to the caller."""
     for index in table.indexes:
         drop_index(connection, tenant, index)
+    for kind, number, _ in constraints_of(table):
+        rows.delete(connection, "constraint", constraint_key(tenant, kind, number))
     history.append(connection, tenant, table, "drop", position, digest, None)
 
 
@@ -172,6 +189,36 @@ def rebuild_index(connection: Connection, tenant: int, state: TableState, index:
     """Throw the entries away and start again, with the datasets of this process."""
     drop_index(connection, tenant, index)
     create_index(connection, tenant, state.table, index, empty=False)
+    bump_activation(connection, tenant)
+
+
+def settle_constraints(
+    connection: Connection, tenant: int, old: Table | None, table: Table
+) -> None:
+    """Begin and end the states of what a table demands of its records.
+
+    What is new is unvalidated until a job has looked at all records: at once if there are none.
+    """
+    before = {} if old is None else {(kind, n): name for kind, n, name in constraints_of(old)}
+    after = {(kind, number): name for kind, number, name in constraints_of(table)}
+    for kind, number in sorted(before.keys() - after.keys()):
+        rows.delete(connection, "constraint", constraint_key(tenant, kind, number))
+    added = sorted(after.keys() - before.keys())
+    if not added:
+        return
+    records = RecordTable(connection.storage, table.number, tenant)
+    phase = "validated" if records.is_empty(connection) else "unvalidated"
+    for kind, number in added:
+        key = constraint_key(tenant, kind, number)
+        rows.put(connection, "constraint", key, {"table": table.number, "phase": phase})
+
+
+def publish_constraint(
+    connection: Connection, tenant: int, table: Table, state: ConstraintState
+) -> None:
+    """Note that no record violates it, inside a CHANGE transaction."""
+    key = constraint_key(tenant, state.kind, state.number)
+    rows.put(connection, "constraint", key, {"table": table.number, "phase": "validated"})
     bump_activation(connection, tenant)
 
 

@@ -18,6 +18,7 @@ from zapdb.catalog.activation import (
     is_same_layout,
     keeps_entries,
     set_position,
+    settle_constraints,
     warm_datasets,
 )
 from zapdb.catalog.leases import Lease
@@ -71,6 +72,11 @@ def mark(
             found=newest.label,
             hint="nothing was forgotten; look with `zapdb migrate status`",
         )
+    if newest.replaces:
+        raise UsageError(
+            "a squash can't be forgotten: it stands for all that the database began with",
+            migration=newest.label,
+        )
     warm_datasets(view.chain.schema_at(view.chain.end - 1))
     number = view.chain.end
     with storage.transaction(Mode.CHANGE) as connection:
@@ -86,7 +92,7 @@ def mark(
             }
             set_position(connection, tenant, number, forgetting=Forgetting(number, revisions))
             view = load_view(connection, tenant, view)
-    return Marked(view.chain.migrations[number - 1], view, tuple(_reverts(view, number)))
+    return Marked(view.chain.at(number), view, tuple(_reverts(view, number)))
 
 
 def _refuse_while_in_use(connection: Connection, view: View, number: int, *, evict: bool) -> None:
@@ -102,7 +108,7 @@ def _refuse_while_in_use(connection: Connection, view: View, number: int, *, evi
     if users:
         raise UsageError(
             "processes that use the migration are running",
-            migration=view.chain.migrations[number - 1].label,
+            migration=view.chain.at(number).label,
             nodes="; ".join(users),
             hint="stop them, or run `zapdb migrate forget --evict`: "
             "what they write then is refused",
@@ -181,7 +187,7 @@ def _check_none_left(connection: Connection, tenant: int, revert: Revert) -> Non
 def _restore_tables(connection: Connection, view: View, forgetting: Forgetting) -> None:
     tenant, chain, number = view.tenant, view.chain, forgetting.number
     before = chain.schema_at(number - 1)
-    digest = chain.migrations[number - 2].digest if number > 1 else ""
+    digest = chain.at(number - 1).digest if number - 1 > chain.start else ""
     for state in view.tables.values():
         table = before.table_kept(state.table.number)
         if table is None:
@@ -197,6 +203,7 @@ def _restore_tables(connection: Connection, view: View, forgetting: Forgetting) 
             assert generation == forgetting.revisions[table.number]
             if not is_archived:
                 _restore_indexes(connection, view, state, table, number)
+                settle_constraints(connection, tenant, state.table, table)
         if is_archived:
             drop_table(connection, tenant, state.table, number - 1, digest)
     for table in before:
@@ -233,6 +240,7 @@ def _bring_back(connection: Connection, view: View, table: Table, number: int, d
     history.append(connection, tenant, table, "forget", number - 1, digest, layout)
     for index in table.indexes:
         create_index(connection, tenant, table, index, empty=False)
+    settle_constraints(connection, tenant, None, table)
 
 
 def _restore_indexes(

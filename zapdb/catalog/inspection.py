@@ -39,19 +39,25 @@ def list_migration_states(
     """The state of every migration by number; without a view nothing is stored."""
     states = [MigrationState(file.number, file.name, *_compare_file(file, view)) for file in files]
     if view is not None:
+        known = {file.number for file in files}
         states += [
-            MigrationState(row.number, row.name, "stored-only") for row in view.stored[len(files) :]
+            MigrationState(row.number, row.name, "stored-only")
+            for row in view.stored
+            if row.number not in known
         ]
-    return states
+    return sorted(states, key=lambda state: state.number)
 
 
 def _compare_file(
     file: MigrationFile, view: View | None
 ) -> tuple[MigrationPhase, MigrationError | None]:
-    if view is None or file.number > len(view.stored):
+    rows = {} if view is None else {row.number: row for row in view.stored}
+    if view is None or file.number > view.chain.end:
         return "pending", None
     try:
-        compare_files([file], [view.stored[file.number - 1]], view.chain)
+        row = rows.get(file.number)
+        is_squash = row is None or file.is_squash() != bool(row.replaces)
+        compare_files([file], list(view.stored) if is_squash else [row], view.chain)  # type: ignore[list-item]  # None is a squash
     except MigrationError as conflict:
         return "conflict", conflict
     return ("applied" if file.number <= view.position else "pending"), None

@@ -15,7 +15,19 @@ from sqlalchemy.dialects import postgresql, sqlite
 from zapdb.storage import Connection
 from zapdb.storage.tables import CATALOG, COUNTERS
 
-Kind = Literal["database", "level", "tenant", "node", "lease", "index", "retired", "job", "setting"]
+Kind = Literal[
+    "database",
+    "level",
+    "tenant",
+    "node",
+    "lease",
+    "index",
+    "constraint",
+    "retired",
+    "job",
+    "finding",
+    "setting",
+]
 Counter = Literal[
     "token",
     "tenant",

@@ -63,6 +63,11 @@ class StoredMigration:
     def label(self) -> str:
         return label(self.number, self.name)
 
+    @property
+    def replaces(self) -> tuple[str, ...]:
+        """Of a squash: the digests of the migrations that it stands for."""
+        return tuple(cbor2.loads(self.structure).get("replaces", ()))
+
 
 def principal() -> str:
     """Who changes the catalog: the operating system's user and host."""
@@ -96,7 +101,8 @@ def provisional_numbers() -> Numbers:
 def list_stored(connection: Connection) -> list[StoredMigration]:
     """The stored migrations in order; raises `CorruptCatalog` for a broken one or a gap."""
     found = [_verify(*row) for row in connection.core_execute(LIST_STORED).fetchall()]
-    for expected, migration in enumerate(found, 1):
+    start = found[0].number if found and found[0].replaces else 1
+    for expected, migration in enumerate(found, start):
         if migration.number != expected:
             raise CorruptCatalog(
                 "a stored migration is missing",

@@ -73,8 +73,8 @@ def migrate_up(
         wanted = [file for file in pending if to is None or file.number <= to]
         # All are validated before the first is applied, and before the gate is taken.
         checked = resolve_files(wanted, view.chain, provisional_numbers())
-        _refuse_forgotten(checked.migrations[view.chain.end :], set() if again else forgotten)
-        _prove(storage, lease, checked.migrations[view.chain.end :])
+        _refuse_forgotten(checked.after(view.chain.end), set() if again else forgotten)
+        _prove(storage, lease, checked.after(view.chain.end))
         for migration in checked.migrations:
             warm_datasets(migration.after)
         done = []
@@ -93,7 +93,7 @@ def refuse_while_forgetting(view: View) -> None:
     if view.forgetting is not None:
         raise ForgetInProgress(
             "a migration is being forgotten",
-            migration=view.chain.migrations[view.forgetting.number - 1].label,
+            migration=view.chain.at(view.forgetting.number).label,
             hint="wait until it is done; if it was interrupted, run `zapdb migrate forget` again",
         )
 

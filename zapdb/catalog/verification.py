@@ -7,11 +7,12 @@ seen before is not parsed again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zapdb.catalog.stored import StoredMigration, provisional_numbers, source_hash
 from zapdb.errors import Location, MigrationConflict
-from zapdb.migrations import Chain, MigrationFile, resolve
+from zapdb.migrations import Chain, MigrationFile, resolve, resolve_files
 from zapdb.migrations.difference import diff_structures
 from zapdb.migrations.migration import Migration, ReplayedNumbers
 
@@ -27,8 +28,20 @@ class Comparison:
 def compare_files(
     files: list[MigrationFile], stored: list[StoredMigration], chain: Chain
 ) -> Comparison:
-    """Raises `MigrationConflict` at the first file that differs from what is stored."""
-    for file, row in zip(files, stored, strict=False):
+    """Raises `MigrationConflict` at the first file that differs from what is stored.
+
+    Files may begin with a squash of migrations that are stored one by one, or the other way round:
+    they agree if the squash replaces those very digests.
+    """
+    end = stored[-1].number if stored else 0
+    rows = {row.number: row for row in stored}
+    if stored and files[0].number != stored[0].number:
+        _compare_squash(files, stored, chain)
+    start = max(files[0].number, stored[0].number) + 1 if _differ_in_start(files, stored) else 0
+    for file in files:
+        row = rows.get(file.number)
+        if row is None or file.number < start:
+            continue
         source = file.read()
         if source_hash(source.raw) == row.source_hash:
             continue
@@ -38,7 +51,56 @@ def compare_files(
         given = resolve(file.parse(source), before, _ReplayedThenCounted(row.drawn, row.number))
         if given.digest != row.digest:
             raise _conflict(file, row, given)
-    return Comparison(len(files), tuple(files[len(stored) :]))
+    return Comparison(files[-1].number, tuple(file for file in files if file.number > end))
+
+
+def _differ_in_start(files: list[MigrationFile], stored: list[StoredMigration]) -> bool:
+    return bool(stored) and files[0].number != stored[0].number
+
+
+def _compare_squash(
+    files: list[MigrationFile], stored: list[StoredMigration], chain: Chain
+) -> None:
+    """Files and database begin differently: one of them has a squash of what the other has."""
+    if files[0].number > stored[0].number:
+        squash = resolve_files(files[:1])
+        (first,) = squash.migrations
+        if stored[-1].number < first.number:
+            raise MigrationConflict(
+                "the files begin with a squash of more migrations than the database stores",
+                location=Location(str(files[0].path), 1, 1),
+                stored=stored[-1].label,
+                squash=first.label,
+                hint="apply the migrations that it replaces from a checkout that still has them: "
+                "`zapdb migrate up --migrations …`",
+            )
+        held = [row.digest for row in stored if row.number <= first.number]
+        _refuse_other_digests(files[0], first.replaces, held)
+        return
+    first_stored = stored[0]
+    replaced = resolve_files([file for file in files if file.number <= first_stored.number])
+    if replaced.end == first_stored.number:
+        digests = [migration.digest for migration in replaced.migrations]
+        _refuse_other_digests(files[0], first_stored.replaces, digests)
+
+
+def _refuse_other_digests(
+    file: MigrationFile, replaced: Sequence[str], given: Sequence[str]
+) -> None:
+    if tuple(replaced) == tuple(given):
+        return
+    at = next(
+        at
+        for at in range(max(len(replaced), len(given)))
+        if list(replaced[at : at + 1]) != list(given[at : at + 1])
+    )
+    raise MigrationConflict(
+        "files and database were squashed from different migrations",
+        location=Location(str(file.path), 1, 1),
+        first_difference=f"migration {at + 1}",
+        hint="bring back the files that the squash was made of, and compare with "
+        "`zapdb migrate diff`",
+    )
 
 
 class _ReplayedThenCounted(ReplayedNumbers):

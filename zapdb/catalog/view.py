@@ -1,12 +1,14 @@
 """What is in force for a tenant: an immutable view, loaded whole and replaced when it changes.
 
 Tables, fields and types are derived from the chain and the tenant's position; the revisions come
-from the fingerprint history, the states of indexes from the catalog's rows. The view carries the
-activation number that it was loaded under; a statement that sees another one reloads it (rule 8).
+from the fingerprint history, the states of indexes and constraints from the catalog's rows. The
+view carries the activation number that it was loaded under; a statement that sees another one
+reloads it (rule 8).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,6 +25,8 @@ from zapdb.storage.physical import activation_sql
 from zapdb.values import Zones
 
 IndexPhase = Literal["write-only", "readable"]
+ConstraintKind = Literal["check", "reference"]
+ConstraintPhase = Literal["unvalidated", "validated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,29 @@ class IndexState:
 
 
 @dataclass(frozen=True, slots=True)
+class ConstraintState:
+    """A check, or the reference that a field is: it binds every write, whatever its phase.
+
+    `number` is the check's or the field's, `name` as well. Validated means that all records were
+    looked at since it took force, and none violated it.
+    """
+
+    kind: ConstraintKind
+    number: int
+    name: str
+    phase: ConstraintPhase
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+    @property
+    def is_validated(self) -> bool:
+        return self.phase == "validated"
+
+
+@dataclass(frozen=True, slots=True)
 class TableState:
-    """A table of a tenant: its shape, its revisions, its indexes.
+    """A table of a tenant: its shape, its revisions, its indexes, its checks and references.
 
     `origins` gives, for each revision that a record may have, the position on the chain whose
     layout the record has: what it is converted from. A revision whose layout came with a migration
@@ -95,6 +120,11 @@ class TableState:
     layouts: dict[int, int] = field(hash=False)
     """The layout revision of each revision, those of forgotten migrations too."""
     indexes: tuple[IndexState, ...]
+    constraints: tuple[ConstraintState, ...] = ()
+
+    @property
+    def unvalidated(self) -> tuple[ConstraintState, ...]:
+        return tuple(c for c in self.constraints if not c.is_validated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +171,18 @@ def index_key(tenant: int, index: int) -> str:
     return f"{tenant}/{index}"
 
 
+def constraint_key(tenant: int, kind: ConstraintKind, number: int) -> str:
+    return f"{tenant}/{kind}/{number}"
+
+
+def constraints_of(table: Table) -> Iterator[tuple[ConstraintKind, int, str]]:
+    """Kind, number and name of each check and each reference."""
+    for check in table.checks:
+        yield "check", check.number, check.name
+    for key in table.foreign_keys:
+        yield "reference", key.field, table.field_numbered(key.field).name
+
+
 def load_view(connection: Connection, tenant: int, known: View | None = None) -> View:
     """Load what is in force, inside a transaction; parts of `known` that still hold are kept."""
     active = connection.fetch_one(activation_sql(tenant))
@@ -165,6 +207,7 @@ def load_view(connection: Connection, tenant: int, known: View | None = None) ->
     for entry in read_entries(connection, tenant):
         entries.setdefault(entry.table_number, []).append(entry)
     indexes = rows.list_rows(connection, "index", f"{tenant}/")
+    constraints = rows.list_rows(connection, "constraint", f"{tenant}/")
     forgetting = None if row["forgetting"] is None else Forgetting.from_row(row["forgetting"])
     tables = {
         table.name: _table_state(
@@ -173,6 +216,7 @@ def load_view(connection: Connection, tenant: int, known: View | None = None) ->
             chain,
             forgetting,
             _index_states(tenant, table, indexes),
+            _constraint_states(tenant, table, constraints),
         )
         for table in chain.schema_at(position)
     }
@@ -200,12 +244,27 @@ def _index_states(
     return tuple(states)
 
 
+def _constraint_states(
+    tenant: int, table: Table, found: dict[str, dict[str, Any]]
+) -> tuple[ConstraintState, ...]:
+    states = []
+    for kind, number, name in constraints_of(table):
+        row = found.get(constraint_key(tenant, kind, number))
+        if row is None:
+            raise CorruptCatalog(
+                "a constraint has no state", table=table.name, constraint=f"{kind} {name}"
+            )
+        states.append(ConstraintState(kind, number, name, row["phase"]))
+    return tuple(states)
+
+
 def _table_state(
     table: Table,
     entries: list[Entry],
     chain: Chain,
     forgetting: Forgetting | None,
     indexes: tuple[IndexState, ...],
+    constraints: tuple[ConstraintState, ...],
 ) -> TableState:
     if not entries or entries[-1].snapshot != snapshot(table):
         raise CorruptCatalog(
@@ -219,8 +278,8 @@ def _table_state(
     positions = {
         entry.generation: entry.position
         for entry in entries
-        if 0 < entry.position <= chain.end
-        and chain.migrations[entry.position - 1].digest == entry.digest
+        if chain.start < entry.position <= chain.end
+        and chain.at(entry.position).digest == entry.digest
     }
     # Revisions with one layout have one origin, also those whose own migration was forgotten.
     origins = {
@@ -229,4 +288,6 @@ def _table_state(
     if forgetting is not None and table.number in forgetting.revisions:
         origins[forgetting.revisions[table.number]] = forgetting.number - 1
     last = entries[-1]
-    return TableState(table, last.generation, last.layout_revision, origins, layouts, indexes)
+    return TableState(
+        table, last.generation, last.layout_revision, origins, layouts, indexes, constraints
+    )

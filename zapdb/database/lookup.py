@@ -25,10 +25,10 @@ from zapdb.indexes import (
     LiveIndex,
     LiveTable,
     Search,
-    is_cut,
     search_equal,
     search_prefix,
     search_range,
+    successor,
 )
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import Record
@@ -159,7 +159,8 @@ class IndexLookup:
             )
             for key, record_key, value in page:
                 record = read(record_key, value)
-                yield index.keys.build(record) if is_cut(key) else key, record_key, record
+                full_key = index.keys.build(record) if index.tells_less(key) else key
+                yield full_key, record_key, record
             if len(page) < limit:
                 return
             after = (page[-1][0], page[-1][1])
@@ -197,6 +198,8 @@ def _as_tuple(bound: Any) -> tuple[Any, ...] | None:
 def _go_on(search: Search, last: bytes, descending: bool) -> Search:
     """What is left of a search behind the full key of the last record; that key is read again."""
     if descending:
-        end = last + b"\x00"  # the first key behind it
-        return replace(search, upper=end if search.upper is None else min(search.upper, end))
+        end = successor(last)  # no other full key begins with it
+        if end is None or (search.upper is not None and search.upper < end):
+            return search
+        return replace(search, upper=end)
     return replace(search, lower=last if search.lower is None else max(search.lower, last))

@@ -10,12 +10,22 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from zapdb.database.lookup import IndexLookup
+from zapdb.database.referrers import let_go
 from zapdb.database.session import Question, Session
 from zapdb.database.streams import Uploads, open_field
+from zapdb.database.writing import (
+    NONE_INSERTED,
+    check_records,
+    check_targets,
+    insert_entries,
+    insert_many_entries,
+    remove_record,
+    store_change,
+)
 from zapdb.errors import RecordExists, RecordNotFound, UnknownName, UsageError
 from zapdb.indexes import LiveTable
 from zapdb.limits import INSERT_BATCH_RECORDS
-from zapdb.records import Moved, Record, held, new_blobs
+from zapdb.records import Moved, Record, held
 from zapdb.storage import Connection, DuplicateKey, MissingTable
 from zapdb.storage.identifiers import make_uuid7
 
@@ -150,8 +160,11 @@ class Table:
 
     # Writing
 
-    def insert(self, **values: Any) -> Record:
-        """Insert a record and return it; raises `RecordExists`, `InvalidValue`.
+    def insert(self, /, **values: Any) -> Record:
+        """Insert a record and return it.
+
+        Raises `RecordExists`, `InvalidValue` and `ConstraintViolation`: `UniqueViolation`,
+        `CheckViolation` or `ReferenceViolation`.
 
         The value of a binary field may be an open binary file: it is read to its end and stored
         chunk by chunk.
@@ -166,14 +179,17 @@ class Table:
                 given = uploads.store(live, connection, given)
                 beside = live.make_beside()
                 value = live.codec.encode(live.prefix, given, beside)
+                record = live.codec.decode(key, value, len(live.prefix), beside)
+                if live.checks:
+                    check_records(live, [(key, record)])
                 try:
                     connection.run(live.records.insert_sql, (key, value))
                 except DuplicateKey:
                     raise self._exists(live, key) from None
                 live.blobs.insert(connection, beside.blobs)
-                record = live.codec.decode(key, value, len(live.prefix), beside)
-                for index in live.indexes:
-                    index.insert(connection, key, record)
+                insert_entries(connection, live, key, record)
+                if live.references:
+                    check_targets(connection, live, [(key, record)])
                 return record
 
         return self._session.run(insert)
@@ -199,26 +215,22 @@ class Table:
             given = [self._generate(live, values) for values in batch]
             beside = live.make_beside()
             rows = [(encode_key(values), encode(prefix, values, beside)) for values in given]
+            decoded = [] if live.is_bare else live.decode_rows(rows, beside)
+            if live.checks:
+                check_records(live, decoded, NONE_INSERTED)
             try:
                 live.records.insert_many(connection, rows)
             except DuplicateKey:
                 raise self._exists(live, None) from None
             live.blobs.insert(connection, beside.blobs)
-            if not live.indexes:
-                return
-            decode, start = live.decode_indexed, len(prefix)
-            decoded = [(key, decode(key, value, start, beside)) for key, value in rows]
-            for index in live.indexes:
-                entries = [(index.entry_key(record), key) for key, record in decoded]
-                entries.sort()
-                if index.is_built:
-                    index.entries.insert_many(connection, entries)
-                else:
-                    index.entries.insert_absent(connection, entries)
+            insert_many_entries(connection, live, decoded)
+            if live.references:
+                check_targets(connection, live, decoded, hint=NONE_INSERTED)
 
-    def update(self, *key: Any, **changes: Any) -> Record:
-        """Change fields of a record and return it; raises `RecordNotFound`, `InvalidValue`.
+    def update(self, /, *key: Any, **changes: Any) -> Record:
+        """Change fields of a record and return it.
 
+        Raises `RecordNotFound`, `InvalidValue` and `ConstraintViolation`, as `insert` does.
         Large values of other fields stay where they are. A new value may be an open binary file,
         as for `insert`.
         """
@@ -233,33 +245,24 @@ class Table:
                 old, _ = live.reader.open(encoded, stored, beside)
                 values = held(old)
                 self._refuse_key_change(live, values, changes)
-                changed = uploads.store(live, connection, changes)
-                value = live.codec.encode(live.prefix, {**values, **changed}, beside)
-                new = live.codec.decode(encoded, value, len(live.prefix), beside)
-                connection.run(live.records.update_sql, (value, encoded))
-                live.blobs.insert(connection, new_blobs(new, beside))
-                live.store_beside(connection, encoded, beside)
-                for index in live.indexes:
-                    # The others keep their entries, and large values need not be loaded for it.
-                    if index.is_on(changes):
-                        index.update(connection, encoded, old, new)
-                return new
+                values.update(uploads.store(live, connection, changes))
+                return store_change(connection, live, encoded, old, values, changes, beside)
 
         return self._session.run(update)
 
     def delete(self, *key: Any) -> None:
-        """Delete a record; raises `RecordNotFound`."""
+        """Delete a record, and what refers to it as the references say; raises `RecordNotFound`.
+
+        Raises `ReferenceViolation` where records refer to it that keep it.
+        """
 
         def delete() -> None:
             with self._session.writing() as connection:
                 live = self._current()
                 encoded, stored = self._fetch(connection, live, key)
-                connection.run(live.records.delete_sql, (encoded,))
-                live.archives.delete(connection, encoded)
-                if live.indexes:
-                    old = live.reader.read(encoded, stored)
-                    for index in live.indexes:
-                        index.delete(connection, encoded, old)
+                remove_record(connection, live, encoded, stored)
+                if live.referrers:
+                    let_go(self._session, connection, live, encoded)
 
         self._session.run(delete)
 
@@ -295,7 +298,7 @@ class Table:
             return RecordExists(
                 "one of the records has the key of another",
                 table=self.name,
-                hint="none was inserted",
+                hint=NONE_INSERTED,
             )
         shown = _show(live.codec.decode_key(key))
         return RecordExists("there is a record with this key already", table=self.name, key=shown)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zapdb.catalog import TableState, View
+from zapdb.indexes.checks import compile_check
 from zapdb.indexes.keys import build_keys
 from zapdb.indexes.live import compile_program
 from zapdb.records import codec_for
 
 
 def show_code(view: View, state: TableState) -> str:
-    """All functions as Python source: the codec, each index's keys, each older layout's program."""
+    """All functions as Python source: the codec, each index's keys, each check, and each older
+    layout's program."""
     return "\n".join(_sections(view, state))
 
 
@@ -22,6 +24,9 @@ def _sections(view: View, state: TableState) -> Iterator[str]:
     for index in table.indexes:
         yield f"# The keys of the index {index.name}.\n"
         yield build_keys(table, index).source
+    for check in table.checks:
+        yield f"# The check {check.name}.\n"
+        yield compile_check(table, check).source
     for revision in sorted(state.origins):
         if state.layouts.get(revision) != revision:
             continue  # its records have the layout of an earlier one

@@ -1,17 +1,21 @@
-"""A table as it is in force for a tenant, ready to work on: codec, reader, statements, indexes."""
+"""A table as it is in force for a tenant, ready to work on: codec, reader, statements, indexes, and
+what it demands of its records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
+from functools import cached_property, partial
 
 from zapdb.catalog import TableState, View
 from zapdb.catalog.activation import is_same_layout
+from zapdb.indexes.checks import LiveCheck, compile_check
 from zapdb.indexes.maintenance import LiveIndex, open_index
+from zapdb.indexes.references import LiveReference, Referrer, find_referrers, open_reference
 from zapdb.records import (
     Beside,
     Conversion,
     Decode,
+    Record,
     RecordReader,
     codec_for,
     decoder_of,
@@ -52,6 +56,31 @@ class LiveTable:
         self.indexes: tuple[LiveIndex, ...] = tuple(
             open_index(state.table, index, self.records) for index in state.indexes
         )
+        self.checks: tuple[LiveCheck, ...] = tuple(
+            compile_check(state.table, check) for check in state.table.checks
+        )
+        self.references: tuple[LiveReference, ...] = tuple(
+            open_reference(view, state.table, key, self.records) for key in state.table.foreign_keys
+        )
+        self.is_bare = not (self.indexes or self.checks or self.references)
+        """Whether a record is written without being looked at."""
+        read = {name for check in self.checks for name in check.fields}
+        demanded = {f.number for f in state.table.fields if f.name in read}
+        demanded |= {key.field for key in state.table.foreign_keys}
+        self.decode_demanded = decoder_of(state.table, frozenset(indexed | demanded), view.zones)
+        """Decodes the fields that indexes, checks and references are on."""
+
+    @cached_property
+    def referrers(self) -> tuple[Referrer, ...]:
+        """Whoever refers to the records of this table."""
+        return find_referrers(self.view, self.table)
+
+    def decode_rows(
+        self, rows: Iterable[tuple[bytes, bytes]], beside: Beside
+    ) -> list[tuple[bytes, Record]]:
+        """New records, with their keys, as far as the table looks at them."""
+        decode, start = self.decode_demanded, len(self.prefix)
+        return [(key, decode(key, value, start, beside)) for key, value in rows]
 
     def make_beside(self, key: bytes = b"", value: bytes = b"") -> Beside:
         """Surroundings of a record that is read or written: takes its new blobs.

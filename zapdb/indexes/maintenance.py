@@ -6,19 +6,39 @@ see it and leave it for ever. So the old entry is first inserted if absent: wher
 is there unseen, PostgreSQL reports a serialization failure, and the transaction runs again with a
 snapshot that sees it. The record is written before its entries, so builder and writer meet at the
 record's row lock.
+
+In a unique index a key has one entry, whoever's it is. Entries are inserted if absent, and whose
+they are is looked up where they were not: the database's own constraint decides, not the lookup.
+Only a record's own entry is ever deleted: one that the builder left without, since the key is
+another's, has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from zapdb.catalog import IndexState
 from zapdb.errors import DatasetMismatch
-from zapdb.indexes.keys import KeyBuilder, build_keys, cut
+from zapdb.indexes.keys import KeyBuilder, build_keys, cut, cut_unique, is_cut
 from zapdb.records import Record
 from zapdb.schema import Table
 from zapdb.storage import Connection, IndexTable, RecordTable
+
+EntryRow = tuple[bytes, bytes]
+"""An entry: its key, and the key of its record."""
+
+
+class Collision(Exception):
+    """A key of a unique index has the entry of another record; nothing more was written."""
+
+    def __init__(self, index: LiveIndex, key: bytes, record_key: bytes, owner: bytes) -> None:
+        super().__init__()
+        self.index = index
+        self.key = key
+        self.record_key = record_key
+        self.owner = owner
+        """The record key of the one whose entry it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +64,26 @@ class LiveIndex:
         """With other datasets it is not: new bounds over old entries miss rows (rule 26)."""
         return self.is_built and self.fits
 
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.keys.fields)
+
     def is_on(self, names: Container[str]) -> bool:
         """Whether any of the fields with these names is part of the index."""
         return any(field.name in names for field in self.keys.fields)
 
-    def entry_key(self, record: Record) -> bytes:
+    def entry_key(self, record: Record, record_key: bytes) -> bytes:
+        self.check_fits()
+        return self._cut(record, record_key)
+
+    def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:
+        """The entries of (record key, record) pairs, in the order of their keys."""
+        self.check_fits()
+        build = self.keys.build
+        return sorted([(cut(build(record)), key) for key, record in records])
+
+    def check_fits(self) -> None:
+        """Raises `DatasetMismatch`."""
         if not self.fits:
             built_with, here = self.state.describe_difference()
             raise DatasetMismatch(
@@ -59,27 +94,41 @@ class LiveIndex:
                 hint="open the database again, with the ICU and time zone data that all other "
                 "processes have",
             )
+
+    def _cut(self, record: Record, record_key: bytes) -> bytes:
         return cut(self.keys.build(record))
 
+    def tells_less(self, key: bytes) -> bool:
+        """Whether an entry's key may be another than the full one."""
+        return is_cut(key)
+
     def insert(self, connection: Connection, record_key: bytes, record: Record) -> None:
+        """Raises `Collision` where the index is unique."""
+        self._insert_entry(connection, self.entry_key(record, record_key), record_key)
+
+    def insert_many(self, connection: Connection, entries: Sequence[EntryRow]) -> None:
+        """Insert entries of new records, in order of their keys; raises `Collision`."""
         if self.is_built:
-            connection.run(self.entries.insert_sql, (self.entry_key(record), record_key))
+            self.entries.insert_many(connection, entries)
         else:
-            self.entries.insert_absent(connection, [(self.entry_key(record), record_key)])
+            self.entries.insert_absent(connection, entries)
 
     def delete(self, connection: Connection, record_key: bytes, record: Record) -> None:
-        self._delete_entry(connection, self.entry_key(record), record_key)
+        self._delete_entry(connection, self.entry_key(record, record_key), record_key)
 
     def update(self, connection: Connection, record_key: bytes, old: Record, new: Record) -> None:
         """Touch nothing where the entry stays the same: it is there, or its builder will come."""
-        before, after = self.entry_key(old), self.entry_key(new)
+        before, after = self.entry_key(old, record_key), self.entry_key(new, record_key)
         if before == after:
             return
         self._delete_entry(connection, before, record_key)
+        self._insert_entry(connection, after, record_key)
+
+    def _insert_entry(self, connection: Connection, key: bytes, record_key: bytes) -> None:
         if self.is_built:
-            connection.run(self.entries.insert_sql, (after, record_key))
+            connection.run(self.entries.insert_sql, (key, record_key))
         else:
-            self.entries.insert_absent(connection, [(after, record_key)])
+            self.entries.insert_absent(connection, [(key, record_key)])
 
     def _delete_entry(self, connection: Connection, key: bytes, record_key: bytes) -> None:
         if not self.is_built:
@@ -87,10 +136,50 @@ class LiveIndex:
         connection.run(self.entries.delete_sql, (key, record_key))
 
 
+@dataclass(frozen=True, slots=True)
+class UniqueIndex(LiveIndex):
+    """An index in which no two records without a null in it have one key."""
+
+    optional: tuple[str, ...] = ()
+    """The names of its fields that may be null."""
+
+    def _cut(self, record: Record, record_key: bytes) -> bytes:
+        has_null = any(getattr(record, name) is None for name in self.optional)
+        return cut_unique(self.keys.build(record), record_key, has_null=has_null)
+
+    def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:
+        self.check_fits()
+        return sorted([(self._cut(record, key), key) for key, record in records])
+
+    def tells_less(self, key: bytes) -> bool:
+        return bool(self.optional) or is_cut(key)
+
+    def insert_many(self, connection: Connection, entries: Sequence[EntryRow]) -> None:
+        if self.entries.insert_absent(connection, entries) == len(entries):
+            return
+        owners = self.entries.find_owners(connection, [key for key, _ in entries])
+        for key, record_key in entries:
+            owner = owners.get(key, record_key)
+            if owner != record_key:
+                raise Collision(self, key, record_key, owner)
+
+    def _insert_entry(self, connection: Connection, key: bytes, record_key: bytes) -> None:
+        self.insert_many(connection, [(key, record_key)])
+
+
 def open_index(table: Table, state: IndexState, records: RecordTable) -> LiveIndex:
-    return LiveIndex(
-        state,
-        build_keys(table, state.index),
-        IndexTable(records.storage, state.physical, records),
-        not state.is_outdated,
-    )
+    keys, index = build_keys(table, state.index), state.index
+    entries = IndexTable(records.storage, state.physical, records, unique=index.unique)
+    if not index.unique:
+        return LiveIndex(state, keys, entries, not state.is_outdated)
+    optional = tuple(field.name for field in keys.fields if field.optional)
+    return UniqueIndex(state, keys, entries, not state.is_outdated, optional)
+
+
+def find_collision(
+    connection: Connection, index: LiveIndex, record_key: bytes, record: Record
+) -> Collision | None:
+    """What keeps a record without an entry from having one, if anything does."""
+    key = index.entry_key(record, record_key)
+    owner = index.entries.find_owners(connection, [key]).get(key, record_key)
+    return None if owner == record_key else Collision(index, key, record_key, owner)

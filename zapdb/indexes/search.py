@@ -2,6 +2,10 @@
 
 A search is a range of full keys, and says why there may be records in it that were not meant. Only
 then are the values of the records compared, too; all other searches don't pay for that.
+
+In a unique index, entries are in the order of full keys up to 992 bytes only, and those with a null
+have their record's key behind the full one. Full keys don't begin with one another, so bounds of at
+most 992 bytes hold for entries as they do for full keys.
 """
 
 from __future__ import annotations
@@ -13,12 +17,14 @@ from typing import Any, Literal
 
 from zapdb.errors import UsageError
 from zapdb.indexes.keys import (
+    UNIQUE_ORDERED_SIZE_BYTES,
     KeyBuilder,
     cut,
     encode_component_stem,
     is_cut,
     successor,
 )
+from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
 from zapdb.records import Record
 from zapdb.values import String
 
@@ -40,6 +46,7 @@ class Search:
     upper: bytes | None
     ambiguity: Ambiguity | None
     matches: Matches | None = None
+    unique: bool = False
 
     def holds(self, key: bytes) -> bool:
         """Whether a full key is within the bounds."""
@@ -50,6 +57,12 @@ class Search:
     @property
     def entry_bounds(self) -> tuple[bytes | None, bytes | None]:
         """The same bounds for entry keys, where they let in what ties with them."""
+        if self.unique:
+            ordered = UNIQUE_ORDERED_SIZE_BYTES
+            low = None if self.lower is None else self.lower[:ordered]
+            if self.upper is None or len(self.upper) <= ordered:
+                return low, self.upper
+            return low, successor(self.upper[:ordered])
         low = None if self.lower is None else cut(self.lower)
         if self.upper is None or not is_cut(self.upper):
             return low, self.upper
@@ -58,10 +71,18 @@ class Search:
     def settle(self, entries: Iterable[Entry], *, descending: bool) -> Iterator[Entry]:
         """Entries in the order of their entry keys put in the order of full keys.
 
-        Only cut keys tie: runs of them are sorted, and those beyond the bounds left out.
+        Only cut keys tie, in a unique index those that agree as far as they are ordered: runs of
+        them are sorted, and those beyond the bounds left out.
         """
-        for entry_key, run in groupby(entries, key=lambda entry: cut(entry[0])):
-            if not is_cut(entry_key):
+        limit = UNIQUE_ORDERED_SIZE_BYTES if self.unique else INDEX_KEY_SIZE_BYTES_MAX
+
+        def tie(entry: Entry) -> bytes:
+            # With the record's key, entries with nulls run as they are stored; all others differ
+            # in the index key already.
+            return (entry[0] + entry[1] if self.unique else entry[0])[:limit]
+
+        for shared, run in groupby(entries, key=tie):
+            if len(shared) < limit:
                 yield from run
                 continue
             for entry in sorted(run, key=lambda entry: entry[:2], reverse=descending):
@@ -75,7 +96,7 @@ def search_equal(keys: KeyBuilder, values: Sequence[Any]) -> Search:
     key = keys.encode(checked)
     ambiguity = _ambiguity_of(keys, checked, key)
     matches = None if ambiguity is None else _is_equal(keys, checked)
-    return Search(key, successor(key), ambiguity, matches)
+    return Search(key, successor(key), ambiguity, matches, keys.index.unique)
 
 
 def search_range(
@@ -92,10 +113,10 @@ def search_range(
     """
     low = None if lower is None else keys.encode(keys.check(lower))
     high = None if upper is None else keys.encode(keys.check(upper))
-    reaches_limit = any(key is not None and is_cut(key) for key in (low, high))
+    reaches_limit = any(key is not None and _reaches_limit(keys, key) for key in (low, high))
     if high is not None and include_upper:
         high = successor(high)
-    return Search(low, high, "cut" if reaches_limit else None)
+    return Search(low, high, "cut" if reaches_limit else None, unique=keys.index.unique)
 
 
 def search_prefix(keys: KeyBuilder, values: Sequence[Any]) -> Search:
@@ -119,29 +140,34 @@ def search_prefix(keys: KeyBuilder, values: Sequence[Any]) -> Search:
     key = keys.encode(leading)
     ambiguity = _ambiguity_of(keys, leading, key)
     key += encode_component_stem(field, component, prefix)
-    if is_cut(key):
+    if _reaches_limit(keys, key):
         ambiguity = "cut"
     elif ambiguity is None and component.collation is not None:
         ambiguity = "stem"
     if ambiguity is None:
-        return Search(key, successor(key), None)
+        return Search(key, successor(key), None, unique=keys.index.unique)
     is_equal, name = _is_equal(keys, leading), field.name
     return Search(
         key,
         successor(key),
         ambiguity,
         lambda record: getattr(record, name).startswith(prefix) and is_equal(record),
+        keys.index.unique,
     )
 
 
 def _ambiguity_of(keys: KeyBuilder, checked: Sequence[Any], key: bytes) -> Ambiguity | None:
-    if is_cut(key):
+    if _reaches_limit(keys, key):
         return "cut"
     for value, field, component in zip(checked, keys.fields, keys.index.components, strict=False):
         is_exact = component.collation is None and field.type.index_key_is_exact
         if value is not None and not is_exact:
             return "equal keys"
     return None
+
+
+def _reaches_limit(keys: KeyBuilder, key: bytes) -> bool:
+    return len(key) > UNIQUE_ORDERED_SIZE_BYTES if keys.index.unique else is_cut(key)
 
 
 def _is_equal(keys: KeyBuilder, checked: Sequence[Any]) -> Matches:

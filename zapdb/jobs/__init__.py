@@ -1,5 +1,6 @@
 """Background work: range tasks (conversion, index builds, forgets), verification, the sweep."""
 
+from zapdb.jobs.findings import Finding
 from zapdb.jobs.forget import Forgotten, forget_newest
 from zapdb.jobs.job import Job, Progress, list_jobs, read_progress
 from zapdb.jobs.run import JobReport, Runner, count_stale, plan_jobs, run_job, run_locally
@@ -8,6 +9,7 @@ from zapdb.jobs.verify import BlobsReport, TableReport, verify, verify_blobs
 
 __all__ = [
     "BlobsReport",
+    "Finding",
     "Forgotten",
     "Job",
     "JobReport",

@@ -10,7 +10,8 @@ from zapdb.catalog import TableState, View
 from zapdb.catalog.activation import is_same_layout
 from zapdb.errors import UnknownName
 from zapdb.jobs.job import Job, Progress, list_jobs, read_progress
-from zapdb.jobs.tasks import Superseded, load_work
+from zapdb.jobs.tasks import load_work
+from zapdb.jobs.work import Superseded
 from zapdb.migrations import Migration
 from zapdb.records import decode_prefix
 from zapdb.records.derivation import inputs_of
@@ -20,7 +21,8 @@ from zapdb.storage import Connection, RecordTable, Storage
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A table's records by schema index, how many are stale, and the indexes still to be built."""
+    """A table's records by schema index, how many are stale, the indexes still to be built, and the
+    checks and references still to be validated."""
 
     table: str
     revision: int
@@ -29,10 +31,11 @@ class TableStatus:
     by_revision: dict[int, int]
     stale: int
     unbuilt: tuple[str, ...]
+    unvalidated: tuple[str, ...]
 
     @property
     def is_pending(self) -> bool:
-        return self.stale > 0 or bool(self.unbuilt)
+        return self.stale > 0 or bool(self.unbuilt) or bool(self.unvalidated)
 
 
 def read_table_statuses(connection: Connection, view: View) -> list[TableStatus]:
@@ -50,6 +53,7 @@ def _read_table_status(connection: Connection, view: View, state: TableState) ->
         by_revision,
         sum(count for found, count in by_revision.items() if found < state.layout_revision),
         tuple(index.index.name for index in state.indexes if index.phase == "write-only"),
+        tuple(map(str, state.unvalidated)),
     )
 
 
@@ -69,9 +73,14 @@ def list_open_jobs(connection: Connection, tenant: int) -> list[tuple[Job, Progr
     ]
 
 
+def list_blocked_jobs(connection: Connection, tenant: int) -> list[Job]:
+    """The jobs of a tenant that records are in the way of; their findings say which."""
+    return [job for job in list_jobs(connection) if job.tenant == tenant and job.state == "blocked"]
+
+
 def count_reads(storage: Storage, job: Job) -> int:
     """How many records the job will have read when it is done, as far as that is known now."""
-    if job.kind == "index":
+    if job.kind in ("index", "validate"):
         return job.records
     progress = read_progress(storage.connection(), job.id)
     try:
@@ -121,7 +130,7 @@ def preview_forget(connection: Connection, view: View, to: int) -> list[ForgetSt
         for state in view.tables.values()
     }
     steps = []
-    for migration in reversed(view.chain.migrations[to:]):
+    for migration in reversed(view.chain.after(to)):
         active = migration.number <= view.position
         losses = [
             _find_loss(view, migration, table, counts[table.number])
@@ -154,11 +163,12 @@ def _changed_tables(before: Schema, after: Schema) -> Sequence[Table]:
 def _find_loss(
     view: View, migration: Migration, table: Table, by_origin: dict[int, int]
 ) -> TableLoss:
-    old, number = migration.before.table_numbered(table.number), migration.number
+    old, number = migration.before.table_kept(table.number), migration.number
     if old is None:
         indexes = tuple(index.name for index in table.indexes)
         return TableLoss(table.name, "deleted", sum(by_origin.values()), (), indexes)
-    derived = migration.derive_down(table.number).values()
+    route = migration.route_down(table.number)
+    derived = [*route.derivations.values(), *route.archives.values()]
     used = frozenset[int]().union(*(inputs_of(derivation) for derivation in derived))
     fields = tuple(f.name for f in table.fields if f.number not in used)
     held = {index.number for index in old.indexes}

@@ -5,7 +5,11 @@ grows. Each range has a lease and a fence: claiming raises the fence, and every 
 the fence it was claimed with, so a worker that was taken for dead can do no harm.
 
     planned ──▶ done            superseded: its target is no longer wanted
-       ╰──────▶ superseded
+       ├──────▶ superseded      blocked: records are in the way, which its findings name
+       ╰──────▶ blocked
+
+A job that was superseded or blocked is planned again when its target is wanted again: blocked ones
+by the next run, which finds out whether the records are still in the way.
 """
 
 from __future__ import annotations
@@ -19,12 +23,16 @@ import sqlalchemy as sa
 from zapdb.catalog import rows
 from zapdb.catalog.leases import Owner
 from zapdb.errors import LeaseLost, UnknownName
+from zapdb.jobs.findings import Finding, clear_findings
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
 from zapdb.storage import Connection, Mode, RecordTable, Storage
 from zapdb.storage.tables import RANGES
 
-JobKind = Literal["convert", "index", "revert"]
-JobState = Literal["planned", "done", "superseded"]
+JobKind = Literal["convert", "index", "revert", "validate"]
+JobState = Literal["planned", "done", "superseded", "blocked"]
+
+AGAIN: Final[tuple[JobState, ...]] = ("superseded", "blocked")
+"""The states of jobs that begin anew when they are wanted."""
 
 FREE, RUNNING, DONE = "free", "running", "done"
 
@@ -37,7 +45,8 @@ class Job:
     """What is to be done to one table of one tenant.
 
     `target` is the layout revision that records get (convert, revert), or the physical table of
-    the index that is filled (index). `chain` is the digest of the chain up to `position`, and
+    the index that is filled (index), or the revision of the table whose constraints are validated
+    (validate). `chain` is the digest of the chain up to `position`, and
     `datasets` what the index keys depend on: executors compare both with their own.
     """
 
@@ -53,6 +62,8 @@ class Job:
     state: JobState
     records: int
     created_at: int
+    findings: tuple[Finding, ...] = ()
+    """What blocks it, if it is blocked."""
 
     def to_row(self) -> dict[str, Any]:
         row = asdict(self)
@@ -61,7 +72,8 @@ class Job:
 
     @classmethod
     def from_row(cls, job_id: str, row: dict[str, Any]) -> Job:
-        return cls(id=job_id, **row)
+        findings = tuple(map(Finding.from_row, row.get("findings", ())))
+        return cls(id=job_id, **row | {"findings": findings})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +100,12 @@ class Progress:
 def plan(storage: Storage, job: Job) -> Job:
     """Enter the job with its ranges unless it is there; returns it as it stands.
 
-    One that was superseded is wanted again, after a forget: it begins anew.
+    One that was superseded is wanted again, after a forget: it begins anew. So does one that was
+    blocked: what blocked it may have been repaired.
     """
     with storage.transaction(Mode.READ) as connection:
         known = rows.get(connection, "job", job.id)
-        if known is not None and known["state"] != "superseded":
+        if known is not None and known["state"] not in AGAIN:
             return Job.from_row(job.id, known)
         records = RecordTable(storage, job.table, job.tenant)
         (count,) = connection.fetch_one(records.count_sql)
@@ -104,9 +117,9 @@ def plan(storage: Storage, job: Job) -> Job:
             _insert_ranges(connection, job.id, bounds)
             return job
         job = read_job(connection, job.id, lock=True)
-        if job.state == "superseded":
+        if job.state in AGAIN:
             reopen(connection, job.id)
-            job = set_state(connection, job, "planned")
+            job = set_state(connection, replace(job, findings=()), "planned")
     return job
 
 
@@ -161,6 +174,7 @@ def open_ranges(connection: Connection, job_id: str) -> list[int]:
 
 def reopen(connection: Connection, job_id: str) -> None:
     """Make all ranges of a job free again, from their beginning, above all fences so far."""
+    clear_findings(connection, job_id)
     connection.core_execute(
         sa.update(RANGES)
         .where(RANGES.c.job == job_id)

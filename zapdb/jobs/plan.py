@@ -74,7 +74,7 @@ def make_plan(storage: Storage, view: View, chain: Chain, sample: int) -> Plan:
             for node, is_alive in nodes.list_nodes(connection)
             if is_alive and node.files_end < chain.end
         ]
-    pending = chain.migrations[view.position :]
+    pending = chain.after(view.position)
     return Plan(pending, tuple(tables), tuple(behind))
 
 

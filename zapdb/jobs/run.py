@@ -11,14 +11,16 @@ import os
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zapdb.catalog import TableState, View, load_view
 from zapdb.catalog.activation import publish_index
 from zapdb.catalog.forget import Revert
 from zapdb.catalog.leases import Owner
 from zapdb.errors import JobError, LeaseLost
+from zapdb.indexes import find_collision, violations
 from zapdb.jobs.archives import sweep_archives
+from zapdb.jobs.findings import EXAMPLES_MAX, Finding, clear_findings
 from zapdb.jobs.job import (
     Job,
     JobKind,
@@ -31,11 +33,13 @@ from zapdb.jobs.job import (
     reopen,
     set_state,
 )
-from zapdb.jobs.tasks import ConvertWork, IndexWork, Superseded, Work, load_work, run_range
+from zapdb.jobs.tasks import ConvertWork, IndexWork, load_work, run_range
+from zapdb.jobs.validation import ValidateWork, publish_validated
+from zapdb.jobs.work import Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.migrations.chain import digest_chain
 from zapdb.records import encode_prefix
-from zapdb.storage import Mode, RecordTable, Storage
+from zapdb.storage import Connection, Mode, RecordTable, Storage
 from zapdb.storage.physical import activation_sql
 
 Runner = Callable[[Storage, Job], None]
@@ -44,7 +48,7 @@ Runner = Callable[[Storage, Job], None]
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """A job that was run to its end."""
+    """A job that was run to its end; one that is blocked has findings."""
 
     job: Job
     progress: Progress
@@ -57,11 +61,11 @@ class JobReport:
 
 
 def plan_jobs(
-    storage: Storage, tenant: int, kinds: Collection[JobKind] = ("index", "convert")
+    storage: Storage, tenant: int, kinds: Collection[JobKind] = ("index", "convert", "validate")
 ) -> list[Job]:
     """Plan whatever the tenant's tables need now; returns the jobs of `kinds` that are not done.
 
-    First the indexes, since queries wait for them, then the conversions.
+    First the indexes, since queries wait for them, then the conversions, then the validations.
     """
     while True:
         with storage.transaction(Mode.READ) as connection:
@@ -88,6 +92,11 @@ def _wanted_jobs(view: View) -> list[Job]:
         for state in view.tables.values()
         if state.layout_revision > min(state.layouts)
     ]
+    wanted += [
+        _new_job(view, state, "validate", state.revision, view.position, {})
+        for state in view.tables.values()
+        if state.unvalidated
+    ]
     return wanted
 
 
@@ -101,13 +110,16 @@ def _supersede_all_but(storage: Storage, view: View, wanted: set[str]) -> bool:
         unwanted = [
             job
             for job in list_jobs(connection)
-            if job.tenant == view.tenant and job.state == "planned" and job.id not in wanted
+            if job.tenant == view.tenant
+            and job.state in ("planned", "blocked")
+            and job.id not in wanted
         ]
         (activation,) = connection.fetch_one(activation_sql(view.tenant))
         if activation != view.activation:
             return False
         for job in unwanted:
-            set_state(connection, job, "superseded")
+            clear_findings(connection, job.id)
+            set_state(connection, replace(job, findings=()), "superseded")
     return True
 
 
@@ -149,18 +161,18 @@ def _new_job(
 def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
     """Run a planned job to its end; None if it was superseded meanwhile."""
     started = time.perf_counter()
-    for _ in range(2):
+    for is_last in (False, True):
         try:
             runner(storage, job)
-            finished = _finish(storage, job)
+            ended = _finish(storage, job, is_last=is_last)
         except Superseded:
-            finished = _is_done(storage, job)
-            if not finished:
+            ended = _find_ended(storage, job)
+            if ended is None:
                 return None
-        if finished:
+        if ended is not None:
             with storage.transaction(Mode.READ) as connection:
                 progress = read_progress(connection, job.id)
-            return JobReport(job, progress, time.perf_counter() - started)
+            return JobReport(ended, progress, time.perf_counter() - started)
     raise JobError(
         "an index and its records do not match after it was built twice",
         job=job.id,
@@ -169,17 +181,17 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
     )
 
 
-def _is_done(storage: Storage, job: Job) -> bool:
-    """Whether a twin finished the job; otherwise nobody wants it any more, and that is noted."""
+def _find_ended(storage: Storage, job: Job) -> Job | None:
+    """The job if a twin ended it; otherwise nobody wants it any more, and that is noted."""
     with storage.transaction(Mode.CATALOG) as connection:
         known = read_job(connection, job.id, lock=True)
         if known.state == "planned":
             set_state(connection, known, "superseded")
-        return known.state == "done"
+        return known if known.state in ("done", "blocked") else None
 
 
-def _finish(storage: Storage, job: Job) -> bool:
-    """Count before the result is relied upon; false if the ranges had to be opened again."""
+def _finish(storage: Storage, job: Job, *, is_last: bool) -> Job | None:
+    """Count before the result is relied upon; None if the ranges had to be opened again."""
     work = load_work(storage, job.id)
     with storage.transaction(Mode.READ) as connection:
         if open_ranges(connection, job.id):
@@ -189,17 +201,52 @@ def _finish(storage: Storage, job: Job) -> bool:
                 hint="run it again: it goes on where it stopped",
             )
         complete = _is_complete(storage, work)
-    if not complete:
+        findings = () if complete else _find_duplicates(connection, work, is_last=is_last)
+    if not (complete or findings):
         with storage.transaction(Mode.CATALOG) as connection:
             reopen(connection, job.id)
-        return False
-    if isinstance(work, IndexWork):
+        return None
+    if isinstance(work, IndexWork) and complete:
         _publish(storage, work)
-    with storage.transaction(Mode.CATALOG) as connection:
-        set_state(connection, job, "done")
+    if isinstance(work, ValidateWork):
+        findings = publish_validated(storage, work)
+    ended = _end(storage, job, findings)
     if job.kind == "convert":
         sweep_archives(storage, job.tenant)
-    return True
+    return ended
+
+
+def _end(storage: Storage, job: Job, findings: tuple[Finding, ...]) -> Job:
+    with storage.transaction(Mode.CATALOG) as connection:
+        known = read_job(connection, job.id, lock=True)
+        if not findings:
+            return set_state(connection, known, "done")
+        if known.state != "planned" or open_ranges(connection, job.id):
+            return known  # a twin was faster, and somebody has begun anew
+        return set_state(connection, replace(known, findings=findings), "blocked")
+
+
+def _find_duplicates(connection: Connection, work: Work, *, is_last: bool) -> tuple[Finding, ...]:
+    """The records that have no entry since their key of a unique index is another's.
+
+    None if the build has to be gone through again: an entry is missing whose key is free, since the
+    record that had it has changed. If it has been (`is_last`), that is left to the next run.
+    """
+    if not (isinstance(work, IndexWork) and work.index and work.index.state.index.unique):
+        return ()
+    index, examples = work.index, []
+    for key in index.entries.list_missing(connection, EXAMPLES_MAX):
+        record = work.read(key, bytes(connection.fetch_one(work.records.get_sql, (key,))[0]))
+        found = find_collision(connection, index, key, record)
+        if found is not None:
+            examples.append(violations.describe_collision(work.live, found, record))
+        elif not is_last:
+            return ()
+    (entries,) = connection.fetch_one(index.entries.count_sql)
+    (count,) = connection.fetch_one(work.records.count_sql)
+    if count <= entries:
+        return ()
+    return (Finding(f"index {index.name}", int(count - entries), tuple(examples)),)
 
 
 def _is_complete(storage: Storage, work: Work) -> bool:

@@ -8,7 +8,6 @@ notes its progress under the range's fence. A retry, a twin or a concurrent writ
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,8 +22,10 @@ from zapdb.datasets import dataset_of
 from zapdb.errors import ExecutorUnfit, TransactionConflict
 from zapdb.indexes import LiveIndex, LiveTable, make_reader
 from zapdb.jobs.job import Job, Range, claim, read_job, record_progress
+from zapdb.jobs.validation import ValidateWork
+from zapdb.jobs.work import Superseded as Superseded
+from zapdb.jobs.work import Work
 from zapdb.limits import (
-    BATCH_BLOBS,
     BATCH_RECORDS_MAX,
     BATCH_RECORDS_MIN,
     BATCH_RECORDS_SLOW_MIN,
@@ -33,14 +34,7 @@ from zapdb.limits import (
 )
 from zapdb.migrations.chain import digest_chain
 from zapdb.records import Beside, encode_prefix
-from zapdb.records.beside import NOTHING
-from zapdb.storage import ArchiveTable, BlobTable, Connection, Mode, RecordTable, Storage
-from zapdb.storage.archives import ArchiveRow, archive_rows
-from zapdb.storage.identifiers import make_uuid7
-
-
-class Superseded(Exception):
-    """What the job works towards is no longer wanted."""
+from zapdb.storage import Connection, Mode, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,57 +47,6 @@ class RangeResult:
     conflicts: int
     finished: bool
     seconds: float
-
-
-class Work(ABC):
-    """What a kind of job does with a batch, under the view that it was loaded with."""
-
-    skips_locked: bool
-    """Whether rows that a writer holds may be left for another pass."""
-
-    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
-        self.storage = storage
-        self.view = view
-        self.job = job
-        self.state = state
-        self.records = RecordTable(storage, job.table, job.tenant)
-        self.archives = ArchiveTable(self.records, view.chain.archived_fields(job.table))
-
-    @property
-    @abstractmethod
-    def condition(self) -> tuple[str, list[Any]]:
-        """Which records of a range are to be worked on, besides the range itself."""
-
-    def swap(
-        self,
-        connection: Connection,
-        batch: list[tuple[bytes, bytes]],
-        convert: Callable[[bytes, bytes, Beside], bytes],
-    ) -> int:
-        """Write the batch's records converted, with new blobs and archived values; how many.
-
-        The rows are locked, so none of the swaps is refused, and nothing is stored for nothing.
-        """
-        blobs, archives = BlobTable(self.storage), self.archives
-        beside = Beside(blobs.load, make_uuid7)
-        kept = archives.load_many(connection, [key for key, _ in batch])
-        swaps, archived = [], list[ArchiveRow]()
-        for key, value in batch:
-            if archives.fields:
-                new = beside.take_blobs()
-                beside = Beside(blobs.load, make_uuid7, kept.get(key, NOTHING))
-                beside.blobs = new
-            swaps.append((key, value, convert(key, value, beside)))
-            archived += archive_rows(key, beside.archived)
-            if len(beside.blobs) >= BATCH_BLOBS:
-                blobs.insert(connection, beside.take_blobs())
-        blobs.insert(connection, beside.take_blobs())
-        archives.insert(connection, archived)
-        return self.storage.swap_values(connection, self.records.name, self.job.tenant, swaps)
-
-    @abstractmethod
-    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> int:
-        """Work on locked (key, value) rows; returns how many were written."""
 
 
 class ConvertWork(Work):
@@ -121,35 +64,38 @@ class ConvertWork(Work):
     def condition(self) -> tuple[str, list[Any]]:
         return f"value < {self.storage.mark}", [encode_prefix(self.job.target)]
 
-    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> int:
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         return self.swap(connection, batch, self.live.reader.convert)
 
 
 class IndexWork(Work):
-    """Every record gets its entry, built from the record in its current shape."""
+    """Every record gets its entry, built from the record in its current shape.
+
+    In a unique index, a record whose key is another's by then gets none. It is found at the end.
+    """
 
     # A row that is skipped would have to be found again; the writer is done in a moment.
     skips_locked = False
 
     def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
         super().__init__(storage, view, state, job)
-        live = LiveTable(storage, view, state)
+        self.live = LiveTable(storage, view, state)
         self.index: LiveIndex | None = next(
-            (index for index in live.indexes if index.state.physical == job.target), None
+            (index for index in self.live.indexes if index.state.physical == job.target), None
         )
         if self.index is None or self.index.is_built:
             raise Superseded
-        self.read = live.index_reader.read
+        self.read = self.live.index_reader.read
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
         return "1 = 1", []
 
-    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> int:
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         assert self.index is not None
-        index, read = self.index, self.read
-        entries = [(index.entry_key(read(key, value)), key) for key, value in batch]
-        return index.entries.insert_absent(connection, entries)
+        # In the order of their keys: where they are unique, workers wait for each other's.
+        entries = self.index.list_entries([(key, self.read(key, value)) for key, value in batch])
+        return self.index.entries.insert_absent(connection, entries)
 
 
 class RevertWork(Work):
@@ -172,7 +118,7 @@ class RevertWork(Work):
         condition, parameters = revert_condition(self.storage.mark, self.revert)
         return condition, list(parameters)
 
-    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> int:
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         convert = self.convert
         if convert is None:
             connection.run_many(self.records.delete_sql, [(key,) for key, _ in batch])
@@ -185,6 +131,7 @@ WORK: dict[str, type[Work]] = {
     "convert": ConvertWork,
     "index": IndexWork,
     "revert": RevertWork,
+    "validate": ValidateWork,
 }
 
 
@@ -327,7 +274,7 @@ class _Task:
             ]
             if not rows:
                 return rows
-            written = work.write(connection, rows)
+            written = work.write(connection, rows, self.claimed.number)
             record_progress(
                 connection,
                 self.claimed,

@@ -1,5 +1,7 @@
 """Verification: every record decodes, and every index holds exactly the entries of its records.
 
+Checks and references that are validated are met by every record.
+
 Every blob that a record refers to is there, with the size that the record says. Blobs that no
 record owns are no problem: the sweep takes them away.
 """
@@ -13,8 +15,9 @@ from zapdb.catalog.layouts import load_layouts
 from zapdb.errors import CorruptRecord, UnknownZone
 from zapdb.indexes import LiveTable
 from zapdb.jobs.sweep import count_blobs
+from zapdb.jobs.validation import find_violations
 from zapdb.limits import PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
-from zapdb.records import OwnedBlobs, decode_prefix
+from zapdb.records import OwnedBlobs, Record, decode_prefix
 from zapdb.storage import BlobTable, Connection, Mode, Storage
 
 
@@ -88,12 +91,14 @@ def _verify_table(connection: Connection, live: LiveTable) -> TableReport:
     problems, blobs = _Problems(), _Blobs(connection, live)
     revisions: dict[int, int] = {}
     readable = [index for index in live.indexes if index.is_readable]
+    demands = bool(live.checks or live.references)
     records, after = 0, b""
     mark = connection.storage.mark
     while True:
         page = connection.fetch_all(live.records.page_sql, (after, PAGE_RECORDS_MAX))
         if not page:
             break
+        whole: list[tuple[bytes, Record]] = []
         for raw_key, raw_value in page:
             key, value = bytes(raw_key), bytes(raw_value)
             try:
@@ -110,10 +115,14 @@ def _verify_table(connection: Connection, live: LiveTable) -> TableReport:
                 row = connection.fetch_one(
                     f"SELECT 1 FROM {index.entries.name} WHERE tenant = {live.records.tenant}"
                     f" AND key = {mark} AND record = {mark}",
-                    (index.entry_key(record), key),
+                    (index.entry_key(record, key), key),
                 )
                 if row is None:
                     problems.note(f"record {key.hex()[:32]}: no entry in {index.name!r}")
+            if demands:
+                whole.append((key, record))
+        for what, text in find_violations(connection, live, whole, validated=True):
+            problems.note(f"{what}: {text}")
         records += len(page)
         after = bytes(page[-1][0])
     for prefix, count in live.records.count_by_prefix(connection):

@@ -320,7 +320,8 @@ class Storage(ABC):
     def create_record_table_sql(self, table: str) -> str: ...
 
     @abstractmethod
-    def create_index_table_sql(self, table: str) -> str: ...
+    def create_index_table_sql(self, table: str, *, unique: bool) -> str:
+        """Where `unique`, no two entries have one key: the database sees to it (rule 25)."""
 
     @abstractmethod
     def insert_rows(
@@ -332,7 +333,10 @@ class Storage(ABC):
     def insert_entries_if_absent(
         self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
     ) -> int:
-        """Insert (key, record) pairs into an index table where they are not; return how many."""
+        """Insert (key, record) pairs into an index table where they are not; return how many.
+
+        Of a unique index: where the keys are not, whatever records they are of.
+        """
 
     @abstractmethod
     def lock_records(
@@ -356,6 +360,11 @@ class Storage(ABC):
     @abstractmethod
     def key_slice_sql(self, table: str) -> str:
         """Every n-th key of a tenant, for (tenant, n): the bounds of ranges."""
+
+
+def index_columns(*, unique: bool) -> str:
+    """The columns by which the entries of an index are told apart."""
+    return "tenant, key" if unique else "tenant, key, record"
 
 
 def _do_nothing(_driver: object) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage.base import Connection, Storage
 
 RECORD_TABLE: Final = re.compile(r"zapdb_r([1-9][0-9]*)")
+VALUES_PER_STATEMENT: Final = 500
 
 
 def record_table_name(number: int) -> str:
@@ -30,8 +31,9 @@ def create_record_table(connection: Connection, number: int) -> None:
     connection.run(connection.storage.create_record_table_sql(record_table_name(number)))
 
 
-def create_index_table(connection: Connection, physical: int) -> None:
-    connection.run(connection.storage.create_index_table_sql(index_table_name(physical)))
+def create_index_table(connection: Connection, physical: int, *, unique: bool) -> None:
+    name = index_table_name(physical)
+    connection.run(connection.storage.create_index_table_sql(name, unique=unique))
 
 
 def drop_index_table(connection: Connection, physical: int) -> None:
@@ -62,6 +64,14 @@ def drop_record_table_if_empty(connection: Connection, number: int) -> bool:
     if empty:
         connection.run(f"DROP TABLE {name}")
     return empty
+
+
+def fetch_in(connection: Connection, sql: str, values: Sequence[bytes]) -> Iterator[Any]:
+    """The rows of a statement that ends in `IN`, asked for some of the values at a time."""
+    for start in range(0, len(values), VALUES_PER_STATEMENT):
+        some = values[start : start + VALUES_PER_STATEMENT]
+        marks = ", ".join([connection.storage.mark] * len(some))
+        yield from connection.fetch_all(f"{sql} ({marks})", some)
 
 
 def activation_sql(tenant: int) -> str:
@@ -97,6 +107,16 @@ class RecordTable:
             f" WHERE {mine} AND key > {mark} ORDER BY key LIMIT {mark}"
         )
         self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
+        self._find_keys_sql = f"SELECT key FROM {self.name} WHERE {mine} AND key IN"
+
+    def find_keys(self, connection: Connection, keys: Sequence[bytes]) -> set[bytes]:
+        """Those of the keys that records have."""
+        found = fetch_in(connection, self._find_keys_sql, keys)
+        return {bytes(key) for (key,) in found}
+
+    def is_empty(self, connection: Connection) -> bool:
+        sql = f"SELECT 1 FROM {self.name} WHERE tenant = {self.tenant} LIMIT 1"
+        return connection.fetch_one(sql) is None
 
     def scan_page(
         self, connection: Connection, after: bytes
@@ -137,8 +157,11 @@ class RecordTable:
 class IndexTable:
     """The statements on one index's entries of one tenant."""
 
-    def __init__(self, storage: Storage, physical: int, records: RecordTable) -> None:
+    def __init__(
+        self, storage: Storage, physical: int, records: RecordTable, *, unique: bool = False
+    ) -> None:
         self.storage = storage
+        self.unique = unique
         self.tenant = records.tenant
         self.physical = physical
         self.name = index_table_name(physical)
@@ -155,6 +178,22 @@ class IndexTable:
 
     def insert_absent(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> int:
         return self.storage.insert_entries_if_absent(connection, self.name, self.tenant, rows)
+
+    def find_owners(self, connection: Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Of a unique index: whose record the entries with these keys are."""
+        sql = f"SELECT key, record FROM {self.name} WHERE tenant = {self.tenant} AND key IN"
+        found = fetch_in(connection, sql, keys)
+        return {bytes(key): bytes(record) for key, record in found}
+
+    def list_missing(self, connection: Connection, limit: int) -> list[bytes]:
+        """The keys of some records that have no entry, in order."""
+        mine = f"WHERE tenant = {self.tenant}"
+        rows = connection.fetch_all(
+            f"SELECT key FROM (SELECT key FROM {self.records.name} {mine}"
+            f" EXCEPT SELECT record FROM {self.name} {mine}) AS missing"
+            f" ORDER BY key LIMIT {int(limit)}"
+        )
+        return [bytes(key) for (key,) in rows]
 
     def page(
         self,
@@ -180,17 +219,23 @@ class IndexTable:
         if upper is not None:
             conditions.append(f"x.key < {mark}")
             parameters.append(upper)
-        if after is not None:
-            conditions.append(f"(x.key, x.record) {'<' if descending else '>'} ({mark}, {mark})")
+        behind, way = ("<", "DESC") if descending else (">", "ASC")
+        order = f"x.key {way}"
+        if not self.unique:
+            order += f", x.record {way}"
+        if after is not None and self.unique:
+            conditions.append(f"x.key {behind} {mark}")
+            parameters.append(after[0])
+        elif after is not None:
+            conditions.append(f"(x.key, x.record) {behind} ({mark}, {mark})")
             parameters += after
-        way = "DESC" if descending else "ASC"
         sql = (
             "SELECT active.number, page.key, page.record, page.value FROM"
             f" ({activation_sql(self.tenant)}) AS active LEFT JOIN"
             f" (SELECT x.key, x.record, r.value FROM {self.name} AS x"
             f" JOIN {self.records.name} AS r ON r.tenant = x.tenant AND r.key = x.record"
             f" WHERE {' AND '.join(conditions)}"
-            f" ORDER BY x.key {way}, x.record {way} LIMIT {int(limit)}) AS page ON 1 = 1"
+            f" ORDER BY {order} LIMIT {int(limit)}) AS page ON 1 = 1"
             f" ORDER BY page.key {way}, page.record {way}"
         )
         rows = connection.fetch_all(sql, parameters)

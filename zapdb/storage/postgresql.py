@@ -22,6 +22,7 @@ from zapdb.storage.base import (
     MissingTable,
     Mode,
     Storage,
+    index_columns,
     unexpected,
 )
 
@@ -163,10 +164,10 @@ class PostgreSQL(Storage):
             " value bytea NOT NULL, PRIMARY KEY (tenant, key))"
         )
 
-    def create_index_table_sql(self, table: str) -> str:
+    def create_index_table_sql(self, table: str, *, unique: bool) -> str:
         return (
             f"CREATE TABLE {table} (tenant bigint NOT NULL, key bytea NOT NULL,"
-            " record bytea NOT NULL, PRIMARY KEY (tenant, key, record))"
+            f" record bytea NOT NULL, PRIMARY KEY ({index_columns(unique=unique)}))"
         )
 
     def insert_rows(

@@ -24,6 +24,7 @@ from zapdb.storage.base import (
     MissingTable,
     Mode,
     Storage,
+    index_columns,
     unexpected,
 )
 
@@ -166,10 +167,10 @@ class SQLite(Storage):
             " value BLOB NOT NULL, PRIMARY KEY (tenant, key)) WITHOUT ROWID"
         )
 
-    def create_index_table_sql(self, table: str) -> str:
+    def create_index_table_sql(self, table: str, *, unique: bool) -> str:
         return (
             f"CREATE TABLE {table} (tenant INTEGER NOT NULL, key BLOB NOT NULL,"
-            " record BLOB NOT NULL, PRIMARY KEY (tenant, key, record)) WITHOUT ROWID"
+            f" record BLOB NOT NULL, PRIMARY KEY ({index_columns(unique=unique)})) WITHOUT ROWID"
         )
 
     def insert_rows(
@@ -184,7 +185,8 @@ class SQLite(Storage):
     ) -> int:
         before = connection.driver.total_changes
         connection.run_many(
-            f"INSERT OR IGNORE INTO {table} (tenant, key, record) VALUES ({int(tenant)}, ?, ?)",
+            f"INSERT INTO {table} (tenant, key, record) VALUES ({int(tenant)}, ?, ?)"
+            " ON CONFLICT DO NOTHING",
             rows,
         )
         added: int = connection.driver.total_changes - before

@@ -1,0 +1,273 @@
+"""Nothing is applied that is not proven; real records show what made-up ones miss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS, RENAME_SIZE
+from tests.documents import document
+from tests.support import Workspace, dump
+from zapdb.catalog import DEFAULT_TENANT, View, load_view
+from zapdb.catalog.stored import provisional_numbers
+from zapdb.catalog.up import migrate_up
+from zapdb.errors import (
+    BlobMissing,
+    CorruptRecord,
+    ExampleNotProven,
+    LeaseLost,
+    RollbackNotProven,
+)
+from zapdb.expressions import FUNCTIONS
+from zapdb.jobs.sampling import SampledTable, prove_with_records
+from zapdb.limits import INLINE_SIZE_BYTES_MAX
+from zapdb.migrations import Migration, list_files, resolve_files
+from zapdb.migrations.trial import Journey, Trial
+from zapdb.storage import Mode
+from zapdb.values import String
+
+SPLIT = """\
+transform: {table: items, from: {title: string}, into: {kind: string, number: string},
+      up: {kind: "before(title, ' ')", number: "after(title, ' ')"},
+      down: {title: "join(' ', kind, number)"}}"""
+LOSSY_SPLIT = SPLIT[:-1] + ", reversibility: lossy}"
+
+# Exact, but for one title that no expression names.
+ODD_ONE = """\
+transform: {table: items, from: {title: string}, into: {name: string},
+      up: {name: "replace(title, 'q', 'k') if length(title) == 13 and ends_with(title, 'z') else
+      title"}, down: {title: name}}"""
+
+
+def view_of(place: Workspace) -> View:
+    with place.control.transaction(Mode.READ) as connection:
+        return load_view(connection, DEFAULT_TENANT)
+
+
+def sample(place: Workspace, count: int = 1_000) -> list[SampledTable]:
+    view = view_of(place)
+    files = list_files(place.directory)[view.chain.end :]
+    chain = resolve_files(files, view.chain, provisional_numbers())
+    pending = chain.after(view.position)
+    return prove_with_records(place.connect(), view, pending, count)
+
+
+# Applying
+
+
+@pytest.mark.parametrize("has_database", [False, True])
+def test_rule_06_nothing_is_applied_before_all_is_proven(
+    workspace: Workspace, has_database: bool
+) -> None:
+    workspace.write(1, ITEMS)
+    if has_database:
+        workspace.open().table("items").insert(id=1, title="Milk")
+    workspace.write(2, ADD_COLOR)
+    path = workspace.write(3, SPLIT)
+    before = dump(workspace) if has_database else {}
+    for _ in range(2):
+        with pytest.raises(RollbackNotProven) as caught:
+            workspace.open(apply="auto")
+        assert str(caught.value.location) == f"{path}:5:5"
+        assert caught.value.context["back"] == "title=' '"
+    if has_database:
+        assert dump(workspace) == before
+        assert workspace.execute("SELECT count(*) FROM zapdb_migrations") == [(1,)]
+    with pytest.raises(RollbackNotProven):
+        migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory, again=True)
+    workspace.write(3, LOSSY_SPLIT)
+    with workspace.open() as db:
+        assert db.position == 3
+
+
+def test_only_what_is_to_be_applied_is_proven(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    workspace.write(2, ADD_COLOR)
+    workspace.write(3, SPLIT)
+    workspace.write(1, ITEMS)
+    with pytest.raises(RollbackNotProven):
+        workspace.open()
+    storage = workspace.connect()
+    applied = migrate_up(storage, DEFAULT_TENANT, workspace.directory, to=2)
+    assert [one.number for one in applied] == [1, 2]
+
+
+def test_examples_are_run_before_anything_is_applied(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    path = workspace.directory / "0002_test.yaml"
+    examples = "examples: [{table: items, before: {title: a b}, after: {kind: a, number: a}}]\n"
+    path.write_text(document(LOSSY_SPLIT) + examples)
+    with pytest.raises(ExampleNotProven) as caught:
+        workspace.open()
+    assert caught.value.context["cause"] == "number is 'b', not 'a'"
+    path.write_text(document(LOSSY_SPLIT) + examples.replace("number: a", "number: b"))
+    with workspace.open() as db:
+        assert db.position == 2
+
+
+def test_the_lease_is_kept_while_proving(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write(1, ITEMS)
+    workspace.write(2, ADD_COLOR)
+    monkeypatch.setattr("zapdb.catalog.up.CHAIN_LEASE_SECONDS", 0.0)
+    done: list[str] = []
+
+    def prove(migrations: list[Migration]) -> None:
+        done.append("prove")
+
+    def renew(connection: object, lease: object, seconds: float) -> None:
+        done.append("renew")
+        if len(done) == 4:
+            raise LeaseLost("another process took over")
+
+    monkeypatch.setattr("zapdb.catalog.up.require_proven", prove)
+    monkeypatch.setattr("zapdb.catalog.up.leases.renew", renew)
+    with pytest.raises(LeaseLost):
+        workspace.open()
+    assert done == ["prove", "renew", "prove", "renew"]
+    assert workspace.execute("SELECT count(*) FROM zapdb_migrations") == [(0,)]
+
+
+# Real records
+
+
+def test_real_records_show_what_made_up_ones_miss(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert_many({"id": n, "title": f"item {n}"} for n in range(50))
+        db.table("items").insert(id=-7, title="quite a fizzz")
+    workspace.write(2, ADD_COLOR)
+    workspace.write(3, ODD_ONE)
+    before = dump(workspace)
+    (found,) = sample(workspace)
+    assert (found.table, found.records, found.sampled) == ("items", 51, 51)
+    (failure,) = found.failures
+    assert (failure.kind, failure.field, failure.migration) == ("rollback", "title", "0003_test")
+    shown = str(failure.to_error())
+    assert "(key)=79" in shown
+    assert "fizzz" not in shown
+    assert dump(workspace) == before
+
+
+def test_samples_are_spread_over_the_keys(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert_many({"id": n, "title": "x"} for n in range(100))
+    workspace.write(2, ADD_COLOR)
+    keys: list[bytes] = []
+    try_record = Trial.try_record
+
+    def note(self: Trial, key: bytes, *rest: object) -> Journey:
+        keys.append(key)
+        return try_record(self, key, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Trial, "try_record", note)
+    (found,) = sample(workspace, 10)
+    assert (found.records, found.sampled) == (100, 10)
+    places = [int.from_bytes(key, "big") for key in keys]
+    assert places == sorted(places)
+    assert len({b - a for a, b in pairwise(places[:6])}) == 1
+    (found,) = sample(workspace, 7)
+    assert 4 <= found.sampled <= 7
+
+
+def test_stale_records_and_blobs_are_read_as_they_are(workspace: Workspace) -> None:
+    long = "two words " * INLINE_SIZE_BYTES_MAX
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert(id=1, title=long, note="x")
+    workspace.write(2, LOSSY_SPLIT)
+    with workspace.open() as db:
+        db.table("items").insert(id=2, kind="a", number=long)
+    workspace.write(3, ADD_WEIGHT)
+    workspace.write(
+        4,
+        "transform: {table: items, from: {number: string}, into: {rest: string},"
+        " up: {rest: number}, down: {number: rest}}",
+    )
+    (found,) = sample(workspace)
+    assert (found.sampled, found.failures) == (2, ())
+
+
+def test_tables_that_stay_as_they_are_are_not_read(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    workspace.write(2, RENAME_SIZE)
+    assert sample(workspace) == []
+    workspace.write(2, ADD_COLOR)
+    (found,) = sample(workspace)
+    assert (found.records, found.sampled) == (0, 0)
+
+
+@pytest.mark.parametrize("is_converted", [False, True])
+def test_rule_19_archived_values_of_real_records_are_taken_back(
+    workspace: Workspace, is_converted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert(id=1, title="x", note="kept")
+        db.table("items").insert(id=2, title="x")
+    workspace.write(2, "drop_field: {table: items, field: note, restore: {archive: true}}")
+    with workspace.open() as db:
+        if is_converted:
+            db.run_jobs()
+        db.table("items").insert(id=3, title="x")
+    workspace.write(3, "restore_field: {table: items, field: note, archived_by: 2}")
+    archives: list[dict[int, bytes]] = []
+    try_record = Trial.try_record
+
+    def note(self: Trial, key: bytes, value: bytes, archive: dict[int, bytes]) -> Journey:
+        archives.append(archive)
+        return try_record(self, key, value, archive)
+
+    monkeypatch.setattr(Trial, "try_record", note)
+    before = dump(workspace)
+    (found,) = sample(workspace)
+    assert (found.sampled, found.failures) == (3, ())
+    assert [list(archive.values()) for archive in archives] == [
+        [String().encode("kept")], [b""], []
+    ]  # fmt: skip
+    assert dump(workspace) == before
+
+
+def test_records_that_cannot_be_read_are_no_fault_of_a_migration(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert(id=1, title="x" * INLINE_SIZE_BYTES_MAX * 2)
+        db.table("items").insert(id=2, title="x")
+    workspace.write(2, LOSSY_SPLIT)
+    (found,) = sample(workspace)
+    assert (found.sampled, found.failures) == (2, ())
+    workspace.execute("DELETE FROM zapdb_blobs")
+    with pytest.raises(BlobMissing):
+        sample(workspace)
+    workspace.execute("UPDATE zapdb_r1 SET value = ?", (b"\x81\x00\x81",))
+    with pytest.raises(CorruptRecord):
+        sample(workspace)
+
+
+def test_what_stops_a_real_record_is_told_without_its_contents(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert(id=1, title="secret")
+    workspace.write(2, LOSSY_SPLIT)
+    workspace.write(3, ADD_COLOR)
+
+    def fail(text: str, separator: str) -> str:
+        raise LookupError(text)
+
+    monkeypatch.setitem(FUNCTIONS, "before", replace(FUNCTIONS["before"], apply=fail))  # type: ignore[misc]  # final
+    (found,) = sample(workspace)
+    (failure,) = found.failures
+    assert (failure.kind, failure.cause) == ("conversion", "LookupError")
+    assert str(failure.place).endswith("0002_test.yaml:5:5")
+    assert "secret" not in str(failure.to_error())
+    assert "title=str of 6 characters" in str(failure.to_error())

@@ -1,0 +1,480 @@
+"""References: what a record refers to is there, and what becomes of it when that one goes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
+from zapdb.catalog import DEFAULT_TENANT
+from zapdb.catalog.up import migrate_up
+from zapdb.database import Database
+from zapdb.database import referrers as module
+from zapdb.errors import (
+    CommitUnknown,
+    RecordExists,
+    RecordNotFound,
+    ReferenceViolation,
+    TransactionConflict,
+    UniqueViolation,
+)
+from zapdb.jobs import JobReport, forget_newest, plan_jobs, run_job, run_locally
+from zapdb.storage import Storage
+
+OWNERS = """\
+create_table: {table: owners, key: [id, name], fields: [
+      {name: id, type: integer}, {name: name, type: string}]}"""
+PETS = """\
+create_table: {table: pets, key: [id], fields: [
+      {name: id, type: integer},
+      {name: owner, type: reference, to: owners, optional: true},
+      {name: friend, type: reference, to: pets, optional: true}]}"""
+TOYS = """\
+create_table: {table: toys, key: [id], fields: [
+      {name: id, type: integer},
+      {name: pet, type: reference, to: pets, optional: true}]}"""
+BY_OWNER = "create_index: {table: pets, index: by_owner, fields: [{field: owner}, {field: id}]}"
+BY_FRIEND = "create_index: {table: pets, index: by_friend, fields: [{field: friend}]}"
+BY_PET = "create_index: {table: toys, index: by_pet, fields: [{field: pet}]}"
+TABLES = (OWNERS, PETS, TOYS, BY_OWNER, BY_FRIEND, BY_PET)
+
+
+def refer(table: str, field: str, on_delete: str) -> str:
+    return f"add_reference: {{table: {table}, field: {field}, on_delete: {on_delete}}}"
+
+
+def make(workspace: Workspace, owner: str, friend: str = "set_null", pet: str = "cascade") -> Any:
+    workspace.write(
+        1,
+        *TABLES,
+        refer("pets", "owner", owner),
+        refer("pets", "friend", friend),
+        refer("toys", "pet", pet),
+    )
+    return workspace.open()
+
+
+def ids(db: Database, table: str) -> list[int]:
+    return [record.id for record in db.table(table).scan()]
+
+
+def assert_clean(db: Database) -> None:
+    for report in db.verify():
+        assert report.problems == ()
+
+
+def run_jobs(storage: Storage) -> list[JobReport]:
+    reports = [
+        run_job(storage, job, lambda s, j: run_locally(s, j, batch_records_max=16))
+        for job in plan_jobs(storage, DEFAULT_TENANT)
+    ]
+    return [report for report in reports if report is not None]
+
+
+ADA, BOB = (1, "Ada"), (2, "Bob")
+
+
+# Inserting and changing
+
+
+def test_rule_25_what_a_record_refers_to_must_be_there(workspace: Workspace) -> None:
+    db = make(workspace, "restrict")
+    owners, pets = db.table("owners"), db.table("pets")
+    with pytest.raises(ReferenceViolation) as caught:
+        pets.insert(id=1, owner=ADA)
+    assert isinstance(caught.value, ValueError)
+    assert caught.value.context == {
+        "table": "pets",
+        "field": "owner",
+        "value": "(1, 'Ada')",
+        "target": "owners",
+        "key": "1",
+    }
+    assert caught.value.hint == "insert the record of 'owners' first"
+    owners.insert(id=1, name="Ada")
+    pets.insert(id=1, owner=ADA)
+    with pytest.raises(ReferenceViolation):
+        pets.update(1, owner=BOB)
+    pets.update(1, owner=None)
+    pets.update(1, friend=1)
+    with db.transaction():
+        with pytest.raises(ReferenceViolation):
+            pets.insert(id=2, owner=BOB)
+        owners.insert(id=2, name="Bob")
+        pets.insert(id=2, owner=BOB)
+    assert ids(db, "pets") == [1, 2]
+    assert_clean(db)
+
+
+def test_rule_25_a_record_may_refer_to_itself_and_to_others_of_its_batch(
+    workspace: Workspace,
+) -> None:
+    db = make(workspace, "restrict")
+    pets = db.table("pets")
+    pets.insert(id=1, friend=1)
+    pets.insert_many({"id": n, "friend": n % 7 + 2} for n in range(2, 1_200))
+    with pytest.raises(ReferenceViolation) as caught:
+        pets.insert_many({"id": n, "friend": n + 1} for n in range(5_000, 5_700))
+    assert caught.value.context["key"] == "5699"
+    assert caught.value.hint == "none was inserted"
+    assert pets.count() == 1_199
+    pets.delete(1)
+    assert_clean(db)
+
+
+# Deleting
+
+
+def test_rule_25_restrict_keeps_the_target(workspace: Workspace) -> None:
+    db = make(workspace, "restrict")
+    owners, pets = db.table("owners"), db.table("pets")
+    owners.insert_many([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}])
+    pets.insert_many({"id": n, "owner": ADA} for n in range(3))
+    with pytest.raises(ReferenceViolation) as caught:
+        owners.delete(*ADA)
+    assert caught.value.context == {
+        "table": "owners",
+        "key": "1, 'Ada'",
+        "referring": "pets.owner",
+        "records": "3",
+        "example": "0",
+    }
+    with db.transaction():
+        owners.delete(*BOB)
+        with pytest.raises(ReferenceViolation):
+            owners.delete(*ADA)
+        pets.delete(0)
+    assert [r.id for r in owners.scan()] == [1]
+    assert ids(db, "pets") == [1, 2]
+    pets.insert_many({"id": n, "owner": ADA} for n in range(10, 1_200))
+    with pytest.raises(ReferenceViolation) as caught:
+        owners.delete(*ADA)
+    assert caught.value.context["records"] == "1,000 or more"
+    for record in list(pets.scan()):
+        pets.delete(record.id)
+    owners.delete(*ADA)
+    assert_clean(db)
+
+
+@pytest.mark.parametrize("page", [1, 3, 256])
+def test_rule_25_cascades_go_on_and_let_go(
+    workspace: Workspace, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAGE", page)
+    db = make(workspace, "cascade")
+    owners, pets, toys = (db.table(name) for name in ("owners", "pets", "toys"))
+    owners.insert_many([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}])
+    pets.insert_many({"id": n, "owner": ADA if n < 10 else BOB} for n in range(12))
+    pets.update(3, friend=11)
+    pets.update(10, friend=3)
+    pets.update(11, friend=4)
+    toys.insert_many({"id": n, "pet": n % 12} for n in range(60))
+    owners.delete(*ADA)
+    assert ids(db, "pets") == [10, 11]
+    assert [r.friend for r in pets.scan()] == [None, None]
+    assert ids(db, "toys") == [n for n in range(60) if n % 12 >= 10]
+    assert list(pets.index("by_owner").find(ADA)) == []
+    assert_clean(db)
+
+
+def test_rule_25_a_circle_of_cascades_ends(workspace: Workspace) -> None:
+    db = make(workspace, "restrict", friend="cascade")
+    pets = db.table("pets")
+    pets.insert_many({"id": n, "friend": (n + 1) % 50} for n in range(50))
+    pets.insert(id=99, friend=99)
+    pets.delete(7)
+    assert ids(db, "pets") == [99]
+    pets.delete(99)
+    assert_clean(db)
+
+
+def test_rule_25_a_long_chain_of_cascades_needs_no_more_memory(workspace: Workspace) -> None:
+    db = make(workspace, "restrict", friend="cascade")
+    pets = db.table("pets")
+    pets.insert_many({"id": n, "friend": max(n - 1, 0)} for n in range(2_000))
+    tracemalloc.start()
+    pets.delete(0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert pets.count() == 0
+    assert peak < 2_000_000
+
+
+def test_rule_25_a_cascade_that_meets_restrict_does_nothing(workspace: Workspace) -> None:
+    db = make(workspace, "cascade", pet="restrict")
+    db.table("owners").insert(id=1, name="Ada")
+    db.table("pets").insert_many({"id": n, "owner": ADA} for n in range(9))
+    db.table("toys").insert(id=1, pet=5)
+    before = dump(workspace)
+    with pytest.raises(ReferenceViolation) as caught:
+        db.table("owners").delete(*ADA)
+    assert caught.value.context["table"] == "pets"
+    assert dump(workspace) == before
+
+
+def test_rule_25_what_is_let_go_still_meets_everything_else(workspace: Workspace) -> None:
+    workspace.write(
+        1,
+        *TABLES,
+        "create_index: {table: toys, index: one, unique: true, fields: [{field: pet}]}",
+        'add_check: {table: toys, check: held, expression: "pet is not None or id > 5"}',
+        refer("toys", "pet", "set_null"),
+    )
+    db = workspace.open()
+    db.table("pets").insert_many({"id": n} for n in range(8))
+    toys = db.table("toys")
+    toys.insert_many({"id": n, "pet": n} for n in range(8))
+    with pytest.raises(UniqueViolation):
+        toys.insert(id=9, pet=3)
+    with pytest.raises(ValueError, match="a check of the table is not true"):
+        db.table("pets").delete(3)
+    db.table("pets").delete(6)
+    db.table("pets").delete(7)
+    assert [(r.id, r.pet) for r in toys.scan()][5:] == [(5, 5), (6, None), (7, None)]
+    assert_clean(db)
+
+
+@pytest.mark.parametrize("on_delete", ["restrict", "cascade", "set_null"])
+def test_rule_23_referrers_are_found_by_a_scan_while_the_index_is_built(
+    workspace: Workspace, on_delete: str
+) -> None:
+    workspace.write(1, OWNERS, PETS)
+    with workspace.open() as first:
+        first.table("owners").insert_many([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}])
+        first.table("pets").insert_many(
+            {"id": n, "owner": ADA if n % 5 == 0 else BOB} for n in range(2_500)
+        )
+    workspace.write(2, BY_OWNER, refer("pets", "owner", on_delete))
+    db = workspace.open()
+    assert not db.table("pets").index("by_owner").is_readable
+    if on_delete == "restrict":
+        with pytest.raises(ReferenceViolation) as caught:
+            db.table("owners").delete(*ADA)
+        assert caught.value.context["records"] == "500"
+    else:
+        db.table("owners").delete(*ADA)
+        assert db.table("pets").count() == (2_000 if on_delete == "cascade" else 2_500)
+    assert {report.job.state for report in run_jobs(workspace.connect())} == {"done"}
+    assert_clean(db)
+
+
+# What was there before
+
+
+def test_rule_25_what_dangles_is_counted_and_listed_until_it_is_gone(workspace: Workspace) -> None:
+    workspace.write(1, *TABLES)
+    with workspace.open() as first:
+        first.table("owners").insert(id=1, name="Ada")
+        first.table("pets").insert_many(
+            {"id": n, "owner": ADA if n % 10 else BOB, "friend": n} for n in range(30)
+        )
+    workspace.write(2, refer("pets", "owner", "restrict"), refer("pets", "friend", "restrict"))
+    db, storage = workspace.open(), workspace.connect()
+    (report,) = run_jobs(storage)
+    assert (report.job.kind, report.job.state) == ("validate", "blocked")
+    (finding,) = report.job.findings
+    assert (finding.what, finding.count) == ("reference owner", 3)
+    assert finding.examples[0] == "0 refers to (2, 'Bob'), which is not in owners"
+    assert [c.phase for c in db.view.table("pets").constraints] == ["unvalidated"] * 2
+    assert_clean(db)
+    db.table("pets").update(0, friend=3)  # a field that the change leaves alone is not looked at
+    with pytest.raises(ReferenceViolation):
+        db.table("pets").update(0, owner=(3, "Cy"))
+    db.table("owners").insert(id=2, name="Bob")
+    (report,) = run_jobs(storage)
+    assert report.job.state == "done"
+    db._session.reload()
+    assert [c.phase for c in db.view.table("pets").constraints] == ["validated"] * 2
+    workspace.execute("DELETE FROM zapdb_r1 WHERE key = (SELECT max(key) FROM zapdb_r1)")
+    db.table("pets").count()
+    problems = [problem for r in db.verify() for problem in r.problems]
+    assert len(problems) == 3
+    assert problems[0] == "reference owner: 0 refers to (2, 'Bob'), which is not in owners"
+
+
+def test_rule_13_a_forget_takes_references_away(workspace: Workspace) -> None:
+    workspace.write(1, *TABLES)
+    workspace.open().close()
+    workspace.write(2, refer("pets", "owner", "restrict"))
+    with workspace.open() as db:
+        db.table("owners").insert(id=1, name="Ada")
+        db.table("pets").insert(id=1, owner=ADA)
+    storage = workspace.connect()
+    forget_newest(storage, DEFAULT_TENANT)
+    workspace.remove(2)
+    db = workspace.open()
+    db.table("owners").delete(*ADA)
+    assert db.table("pets").count() == 1
+
+
+# Others at the same moment
+
+
+@pytest.mark.parametrize("on_delete", ["restrict", "cascade", "set_null"])
+def test_rule_15_a_target_that_goes_while_it_is_referred_to_leaves_nothing_dangling(
+    workspace: Workspace, on_delete: str
+) -> None:
+    db = make(workspace, on_delete)
+    owners = [(n, "x") for n in range(4)]
+    stop, problems, done = threading.Event(), list[BaseException](), {"in": 0, "out": 0}
+
+    def run(seed: int) -> None:
+        generator, other = random.Random(seed), workspace_dbs[seed]
+        while not stop.is_set():
+            owner = generator.choice(owners)
+            try:
+                if seed % 2:
+                    other.table("owners").delete(*owner)
+                    done["out"] += 1
+                    other.table("owners").insert(id=owner[0], name="x")
+                else:
+                    other.table("pets").insert(id=generator.randint(0, 10**9), owner=owner)
+                    done["in"] += 1
+                    if on_delete == "restrict" and generator.random() < 0.6:
+                        for pet in list(other.table("pets").index("by_owner").find(owner)):
+                            other.table("pets").delete(pet.id)
+            except (ReferenceViolation, RecordNotFound, RecordExists, TransactionConflict):
+                pass
+            except BaseException as error:
+                problems.append(error)
+            time.sleep(0.001)
+        other.storage.release_connection()
+
+    db.table("owners").insert_many({"id": n, "name": "x"} for n, _ in owners)
+    workspace_dbs = [workspace.open() for _ in range(4)]
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(2.5)
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+    assert problems == []
+    assert min(done.values()) > 3
+    assert_clean(db)
+
+
+def test_rule_25_a_reference_that_is_added_under_writers_ends_up_validated(
+    workspace: Workspace,
+) -> None:
+    """Who began before it binds leaves dangling records behind; who came later leaves none."""
+    workspace.write(1, *TABLES)
+    db = workspace.open()
+    db.table("owners").insert_many({"id": n, "name": "x"} for n in range(20))
+    db.table("pets").insert_many({"id": n, "owner": (n % 20, "x")} for n in range(400))
+    stop, problems = threading.Event(), list[BaseException]()
+    opened = [workspace.open() for _ in range(3)]
+
+    def write(seed: int) -> None:
+        generator, other = random.Random(seed), opened[seed]
+        while not stop.is_set():
+            owner = (generator.randint(0, 19), "x")
+            try:
+                if generator.random() < 0.4:
+                    other.table("owners").delete(*owner)
+                elif generator.random() < 0.4:
+                    other.table("owners").insert(id=owner[0], name="x")
+                else:
+                    other.table("pets").update(generator.randint(0, 399), owner=owner)
+            except (ReferenceViolation, RecordNotFound, RecordExists, TransactionConflict):
+                pass
+            except BaseException as error:
+                problems.append(error)
+            time.sleep(0.002)
+        other.storage.release_connection()
+
+    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(3)]
+    for writer in writers:
+        writer.start()
+    storage = workspace.connect()
+    time.sleep(0.3)
+    workspace.write(2, refer("pets", "owner", "restrict"))
+    migrate_up(storage, DEFAULT_TENANT, workspace.directory)
+    for _ in range(6):
+        run_jobs(storage)
+    stop.set()
+    for writer in writers:
+        writer.join(60)
+    assert problems == []
+    there = {(owner.id, owner.name) for owner in db.table("owners").scan()}
+    dangling = [pet.id for pet in db.table("pets").scan() if pet.owner not in there]
+    reports = run_jobs(storage)
+    assert sum(f.count for report in reports for f in report.job.findings) == len(dangling)
+    for pet in dangling:
+        db.table("pets").update(pet, owner=None)
+    assert all(report.job.state == "done" for report in run_jobs(storage))
+    db._session.reload()
+    assert [c.phase for c in db.view.table("pets").constraints] == ["validated"]
+    assert_clean(db)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.parametrize("first", ["insert", "delete"])
+def test_rule_15_of_an_insert_and_a_delete_that_do_not_see_each_other_one_runs_again(
+    workspace: Workspace, first: str
+) -> None:
+    db = make(workspace, "restrict")
+    other, attempts = workspace.open(), list[int]()
+    db.table("owners").insert(id=1, name="Ada")
+
+    def insert() -> None:
+        db.table("pets").count()  # the snapshot is taken
+        if not attempts:
+            other.table("owners").delete(*ADA)
+        attempts.append(1)
+        db.table("pets").insert(id=1, owner=ADA)
+
+    def delete() -> None:
+        db.table("owners").count()
+        if not attempts:
+            other.table("pets").insert(id=1, owner=ADA)
+        attempts.append(1)
+        db.table("owners").delete(*ADA)
+
+    with pytest.raises(ReferenceViolation):
+        db.run(insert if first == "insert" else delete)
+    assert len(attempts) == 2
+    assert_clean(db)
+
+
+# Interruptions
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("change", ["insert", "update", "delete"])
+def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
+    workspace: Workspace, change: str, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = make(workspace, "cascade")
+    owners, pets, toys = (db.table(name) for name in ("owners", "pets", "toys"))
+    owners.insert_many([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}])
+    pets.insert(id=1, owner=ADA)
+    pets.insert(id=2, friend=1)
+    toys.insert(id=1, pet=1)
+    before = dump(workspace)
+    faults = Faults(workspace, db.storage, way, lasting=False)
+    faults.install(monkeypatch)
+
+    def act() -> None:
+        if change == "insert":
+            pets.insert(id=3, owner=ADA, friend=3)
+        elif change == "update":
+            pets.update(1, owner=BOB)
+        else:
+            owners.delete(*ADA)
+
+    for call in itertools.count(1):
+        faults.arm(call)
+        error = error_of(act)
+        faults.arm(0)
+        if error is None or isinstance(error, CommitUnknown):
+            break
+        assert dump(workspace) == before
+    assert call > 6
+    assert_clean(db)

@@ -1,0 +1,104 @@
+"""Writing records: the row, its blobs and entries, and what the table demands of it.
+
+All of it happens in the caller's transaction, which is undone where something is refused: so it
+matters little what is looked at first. Checks come before any statement. What a record refers to is
+looked up after the record is there, since it may be the record itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from zapdb.indexes import Collision, LiveTable, violations
+from zapdb.records import Beside, Record, new_blobs
+from zapdb.storage import Connection
+
+NONE_INSERTED: Final = "none was inserted"
+
+Keyed = tuple[bytes, Record]
+"""A record with its key."""
+
+
+def check_records(live: LiveTable, records: Iterable[Keyed], hint: str = "") -> None:
+    """Raises `CheckViolation` unless all checks of the table are true."""
+    for key, record in records:
+        for check in live.checks:
+            if not check.holds(record):
+                raise violations.unmet(live, check, key, record, hint)
+
+
+def check_targets(
+    connection: Connection,
+    live: LiveTable,
+    records: Sequence[Keyed],
+    changed: Collection[str] | None = None,
+    hint: str = "",
+) -> None:
+    """Raises `ReferenceViolation` unless what the fields refer to is there: all, or `changed`."""
+    for reference in live.references:
+        if changed is not None and reference.field.name not in changed:
+            continue
+        for at in reference.find_missing(connection, [record for _, record in records]):
+            raise violations.dangling(live, reference, *records[at], hint)
+
+
+def insert_entries(connection: Connection, live: LiveTable, key: bytes, record: Record) -> None:
+    """Enter a new record into all indexes; raises `UniqueViolation`."""
+    for index in live.indexes:
+        try:
+            index.insert(connection, key, record)
+        except Collision as found:
+            raise violations.collision(live, found, record) from None
+
+
+def insert_many_entries(connection: Connection, live: LiveTable, records: Sequence[Keyed]) -> None:
+    for index in live.indexes:
+        try:
+            index.insert_many(connection, index.list_entries(records))
+        except Collision as found:
+            record = dict(records)[found.record_key]
+            raise violations.collision(live, found, record, NONE_INSERTED) from None
+
+
+def store_change(
+    connection: Connection,
+    live: LiveTable,
+    key: bytes,
+    old: Record,
+    values: Mapping[str, Any],
+    changed: Collection[str],
+    beside: Beside,
+) -> Record:
+    """Store other values of a record, which differ in the fields `changed`; returns the record.
+
+    `beside` is where the old record was opened. Raises `InvalidValue` and `ConstraintViolation`.
+    """
+    value = live.codec.encode(live.prefix, values, beside)
+    new = live.codec.decode(key, value, len(live.prefix), beside)
+    if live.checks:
+        check_records(live, [(key, new)])
+    connection.run(live.records.update_sql, (value, key))
+    live.blobs.insert(connection, new_blobs(new, beside))
+    live.store_beside(connection, key, beside)
+    for index in live.indexes:
+        # The others keep their entries, and large values need not be loaded for it.
+        if index.is_on(changed):
+            try:
+                index.update(connection, key, old, new)
+            except Collision as found:
+                raise violations.collision(live, found, new) from None
+    if live.references:
+        check_targets(connection, live, [(key, new)], changed)
+    return new
+
+
+def remove_record(connection: Connection, live: LiveTable, key: bytes, stored: bytes) -> None:
+    """Delete a record with all that is its own; who refers to it is not looked at."""
+    # A stale record is converted with what is archived beside it, so it is read before that goes.
+    old = live.reader.read(key, stored) if live.indexes else None
+    connection.run(live.records.delete_sql, (key,))
+    live.archives.delete(connection, key)
+    if old is not None:
+        for index in live.indexes:
+            index.delete(connection, key, old)

@@ -1,0 +1,84 @@
+"""References at run time: whether what a record refers to is there, and who refers to a record.
+
+Whether a target is there is one search by its key, in the transaction that writes the record that
+refers to it. On PostgreSQL that transaction is SERIALIZABLE: a search that found a record and the
+deletion of that record, which searched for those who refer to it, can't both commit (rule 15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import cast
+
+from zapdb.catalog import View
+from zapdb.errors import CorruptCatalog
+from zapdb.records import Record
+from zapdb.schema import Field, ForeignKey, Table
+from zapdb.storage import Connection, RecordTable
+from zapdb.values import Reference
+
+
+@dataclass(frozen=True, slots=True)
+class LiveReference:
+    """What a field of a table refers to; `targets` are the records that it may name."""
+
+    field: Field
+    target: str
+    targets: RecordTable
+
+    def key_of(self, record: Record) -> bytes | None:
+        """The key of the record that this one refers to, or None."""
+        value = getattr(record, self.field.name)
+        return None if value is None else self.field.type.encode(value)
+
+    def find_missing(self, connection: Connection, records: Iterable[Record]) -> list[int]:
+        """Which of the records refer to one that is not there, counted from 0."""
+        keys = [self.key_of(record) for record in records]
+        wanted = list({key for key in keys if key is not None})
+        there = self.targets.find_keys(connection, wanted)
+        if len(there) == len(wanted):
+            return []
+        return [at for at, key in enumerate(keys) if key is not None and key not in there]
+
+
+@dataclass(frozen=True, slots=True)
+class Referrer:
+    """A table with a reference to another one, or to itself."""
+
+    table: str
+    key: ForeignKey
+
+
+def open_reference(
+    view: View, table: Table, key: ForeignKey, records: RecordTable
+) -> LiveReference:
+    field = table.field_numbered(key.field)
+    target = target_of(view, field)
+    targets = RecordTable(records.storage, target.number, records.tenant)
+    return LiveReference(field, target.name, targets)
+
+
+def target_of(view: View, field: Field) -> Table:
+    """The table in force that a field with a reference names the records of."""
+    reference = cast("Reference", field.type)
+    for state in view.tables.values():
+        if state.table.number == reference.number:
+            return state.table
+    raise CorruptCatalog(
+        "a reference leads to a table that is not in force",
+        field=field.name,
+        table=reference.table,
+    )
+
+
+def find_referrers(view: View, target: Table) -> tuple[Referrer, ...]:
+    """Who refers to a table's records: first those who may keep one from being deleted."""
+    order = ("restrict", "set_null", "cascade")
+    found = (
+        Referrer(state.table.name, key)
+        for state in view.tables.values()
+        for key in state.table.foreign_keys
+        if target_of(view, state.table.field_numbered(key.field)).number == target.number
+    )
+    return tuple(sorted(found, key=lambda referrer: order.index(referrer.key.on_delete)))

@@ -1,0 +1,90 @@
+"""Validation: whether the records that were there before a constraint meet it.
+
+A constraint binds every write from the moment that it takes force. So a record that met it once
+does so for good, and one look at each, in any order, is enough. The rows are locked while they are
+looked at: what one refers to can't go meanwhile without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from zapdb.catalog.activation import publish_constraint
+from zapdb.catalog.view import TableState, View, load_view
+from zapdb.indexes import LiveTable, make_reader, violations
+from zapdb.jobs.findings import Finding, add_findings, read_findings
+from zapdb.jobs.job import Job
+from zapdb.jobs.work import Superseded, Work
+from zapdb.records import Record
+from zapdb.storage import Connection, Mode, Storage
+
+
+class ValidateWork(Work):
+    """Every record is looked at in its current shape; nothing is written."""
+
+    # A row that is skipped would have to be found again; the writer is done in a moment.
+    skips_locked = False
+
+    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
+        super().__init__(storage, view, state, job)
+        if state.revision != job.target or not state.unvalidated:
+            raise Superseded
+        self.live = LiveTable(storage, view, state)
+        self.read = make_reader(
+            storage, view, state, view.position, state.revision, self.live.decode_demanded
+        ).read
+
+    @property
+    def condition(self) -> tuple[str, list[Any]]:
+        return "1 = 1", []
+
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
+        records = [(key, self.read(key, value)) for key, value in batch]
+        found = [
+            Finding(str(what), 1, (example,))
+            for what, example in find_violations(connection, self.live, records, validated=False)
+        ]
+        if found:
+            add_findings(connection, self.job.id, number, found)
+        return 0
+
+
+def find_violations(
+    connection: Connection,
+    live: LiveTable,
+    records: list[tuple[bytes, Record]],
+    *,
+    validated: bool,
+) -> Iterator[tuple[str, str]]:
+    """What records violate of the constraints that are validated, or of the others; in words."""
+    for constraint in live.state.constraints:
+        if constraint.is_validated != validated:
+            continue
+        if constraint.kind == "check":
+            check = next(c for c in live.checks if c.check.number == constraint.number)
+            for key, record in records:
+                if not check.holds(record):
+                    text = violations.describe_unmet(live, check, key, record)
+                    yield str(constraint), text
+        else:
+            reference = next(r for r in live.references if r.field.number == constraint.number)
+            for at in reference.find_missing(connection, [record for _, record in records]):
+                text = violations.describe_dangling(live, reference, *records[at])
+                yield str(constraint), text
+
+
+def publish_validated(storage: Storage, work: ValidateWork) -> tuple[Finding, ...]:
+    """Mark what no record violates, once all ranges are done; returns the findings on the rest."""
+    with storage.transaction(Mode.CHANGE) as connection:
+        findings = read_findings(connection, work.job.id)
+        violated = {finding.what for finding in findings}
+        view = load_view(connection, work.job.tenant, work.view)
+        for state in view.tables.values():
+            if state.table.number == work.job.table:
+                if state.revision != work.job.target:
+                    raise Superseded
+                for constraint in state.unvalidated:
+                    if str(constraint) not in violated:
+                        publish_constraint(connection, view.tenant, state.table, constraint)
+    return findings

@@ -1,0 +1,71 @@
+"""What a kind of job does with a batch of records: the base of the kinds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from zapdb.catalog.view import TableState, View
+from zapdb.jobs.job import Job
+from zapdb.limits import BATCH_BLOBS
+from zapdb.records import Beside
+from zapdb.records.beside import NOTHING
+from zapdb.storage import ArchiveTable, BlobTable, Connection, RecordTable, Storage
+from zapdb.storage.archives import ArchiveRow, archive_rows
+from zapdb.storage.identifiers import make_uuid7
+
+
+class Superseded(Exception):
+    """What the job works towards is no longer wanted."""
+
+
+class Work(ABC):
+    """What a kind of job does with a batch, under the view that it was loaded with."""
+
+    skips_locked: bool
+    """Whether rows that a writer holds may be left for another pass."""
+
+    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
+        self.storage = storage
+        self.view = view
+        self.job = job
+        self.state = state
+        self.records = RecordTable(storage, job.table, job.tenant)
+        self.archives = ArchiveTable(self.records, view.chain.archived_fields(job.table))
+
+    @property
+    @abstractmethod
+    def condition(self) -> tuple[str, list[Any]]:
+        """Which records of a range are to be worked on, besides the range itself."""
+
+    def swap(
+        self,
+        connection: Connection,
+        batch: list[tuple[bytes, bytes]],
+        convert: Callable[[bytes, bytes, Beside], bytes],
+    ) -> int:
+        """Write the batch's records converted, with new blobs and archived values; how many.
+
+        The rows are locked, so none of the swaps is refused, and nothing is stored for nothing.
+        """
+        blobs, archives = BlobTable(self.storage), self.archives
+        beside = Beside(blobs.load, make_uuid7)
+        kept = archives.load_many(connection, [key for key, _ in batch])
+        swaps, archived = [], list[ArchiveRow]()
+        for key, value in batch:
+            if archives.fields:
+                new = beside.take_blobs()
+                beside = Beside(blobs.load, make_uuid7, kept.get(key, NOTHING))
+                beside.blobs = new
+            swaps.append((key, value, convert(key, value, beside)))
+            archived += archive_rows(key, beside.archived)
+            if len(beside.blobs) >= BATCH_BLOBS:
+                blobs.insert(connection, beside.take_blobs())
+        blobs.insert(connection, beside.take_blobs())
+        archives.insert(connection, archived)
+        return self.storage.swap_values(connection, self.records.name, self.job.tenant, swaps)
+
+    @abstractmethod
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
+        """Work on locked (key, value) rows of range `number`; returns how many were written."""
