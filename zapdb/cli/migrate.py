@@ -139,11 +139,13 @@ def up(
         bool, typer.Option("--no-build", help="Leave new indexes to `zapdb convert run`.")
     ] = False,
     as_json: JsonOption = False,
-) -> None:
+) -> int:
     """Apply the pending migrations, then build the indexes that they began.
 
     Creates the database if it is not there. Migrations that were forgotten are applied again.
-    All files are checked before anything is changed.
+    All files are checked, and their rollbacks proven, before anything is changed. Exit status 1 if
+    records are in the way of a unique index: it binds new records, and `zapdb convert run` finishes
+    it once they are repaired.
 
     With `--json`: `{position, applied: [{number, label, tables, milliseconds}], built: [{id, kind,
     table, target, superseded, read, written, conflicts, seconds, records_per_second}]}`.
@@ -182,6 +184,7 @@ def up(
     else:
         output.write(f"nothing to apply: the database is at {_newest(view)}")
     output.document(_up_to_json(view.position, applied, built))
+    return EXIT_ERROR if any(one.job.findings for one in built) else 0
 
 
 def _check_pending(storage: Storage, directory: Path, to: int | None) -> list[MigrationFile]:

@@ -25,7 +25,7 @@ def verify(
     migrations: MigrationsOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check that migrations, records, indexes and blobs are whole.
+    """Check that migrations, records, indexes, constraints and blobs are whole.
 
     Stored migrations match their digests, and the files where a directory is given; every record
     decodes; every index holds exactly the entries of its records; every large value is there. Exit
@@ -52,7 +52,10 @@ def verify(
     if problems:
         output.write((format_count(problems, "problem"), "bold red"))
     else:
-        output.write(("ok", "green"), f": {stored} {files}; records, indexes and blobs are whole")
+        output.write(
+            ("ok", "green"),
+            f": {stored} {files}; records, indexes, constraints and blobs are whole",
+        )
     output.document(
         {
             "ok": not problems,

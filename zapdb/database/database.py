@@ -130,9 +130,12 @@ class Database:
         self._session.writes_back = self.setting("on_read") == "write_back"
 
     def run_jobs(
-        self, runner: Runner = run_locally, kinds: Collection[JobKind] = ("index", "convert")
+        self,
+        runner: Runner = run_locally,
+        kinds: Collection[JobKind] = ("index", "convert", "validate"),
     ) -> list[JobReport]:
-        """Build the indexes that are not built yet, and convert all stale records."""
+        """Build the indexes that are not built yet, convert all stale records, and look whether
+        the records that are there keep to new checks and references."""
         reports = []
         for job in plan_jobs(self._storage, self.view.tenant, kinds):
             report = run_job(self._storage, job, runner)
