@@ -64,7 +64,7 @@ def _run_decoding(bench: Bench, what: str, fields: list[str], at_least: float) -
     decode = decoder_of(PEOPLE, numbers)
 
     def decode_columns() -> None:
-        batches = decode_batches(PEOPLE, _rows(count), lambda: BESIDE, fields=fields)
+        batches = decode_batches(PEOPLE, _rows(count), lambda *_: BESIDE, fields=fields)
         assert sum(batch.num_rows for batch in batches) == count
 
     def decode_objects() -> None:
@@ -95,7 +95,7 @@ def _plain(record: dict[str, Any]) -> dict[str, Any]:
 def _run_encoding(bench: Bench) -> Row:
     count = bench.many // 10
     codec = codec_for(PEOPLE)
-    batches = list(decode_batches(PEOPLE, _rows(count), lambda: BESIDE))
+    batches = list(decode_batches(PEOPLE, _rows(count), lambda *_: BESIDE))
     people = list(make_people(0, count))
 
     def encode_columns() -> None:

@@ -497,7 +497,7 @@ def test_rule_19_a_job_stores_what_it_makes(
 ) -> None:
     before = ids(workspace)
     sent = Statements(monkeypatch)
-    monkeypatch.setattr("zapdb.jobs.tasks.BATCH_BLOBS", 1)
+    monkeypatch.setattr("zapdb.jobs.work.BATCH_BLOBS", 1)
     stale.run_jobs()
     assert sorted(sent.take()) == ["INSERT", "INSERT", "SELECT"]
     assert stale.count_by_revision("photos") == {2: 3}

@@ -122,10 +122,10 @@ def test_batches_show_what_the_codec_decodes_and_give_back_its_bytes(
     selected = data.draw(st.lists(st.sampled_from(table.fields), min_size=1, unique_by=id))
     names = {f.name for f in selected}
 
-    batch = decode_batch(table, rows, lambda: BESIDE, as_text=texts)
+    batch = decode_batch(table, rows, lambda *_: BESIDE, as_text=texts)
     batch.validate(full=True)
     assert encode_batch(table, batch, b"\x81", BESIDE) == rows
-    part = decode_batch(table, rows, lambda: BESIDE, fields=names, as_text=texts)
+    part = decode_batch(table, rows, lambda *_: BESIDE, fields=names, as_text=texts)
     part.validate(full=True)
     assert part.schema.names == [f.name for f in table.fields if f.name in names]
     for f in table.fields:
@@ -162,7 +162,7 @@ def test_batches_refuse_the_damaged_records_that_the_codec_refuses(
                 else:
                     rows = [(key, value), bad, (key, value)]
                     options = {"fields": names, "as_text": every}
-                    decode_batch(table, rows, lambda: BESIDE, **options).validate(full=True)
+                    decode_batch(table, rows, lambda *_: BESIDE, **options).validate(full=True)
             except CorruptRecord as error:
                 refusals.append(error.context)
             except BlobMissing:  # bytes became the reference of a blob that is nowhere

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from decimal import Decimal
 from typing import Any
 
 import cbor2
@@ -49,7 +48,7 @@ from zapdb.records import (
 )
 from zapdb.schema import Field, Schema, Table, shape
 from zapdb.values import List, String
-from zapdb.values.blob import decode_outlined, encode_outlined
+from zapdb.values.blob import encode_outlined
 
 # Drawing a chain resolves its migrations, which a busy machine may take its time for.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -231,11 +230,6 @@ class Converter:
         types = {f.number: f.type.bind(ZONES) for f in self.archived(position)}
         return {n: encode_archived(types[n], value) for n, value in archive.items()}
 
-    def decode_archive(self, position: int, archive: Archive) -> dict[int, Any]:
-        """The values that are known there, and not what nothing takes back any more."""
-        types = {f.number: f.type.bind(ZONES) for f in self.archived(position)}
-        return {n: decode_archived(types[n], raw) for n, raw in archive.items() if n in types}
-
 
 def encode_archived(kind: Any, value: Any) -> bytes:
     if value is None:
@@ -243,14 +237,6 @@ def encode_archived(kind: Any, value: Any) -> bytes:
     if kind.outlined:
         return encode_outlined(kind, value, "archived", BESIDE)
     return bytes(kind.encode(value))
-
-
-def decode_archived(kind: Any, raw: bytes) -> Any:
-    if not raw:
-        return None
-    value, end = (decode_outlined(kind, raw, 0)) if kind.outlined else kind.decode(raw, 0)
-    assert end == len(raw)
-    return value
 
 
 @st.composite
@@ -287,15 +273,14 @@ def test_rule_18_conversions_are_what_the_operations_say() -> None:
                         cases += 1
                         converted, left = converter.convert(key, value, source, target, archive)
                         there = convert_kept(chain, number, kept, source, target)
-                        expected = there.row
-                        found = converter.decode(target, key, converted)
-                        assert found == expected
+                        # By their bytes, since a NaN equals nothing.
+                        assert converted == converter.encode(target, there.row)[1]
+                        assert converter.decode(target, key, converted).keys() == there.row.keys()
                         known = {f.number for f in converter.archived(target)}
-                        assert converter.decode_archive(target, left) == {
-                            n: v for n, v in there.archive.items() if n in known
-                        }
-                        decimals = [k for k, v in expected.items() if isinstance(v, Decimal)]
-                        assert all(str(found[k]) == str(expected[k]) for k in decimals)
+                        kept_there = {n: v for n, v in there.archive.items() if n in known}
+                        assert {
+                            n: raw for n, raw in left.items() if n in known
+                        } == converter.encode_archive(target, kept_there)
 
     convert_all()
     assert cases >= 10_000

@@ -122,7 +122,7 @@ def rows_of(table: Table, *records: dict[str, Any], prefix: bytes = b"\x81") -> 
 
 
 def decode(table: Table, rows: Any, **options: Any) -> Any:
-    batch = decode_batch(table, rows, lambda: BESIDE, **options)
+    batch = decode_batch(table, rows, lambda *_: BESIDE, **options)
     batch.validate(full=True)
     return batch
 
@@ -359,7 +359,7 @@ def test_batches_are_made_as_they_are_asked_for() -> None:
             taken.append(number)
             yield from rows_of(NOTES, {"id": number, "text": ""})
 
-    batches = decode_batches(NOTES, rows(), lambda: BESIDE, batch_records=5)
+    batches = decode_batches(NOTES, rows(), lambda *_: BESIDE, batch_records=5)
     assert next(batches).column("id").to_pylist() == [0, 1, 2, 3, 4]
     assert len(taken) == 5
 

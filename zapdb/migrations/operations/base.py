@@ -47,7 +47,6 @@ class Operation(ABC):
     """One change."""
 
     keyword: ClassVar[str]
-    rollback_only: ClassVar[bool] = False
 
     @abstractmethod
     def validate(self, schema: Schema, reporter: Reporter) -> None:
