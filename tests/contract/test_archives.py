@@ -14,7 +14,7 @@ from zapdb.errors import UnknownName, UsageError
 from zapdb.jobs import forget_newest
 from zapdb.jobs.archives import list_archived, prune_archives
 from zapdb.records import asdict
-from zapdb.storage import Mode, Storage, connect
+from zapdb.storage import Mode, connect
 
 COUNT = 300
 LARGE = "x" * 9_000
@@ -106,6 +106,21 @@ def test_rule_19_a_forget_brings_archived_values_back_exactly(
         assert_clean(db)
         db.sweep(older_than_seconds=0)
         assert contents(db) == expected
+
+
+def test_rule_19_a_forget_consumes_the_archive_record_by_record(
+    workspace: Workspace, base: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that dies before its sweep leaves no value behind that a new record could get."""
+    monkeypatch.setattr("zapdb.jobs.forget.sweep_archives", lambda storage, tenant: 0)
+    workspace.write(2, DROP)
+    with workspace.open() as db:
+        db.run_jobs()
+        assert count_archives(workspace) == COUNT
+    forget(workspace, 2)
+    assert count_archives(workspace) == 0
+    with workspace.open() as db:
+        assert contents(db) == base
 
 
 def test_rule_19_a_restored_field_has_its_archived_values(
@@ -232,7 +247,3 @@ def test_rule_27_a_discarded_table_is_deleted_and_comes_back_empty(
     forget(workspace, 2)
     with workspace.open() as db:
         assert contents(db) == [{"id": 1, "title": "1", "size": 2, "note": None}]
-
-
-def open_storage(place: Workspace) -> Storage:
-    return place.connect()

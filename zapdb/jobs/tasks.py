@@ -124,7 +124,9 @@ class RevertWork(Work):
             connection.run_many(self.records.delete_sql, [(key,) for key, _ in batch])
             self.archives.delete_many(connection, [key for key, _ in batch])
             return len(batch)
-        return self.swap(connection, batch, convert)
+        # Application writes are refused meanwhile, and no reader goes back: so nobody but this job
+        # needs what it takes from the archive.
+        return self.swap(connection, batch, convert, consumes=True)
 
 
 WORK: dict[str, type[Work]] = {

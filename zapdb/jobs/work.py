@@ -44,25 +44,32 @@ class Work(ABC):
         connection: Connection,
         batch: list[tuple[bytes, bytes]],
         convert: Callable[[bytes, bytes, Beside], bytes],
+        *,
+        consumes: bool = False,
     ) -> int:
         """Write the batch's records converted, with new blobs and archived values; how many.
 
-        The rows are locked, so none of the swaps is refused, and nothing is stored for nothing.
+        The rows are locked: none of the swaps is refused, and nothing is stored for nothing. With
+        `consumes`, what is taken back from the archive is deleted there: nobody else reads it.
         """
         blobs, archives = BlobTable(self.storage), self.archives
         beside = Beside(blobs.load, make_uuid7)
         kept = archives.load_many(connection, [key for key, _ in batch])
         swaps, archived = [], list[ArchiveRow]()
+        consumed: list[tuple[int, bytes]] = []
         for key, value in batch:
             if archives.fields:
                 new = beside.take_blobs()
                 beside = Beside(blobs.load, make_uuid7, kept.get(key, NOTHING))
                 beside.blobs = new
             swaps.append((key, value, convert(key, value, beside)))
+            consumed += ((field, key) for field in beside.restored)
             archived += archive_rows(key, beside.archived)
             if len(beside.blobs) >= BATCH_BLOBS:
                 blobs.insert(connection, beside.take_blobs())
         blobs.insert(connection, beside.take_blobs())
+        if consumes:
+            archives.consume(connection, consumed)
         archives.insert(connection, archived)
         return self.storage.swap_values(connection, self.records.name, self.job.tenant, swaps)
 

@@ -64,6 +64,7 @@ class Chain:
     _routes: dict[tuple[int, int, int], Route] = field(
         default_factory=dict, compare=False, repr=False
     )
+    _archived: dict[int, dict[int, Field]] = field(default_factory=dict, compare=False, repr=False)
     _programs: dict[tuple[int, int, int, Zones], Conversion] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -125,12 +126,14 @@ class Chain:
 
     def archived_fields(self, table: int) -> dict[int, Field]:
         """Every field of the table whose values any migration archives, by number."""
-        found: dict[int, Field] = {}
-        for m in self.migrations:
-            kept = m.after.table_kept(table)
-            if kept is not None:
-                found |= {archived.field.number: archived.field for archived in kept.archived}
-        return found
+        if table not in self._archived:
+            found: dict[int, Field] = {}
+            for m in self._touching(table, self.start, self.end):
+                kept = m.after.table_kept(table)
+                if kept is not None:
+                    found |= {archived.field.number: archived.field for archived in kept.archived}
+            self._archived[table] = found
+        return self._archived[table]
 
     def _compose(self, table: int, source: int, target: int) -> Route:
         start = self.table_at(source, table)

@@ -2,9 +2,9 @@
 
 One row per record and field: the value's encoding, or nothing for a null. A conversion that crosses
 the drop of a field writes its row in the transaction that writes the record. Rows die with their
-record. One that takes a field back leaves them where they are: who reads the stale record at the
-same moment needs them, too. They are deleted wholesale once no record of the table is stale, and
-meanwhile another crossing overwrites them.
+record. A forget consumes them record by record. `restore_field` leaves them where they are, since
+who reads the stale record at the same moment needs them, too: they are deleted wholesale once no
+record of the table is stale, and meanwhile another crossing overwrites them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ class ArchiveTable:
         )
         self._load_sql = f"SELECT field, value FROM zapdb_archives WHERE {mine} AND key = {mark}"
         self._delete_sql = f"DELETE FROM zapdb_archives WHERE {mine} AND key = {mark}"
+        self._consume_sql = (
+            f"DELETE FROM zapdb_archives WHERE tenant = {tenant}"
+            f" AND field = {mark} AND key = {mark}"
+        )
         self._load_many_sql = (
             f"SELECT key, field, value FROM zapdb_archives WHERE {mine} AND key IN"
         )
@@ -52,6 +56,12 @@ class ArchiveTable:
         """Delete what is kept beside a record that is deleted."""
         if self.fields:
             connection.run(self._delete_sql, (key,))
+
+    def consume(self, connection: Connection, rows: Iterable[tuple[int, bytes]]) -> None:
+        """Delete values that were taken back, by field number and record key."""
+        rows = list(rows)
+        if rows:
+            connection.run_many(self._consume_sql, rows)
 
     def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
         if self.fields:
