@@ -45,6 +45,16 @@ class Model:
         self.rows = {number: rows for number, rows in self.rows.items() if number in kept}
         for number in kept:
             self.rows.setdefault(number, {})
+        self._file_again(chain)
+
+    def _file_again(self, chain: Chain) -> None:
+        """Under the keys that records have now: a member of an enum may have another name."""
+        for table in chain.schema_at(chain.end):
+            rows = self.rows[table.number]
+            self.rows[table.number] = {
+                self.key_of(table, self.now(chain, table, key).row): stored
+                for key, stored in rows.items()
+            }
 
     def convert(self, chain: Chain) -> None:
         """All records were converted."""
@@ -76,6 +86,7 @@ class Model:
                     kept = convert_kept(chain, table.number, kept, number, number - 1)
                 rows[key] = kept, min(position, number - 1)
         self.rows = back
+        self._file_again(chain.up_to(number - 1))
 
     def check(self, db: Database) -> None:
         """The database shows what the model says."""

@@ -304,7 +304,7 @@ def resolve(draft: Draft, before: Schema, numbers: Numbers) -> Migration:
     _check_rollback(draft, rollback, before, schema, reporter)
     validate_examples(draft.examples, before, schema, reporter)
     reporter.raise_violations()
-    return Migration(
+    migration = Migration(
         draft.number,
         draft.name,
         draft.summary,
@@ -316,6 +316,26 @@ def resolve(draft: Draft, before: Schema, numbers: Numbers) -> Migration:
         draft.examples,
         draft.replaces,
     )
+    _refuse_round_trips(migration, draft, reporter)
+    reporter.raise_violations()
+    return migration
+
+
+def _refuse_round_trips(migration: Migration, draft: Draft, reporter: Reporter) -> None:
+    """A table that changes there and back has the shape that it had: nothing would tell records
+    that were converted from those that were not."""
+    for table in migration.before:
+        after = migration.after.table_kept(table.number)
+        if after is table or after != table:
+            continue
+        routes = migration.route_up(table.number), migration.route_down(table.number)
+        if not all(route.is_identity for route in routes):
+            reporter.report(
+                draft.place,
+                f"the changes of {table.name!r} lead back to the shape that it had, and change "
+                "values on the way",
+                "put the way there and the way back into two migrations",
+            )
 
 
 def _apply_checked(

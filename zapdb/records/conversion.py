@@ -204,7 +204,7 @@ class _Program:
             slot = slots[at]
             if slot.number in read:
                 step = self._decode_source(slot)
-                absent = [f"f{slot.number} = None"]
+                absent = [f"{held} = None" for held in self._variables_of(slot)]
             else:
                 step, absent = slot.type.skip_field_source(self.names), []
             if slot.optional:
@@ -221,13 +221,25 @@ class _Program:
         return [*lines, f"if p {compare} n: raise {corrupt}('record', b, p)"]
 
     def _decode_source(self, slot: Slot) -> list[str]:
-        """Statements that decode a source slot; a blob is loaded where an expression reads it."""
-        held = f"f{slot.number}"
+        """Statements that decode a source slot.
+
+        A blob is loaded where an expression reads it, into a variable of its own: where the field
+        is passed on, too, it stays the blob that it is.
+        """
+        held, *loaded = self._variables_of(slot)
         step = slot.type.decode_field_source(held, self.names)
-        if slot.type.outlined and slot.number in self.read_by_expressions:
-            blob = self.names.bind(Blob, "Blob")
-            step = [*step, f"if type({held}) is {blob}: {held} = beside.load_value({held})"]
+        for read in loaded:
+            is_blob = f"type({held}) is {self.names.bind(Blob, 'Blob')}"
+            step = [*step, f"{read} = beside.load_value({held}) if {is_blob} else {held}"]
         return step
+
+    def _variables_of(self, slot: Slot) -> list[str]:
+        """What holds a source field: as it is, and loaded, if an expression reads what may be a
+        blob."""
+        held = [f"f{slot.number}"]
+        if slot.type.outlined and slot.number in self.read_by_expressions:
+            held.append(f"l{slot.number}")
+        return held
 
     def _archive_source(self) -> list[str]:
         """Statements that leave the archived values beside the record."""
@@ -318,7 +330,7 @@ class _Program:
                 continue
             variable = f"x{len(self.variables)}"
             if isinstance(part, Computed):
-                held = {name: self._held(inner) for name, inner in part.inputs.items()}
+                held = {name: self._read(inner) for name, inner in part.inputs.items()}
                 emitter = Emitter(part.types, held, self.names, variable)
                 lines.append(f"{variable} = {emitter.emit(part.expression, part.type)}")
             elif isinstance(part, Restored):
@@ -337,6 +349,12 @@ class _Program:
             else:
                 continue
             self.variables[id(part)] = variable
+        return self._held(derivation)
+
+    def _read(self, derivation: Derivation) -> str:
+        """The variable that an expression reads a derivation from."""
+        if isinstance(derivation, Input) and derivation.number in self.places:
+            return self._variables_of(self.source.slots[self.places[derivation.number]])[-1]
         return self._held(derivation)
 
     def _held(self, derivation: Derivation) -> str:

@@ -8,7 +8,14 @@ from typing import Any
 import cbor2
 import pytest
 
-from tests.documents import PEOPLE, document, people_of, resolve_after_people, resolve_documents
+from tests.documents import (
+    PEOPLE,
+    document,
+    people_of,
+    resolve_after_people,
+    resolve_documents,
+    violations_of,
+)
 from zapdb.errors import CorruptCatalog
 from zapdb.migrations import Migration, Numbers, digest_of, label, read_stored
 from zapdb.records import Layout
@@ -283,3 +290,22 @@ def test_a_flipped_bit_is_another_digest_or_unreadable() -> None:
             stored(BASE, structure=bytes(flipped))
         except CorruptCatalog:
             continue
+
+
+THERE = (
+    "change_type: {table: people, field: name, type: integer, up: length(name), down: text(name)}"
+)
+BACK = "change_type: {table: people, field: name, type: string, up: text(name), down: length(name)}"
+
+
+def test_rule_02_changes_there_and_back_in_one_migration_are_refused() -> None:
+    """The table would be what it was, and its records not: nothing would tell them apart."""
+    assert violations_of(THERE, BACK) == [
+        "0002_test.yaml:1:1: the changes of 'people' lead back to the shape that it had, "
+        "and change values on the way"
+    ]
+    again = "rename_field: {table: people, field: name, to: title}"
+    back = "rename_field: {table: people, field: title, to: name}"
+    assert resolve_after_people(again, back).route_up(1).is_identity
+    chain = resolve_documents(document(PEOPLE), document(THERE), document(BACK))
+    assert not chain.route(1, 1, 3).is_identity
