@@ -1,7 +1,7 @@
 # The tasks of this repository. `make` lists them. Works with GNU Make 3.81 (macOS) and later.
 
 DATABASE ?= sqlite
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?= -n 2 --dist worksteal
 SECONDS_EACH ?= 60
 
 venv := .venv
@@ -21,7 +21,7 @@ setup: ## create .venv and install what is missing (the other tasks do it too)
 demo: setup ## run the demonstration; DATABASE=sqlite or postgres
 	$(python) -m examples.cities.demo --database $(DATABASE)
 
-test: lint ## lint, then run all tests; PYTEST_ARGS="-n 2" may be changed
+test: lint ## lint, then run all tests; PYTEST_ARGS="-n 2" may be given
 	$(python) -m pytest $(PYTEST_ARGS)
 
 lint: setup ## check style and types
