@@ -389,7 +389,7 @@ def timestamp(text: str) -> datetime.datetime:
     (micro,) = numbers_in(fraction + "0" * (6 - len(fraction)), "uuuuuu")
     try:
         parts = numbers_in(whole, "yyyy-mm-ddThh:ii:ss")
-        return datetime.datetime(*parts, micro, datetime.UTC)  # type: ignore[misc,arg-type]
+        return datetime.datetime(*parts, micro, datetime.UTC)
     except ValueError:
         raise Failed from None
 

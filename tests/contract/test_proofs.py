@@ -165,7 +165,7 @@ def test_samples_are_spread_over_the_keys(
 
     def note(self: Trial, key: bytes, *rest: object) -> Journey:
         keys.append(key)
-        return try_record(self, key, *rest)  # type: ignore[arg-type]
+        return try_record(self, key, *rest)
 
     monkeypatch.setattr(Trial, "try_record", note)
     (found,) = sample(workspace, 10)

@@ -38,9 +38,9 @@ def test_examples_are_read_with_their_places() -> None:
     migration = migrate(EXAMPLES)
     (example,) = migration.examples
     assert example == Example(
-        "people",  # type: ignore[arg-type]
-        {"name": "Ada Lovelace", "balance": "1.50"},  # type: ignore[dict-item]
-        {"first": "Ada", "last": "Lovelace"},  # type: ignore[dict-item]
+        "people",
+        {"name": "Ada Lovelace", "balance": "1.50"},
+        {"first": "Ada", "last": "Lovelace"},
     )
     assert str(example.location) == "0002_test.yaml:9:5"
     assert str(example.place("before", "balance")) == "0002_test.yaml:10:43"

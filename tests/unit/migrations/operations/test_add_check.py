@@ -103,7 +103,7 @@ def test_the_rollback_of_a_drop_adds_the_check_again() -> None:
     last = chain.migrations[-1]
     assert people_of(last.after).checks == ()
     (back,) = last.rollback
-    assert (back.keyword, back.expression) == ("add_check", "id > 0")  # type: ignore[attr-defined]
+    assert (back.keyword, back.expression) == ("add_check", "id > 0")
 
 
 def test_a_check_that_is_not_there_is_refused() -> None:

@@ -61,7 +61,7 @@ def refused(*operations: str) -> list[str]:
 )
 def test_a_reference_holds_its_field_by_number(field: str, way: str, number: int) -> None:
     migration = changed(index(field, "name"), add(field, way))
-    assert people(migration).foreign_keys == (ForeignKey(number, way),)  # type: ignore[arg-type]
+    assert people(migration).foreign_keys == (ForeignKey(number, way),)
     assert migration.rollback[0] == DropReference("people", field)
     assert migration.route_up(2).is_identity
 

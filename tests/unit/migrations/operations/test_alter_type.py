@@ -94,9 +94,9 @@ def test_what_is_of_the_type_changes_with_it_wherever_it_stands() -> None:
     assert items.fields[1].type == state
     place = type_of(migration, "place")
     assert isinstance(place, Struct)
-    assert place.members[2].type.items == state  # type: ignore[attr-defined]
+    assert place.members[2].type.items == state
     assert items.fields[3].type == type_of(migration, "route")
-    assert items.fields[3].type.members[0].type.items == place  # type: ignore[attr-defined]
+    assert items.fields[3].type.members[0].type.items == place
 
 
 def test_values_are_mapped_in_lists_and_in_structs_of_structs() -> None:
@@ -353,7 +353,7 @@ def test_a_reference_to_a_key_with_the_type_is_renamed_with_it() -> None:
     migration = altered(alter("rename: {open: new}"), before=before)
     box = table_of(migration, "labels").fields[1]
     assert box.default == ("new", 5)
-    assert box.type.key == tuple(f.type for f in table_of(migration, "boxes").key_fields)  # type: ignore[attr-defined]
+    assert box.type.key == tuple(f.type for f in table_of(migration, "boxes").key_fields)
     derived = recast(migration, 2, 4)
     assert derived.keeps_bytes
     assert derived.recast(("open", 7)) == ("new", 7)

@@ -28,7 +28,7 @@ def test_rule_21_any_field_gets_another_default_and_no_record_changes(
     changed = people_of(migration.after).field_named(field)
     assert changed is not None
     assert changed.default is default or str(changed.default) == str(default)
-    assert migration.rollback == (ChangeDefault("people", field, **back),)  # type: ignore[arg-type]
+    assert migration.rollback == (ChangeDefault("people", field, **back),)
     assert migration.route_up(1).is_identity
     assert migration.route_down(1).is_identity
 

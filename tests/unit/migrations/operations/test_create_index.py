@@ -95,7 +95,7 @@ def test_every_violation_of_the_components_is_found() -> None:
 def test_an_index_may_be_unique_and_its_drop_brings_it_back_so() -> None:
     unique = index("{field: name}").replace("]}", "], unique: true}")
     migration = resolve_after_people(unique, "drop_index: {table: people, index: by_it}")
-    assert migration.rollback[0].unique is True  # type: ignore[attr-defined]
+    assert migration.rollback[0].unique is True
     (made,) = people_of(resolve_after_people(unique).after).indexes
     assert made.unique
 

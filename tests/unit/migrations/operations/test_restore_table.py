@@ -111,7 +111,7 @@ def test_members_that_went_and_came_back_are_numbered_anew() -> None:
     chain = chain_of((DROP,), (AWAY,), (BACK,), (RESTORE,))
     state = items_of(chain).fields[1].type
     assert state == chain.schema_at(5).type_named("state")
-    assert state.members == ((1, "open"), (4, "done"), (3, "dropped"))  # type: ignore[attr-defined]
+    assert state.members == ((1, "open"), (4, "done"), (3, "dropped"))
     derived = chain.route(2, 4, 5).derivations[8]
     assert isinstance(derived, Recast)
     assert (derived.value, derived.keeps_bytes) == (Input(8), False)
