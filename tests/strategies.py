@@ -817,7 +817,7 @@ class Author:
         body: dict[str, Any] = {"table": table.name, "field": field.name}
         if field.has_default and self.draw(st.booleans()):
             return {"change_default": body | {"remove": True}}
-        if field.optional and self.draw(st.booleans()):
+        if field.optional and field.has_default and self.draw(st.booleans()):
             return {"change_default": body | {"default": None}}
         value = self.draw(values_of(field.type))
         return {"change_default": body | {"default": field.type.to_document(value)}}
@@ -990,7 +990,10 @@ class Author:
         return {
             "transform": {
                 "table": table.name,
-                "from": {f.name: _field_document(f) for f in old},
+                "from": {
+                    f.name: _field_document(replace(f, default=NO_DEFAULT, generated=False))
+                    for f in old
+                },
                 "into": {name: _field_document(f) for name, f in into.items()},
                 "up": {name: unparse(e) for name, e in up.items()},
                 "down": {name: unparse(e) for name, e in down.items()},

@@ -18,10 +18,12 @@ import typer
 from typer.main import get_command
 
 from zapdb import errors, limits
-from zapdb.database.settings import SETTINGS
+from zapdb.catalog.settings import SETTINGS
 from zapdb.expressions import FUNCTIONS, SPECIAL
 from zapdb.migrations import OPERATIONS
+from zapdb.migrations.json_schema import TOP
 from zapdb.migrations.lint import RULES
+from zapdb.migrations.migration import KEYS, OPTIONAL_KEYS
 from zapdb.migrations.operations.definitions import DECLARED, PARAMETERS
 from zapdb.migrations.operations.examples import EXAMPLES, FIRST
 from zapdb.migrations.structure import ABSENT, key_of
@@ -35,6 +37,12 @@ def page_operations() -> Iterator[str]:
     yield "# Operations\n"
     yield "What a migration's `changes` may hold. Every operation has an inverse; where it can't be"
     yield "inferred, the migration says it.\n"
+    yield "The keys of a migration's document:\n"
+    yield "| key | | |"
+    yield "|---|---|---|"
+    for key in (*KEYS, *OPTIONAL_KEYS):
+        yield f"| `{key}` | {'required' if key in KEYS else 'optional'} | {TOP[key][1]} |"
+    yield ""
     yield "The examples follow a first migration with these changes:\n"
     yield f"```yaml\n{FIRST}\n```\n"
     for keyword, kind in OPERATIONS.items():

@@ -6,6 +6,7 @@
     ├── UsageError (RuntimeError)          a call that makes no sense now          caller
     ├── RecordNotFound (KeyError)          no record has this key                  caller
     ├── RecordExists (ValueError)          a record with this key is there         caller
+    ├── TenantExists (ValueError)          a tenant of this name is there          caller
     ├── BlobMissing (LookupError)          a large value is looked at too late     caller
     ├── ConstraintViolation (ValueError)   a write breaks what its table demands   caller
     │   ├── UniqueViolation                another record has the values of a unique index
@@ -19,10 +20,13 @@
     │   │   └── ExampleNotProven           an example of the document comes out otherwise
     │   ├── MigrationConflict              files and database disagree
     │   ├── LockfileMismatch               zapdb.lock and files disagree
-    │   └── PendingMigrations              files beyond what the database stores   exit 3
+    │   ├── SchemaFrozen                   a setting refuses changes of the schema
+    │   ├── PendingMigrations              files beyond what the database stores   exit 3
+    │   └── ActivationPending              a migration waits for running processes exit 3
     ├── CorruptionError
     │   ├── CorruptRecord                  stored bytes that no encoder wrote
     │   └── CorruptCatalog                 a stored migration or catalog row that was tampered with
+    │       └── MissingHistory             a table in force has no fingerprint history
     ├── CompatibilityError
     │   ├── NotZapdb                       the database is somebody else's
     │   ├── NewerLayout                    written by a later release
@@ -30,12 +34,14 @@
     │   ├── DatasetMismatch                collation or tz data differ between processes
     │   ├── UnknownZone                    the tz data in use lack a time zone
     │   ├── ServedShapeUnavailable         the files end before the active migration
+    │   ├── FingerprintUnknown             a pinned schema, or the one in force, is not known
     │   └── UnsupportedServer              the server lacks a feature in use
     ├── ConcurrencyError
     │   ├── GateTimeout (TimeoutError)     writers did not let a change of state through
     │   ├── LeaseLost                      another process took over, or this one was evicted
     │   ├── LeaseHeld                      another process is at work
     │   ├── ForgetInProgress               writes wait until a forget is finished
+    │   ├── CatalogBehind (TimeoutError)   this process has not seen a change of the catalog yet
     │   ├── TransactionConflict            serialization failure; run it again
     │   └── CommitUnknown                  COMMIT reported an error; the outcome is not known
     ├── JobError
@@ -56,6 +62,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from zapdb.limits import VIOLATIONS_SHOWN_MAX
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -159,6 +167,12 @@ class RecordExists(ZapdbError, ValueError):
     rpc_status = "ALREADY_EXISTS"
 
 
+class TenantExists(ZapdbError, ValueError):
+    code = "tenant.exists"
+    exit_status = EXIT_USAGE
+    rpc_status = "ALREADY_EXISTS"
+
+
 class BlobMissing(ZapdbError, LookupError):
     """A large value was looked at after its record had gone, or its blob is lost."""
 
@@ -209,18 +223,25 @@ class Violation:
 
 
 class InvalidMigration(MigrationError, ValueError):
-    """All violations that were found, in the order of the file."""
+    """The first violations that were found, in the order of the file; `hidden` counts the rest."""
 
     code = "migration.invalid"
     rpc_status = "INVALID_ARGUMENT"
 
-    def __init__(self, violations: Iterable[Violation]) -> None:
-        self.violations = tuple(violations)
+    def __init__(self, violations: Iterable[Violation], hidden: int = 0) -> None:
+        found = tuple(violations)
+        self.violations = found[:VIOLATIONS_SHOWN_MAX]
+        self.hidden = hidden + len(found) - len(self.violations)
         first = self.violations[0]
         super().__init__(first.message, hint=first.hint, location=first.location)
 
     def __str__(self) -> str:
-        return "\n".join(str(violation) for violation in self.violations)
+        return "\n".join(self.texts())
+
+    def texts(self) -> list[str]:
+        """Each violation, and how many more there are."""
+        rest = [f"… and {self.hidden:,} more"] if self.hidden else []
+        return [*map(str, self.violations), *rest]
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {
@@ -233,7 +254,8 @@ class InvalidMigration(MigrationError, ValueError):
                     "hint": violation.hint,
                 }
                 for violation in self.violations
-            ]
+            ],
+            "violations_hidden": self.hidden,
         }
 
 
@@ -265,8 +287,21 @@ class LockfileMismatch(MigrationError):
     code = "migration.lockfile"
 
 
+class SchemaFrozen(MigrationError):
+    """The setting `schema_changes` is `refuse`."""
+
+    code = "migration.frozen"
+
+
 class PendingMigrations(MigrationError):
     code = "migration.pending"
+    exit_status = EXIT_PENDING
+
+
+class ActivationPending(MigrationError):
+    """A migration takes force only once the files of all running processes hold it (rule 12)."""
+
+    code = "migration.activation_pending"
     exit_status = EXIT_PENDING
 
 
@@ -296,6 +331,12 @@ class CorruptRecord(CorruptionError):
 
 class CorruptCatalog(CorruptionError):
     code = "corruption.catalog"
+
+
+class MissingHistory(CorruptCatalog):
+    """The catalog was restored without the log of a table, or with an empty one."""
+
+    code = "corruption.missing_history"
 
 
 class CompatibilityError(ZapdbError):
@@ -336,6 +377,13 @@ class ServedShapeUnavailable(CompatibilityError):
     code = "compatibility.served_shape"
 
 
+class FingerprintUnknown(CompatibilityError):
+    """A pinned fingerprint was never stamped on its table, or the one in force is not one that the
+    process's own files lead to."""
+
+    code = "compatibility.fingerprint"
+
+
 class UnsupportedServer(CompatibilityError):
     code = "compatibility.server"
 
@@ -360,6 +408,11 @@ class LeaseHeld(ConcurrencyError):
 class ForgetInProgress(ConcurrencyError):
     code = "concurrency.forget_in_progress"
     rpc_status = "UNAVAILABLE"
+
+
+class CatalogBehind(ConcurrencyError, TimeoutError):
+    code = "concurrency.catalog_behind"
+    rpc_status = "DEADLINE_EXCEEDED"
 
 
 class TransactionConflict(ConcurrencyError):

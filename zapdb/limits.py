@@ -41,6 +41,10 @@ FIELDS_PER_TABLE_MAX: Final = 1_000
 INDEX_COMPONENTS_MAX: Final = 16
 CHECKS_PER_TABLE_MAX: Final = 100
 
+# The catalog
+PRINCIPAL_LENGTH_MAX: Final = 255
+"""Characters of whom the catalog names for a change: as long as a token's subject may be."""
+
 # Documents and expressions
 DOCUMENT_SIZE_BYTES_MAX: Final = 1024 * 1024
 DOCUMENT_DEPTH_MAX: Final = 32
@@ -56,17 +60,43 @@ EXPRESSION_NODES_MAX: Final = 500
 NODE_LEASE_SECONDS: Final = 30.0
 """A node that did not renew its lease for this long counts as dead."""
 NODE_HEARTBEAT_SECONDS: Final = 10.0
+NODE_KEPT_SECONDS: Final = 600.0
+"""The row of a node whose lease has been over for this long is removed by other processes."""
 RANGE_LEASE_SECONDS: Final = 10.0
 """A range task renews with every batch, that is every few milliseconds."""
 CHAIN_LEASE_SECONDS: Final = 30.0
+FLEET_WORKERS: Final = 4
+"""Tenants that are brought to the stored end at the same time, on a server."""
+ACTIVATION_POLL_SECONDS: Final = 0.1
+"""How often it is looked whether running processes let a migration take force."""
+ACTIVATION_WAIT_SECONDS: Final = 10.0
+"""How long opening a database waits for them by itself."""
 GATE_TIMEOUT_SECONDS: Final = 10.0
 """How long a change of state tries to take the gate before it gives up."""
+GATE_WAIT_LOGGED_SECONDS: Final = 1.0
+"""A transaction that waited longer for the gate is logged."""
 GATE_LOCK_TIMEOUT_MS: Final = 250
 """One attempt: a waiting exclusive lock stops new writers, so it may not wait for long."""
+GATE_IDLE_SECONDS: Final = 30.0
+"""A holder of the gate that has no node counts as gone after this much silence."""
 ASIDE_LOCK_TIMEOUT_MS: Final = 20
 """How long a write that nobody asked for waits for a lock: a record written back after a read."""
 BUSY_TIMEOUT_MS: Final = 30_000
 """How long a SQLite connection waits for the single writer's place."""
+LONG_TRANSACTION_SECONDS: Final = 5.0
+"""A SQLite transaction that kept all other writers out for longer makes up for it: what was leased
+when it began is leased for as much longer."""
+FOLLOW_SECONDS: Final = 1.0
+"""How often an open database looks for changes of the catalog."""
+CATALOG_WAIT_SECONDS: Final = 10.0
+"""How long a read that was given a token waits by itself until the process has seen it."""
+BACKGROUND_RETRY_SECONDS: Final = 5.0
+"""When jobs in the background are tried again after an error."""
+METRICS_TENANTS_MAX: Final = 100
+"""Tenants that metrics name; beyond, they are counted only."""
+TOMBSTONES_KEPT: Final = 1_000
+"""Changes of the catalog that remember which keys they deleted; a process that is further behind
+loads the catalog whole."""
 RETRIES_MAX: Final = 20
 """Attempts of one API operation on a serialization failure or deadlock."""
 RETRY_SECONDS_MAX: Final = 30.0
@@ -97,3 +127,4 @@ PAGE_RECORDS_MAX: Final = 1_000
 ARROW_BATCH_SIZE_BYTES: Final = 64 * 1024 * 1024
 """An Arrow batch ends with the record that brings it to this size, blobs included."""
 VIOLATIONS_SHOWN_MAX: Final = 50
+"""Violations of a document, differences of two migrations, or findings that one report shows."""

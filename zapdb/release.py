@@ -6,10 +6,16 @@ language. A release raises it when it can write something that earlier ones can'
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 __version__ = "0.1.0"
 
 LEVEL: Final = 1
+"""The highest that this release supports. Read it as `release.LEVEL`, where it is used."""
+
+OPERATION_LEVELS: Final[Mapping[str, int]] = {}
+"""The level that storing a migration with an operation needs, where it is not 1, by keyword."""
+
 INDEX_KEY_FORMAT: Final = 1
 """How keys of index entries are made; `zapdb.indexes.keys` says how. Kept with each index."""

@@ -14,6 +14,7 @@ LEVEL = 1
 
 COUNTERS = (
     "token",
+    "horizon",
     "tenant",
     "migration",
     "table",
@@ -33,8 +34,10 @@ def upgrade() -> None:
         sa.Column("kind", sa.Text, primary_key=True),
         sa.Column("key", sa.Text, primary_key=True),
         sa.Column("token", sa.BigInteger, nullable=False),
-        sa.Column("value", sa.Text, nullable=False),
+        sa.Column("value", sa.Text),
+        sa.Column("expires_at", sa.BigInteger),
     )
+    op.create_index("zapdb_catalog_token", "zapdb_catalog", ["token"], unique=True)
     counters = op.create_table(
         "zapdb_counters",
         sa.Column("name", sa.Text, primary_key=True),

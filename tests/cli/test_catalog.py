@@ -1,25 +1,13 @@
-"""`zapdb catalog list`, `show` and `history`."""
+"""`zapdb catalog list`, `show` and `fingerprint`."""
 
 from __future__ import annotations
 
-import base64
 import re
-from datetime import UTC, datetime, timedelta
 
-import pytest
-
+import zapdb
 from tests.cli.program import Project
 from tests.documents import document
-from zapdb.records import codec_for
-from zapdb.schema import fingerprint, read_snapshot
-
-RENAME = """\
-zapdb: 1
-summary: Members
-changes:
-  - rename_table: {table: people, to: members}
-rollback: inferred
-"""
+from zapdb.catalog.tenants import create_tenant
 
 
 def test_list(people: Project) -> None:
@@ -109,7 +97,7 @@ def test_show_of_every_attribute(project: Project) -> None:
         "id     uuid               key 1, generated\n"
         "name   string\n"
         'paid   decimal (scale 2)  default "0.50"\n'
-        "left   date               optional, default null\n"
+        "left   date               optional\n"
     ) in text
     assert "by_name  name (de/primary), paid descending  readable  collation:de/primary ICU" in text
 
@@ -124,7 +112,7 @@ def test_show_of_every_attribute(project: Project) -> None:
         "generated": False,
         "default": "0.50",
     }
-    assert found["fields"][4]["default"] is None
+    assert "default" not in found["fields"][4]  # null is what an optional field has anyway
     assert "default" not in found["fields"][0]
     (index,) = found["indexes"]
     (dataset,) = index.pop("datasets").items()
@@ -172,132 +160,6 @@ def test_show_of_an_unknown_table(people: Project) -> None:
     assert result.err == "error: no such table\n  table: persons\n  tables: people\n"
 
 
-# history
-
-
-@pytest.fixture
-def rolled_back(people: Project) -> Project:
-    """Three changes, of which the last was forgotten, applied again and forgotten again."""
-    people.run("migrate", "forget", "--yes")
-    people.run("migrate", "up")
-    people.run("migrate", "forget", "--yes")
-    return people
-
-
-def test_history(rolled_back: Project) -> None:
-    result = rolled_back.run("catalog", "history", "--table", "people")
-    assert result.status == 0
-    header, rule, *lines = result.out.splitlines()
-    assert header.split() == [
-        "gen", "fingerprint", "migrated_at", "migrated_by", "migration", "event",
-    ]  # fmt: skip
-    assert set(rule) == {"-", " "}
-    row = re.compile(
-        r" *(\d+)  (0x[0-9a-f]{16})  (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)  (\S+@\S+) +(\S+) +(.*)"
-    )
-    rows = [re.fullmatch(row, line) for line in lines]
-    found = [match.groups() for match in rows if match]
-    assert [(gen, migration, event) for gen, _, _, _, migration, event in found] == [
-        ("1", "0001_people", "create"),
-        ("2", "0002_add_age", "change"),
-        ("3", "0003_index_age", "change"),
-        ("4", "0004_split_name", "change"),
-        ("5", "0003_index_age", "forget (rollback from gen 4)"),
-        ("6", "0004_split_name", "change (rollback from gen 5)"),
-        ("7", "0003_index_age", "forget (rollback from gen 6)"),
-    ]
-    prints = [fingerprint for _, fingerprint, *_ in found]
-    assert prints[2] == prints[4] == prints[6]
-    assert prints[3] == prints[5]
-    assert len(set(prints)) == 4
-    at = datetime.fromisoformat(found[-1][2]).replace(tzinfo=UTC)
-    assert abs(datetime.now(UTC) - at) < timedelta(seconds=60)
-
-
-def test_history_limited_and_turned_round(rolled_back: Project) -> None:
-    def generations(*options: str) -> list[int]:
-        result = rolled_back.run("catalog", "history", "--table", "people", "--json", *options)
-        assert result.status == 0
-        return [entry["gen"] for entry in result.lines]
-
-    assert generations() == [1, 2, 3, 4, 5, 6, 7]
-    assert generations("--limit", "2") == [1, 2]
-    assert generations("--desc") == [7, 6, 5, 4, 3, 2, 1]
-    assert generations("--desc", "--limit", "1") == [7]
-    assert rolled_back.run("catalog", "history", "--table", "people", "--limit", "0").status == 2
-
-
-def test_history_as_json_is_an_object_a_line(rolled_back: Project) -> None:
-    entries = rolled_back.run("catalog", "history", "--table", "people", "--json").lines
-    newest = entries[-1]
-    assert re.fullmatch("0x[0-9a-f]{16}", newest.pop("fingerprint"))
-    assert re.fullmatch(r".+@.+", newest.pop("migrated_by"))
-    at = datetime.fromisoformat(newest.pop("migrated_at"))
-    assert at.utcoffset() == timedelta(0)
-    assert newest == {
-        "table": "people",
-        "table_number": 1,
-        "gen": 7,
-        "migration": "0003_index_age",
-        "event": "forget",
-        "rollback_from": 6,
-        "layout_revision": 2,
-    }
-    assert [entry["rollback_from"] for entry in entries] == [None] * 4 + [4, 5, 6]
-
-
-def test_history_with_snapshots(people: Project) -> None:
-    command = ("catalog", "history", "--table", "people", "--json", "--with-snapshot")
-    entries = people.run(*command).lines
-    tables = [read_snapshot(base64.b64decode(entry["snapshot"])) for entry in entries]
-    assert [f"0x{fingerprint(table):016x}" for table in tables] == [
-        entry["fingerprint"] for entry in entries
-    ]
-    code = people.run("catalog", "show", "people", "--code", "--json").json["code"]
-    assert codec_for(tables[-1]).source in code
-    result = people.run("catalog", "history", "--table", "people", "--with-snapshot")
-    assert result.status == 2
-    assert result.err == (
-        "error: a snapshot is bytes, and shown in JSON only\n  way out: add --json\n"
-    )
-
-
-def test_history_of_a_table_that_was_dropped(people: Project) -> None:
-    people.run("migrate", "forget", "--to", "0", "--yes")
-    result = people.run("catalog", "history", "--table", "people", "--json")
-    assert result.status == 0
-    assert result.lines[-1]["event"] == "drop"
-    assert result.lines[-1]["migration"] is None
-    assert people.run("catalog", "history", "--table", "people").out.endswith("-  drop\n") is False
-    last = people.run("catalog", "history", "--table", "people").out.splitlines()[-1]
-    assert re.search(r" -  +drop$", last)
-
-    # Made again it is another table, with a history of its own.
-    people.run("migrate", "up")
-    again = people.run("catalog", "history", "--table", "people", "--json").lines
-    assert {entry["table_number"] for entry in again} == {2}
-    assert [entry["gen"] for entry in again] == [1, 2, 3, 4]
-    people.run("migrate", "forget", "--to", "0", "--yes")
-    newest = people.run("catalog", "history", "--table", "people", "--json").lines
-    assert {entry["table_number"] for entry in newest} == {2}
-
-
-def test_history_by_a_former_name(people: Project) -> None:
-    people.file("0005_members").write_text(RENAME)
-    people.run("migrate", "up")
-    for name in ("people", "members"):
-        entries = people.run("catalog", "history", "--table", name, "--json").lines
-        assert [entry["table"] for entry in entries] == ["people"] * 4 + ["members"]
-
-
-def test_history_of_an_unknown_table(people: Project) -> None:
-    result = people.run("catalog", "history", "--table", "persons")
-    assert (result.status, result.out) == (1, "")
-    assert (
-        result.err == "error: no table has or had this name\n  table: persons\n  tables: people\n"
-    )
-
-
 def test_show_types_in_words_and_as_json(project: Project) -> None:
     text = document(
         "create_type: {type: mood, enum: [a, b, c, d, e, f, g]}",
@@ -328,3 +190,114 @@ def test_show_types_in_words_and_as_json(project: Project) -> None:
         "name": "reference", "to": "people", "number": 1, "key": [{"name": "integer"}]
     }  # fmt: skip
     assert "def encode(" in project.run("catalog", "show", "people", "--code").out
+
+
+def test_show_of_archived_fields(people: Project) -> None:
+    people.file("0005_no_fax").write_text(
+        document(
+            "drop_field: {table: people, field: fax, restore: {archive: true, otherwise:"
+            ' {value: ""}}}'
+        )
+    )
+    assert people.run("migrate", "up").status == 0
+    assert people.run("catalog", "show", "people").out.endswith(
+        "\n\n"
+        "archived  type    by migration\n"
+        "--------  ------  ------------\n"
+        "fax       string  0005\n"
+    )
+    found = people.run("catalog", "show", "people", "--json").json
+    assert found["archived"] == [
+        {"field": "fax", "number": 3, "type": {"name": "string"}, "migration": 5}
+    ]
+
+
+def test_list_and_show_of_another_tenant(people: Project) -> None:
+    with zapdb.open(f"sqlite:///{people.database}", migrations=people.migrations) as db:
+        create_tenant(db.storage, "acme")
+    assert people.run("catalog", "list", "--tenant", "acme").out == "no tables\n"
+    result = people.run("catalog", "show", "people", "--tenant", "acme")
+    assert (result.status, result.err.splitlines()[0]) == (1, "error: no such table")
+    result = people.run("catalog", "list", "--tenant", "nobody")
+    assert (result.status, result.err.splitlines()[0]) == (1, "error: no such tenant")
+
+
+# fingerprint
+
+
+def test_fingerprint(people: Project) -> None:
+    result = people.run("catalog", "fingerprint", "people")
+    assert result.status == 0
+    listed = people.run("catalog", "list", "--json").json["tables"][0]["fingerprint"]
+    assert result.out == f"{listed}\n"
+    result = people.run("catalog", "fingerprint", "people", "--verbose")
+    assert re.fullmatch(
+        rf"{listed}  generation 4, 0004_split_name, \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d by \S+@\S+\n",
+        result.out,
+    )
+    found = people.run("catalog", "fingerprint", "people", "--json").json
+    assert re.fullmatch(r".+@.+", found.pop("migrated_by"))
+    assert found.pop("migrated_at").endswith("+00:00")
+    assert found == {
+        "table": "people",
+        "table_number": 1,
+        "gen": 4,
+        "fingerprint": listed,
+        "migration": "0004_split_name",
+        "event": "change",
+    }
+
+
+def test_find_a_fingerprint(people: Project) -> None:
+    entries = people.run("catalog", "history", "--table", "people", "--json").lines
+    prints = [entry["fingerprint"] for entry in entries]
+    result = people.run("catalog", "fingerprint", "people", "--find", prints[1])
+    assert result.status == 0
+    assert result.out == (
+        f"{prints[1]}  generation 2 of people; in force is generation 4 ({prints[3]})\n"
+        "+ field first (5): string\n"
+        "+ field last (6): string\n"
+        "- field name (2): string\n"
+        "+ index by_age (1): age\n"
+    )
+    found = people.run("catalog", "fingerprint", "people", "--find", prints[1], "--json").json
+    differences = found.pop("differences")
+    assert found == {
+        "table": "people",
+        "table_number": 1,
+        "fingerprint": prints[1],
+        "gens": [2],
+        "in_force": {"gen": 4, "fingerprint": prints[3]},
+    }
+    assert [d["change"] for d in differences] == ["added", "added", "removed", "added"]
+
+    result = people.run("catalog", "fingerprint", "people", "--find", prints[3])
+    assert (result.status, result.out) == (0, f"{prints[3]}  generation 4 of people, in force\n")
+
+    # Status 1, and still an answer: it is what was asked for.
+    result = people.run("catalog", "fingerprint", "people", "--find", "0x5")
+    expected = "0x0000000000000005  never stamped on people\n"
+    assert (result.status, result.out, result.err) == (1, expected, "")
+    result = people.run("catalog", "fingerprint", "people", "--find", "0x5", "--json")
+    assert (result.status, result.json["gens"], result.json["differences"]) == (1, [], [])
+
+
+def test_a_fingerprint_is_0x_and_digits(people: Project) -> None:
+    for wrong in ("5", "0x", "0x12345678901234567", "0xg", ""):
+        result = people.run("catalog", "fingerprint", "people", "--find", wrong)
+        assert (result.status, result.out) == (2, "")
+        assert result.err.startswith("error: this is no fingerprint\n")
+
+
+def test_fingerprint_of_a_table_that_is_gone(people: Project) -> None:
+    pinned = people.run("catalog", "fingerprint", "people").out.strip()
+    people.run("migrate", "forget", "--to", "0", "--yes")
+    result = people.run("catalog", "fingerprint", "people")
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith("error: no such table now, only its history\n")
+    result = people.run("catalog", "fingerprint", "people", "--find", pinned)
+    assert result.status == 0
+    assert result.out.startswith(f"{pinned}  generation 4 of people; dropped at generation ")
+    found = people.run("catalog", "fingerprint", "people", "--find", pinned, "--json").json
+    assert found["in_force"] is None
+    assert people.run("catalog", "fingerprint", "persons").status == 1

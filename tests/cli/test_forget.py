@@ -9,7 +9,7 @@ import pytest
 
 import zapdb
 from tests.cli.program import Project
-from zapdb.catalog import DEFAULT_TENANT, leases
+from zapdb.catalog import leases
 from zapdb.catalog.forget import mark
 from zapdb.catalog.leases import Owner
 from zapdb.catalog.up import CHAIN_LEASE
@@ -190,7 +190,7 @@ def test_rule_13_it_is_refused_while_a_process_uses_the_migration(current: Proje
 def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
     storage = connect("sqlite:///test.db")
     with leases.held(storage, CHAIN_LEASE, Owner.here(), 30, 0) as lease:
-        mark(storage, DEFAULT_TENANT, lease, evict=False)
+        mark(storage, lease)
     storage.close()
 
     result = current.run("migrate", "status")

@@ -49,7 +49,9 @@ def test_these_are_the_commands() -> None:
         "convert status",
         "catalog list",
         "catalog show",
+        "catalog fingerprint",
         "catalog history",
+        "catalog prune",
         "settings list",
         "settings get",
         "settings set",
@@ -95,7 +97,7 @@ def test_version(project: Project) -> None:
     [
         (["migrate", "foo"], "no such command 'foo'", "zapdb migrate"),
         (["migrate", "up", "--foo"], "no such option: --foo", "zapdb migrate up"),
-        (["catalog", "history"], "missing option '--table'", "zapdb catalog history"),
+        (["catalog", "history", "--limit", "0"], "invalid value", "zapdb catalog history"),
         (["catalog", "show"], "missing argument 'table'", "zapdb catalog show"),
         (["migrate", "up", "--to", "0"], "invalid value for '--to'", "zapdb migrate up"),
         (["convert", "run", "--engine", "x"], "invalid value for '--engine'", "zapdb convert run"),

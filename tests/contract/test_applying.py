@@ -91,8 +91,9 @@ def test_rule_06_a_migration_takes_force_whole_or_not_at_all(
         "field": 6,
         "index": 1,
         "type": 0,
-        "physical": 1,
+        "physical": 2,  # a table, and the building of an index in it
         "check": 0,
+        "horizon": 0,
     }
 
 
@@ -219,7 +220,7 @@ def test_rule_03_numbers_are_never_used_again(workspace: Workspace) -> None:
             assert color is not None
             drawn.append((tags.number, color.number, items.indexes[0].number))
             revision = db.view.table("items").revision
-        assert forget_newest(storage, DEFAULT_TENANT).label == "0002_test"
+        assert forget_newest(storage).label == "0002_test"
         assert revision == 2 * len(drawn)
     assert len(set(drawn)) == 3
     for kind in zip(*drawn, strict=True):

@@ -51,7 +51,7 @@ def contents(db: Database, table: str = "items") -> list[dict[str, Any]]:
 def forget(place: Workspace, number: int) -> None:
     storage = connect(place.address)
     try:
-        assert forget_newest(storage, DEFAULT_TENANT).number == number
+        assert forget_newest(storage).number == number
     finally:
         storage.close()
     place.remove(number)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.support import WAYS, Faults, Way, Workspace, error_of
-from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import (
     BlobMissing,
@@ -559,7 +558,7 @@ def test_rule_13_a_forget_takes_large_values_back(
     stale.table("photos").insert(id=4, titles=f"{LONG}|{LONG}", data=LARGE)
     stale.close()
     storage = workspace.connect()
-    assert forget_newest(storage, DEFAULT_TENANT).number == 2
+    assert forget_newest(storage).number == 2
     workspace.remove(2)
     with workspace.open() as db:
         titles = {record.id: record.title for record in db.table("photos").scan()}

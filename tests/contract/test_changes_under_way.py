@@ -31,7 +31,8 @@ COUNT = 2_500  # three pages
 @pytest.fixture
 def db(workspace: Workspace) -> Database:
     workspace.write(1, ITEMS, INDEX_SIZE)
-    db = workspace.open()
+    workspace.open()
+    db = workspace.follow()
     db.table("items").insert_many(
         {"id": number, "title": f"title {number}", "size": number % 50} for number in range(COUNT)
     )
@@ -48,7 +49,7 @@ def activate(workspace: Workspace, *operations: str, number: int = 2) -> None:
 
 def forget(workspace: Workspace) -> None:
     storage = connect(workspace.address)
-    forget_newest(storage, DEFAULT_TENANT, evict=True)
+    forget_newest(storage, evict=True)
     storage.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
-from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
+from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.up import migrate_up
 from zapdb.database import Database, Table
@@ -156,7 +156,9 @@ def test_rule_25_what_violates_a_new_check_is_counted_and_listed_until_it_is_gon
     (report,) = run_jobs(storage)
     assert report.job.state == "done"
     assert set(phases(violated).values()) == {"validated"}
-    assert workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'finding'") == [(0,)]
+    assert workspace.execute(
+        "SELECT count(*) FROM zapdb_catalog WHERE kind = 'finding'" + LIVE
+    ) == [(0,)]
     assert run_jobs(storage) == []
 
 
@@ -203,11 +205,11 @@ def test_rule_13_a_forget_takes_checks_away_and_brings_dropped_ones_back(
         assert phases(second) == {"check noted": "unvalidated"}
         second.table("items").insert(id=2, title="a", size=-1)
     storage = connect(workspace.address)
-    forget_newest(storage, DEFAULT_TENANT)
+    forget_newest(storage)
     workspace.remove(2)
     db = workspace.open()
     assert phases(db) == {"check positive": "unvalidated"}
-    rows = workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'constraint'")
+    rows = workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'constraint'" + LIVE)
     assert rows == [(1,)]
     (report,) = run_jobs(storage)
     assert report.job.findings[0].examples == ("2 has size=-1",)
@@ -218,8 +220,8 @@ def test_rule_13_a_forget_takes_checks_away_and_brings_dropped_ones_back(
 
 def forget_first(workspace: Workspace, storage: Storage, db: Database) -> list[Any]:
     db.close()
-    forget_newest(storage, DEFAULT_TENANT)
-    return workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'constraint'")
+    forget_newest(storage)
+    return workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'constraint'" + LIVE)
 
 
 def test_rule_13_a_check_that_is_applied_again_is_validated_again(workspace: Workspace) -> None:
@@ -231,7 +233,7 @@ def test_rule_13_a_check_that_is_applied_again_is_validated_again(workspace: Wor
     workspace.open().close()
     storage = workspace.connect()
     assert [report.job.state for report in run_jobs(storage)] == ["done"]
-    forget_newest(storage, DEFAULT_TENANT)
+    forget_newest(storage)
     workspace.remove(2)
     with workspace.open() as between:
         between.table("items").insert(id=2, title="a", size=-1)
@@ -254,7 +256,9 @@ def test_a_blocked_job_is_given_up_when_the_check_is_dropped(
     jobs = workspace.execute("SELECT value FROM zapdb_catalog WHERE kind = 'job'")
     states = [json.loads(value)["state"] for (value,) in jobs if '"validate"' in value]
     assert states == ["superseded"]
-    assert workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'finding'") == [(0,)]
+    assert workspace.execute(
+        "SELECT count(*) FROM zapdb_catalog WHERE kind = 'finding'" + LIVE
+    ) == [(0,)]
 
 
 def test_a_renamed_field_keeps_its_checks_validated(workspace: Workspace, db: Database) -> None:

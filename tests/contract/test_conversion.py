@@ -499,7 +499,7 @@ def test_a_conversion_that_is_wanted_again_after_a_forget_is_run(
     plan_jobs(other, DEFAULT_TENANT)
     assert state_of(db, job) == "superseded"
     workspace.remove(5)
-    forget_newest(other, DEFAULT_TENANT)
+    forget_newest(other)
     assert only_job(other).id == job.id
     (report,) = db.run_jobs()
     assert stale(db) == 0

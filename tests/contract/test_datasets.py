@@ -11,6 +11,7 @@ import pytest
 from tests.contract.tables import INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.support import Workspace, dump
 from zapdb.catalog import nodes
+from zapdb.catalog.datasets import datasets_in_use
 from zapdb.database import Database
 from zapdb.errors import DatasetMismatch, ExecutorUnfit, LeaseLost
 from zapdb.jobs import plan_jobs
@@ -122,14 +123,28 @@ def test_rule_26_processes_with_other_data_are_refused_while_others_run(
     assert found(workspace.open()) == ["a", "ä", "Ä", "ae", "b"]
 
 
+def test_rule_26_processes_that_are_known_to_have_the_same_data_are_no_obstacle(
+    workspace: Workspace, db: Database
+) -> None:
+    """They opened while the index still was as they would have it, and scan it since."""
+    here = datasets_in_use(db.view)
+    storage = workspace.connect()
+    db.close()
+    nodes.register(storage, 1, datasets=here)
+    tamper(workspace)
+    with workspace.open() as again:
+        again.run_jobs()
+        assert found(again) == ["a", "ä", "Ä", "ae", "b"]
+
+
 def test_rule_26_a_silent_process_is_put_out_before_the_index_is_started_anew(
     workspace: Workspace, db: Database
 ) -> None:
     """It may have the other data, and would write keys of the old order when it wakes up."""
     tamper(workspace)
     workspace.execute(
-        "UPDATE zapdb_catalog SET value = replace(value, ?, '1') WHERE key = ?",
-        (str(db._node.lease.expires_at), f"node/{db._node.id}"),
+        "UPDATE zapdb_catalog SET expires_at = 1 WHERE kind = 'lease' AND key = ?",
+        (f"node/{db._node.id}",),
     )
     other = workspace.open()
     with pytest.raises(LeaseLost):
@@ -167,7 +182,7 @@ def test_rule_26_an_executor_with_other_data_is_unfit(workspace: Workspace) -> N
     db = workspace.open()
     (job,) = plan_jobs(db.storage, 1)
     (name,) = job.datasets
-    row = job.to_row() | {"datasets": {name: "0" * 64}}
+    row = job.to_row() | {"datasets": {name: "0" * 64}, "format": 1}
     workspace.execute(
         "UPDATE zapdb_catalog SET value = ? WHERE kind = 'job'", (json.dumps(row, sort_keys=True),)
     )

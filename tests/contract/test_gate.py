@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
-from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
-from tests.support import Workspace, dump, error_of
-from zapdb.catalog import DEFAULT_TENANT
+from tests.contract.peer import QUICK, open_peer
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
+from tests.support import Workspace, dump, error_of, wait_until
+from zapdb.catalog import DEFAULT_TENANT, nodes
+from zapdb.catalog.cluster import evict_nodes
 from zapdb.catalog.up import migrate_up
 from zapdb.database import Database
-from zapdb.errors import GateTimeout, TransactionConflict, UsageError
+from zapdb.errors import GateTimeout, LeaseLost, TransactionConflict, UsageError, ZapdbError
 from zapdb.jobs import forget_newest
-from zapdb.storage import Mode
+from zapdb.storage import Mode, connect
 
 
 @pytest.fixture
@@ -32,6 +37,7 @@ def test_rule_07_a_transaction_held_open_is_named_as_the_reason(
     storage = workspace.connect()
     started = time.monotonic()
     with db.transaction():
+        db.table("items").insert(id=1, title="held")
         error = error_of(lambda: storage.transaction(Mode.CHANGE).__enter__())
     assert isinstance(error, GateTimeout)
     assert "did not let a change of state through" in error.message
@@ -40,6 +46,12 @@ def test_rule_07_a_transaction_held_open_is_named_as_the_reason(
     assert "a transaction" in error.hint or "transaction open" in error.hint
     if workspace.engine == "postgresql":
         assert "pg_stat_activity" in error.hint
+    assert db._node.id in (error.context["held_by"] + error.context.get("nodes", ""))
+    if workspace.engine == "postgresql":
+        assert "its lease ends in" in error.context["held_by"]
+    elif sys.platform == "linux":
+        assert error.context["held_by"] == f"process {os.getpid()}, which is this one"
+    assert db.table("items").count() == 1  # it was let alone
     with storage.transaction(Mode.CHANGE):  # the connection is good, and the gate is free
         pass
 
@@ -70,9 +82,10 @@ def test_rule_07_what_could_not_take_the_gate_changed_nothing(
     holder.join()
     assert dump(workspace) == before
     migrate_up(storage, DEFAULT_TENANT, workspace.directory)
-    assert db.table("items").get(1).color == "red"
+    with workspace.open() as newer:
+        assert newer.table("items").get(1).color == "red"
     db.close()
-    assert forget_newest(storage, DEFAULT_TENANT).number == 2
+    assert forget_newest(storage).number == 2
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
@@ -111,7 +124,7 @@ def test_rule_07_writers_go_on_while_a_change_waits(
         assert slowest < 2
     changer.join(timeout=20)
     assert len(done) == 1
-    assert other.table("items").get(3).color == "red"
+    assert workspace.open().table("items").get(3).color == "red"
 
 
 def test_rule_07_a_change_gets_through_a_stream_of_writers(
@@ -151,7 +164,7 @@ def test_rule_07_a_change_gets_through_a_stream_of_writers(
             writer.join()
     assert problems == []
     assert db.table("items").count() == sum(written)
-    assert {record.weight for record in db.table("items").scan()} == {7}
+    assert {record.weight for record in workspace.open().table("items").scan()} == {7}
 
 
 def test_rule_07_a_change_of_state_can_not_run_inside_a_transaction(
@@ -161,3 +174,247 @@ def test_rule_07_a_change_of_state_can_not_run_inside_a_transaction(
     with db.transaction(), pytest.raises(UsageError, match="in a transaction already"):
         migrate_up(db.storage, DEFAULT_TENANT, workspace.directory)
     assert db.position == 1
+
+
+# What the rule is for: a writer that began before a change of state
+
+
+def without_the_gate(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers begin as if there were no rule 7, with a snapshot of what is there."""
+    if workspace.engine == "postgresql":
+        monkeypatch.setattr("zapdb.storage.postgresql.GATE_SHARED", "SELECT FROM zapdb_gate")
+    else:
+        monkeypatch.setattr(
+            "zapdb.storage.sqlite.BEGIN",
+            {mode: "BEGIN" if mode is Mode.WRITE else "BEGIN IMMEDIATE" for mode in Mode},
+        )
+
+
+def write_around(
+    workspace: Workspace, db: Database, change: Callable[[], object]
+) -> tuple[bool, ZapdbError | None]:
+    """Begin a writing transaction, try the change beside it for a while, then write and commit.
+
+    Returns whether the change was done before the commit, and what the writer got.
+    """
+    began, go_on, got = threading.Event(), threading.Event(), list[ZapdbError | None]()
+
+    def write() -> None:
+        with db.transaction():
+            db.table("items").count()
+            began.set()
+            go_on.wait(20)
+            db.table("items").insert(id=1, title="late", size=5)
+
+    writer = threading.Thread(target=lambda: got.append(error_of(write)))
+    changer = threading.Thread(target=change)
+    writer.start()
+    began.wait(20)
+    changer.start()
+    changer.join(0.5)
+    was_first = not changer.is_alive()
+    go_on.set()
+    for thread in (writer, changer):
+        thread.join(20)
+        assert not thread.is_alive()
+    return was_first, got[0]
+
+
+@pytest.mark.parametrize("gate", [True, False], ids=["rule", "taken-away"])
+@pytest.mark.parametrize("change", ["activation", "index", "eviction"])
+def test_rule_07_a_writer_that_began_before_a_change_of_state(
+    workspace: Workspace, db: Database, change: str, gate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 20)
+    monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 20_000)
+    storage = workspace.connect()
+    operation = {"activation": ADD_COLOR, "index": INDEX_SIZE, "eviction": None}[change]
+    if operation is not None:
+        workspace.write(2, operation)
+
+    def do_it() -> None:
+        if operation is not None:
+            migrate_up(storage, DEFAULT_TENANT, workspace.directory)
+        else:
+            evict_nodes(storage, [db._node.id])
+        storage.release_connection()
+
+    if not gate:
+        without_the_gate(workspace, monkeypatch)
+    was_first, error = write_around(workspace, db, do_it)
+
+    if gate:
+        # The change waits for the writer, whose record belongs to what was in force before.
+        assert (was_first, error) == (False, None)
+        assert db.table("items").get(1).size == 5
+        if change == "eviction":
+            with pytest.raises(LeaseLost):
+                db.table("items").insert(id=2, title="later")
+            return
+        newer = workspace.open()
+        newer.run_jobs()
+        assert newer.count_by_revision("items") == ({2: 1} if change == "activation" else {1: 1})
+        if change == "index":
+            assert [r.id for r in newer.table("items").index("by_size").find(5)] == [1]
+        (report,) = newer.verify()
+        assert report.problems == ()
+        return
+
+    # Without the rule the change overtakes the writer.
+    assert was_first
+    if workspace.engine == "sqlite":  # and the writer can never write: its snapshot is too old
+        assert isinstance(error, TransactionConflict)
+        return
+    assert error is None
+    if change == "eviction":
+        assert nodes.list_nodes(storage.connection()) == []
+        assert db.table("items").count() == 1  # written by nobody
+    elif change == "activation":
+        # A record at a revision that was out of force when it was committed.
+        assert workspace.open().count_by_revision("items") == {1: 1}
+    else:
+        newer = workspace.open()
+        ((entries,),) = workspace.execute("SELECT count(*) FROM zapdb_x1")
+        assert entries == 0  # a record without an entry, with no error
+        assert newer.table("items").count() == 1
+
+
+# Suspended holders
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_07_a_suspended_holder_is_ended_once_its_lease_is_over(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 10)
+    storage = workspace.connect()
+    workspace.write(2, ADD_COLOR)
+    with open_peer(workspace, apply="auto", patches=QUICK) as peer:
+        assert peer.ask("hold 1") == "held"
+        monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 0.3)
+        with pytest.raises(GateTimeout) as caught:  # it lives, and is let alone
+            storage.transaction(Mode.CHANGE).__enter__()
+        assert f"process {peer.pid}" in caught.value.context["held_by"]
+        monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 10)
+        peer.suspend()
+        started = time.monotonic()
+        with storage.transaction(Mode.CHANGE):
+            pass
+        assert 0.3 < time.monotonic() - started < 8  # not before its lease was over
+        peer.resume()
+        told = peer.ask("commit")
+        assert told.startswith("TransactionConflict | the server ended the session")
+        assert "nothing was written" in told
+        assert peer.ask("count") == "0"
+        assert peer.ask("insert 2") == "written"  # nobody put it out: it may go on
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_07_a_process_that_wakes_up_after_its_eviction_writes_nothing(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 10)
+    with open_peer(workspace, patches=QUICK) as peer:
+        assert peer.ask("hold 1") == "held"
+        peer.suspend()
+        evict_nodes(db.storage, [n.id for n, _ in nodes.list_nodes(db.storage.connection())])
+        peer.resume()
+        assert "nothing was written" in peer.ask("commit")
+        assert peer.ask("insert 2").startswith("LeaseLost")
+        assert peer.ask("count") == "0"
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_07_a_suspended_process_that_has_the_gate_alone_is_ended_by_the_others(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers wait for it without an end; the heartbeats of nodes see to it."""
+    monkeypatch.setattr("zapdb.storage.gate.GATE_IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.1)
+    other = workspace.open()
+    with open_peer(workspace, patches=QUICK) as peer:
+        assert peer.ask("gate") == "taken"
+        peer.suspend()
+        other.table("items").insert(id=1, title="after a while")
+        peer.resume()
+        assert "nothing was written" in peer.ask("commit")
+    assert db.table("items").count() == 1
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_07_a_role_that_may_not_end_the_holder_says_so(
+    workspace: Workspace, db: Database
+) -> None:
+    role = f"weak_{os.getpid()}"
+    workspace.execute(f"CREATE ROLE {role} LOGIN")
+    workspace.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+    try:
+        weak = connect(workspace.address.replace("postgres@", f"{role}@"))
+        with db.transaction():
+            db.table("items").count()
+            with pytest.raises(GateTimeout) as caught:
+                weak.transaction(Mode.CHANGE).__enter__()
+        context = caught.value.context
+        assert context["permission_missing"] == "to look at or end the sessions of postgres"
+        assert "which this role may not look at" in context["held_by"]
+        assert "GRANT pg_signal_backend" in caught.value.hint
+        weak.close()
+    finally:
+        workspace.execute(f"DROP OWNED BY {role}")
+        workspace.execute(f"DROP ROLE {role}")
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/locks says who writes")
+def test_rule_07_the_suspended_writer_is_named(workspace: Workspace, db: Database) -> None:
+    with open_peer(workspace, patches=QUICK) as peer:
+        assert peer.ask("hold 1") == "held"
+        peer.suspend()
+        with pytest.raises(GateTimeout) as caught:
+            workspace.connect().transaction(Mode.CHANGE).__enter__()
+        assert caught.value.context["held_by"] == f"process {peer.pid}, which is suspended"
+        assert f"process {peer.pid})" in caught.value.context["nodes"]
+        refused = error_of(lambda: workspace.connect().transaction(Mode.WRITE).__enter__())
+        assert isinstance(refused, TransactionConflict)
+        assert refused.context["held_by"] == f"process {peer.pid}, which is suspended"
+        peer.resume()
+        assert peer.ask("commit") == "committed"  # nobody could take its place
+    assert db.table("items").count() == 1
+
+
+def test_rule_09_a_suspended_process_that_was_put_out_wakes_up(
+    workspace: Workspace, db: Database
+) -> None:
+    """Between two transactions: nothing had to be ended for it."""
+    with open_peer(workspace, patches=QUICK) as peer:
+        assert peer.ask("insert 1") == "written"
+        peer.suspend()
+        (node,) = [n for n, _ in nodes.list_nodes(db.storage.connection()) if n.id != db._node.id]
+        wait_until(lambda: not is_alive(db, node.id), "its lease was over")
+        assert [n.id for n in nodes.evict_dead(db.storage, 0)] == [node.id]
+        peer.resume()
+        told = peer.ask("insert 2")
+        assert told.startswith("LeaseLost | this process was evicted")
+        assert db.table("items").count() == 1
+
+
+def is_alive(db: Database, node_id: str) -> bool:
+    found = nodes.list_nodes(db.storage.connection())
+    return {node.id: alive for node, alive in found}[node_id]
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_07_a_commit_of_a_session_that_was_ended_is_known_to_be_undone(
+    workspace: Workspace, db: Database
+) -> None:
+    def write() -> None:
+        with db.transaction():
+            db.table("items").insert(id=1, title="Milk")
+            backend = db.storage.connection().driver.info.backend_pid
+            workspace.execute("SELECT pg_terminate_backend(?)", (backend,))
+            gone = "SELECT 1 FROM pg_stat_activity WHERE pid = ?"
+            wait_until(lambda: not workspace.execute(gone, (backend,)), "it was gone")
+
+    assert isinstance(error_of(write), TransactionConflict)
+    assert db.table("items").count() == 0
+    db.run(lambda: db.table("items").insert(id=1, title="Milk"))

@@ -170,7 +170,8 @@ def begin_index(workspace: Workspace, storage: Storage) -> None:
 @pytest.fixture
 def plain(workspace: Workspace) -> Database:
     workspace.write(1, ITEMS)
-    db = workspace.open()
+    workspace.open().close()
+    db = workspace.follow()
     db.table("items").insert(id=1, title="Milk", size=1)
     return db
 
@@ -290,7 +291,8 @@ def test_rule_23_an_index_that_is_built_under_writers_holds_what_the_records_do(
     workspace: Workspace,
 ) -> None:
     workspace.write(1, ITEMS)
-    db = workspace.open()
+    workspace.open().close()
+    db = workspace.follow()
     db.table("items").insert_many(
         {"id": number, "title": f"title {number}", "size": number % 20}
         for number in range(-(3_000 if workspace.engine == "postgresql" else 600), 10)
@@ -330,16 +332,19 @@ def test_rule_23_an_index_that_is_built_under_writers_holds_what_the_records_do(
     assert db.count_by_revision("items").keys() <= {4, 3, 2, 1}
 
 
+def entries_table(db: Database) -> str:
+    (state,) = db.view.table("items").indexes
+    return f"zapdb_x{state.physical}"
+
+
 def test_rule_23_an_index_is_published_only_if_entries_and_records_agree(
     workspace: Workspace, db: Database
 ) -> None:
     storage = workspace.connect()
     job = only_job(storage)
     build_entries(storage, job)
-    workspace.execute(
-        f"DELETE FROM zapdb_x{job.target} WHERE record = (SELECT min(record) FROM"
-        f" zapdb_x{job.target})"
-    )
+    table = entries_table(db)
+    workspace.execute(f"DELETE FROM {table} WHERE record = (SELECT min(record) FROM {table})")
     finish(storage, job)  # counted, found short, and built once more
     assert_clean(db)
 
@@ -350,9 +355,10 @@ def test_rule_23_a_build_that_leaves_too_many_entries_is_never_published(
     storage = workspace.connect()
     job = only_job(storage)
     build_entries(storage, job)
+    table = entries_table(db)
     workspace.execute(
-        f"INSERT INTO zapdb_x{job.target} SELECT tenant, record, key FROM zapdb_x{job.target}"
-        f" WHERE record = (SELECT min(record) FROM zapdb_x{job.target})"
+        f"INSERT INTO {table} SELECT tenant, record, key FROM {table}"
+        f" WHERE record = (SELECT min(record) FROM {table})"
     )
     with pytest.raises(JobError, match="do not match"):
         run_job(storage, job, run_locally)
@@ -365,8 +371,7 @@ def test_verification_tells_a_missing_entry_and_one_too_many(
 ) -> None:
     finish(workspace.connect(), only_job(db.storage))
     assert_clean(db)
-    (state,) = db.view.table("items").indexes
-    table = f"zapdb_x{state.physical}"
+    table = entries_table(db)
     workspace.execute(
         f"INSERT INTO {table} SELECT tenant, record, key FROM {table} WHERE"
         f" record = (SELECT min(record) FROM {table})"

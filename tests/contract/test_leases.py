@@ -281,7 +281,8 @@ def test_rule_10_the_level_is_read_in_one_call(workspace: Workspace) -> None:
     db = workspace.open()
     assert db.cluster_level() == 1
     with db.snapshot():
-        workspace.execute("UPDATE zapdb_catalog SET value = '{\"level\":2}' WHERE kind = 'level'")
+        value = '{"format":1,"level":2}'
+        workspace.execute("UPDATE zapdb_catalog SET value = ? WHERE kind = 'level'", (value,))
         assert db.cluster_level() == 1
     assert db.cluster_level() == 2
 
@@ -327,7 +328,7 @@ def test_closing_ends_the_threads_and_the_connections(workspace: Workspace) -> N
     workspace.execute("SELECT 1")
     before = {thread.name for thread in threading.enumerate()}
     db = workspace.open()
-    assert {t.name for t in threading.enumerate()} - before == {"zapdb-heartbeat"}
+    assert {t.name for t in threading.enumerate()} - before == {"zapdb-heartbeat", "zapdb-follow"}
     done, go_on = threading.Event(), threading.Event()
 
     def read() -> None:

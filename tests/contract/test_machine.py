@@ -174,7 +174,7 @@ class Life(RuleBasedStateMachine):
         self.db.close()
         storage = connect(self.address)
         try:
-            assert forget_newest(storage, DEFAULT_TENANT).number == chain.end
+            assert forget_newest(storage).number == chain.end
         finally:
             storage.close()
         self.path(chain.end).unlink()

@@ -306,7 +306,7 @@ def test_rule_13_a_forget_takes_references_away(workspace: Workspace) -> None:
         db.table("owners").insert(id=1, name="Ada")
         db.table("pets").insert(id=1, owner=ADA)
     storage = workspace.connect()
-    forget_newest(storage, DEFAULT_TENANT)
+    forget_newest(storage)
     workspace.remove(2)
     db = workspace.open()
     db.table("owners").delete(*ADA)

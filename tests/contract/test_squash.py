@@ -17,7 +17,6 @@ from tests.contract.tables import (
     RENAME_SIZE,
 )
 from tests.support import Workspace, dump, error_of
-from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cli.program import run
 from zapdb.errors import InvalidMigration, MigrationConflict, UsageError
 from zapdb.jobs import forget_newest
@@ -99,7 +98,7 @@ def test_rule_06_a_new_database_begins_with_it(place: Workspace, tmp_path: Path)
 def forget(address: str, number: int) -> None:
     storage = zapdb.storage.connect(address)
     try:
-        assert forget_newest(storage, DEFAULT_TENANT).number == number
+        assert forget_newest(storage).number == number
     finally:
         storage.close()
 

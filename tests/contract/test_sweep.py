@@ -10,7 +10,6 @@ import pytest
 
 from tests.contract.test_blobs import DOUBLE_TITLE, LONG, PHOTOS, chunks, ids, sweep
 from tests.support import Workspace, error_of, wait_until
-from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import CorruptCatalog, CorruptRecord, UsageError
 from zapdb.jobs import forget_newest, verify_blobs
@@ -123,7 +122,7 @@ def test_rule_01_records_of_every_revision_own_their_blobs(
     db.close()
     storage = workspace.connect()
     for _ in range(3):
-        forget_newest(storage, DEFAULT_TENANT)
+        forget_newest(storage)
     seen = []
 
     def run_and_sweep(storage, job):
@@ -131,7 +130,7 @@ def test_rule_01_records_of_every_revision_own_their_blobs(
         time.sleep(0.003)
         seen.append(sweeping.sweep_blobs(storage, older_than_seconds=0).deleted)
 
-    forget_newest(storage, DEFAULT_TENANT, runner=run_and_sweep)
+    forget_newest(storage, runner=run_and_sweep)
     assert seen == [5 + 3]  # the doubled titles, and what the others had
     for number in (2, 3, 4, 5):
         workspace.remove(number)
@@ -276,7 +275,7 @@ def test_rule_28_a_sweep_loses_nothing_to_writers_and_jobs(
     assert db.verify()[0].problems == ()
     assert db.table("photos").count() > 60
     db.close()
-    forget_newest(sweeper, DEFAULT_TENANT)
+    forget_newest(sweeper)
     workspace.remove(2)
     with workspace.open() as db:
         sweep(db)

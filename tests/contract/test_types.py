@@ -14,7 +14,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.support import Workspace
-from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.datasets import zone_version
 from zapdb.errors import InvalidValue
@@ -123,7 +122,7 @@ def test_declared_types_are_taken_back_with_their_migration(workspace: Workspace
     with workspace.open() as db:
         assert db.table("people").insert(country="de", number=1).mood == "done"
     workspace.remove(2)
-    forget_newest(workspace.connect(), DEFAULT_TENANT)
+    forget_newest(workspace.connect())
     with workspace.open(apply="never") as db:
         assert asdict(db.table("people").get("de", 1)) == {"country": "de", "number": 1}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import logging
@@ -49,6 +50,15 @@ def hold_open(address: str, directory: str) -> None:
                 print(type(error).__name__, flush=True)
 
 
+def follow(address: str, directory: str) -> None:
+    """For each token of the input, the hash of this process's view of the catalog at it."""
+    with zapdb.open(address, migrations=directory) as db:
+        print("open", flush=True)
+        for line in sys.stdin:
+            rows = db.wait_for_catalog(int(line)).rows
+            print(rows.token, hashlib.sha256(rows.to_bytes()).hexdigest(), flush=True)
+
+
 def convert(address: str, directory: str, kill_at: str) -> None:
     """Run all jobs in small batches; die in the transaction of batch `kill_at`, if not 0."""
     _kill_in(tasks, "record_progress", int(kill_at))
@@ -66,7 +76,7 @@ def forget_dying(address: str, _directory: str, module: str, function: str, kill
     """Forget the newest migration; die at call `kill_at` of a function."""
     _kill_in({"tasks": tasks, "forget": forget}[module], function, int(kill_at))
     storage = connect(address)
-    print(forget_newest(storage, DEFAULT_TENANT).label, flush=True)
+    print(forget_newest(storage).label, flush=True)
     storage.close()
 
 
@@ -161,6 +171,7 @@ COMMANDS = {
     for function in (
         append_together,
         convert,
+        follow,
         forget_dying,
         hold_open,
         migrate_dying,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from zapdb.catalog import history, rows
-from zapdb.catalog.retirement import retire_index_table, retire_record_table
+from zapdb.catalog.entries import assign, retire
+from zapdb.catalog.retirement import retire_record_table
 from zapdb.catalog.view import (
     ConstraintState,
-    Forgetting,
     IndexState,
     TableState,
     View,
@@ -27,7 +27,7 @@ from zapdb.records import Layout, copied_from
 from zapdb.release import INDEX_KEY_FORMAT
 from zapdb.schema import Index, Schema, Table
 from zapdb.storage import Connection
-from zapdb.storage.physical import RecordTable, create_index_table, create_record_table
+from zapdb.storage.physical import RecordTable, create_record_table
 
 
 def activate(connection: Connection, view: View, chain: Chain, target: int) -> list[str]:
@@ -57,7 +57,7 @@ def activate(connection: Connection, view: View, chain: Chain, target: int) -> l
             drop_table(connection, view.tenant, table, target, digest)
             if after.table_kept(table.number) is None:
                 retire_record_table(connection, view.tenant, table.number)
-    set_position(connection, view.tenant, target, forgetting=None)
+    set_position(connection, view.tenant, target)
     return changed
 
 
@@ -155,12 +155,12 @@ def create_index(
         index,
         dependencies,
         "readable" if empty else "write-only",
+        assign(connection, tenant, index),
         rows.draw(connection, "physical"),
         INDEX_KEY_FORMAT,
         {dataset.name: dataset.fingerprint for dataset in datasets},
         {dataset.name: dataset.version for dataset in datasets},
     )
-    create_index_table(connection, state.physical, unique=index.unique)
     key = index_key(tenant, index.number)
     rows.put(connection, "index", key, state.to_row(table.number))
     return state
@@ -181,7 +181,7 @@ def drop_index(connection: Connection, tenant: int, index: Index) -> None:
     key = index_key(tenant, index.number)
     row = rows.get(connection, "index", key)
     if row is not None:
-        retire_index_table(connection, row["physical"])
+        retire(connection, tenant, index.number, row["physical"])
         rows.delete(connection, "index", key)
 
 
@@ -230,19 +230,20 @@ def publish_index(connection: Connection, tenant: int, table: Table, state: Inde
     bump_activation(connection, tenant)
 
 
-def set_position(
-    connection: Connection, tenant: int, position: int, *, forgetting: Forgetting | None
-) -> None:
+def set_position(connection: Connection, tenant: int, position: int) -> None:
     row = rows.get(connection, "tenant", str(tenant), lock=True)
     assert row is not None
-    mark = None if forgetting is None else forgetting.to_row()
-    value = row | {"position": position, "forgetting": mark}
-    rows.put(connection, "tenant", str(tenant), value)
+    rows.put(connection, "tenant", str(tenant), row | {"position": position})
     bump_activation(connection, tenant)
 
 
 def bump_activation(connection: Connection, tenant: int) -> None:
     connection.run(f"UPDATE zapdb_activations SET number = number + 1 WHERE tenant = {int(tenant)}")
+
+
+def bump_all_activations(connection: Connection) -> None:
+    """Have every process load again what is in force, whatever its tenant."""
+    connection.run("UPDATE zapdb_activations SET number = number + 1")
 
 
 def warm_datasets(schema: Schema) -> None:

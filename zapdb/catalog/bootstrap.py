@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from typing import Final
 
-import sqlalchemy as sa
-
-from zapdb.catalog import rows
-from zapdb.catalog.stored import principal
-from zapdb.release import LEVEL, __version__
+from zapdb.catalog import principal, rows
+from zapdb.catalog.level import first_level
+from zapdb.catalog.stored import ChainState
+from zapdb.catalog.tenants import DEFAULT_TENANT, DEFAULT_TENANT_NAME, add_tenant
+from zapdb.release import __version__
 from zapdb.storage import Mode, Storage
-from zapdb.storage.tables import ACTIVATIONS
-
-DEFAULT_TENANT: Final = 1
-DEFAULT_TENANT_NAME: Final = "default"
 
 
 def ensure_rows(storage: Storage) -> None:
@@ -33,13 +28,11 @@ def ensure_rows(storage: Storage) -> None:
             {
                 "id": str(uuid.uuid4()),
                 "created_at": now,
-                "created_by": principal(),
+                "created_by": principal.current(),
                 "release": __version__,
             },
         )
-        rows.put(connection, "level", "", {"level": LEVEL})
-        tenant = rows.draw(connection, "tenant")
-        assert tenant == DEFAULT_TENANT
-        value = {"name": DEFAULT_TENANT_NAME, "position": 0, "forgetting": None}
-        rows.put(connection, "tenant", str(tenant), value)
-        connection.core_execute(sa.insert(ACTIVATIONS).values(tenant=tenant, number=1))
+        rows.put(connection, "level", "", {"level": first_level()})
+        ChainState.empty().put(connection)
+        tenant = add_tenant(connection, DEFAULT_TENANT_NAME)
+        assert tenant.number == DEFAULT_TENANT

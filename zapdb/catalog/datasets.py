@@ -14,6 +14,7 @@ from zapdb.catalog import nodes
 from zapdb.catalog.activation import rebuild_index
 from zapdb.catalog.nodes import Node
 from zapdb.catalog.view import IndexState, TableState, View, load_view
+from zapdb.datasets import dataset_of
 from zapdb.errors import DatasetMismatch
 from zapdb.storage import Mode, Storage
 
@@ -30,6 +31,26 @@ def outdated_indexes(view: View) -> list[tuple[TableState, IndexState]]:
     ]
 
 
+def datasets_in_use(view: View) -> dict[str, tuple[str, str]]:
+    """Version and fingerprint, on this machine, of the datasets that the view's indexes need."""
+    found = {
+        dependency.dataset: dataset_of(dependency)
+        for state in view.tables.values()
+        for index in state.indexes
+        for dependency in index.dependencies
+    }
+    return {name: (dataset.version, dataset.fingerprint) for name, dataset in found.items()}
+
+
+def _agrees(other: Node, outdated: list[tuple[TableState, IndexState]]) -> bool:
+    """Whether a process is known to have the data that this one has, for all these indexes."""
+    return all(
+        other.datasets.get(dependency.dataset, ("", ""))[1] == dataset_of(dependency).fingerprint
+        for _, index in outdated
+        for dependency in index.dependencies
+    )
+
+
 def settle_datasets(storage: Storage, view: View, node: Node) -> View:
     """Start outdated indexes anew; raises `DatasetMismatch` while others use the other data."""
     if not outdated_indexes(view):
@@ -42,8 +63,8 @@ def settle_datasets(storage: Storage, view: View, node: Node) -> View:
             if not alive:
                 # It may only be suspended, and have the other data when it wakes up.
                 nodes.evict(connection, other)
-            elif other.id != node.id:
-                others.append(str(other.lease.owner))
+            elif other.id != node.id and not _agrees(other, outdated):
+                others.append(str(other))
         for state, index in outdated:
             built_with, here = index.describe_difference()
             if others:

@@ -1,8 +1,9 @@
-"""The two ends of a forget: marking what goes, and publishing that it is gone (rule 13).
+"""The ends of a forget: marking what goes, and publishing that it is gone (rule 13).
 
-Both hold the gate exclusively, briefly. Between them jobs convert the records of the forgotten
-revisions back; application writes are refused meanwhile. Everything works from the stored
-structures: no file is needed.
+All hold the gate exclusively, briefly. After the mark, jobs convert the records of the forgotten
+revisions back, tenant by tenant; application writes to a tenant are refused until its own are back
+and that is published. When it is in force for nobody, the migration leaves the chain. Everything
+works from the stored structures: no file is needed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from zapdb.catalog import history, leases, nodes
 from zapdb.catalog.activation import (
+    bump_all_activations,
     create_index,
     drop_index,
     drop_table,
@@ -23,7 +25,14 @@ from zapdb.catalog.activation import (
 )
 from zapdb.catalog.leases import Lease
 from zapdb.catalog.retirement import is_retired, retire_record_table
-from zapdb.catalog.stored import mark_forgotten
+from zapdb.catalog.stored import (
+    list_stored,
+    mark_forgetting,
+    mark_forgotten,
+    read_chain,
+    read_chain_state,
+)
+from zapdb.catalog.tenants import list_tenants
 from zapdb.catalog.view import Forgetting, TableState, View, load_view
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.migrations import Migration
@@ -47,25 +56,24 @@ class Revert:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A forget under way."""
+    """A forget under way: the migration, and the tenants that it is still in force for."""
 
     migration: Migration
-    view: View
-    reverts: tuple[Revert, ...]
+    tenants: tuple[int, ...]
 
 
 def mark(
-    storage: Storage, tenant: int, lease: Lease, *, digest: str | None = None, evict: bool
+    storage: Storage, lease: Lease, *, digest: str | None = None, evict: bool = False
 ) -> Marked:
     """Mark the newest migration as being forgotten; goes on with one that was interrupted.
 
     With a `digest`, refuses to mark a migration that has another one.
     """
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, tenant)
-    if not view.stored:
+        chain = read_chain(list_stored(connection, read_chain_state(connection)))
+    if not chain.migrations:
         raise UsageError("no migration is stored, so there is none to forget")
-    newest = view.chain.migrations[-1]
+    newest = chain.migrations[-1]
     if digest not in (None, newest.digest):
         raise ConcurrencyError(
             "another migration is the newest by now",
@@ -77,28 +85,21 @@ def mark(
             "a squash can't be forgotten: it stands for all that the database began with",
             migration=newest.label,
         )
-    warm_datasets(view.chain.schema_at(view.chain.end - 1))
-    number = view.chain.end
+    warm_datasets(newest.before)
     with storage.transaction(Mode.CHANGE) as connection:
         leases.check(connection, lease)
-        view = load_view(connection, tenant, view)
-        _refuse_while_in_use(connection, view, number, evict=evict)
-        if view.forgetting is None and view.position == number:
-            before = view.chain.schema_at(number - 1)
-            revisions = {
-                state.table.number: state.revision + 1
-                for state in view.tables.values()
-                if before.table_kept(state.table.number) not in (None, state.table)
-            }
-            set_position(connection, tenant, number, forgetting=Forgetting(number, revisions))
-            view = load_view(connection, tenant, view)
-    return Marked(view.chain.at(number), view, tuple(_reverts(view, number)))
+        _refuse_while_in_use(connection, newest, evict=evict)
+        if read_chain_state(connection, lock=True).forgetting is None:
+            mark_forgetting(connection, newest.number)
+            bump_all_activations(connection)
+        tenants = list_tenants(connection)
+    return Marked(newest, tuple(t.number for t in tenants if t.position >= newest.number))
 
 
-def _refuse_while_in_use(connection: Connection, view: View, number: int, *, evict: bool) -> None:
+def _refuse_while_in_use(connection: Connection, migration: Migration, *, evict: bool) -> None:
     users = []
     for node, alive in nodes.list_nodes(connection):
-        if node.files_end < number:
+        if node.files_end < migration.number:
             continue
         # A process that is suspended may wake up: one whose lease is over is put out for good.
         if evict or not alive:
@@ -108,16 +109,17 @@ def _refuse_while_in_use(connection: Connection, view: View, number: int, *, evi
     if users:
         raise UsageError(
             "processes that use the migration are running",
-            migration=view.chain.at(number).label,
+            migration=migration.label,
             nodes="; ".join(users),
             hint="stop them, or run `zapdb migrate forget --evict`: "
             "what they write then is refused",
         )
 
 
-def _reverts(view: View, number: int) -> list[Revert]:
-    if view.forgetting is None:
-        return []  # stored, never active here
+def list_reverts(view: View) -> list[Revert]:
+    """The tables of a tenant whose records go back, of the forget that the view shows."""
+    assert view.forgetting is not None
+    number = view.forgetting.number
     before = view.chain.schema_at(number - 1)
     reverts = []
     for state in view.tables.values():
@@ -133,33 +135,44 @@ def _reverts(view: View, number: int) -> list[Revert]:
 
 
 def _last_kept(state: TableState, number: int, reserved: int) -> int:
-    """The newest revision whose records have the layout of a position before `number`."""
+    """The newest revision whose records have the layout of a position before `number`.
+
+    0 if there is none: the tenant jumped to `number` from where it did not have the table.
+    """
     return max(
-        revision
-        for revision, origin in state.origins.items()
-        if origin < number and revision != reserved
+        (
+            revision
+            for revision, origin in state.origins.items()
+            if origin < number and revision != reserved
+        ),
+        default=0,
     )
 
 
-def publish(storage: Storage, tenant: int, lease: Lease, marked: Marked) -> None:
-    """Take the migration out of force, once no record of its revisions is left."""
-    number = marked.migration.number
+def publish(storage: Storage, tenant: int, lease: Lease, migration: Migration) -> None:
+    """Take the migration out of force for a tenant, once no record of its revisions is left."""
     with storage.transaction(Mode.CHANGE) as connection:
         leases.check(connection, lease)
         view = load_view(connection, tenant)
-        if view.forgetting is not None:
-            for revert in marked.reverts:
-                _check_none_left(connection, tenant, revert)
-            _restore_tables(connection, view, view.forgetting)
-            set_position(connection, tenant, number - 1, forgetting=None)
-        mark_forgotten(connection, number)
+        if view.forgetting is None:
+            return
+        for revert in list_reverts(view):
+            _check_none_left(connection, tenant, revert)
+        _restore_tables(connection, view, view.forgetting)
+        set_position(connection, tenant, migration.number - 1)
+
+
+def end(storage: Storage, lease: Lease, migration: Migration) -> None:
+    """Take the migration out of the chain: it is in force for no tenant any more."""
+    with storage.transaction(Mode.CHANGE) as connection:
+        leases.check(connection, lease)
+        mark_forgotten(connection, migration.number)
+        bump_all_activations(connection)
 
 
 def find_revert(view: View, table: int) -> Revert:
     """The revert of one table, of the forget that the view shows to be under way."""
-    assert view.forgetting is not None
-    reverts = _reverts(view, view.forgetting.number)
-    return next(revert for revert in reverts if revert.state.table.number == table)
+    return next(revert for revert in list_reverts(view) if revert.state.table.number == table)
 
 
 def revert_condition(mark: str, revert: Revert) -> tuple[str, list[bytes]]:
@@ -219,6 +232,8 @@ def _restored_layout(
     (A tenant that jumped over several migrations has no revision for those in between.)
     """
     last = _last_kept(state, forgetting.number, forgetting.revisions[table.number])
+    if not last:
+        return None
     origin = state.origins[last]
     old = view.chain.table_at(origin, table.number)
     if is_same_layout(view.chain, old, table, origin, forgetting.number - 1):

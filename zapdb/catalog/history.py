@@ -3,28 +3,38 @@
 An entry's generation is the table's revision, the number that prefixes the records written under
 it: it only rises and is never used again. `layout_revision` is the lowest revision whose records
 have the same bytes layout; a record is stale exactly when its revision is lower (rule 1).
+
+Snapshots are stored compressed: a log is kept for ever. What is compared are the canonical bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
-from zapdb.catalog.stored import principal
+from zapdb.catalog import principal
+from zapdb.errors import CorruptCatalog
 from zapdb.records import RECORD_FORMAT
 from zapdb.schema import Table, fingerprint, read_snapshot, snapshot
 from zapdb.storage import Connection
 from zapdb.storage.tables import FINGERPRINTS
 
-Event = Literal["create", "change", "drop", "restore", "forget"]
+Event = Literal["create", "change", "drop", "restore", "forget", "pre-history"]
+
+COMPRESSION_LEVEL: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One schema change of one table; `position` and `digest` name the newest migration then."""
+    """One schema change of one table; `position` and `digest` name the newest migration then.
+
+    `migrated_at` is in microseconds since 1970-01-01 UTC by the database's clock, 0 for an entry of
+    `pre-history`. `snapshot` holds the canonical bytes of the schema.
+    """
 
     tenant: int
     table_number: int
@@ -53,11 +63,32 @@ def append(
     digest: str,
     layout_revision: int | None,
 ) -> int:
-    """Append an entry; without a `layout_revision` the layout is new. Returns the generation."""
+    """Append an entry, inside a CHANGE transaction: nobody else can append to a log meanwhile.
+
+    Without a `layout_revision` the layout is new. Returns the generation, one above the newest: the
+    newest entry of a log is never deleted.
+    """
     query = sa.select(sa.func.max(FINGERPRINTS.c.generation)).where(
         FINGERPRINTS.c.tenant == tenant, FINGERPRINTS.c.table_number == table.number
     )
     generation = (connection.core_execute(query).scalar() or 0) + 1
+    now = connection.storage.now_us(connection)
+    insert(connection, tenant, table, event, generation, now, position, digest, layout_revision)
+    return generation
+
+
+def insert(
+    connection: Connection,
+    tenant: int,
+    table: Table,
+    event: Event,
+    generation: int,
+    migrated_at: int,
+    position: int,
+    digest: str,
+    layout_revision: int | None,
+) -> None:
+    """Write one entry, by the principal who is acting."""
     connection.core_execute(
         sa.insert(FINGERPRINTS).values(
             tenant=tenant,
@@ -65,22 +96,24 @@ def append(
             generation=generation,
             event=event,
             fingerprint=fingerprint(table).to_bytes(8, "big"),
-            migrated_at=connection.storage.now_us(connection),
-            migrated_by=principal(),
+            migrated_at=migrated_at,
+            migrated_by=principal.current(),
             position=position,
             digest=digest,
             record_format=RECORD_FORMAT,
             layout_revision=generation if layout_revision is None else layout_revision,
-            snapshot=snapshot(table),
+            snapshot=zlib.compress(snapshot(table), COMPRESSION_LEVEL),
         )
     )
-    return generation
 
 
 def read_entries(
     connection: Connection, tenant: int, table_number: int | None = None
 ) -> Iterator[Entry]:
-    """The entries of a tenant's tables, or of one table, by table and generation."""
+    """The entries of a tenant's tables, or of one table, by table and generation.
+
+    Raises `CorruptCatalog` for an entry whose snapshot can't be expanded.
+    """
     query = sa.select(FINGERPRINTS).where(FINGERPRINTS.c.tenant == tenant)
     if table_number is not None:
         query = query.where(FINGERPRINTS.c.table_number == table_number)
@@ -88,8 +121,57 @@ def read_entries(
     for row in connection.core_execute(query):
         values: dict[str, Any] = row._asdict()
         values["fingerprint"] = int.from_bytes(values["fingerprint"], "big")
-        values["snapshot"] = bytes(values["snapshot"])
+        try:
+            values["snapshot"] = zlib.decompress(values["snapshot"])
+        except zlib.error as error:
+            raise CorruptCatalog(
+                "a schema snapshot can't be read",
+                table=values["table_number"],
+                generation=values["generation"],
+                cause=repr(error),
+                hint="restore this row of zapdb_fingerprints from a backup",
+            ) from error
         yield Entry(**values)
+
+
+def read_logged_tables(connection: Connection, tenant: int) -> set[int]:
+    """The numbers of the tables that have a log."""
+    query = sa.select(FINGERPRINTS.c.table_number).where(FINGERPRINTS.c.tenant == tenant)
+    return {int(number) for (number,) in connection.core_execute(query.distinct())}
+
+
+def delete_entries(
+    connection: Connection, tenant: int, table_number: int, generations: Sequence[int]
+) -> None:
+    """Delete entries of a log; never its newest one, which says what the next generation is."""
+    connection.run_many(
+        f"DELETE FROM zapdb_fingerprints WHERE tenant = {int(tenant)}"
+        f" AND table_number = {int(table_number)} AND generation = {connection.storage.mark}",
+        [(generation,) for generation in generations],
+    )
+
+
+def find_rollbacks(entries: Sequence[Entry]) -> list[int | None]:
+    """For each entry of a log, the generation that it rolled back, or None.
+
+    An entry is a rollback if its fingerprint is one that an earlier entry had and the entry right
+    before it had not; that entry, the one that was in force until then, is what was rolled back.
+    """
+    seen: set[int] = set()
+    found: list[int | None] = []
+    last: Entry | None = None
+    for entry in entries:
+        is_back = last is not None and last.fingerprint != entry.fingerprint
+        is_back = is_back and entry.fingerprint in seen
+        found.append(last.generation if last is not None and is_back else None)
+        seen.add(entry.fingerprint)
+        last = entry
+    return found
+
+
+def find_generations(entries: Sequence[Entry], wanted: int) -> list[int]:
+    """The generations at which a fingerprint was stamped on the table, lowest first."""
+    return [entry.generation for entry in entries if entry.fingerprint == wanted]
 
 
 def format_fingerprint(value: int) -> str:

@@ -72,22 +72,62 @@ def read_labels(connection: Connection) -> dict[tuple[int, str], str]:
     }
 
 
-def read_log(connection: Connection, view: View, name: str) -> list[Entry]:
+def read_log(connection: Connection, tenant: int, name: str) -> list[Entry]:
     """The fingerprint history of the table of this name: the one in force, or else the last that
-    had it, found in the log's snapshots. Raises `UnknownName`.
+    had it. Raises `UnknownName`.
+
+    The log alone is looked at: it survives the table, and knows the names that it had.
     """
-    state = view.tables.get(name)
-    if state is not None:
-        return list(read_entries(connection, view.tenant, state.table.number))
-    logs: dict[int, list[Entry]] = {}
-    names: dict[str, Entry] = {}
-    for entry in read_entries(connection, view.tenant):
-        logs.setdefault(entry.table_number, []).append(entry)
-        known = names.get(entry.table.name)
-        if known is None or known.migrated_at <= entry.migrated_at:
-            names[entry.table.name] = entry
-    if name not in names:
+    logs = _read_logs(connection, tenant)
+    found = [log for log in logs.values() if any(_is_named(entry, name) for entry in log)]
+    if not found:
+        names = {entry.table.name for log in logs.values() for entry in log}
         raise UnknownName(
             "no table has or had this name", table=name, tables=", ".join(sorted(names)) or "(none)"
         )
-    return logs[names[name].table_number]
+
+    def rank(log: list[Entry]) -> tuple[bool, int, int]:
+        named = [entry for entry in log if _is_named(entry, name)]
+        is_in_force = named[-1] is log[-1] and log[-1].event != "drop"
+        return is_in_force, named[-1].migrated_at, log[-1].table_number
+
+    return max(found, key=rank)
+
+
+def _is_named(entry: Entry, name: str) -> bool:
+    # Few snapshots hold the text at all, and reading one takes long.
+    return name.encode() in entry.snapshot and entry.table.name == name
+
+
+def read_log_numbered(connection: Connection, tenant: int, number: int) -> list[Entry]:
+    """The same for the table of this number, which tells tables of one name apart."""
+    log = list(read_entries(connection, tenant, number))
+    if not log:
+        logs = _read_logs(connection, tenant).items()
+        tables = [f"{at} ({entries[-1].table.name})" for at, entries in logs]
+        raise UnknownName(
+            "no table has or had this number",
+            number=number,
+            tables=", ".join(tables) or "(none)",
+        )
+    return log
+
+
+def _read_logs(connection: Connection, tenant: int) -> dict[int, list[Entry]]:
+    logs: dict[int, list[Entry]] = {}
+    for entry in read_entries(connection, tenant):
+        logs.setdefault(entry.table_number, []).append(entry)
+    return logs
+
+
+def find_entry(log: Sequence[Entry], generation: int) -> Entry:
+    """Raises `UnknownName`, naming the generations that there are."""
+    found = next((entry for entry in log if entry.generation == generation), None)
+    if found is None:
+        raise UnknownName(
+            "the table's history has no such generation",
+            table=log[-1].table.name,
+            generation=generation,
+            generations=", ".join(str(entry.generation) for entry in log),
+        )
+    return found

@@ -6,9 +6,9 @@ be walked without the chain, those of a table that was dropped, too.
 
 from __future__ import annotations
 
-from zapdb.catalog import rows
 from zapdb.catalog.history import read_entries
-from zapdb.catalog.view import Forgetting, load_view
+from zapdb.catalog.stored import read_chain_state
+from zapdb.catalog.view import load_view
 from zapdb.errors import CorruptCatalog
 from zapdb.records import Layout
 from zapdb.storage import Connection
@@ -35,14 +35,11 @@ def load_layouts(connection: Connection, tenant: int, number: int) -> dict[int, 
 
 def _reserved(connection: Connection, tenant: int, number: int) -> dict[int, Layout]:
     """The revision that a forget under way converts records to: it has no entry until its end."""
-    row = rows.get(connection, "tenant", str(tenant))
-    if row is None or row["forgetting"] is None:
+    if read_chain_state(connection).forgetting is None:
         return {}
-    forgetting = Forgetting.from_row(row["forgetting"])
-    revision = forgetting.revisions.get(number)
-    if revision is None:
+    view = load_view(connection, tenant)
+    if view.forgetting is None or number not in view.forgetting.revisions:
         return {}
-    chain = load_view(connection, tenant).chain
-    table = chain.schema_at(forgetting.number - 1).table_numbered(number)
+    table = view.chain.schema_at(view.forgetting.number - 1).table_kept(number)
     assert table is not None
-    return {revision: Layout.of(table)}
+    return {view.forgetting.revisions[number]: Layout.of(table)}

@@ -7,6 +7,7 @@ epoch; whoever works under it checks the epoch inside the transaction that it co
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -18,7 +19,11 @@ from typing import Any
 
 from zapdb.catalog import rows
 from zapdb.errors import LeaseHeld, LeaseLost, ZapdbError
+from zapdb.logs import log_event
+from zapdb.metrics import TAKEOVERS
 from zapdb.storage import Connection, Mode, Storage
+
+logger = logging.getLogger("zapdb.leases")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +35,8 @@ class Owner:
     process: int
 
     @classmethod
-    def here(cls) -> Owner:
-        return cls(uuid.uuid4().hex[:12], socket.gethostname(), os.getpid())
+    def here(cls, id: str | None = None) -> Owner:
+        return cls(id or uuid.uuid4().hex[:12], socket.gethostname(), os.getpid())
 
     def __str__(self) -> str:
         return f"{self.id} (host {self.host}, process {self.process})"
@@ -58,16 +63,11 @@ class Lease:
     expires_at: int
 
     def to_row(self) -> dict[str, Any]:
-        return {
-            "owner": asdict(self.owner),
-            "epoch": self.epoch,
-            "since": self.since,
-            "expires_at": self.expires_at,
-        }
+        return {"owner": asdict(self.owner), "epoch": self.epoch, "since": self.since}
 
     @classmethod
-    def from_row(cls, name: str, row: dict[str, Any]) -> Lease:
-        return cls(name, Owner(**row["owner"]), row["epoch"], row["since"], row["expires_at"])
+    def from_row(cls, name: str, row: dict[str, Any], expires_at: int) -> Lease:
+        return cls(name, Owner(**row["owner"]), row["epoch"], row["since"], expires_at)
 
     def is_over(self, now_us: int) -> bool:
         return self.expires_at <= now_us or self.owner.is_dead()
@@ -83,11 +83,12 @@ def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lea
     """The same inside a CATALOG transaction."""
     now = connection.storage.now_us(connection)
     fresh = Lease(name, owner, 1, now, now + int(seconds * 1e6))
-    if rows.put_if_absent(connection, "lease", name, fresh.to_row()):
+    expires = fresh.expires_at
+    if rows.put_if_absent(connection, "lease", name, fresh.to_row(), expires_at=expires):
         return fresh
-    row = rows.get(connection, "lease", name, lock=True)
+    row = rows.get_expiring(connection, "lease", name, lock=True)
     assert row is not None
-    held = Lease.from_row(name, row)
+    held = Lease.from_row(name, *row)
     if held.owner != owner and not held.is_over(now):
         raise LeaseHeld(
             "another process is at work",
@@ -97,8 +98,19 @@ def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lea
             expires_in_seconds=round((held.expires_at - now) / 1e6, 1),
             hint="wait until it is done; if it is dead, its lease ends by itself",
         )
+    if held.owner != owner and held.expires_at:  # it was not given back
+        TAKEOVERS.add()
+        log_event(
+            logger,
+            "lease.taken_over",
+            "a lease was taken over from a process that is gone",
+            level=logging.WARNING,
+            lease=name,
+            owner=str(held.owner),
+            epoch=held.epoch + 1,
+        )
     taken = Lease(name, owner, held.epoch + 1, now, fresh.expires_at)
-    rows.put(connection, "lease", name, taken.to_row())
+    rows.put(connection, "lease", name, taken.to_row(), expires_at=expires)
     return taken
 
 
@@ -107,7 +119,7 @@ def renew(connection: Connection, lease: Lease, seconds: float) -> Lease:
     check(connection, lease, lock=True)
     expires = connection.storage.now_us(connection) + int(seconds * 1e6)
     renewed = Lease(lease.name, lease.owner, lease.epoch, lease.since, expires)
-    rows.touch(connection, "lease", lease.name, renewed.to_row())
+    rows.touch(connection, "lease", lease.name, expires)
     return renewed
 
 
@@ -129,7 +141,7 @@ def release(storage: Storage, lease: Lease) -> None:
     with storage.transaction(Mode.CATALOG) as connection:
         row = rows.get(connection, "lease", lease.name, lock=True)
         if row is not None and row["epoch"] == lease.epoch:
-            rows.touch(connection, "lease", lease.name, row | {"expires_at": 0})
+            rows.touch(connection, "lease", lease.name, 0)
 
 
 @contextmanager

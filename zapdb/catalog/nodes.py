@@ -1,120 +1,135 @@
-"""Nodes: the processes that have the database open, and the level that they all support.
+"""Nodes: a process registers, renews its lease from a thread of its own, and is put out.
 
-A node registers with its release, the highest level that it supports, where its files end and which
-datasets it has, holds a lease, and renews it from a thread of its own. Every writing transaction
-checks the lease's epoch, so a node that was evicted can't commit (rules 9 and 10).
+A node registers with what others have to know of it, holds a lease, and renews it. Every writing
+transaction checks the lease's epoch, so a node that was evicted can't commit (rules 9 and 10).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from zapdb import release
 from zapdb.catalog import leases, rows
-from zapdb.catalog.leases import Lease, Owner
+from zapdb.catalog.leases import Owner
+from zapdb.catalog.level import check_level, read_level, settle_level
+from zapdb.catalog.registry import Datasets, Node, evict, holds, lease_name, list_nodes, remove
 from zapdb.errors import IncompatibleVersion, LeaseLost, ZapdbError
-from zapdb.limits import NODE_HEARTBEAT_SECONDS, NODE_LEASE_SECONDS
-from zapdb.release import LEVEL, __version__
+from zapdb.limits import NODE_HEARTBEAT_SECONDS, NODE_KEPT_SECONDS, NODE_LEASE_SECONDS
 from zapdb.storage import Connection, Mode, Storage
+
+__all__ = [
+    "Heartbeat",
+    "Node",
+    "check_level",
+    "deregister",
+    "evict",
+    "evict_dead",
+    "holds",
+    "lease_is_held",
+    "list_nodes",
+    "read_level",
+    "register",
+]
 
 logger = logging.getLogger("zapdb.nodes")
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A registered process; `files_end` is the number of the last migration that its files hold."""
+def register(
+    storage: Storage,
+    files_end: int,
+    *,
+    serves: int | None = None,
+    pending: Mapping[int, str] | None = None,
+    datasets: Datasets | None = None,
+) -> Node:
+    """Enter this process as a node; raises `IncompatibleVersion` below the database's level.
 
-    lease: Lease
-    release: str
-    level: int
-    files_end: int
-
-    @property
-    def id(self) -> str:
-        return self.lease.owner.id
-
-
-def read_level(connection: Connection) -> int:
-    """The cluster's level: what everything stored is readable with."""
-    row = rows.get(connection, "level", "")
-    return 0 if row is None else int(row["level"])
-
-
-def check_level(connection: Connection) -> None:
-    """Raises `IncompatibleVersion` if this release is too old for the database."""
-    level = read_level(connection)
-    if level > LEVEL:
-        raise IncompatibleVersion(
-            "the database uses features that this release does not know",
-            release=__version__,
-            level_supported=LEVEL,
-            level_needed=level,
-            hint="use a newer release of zapdb",
-        )
-
-
-def register(storage: Storage, files_end: int) -> Node:
-    """Enter this process as a node; raises `IncompatibleVersion`."""
-    owner = Owner.here()
+    What the arguments mean says `Node`. Its id is the storage's `session`, by which the server
+    knows its connections; a second node over the same storage gets an id of its own.
+    """
     with storage.transaction(Mode.CATALOG) as connection:
-        check_level(connection)
-        value = {"release": __version__, "level": LEVEL, "files_end": files_end}
-        rows.put(connection, "node", owner.id, value)
-        lease = leases.take(connection, _lease_name(owner.id), owner, NODE_LEASE_SECONDS)
-    return Node(lease, __version__, LEVEL, files_end)
+        check_level(connection, lock=True)  # whoever raises it sees this node, or this node it
+        is_first = rows.get(connection, "node", storage.session) is None
+        owner = Owner.here(storage.session if is_first else None)
+        lease = leases.take(connection, lease_name(owner.id), owner, NODE_LEASE_SECONDS)
+        node = Node(
+            lease,
+            release.__version__,
+            release.LEVEL,
+            files_end,
+            files_end if serves is None else serves,
+            pending or {},
+            datasets or {},
+        )
+        rows.put(connection, "node", owner.id, node.to_row())
+    _settle(storage)
+    return node
 
 
 def deregister(storage: Storage, node: Node) -> None:
     with storage.transaction(Mode.CATALOG) as connection:
-        _remove(connection, node.id)
+        remove(connection, node.id)
+    _settle(storage)
 
 
-def _lease_name(node_id: str) -> str:
-    return f"node/{node_id}"
+def _settle(storage: Storage) -> None:
+    with suppress(ZapdbError):  # what others do does not keep this process from coming or going
+        settle_level(storage)
 
 
-def _remove(connection: Connection, node_id: str) -> None:
-    rows.delete(connection, "node", node_id)
-    rows.delete(connection, "lease", _lease_name(node_id))
+def evict_dead(storage: Storage, older_than_seconds: float) -> list[Node]:
+    """Put out nodes whose lease has been over for so long; returns them. Takes the gate if any."""
+    if not _list_dead(storage.connection(), older_than_seconds):
+        return []
+    with storage.transaction(Mode.CHANGE) as connection:
+        dead = _list_dead(connection, older_than_seconds)
+        for node in dead:
+            evict(connection, node)
+    return dead
 
 
-def list_nodes(connection: Connection) -> list[tuple[Node, bool]]:
-    """Every registered node, with whether it is alive."""
-    now = connection.storage.now_us(connection)
-    found = []
-    for node_id, value in rows.list_rows(connection, "node").items():
-        row = rows.get(connection, "lease", _lease_name(node_id))
-        if row is None:
-            continue  # evicted at this moment
-        lease = Lease.from_row(_lease_name(node_id), row)
-        node = Node(lease, value["release"], value["level"], value["files_end"])
-        found.append((node, not lease.is_over(now)))
-    return found
-
-
-def evict(connection: Connection, node: Node) -> None:
-    """Inside a CHANGE transaction: what the node does from now on can't commit."""
-    _remove(connection, node.id)
+def _list_dead(connection: Connection, older_than_seconds: float) -> list[Node]:
+    before = connection.storage.now_us(connection) - int(older_than_seconds * 1e6)
+    return [
+        node
+        for node, alive in list_nodes(connection)
+        if not alive and (not older_than_seconds or node.lease.expires_at <= before)
+    ]
 
 
 def lease_is_held(connection: Connection, lease_sql: str, epoch: int) -> bool:
-    """The check of every writing transaction, as one statement of the hot path."""
+    """The check of every writing transaction, as one statement of the hot path.
+
+    Raises `IncompatibleVersion` where the lease was lost since the level rose above this release.
+    """
     row = connection.fetch_one(lease_sql)
-    return row is not None and _epoch(row[0]) == epoch
+    if row is not None and row[0] is not None and _epoch(row[0]) == epoch:
+        return True
+    check_level(connection)
+    return False
 
 
 def _epoch(text: str) -> Any:
-    # The value is JSON with sorted keys that this package wrote: {"epoch":7,"expires_at":…
+    # The value is JSON with sorted keys that this package wrote: {"epoch":7,"format":…
     return int(text[9 : text.index(",")])
 
 
 class Heartbeat:
-    """Renews a node's lease in the background until it is stopped."""
+    """Renews a node's lease in the background until it is stopped.
+
+    On the way it looks after what nobody else would: the level where it rises by itself, rows of
+    nodes that died long ago, and sessions that hold the gate though their process is gone.
+    """
 
     def __init__(self, storage: Storage, node: Node) -> None:
+        self.level: int | None = None
+        """The database's level as the last heartbeat saw it."""
         self._storage = storage
+        self._node = node
         self._lease = node.lease
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="zapdb-heartbeat", daemon=True)
@@ -124,15 +139,32 @@ class Heartbeat:
         try:
             while not self._stop.wait(NODE_HEARTBEAT_SECONDS):
                 try:
-                    with self._storage.transaction(Mode.CATALOG) as connection:
-                        self._lease = leases.renew(connection, self._lease, NODE_LEASE_SECONDS)
+                    self._beat()
+                    self._look_after_others()
                 except LeaseLost:
                     logger.warning("this process was evicted: its writes are refused")
+                    return
+                except IncompatibleVersion as error:
+                    logger.error("this process is too old now, its writes are refused: %s", error)
+                    with suppress(ZapdbError):  # or its lease ends by itself
+                        deregister(self._storage, self._node)
                     return
                 except ZapdbError as error:
                     logger.warning("a heartbeat failed, and will be tried again: %s", error)
         finally:
             self._storage.release_connection()
+
+    def _beat(self) -> None:
+        with self._storage.transaction(Mode.CATALOG) as connection:
+            self.level = read_level(connection)
+            check_level(connection)
+            self._lease = leases.renew(connection, self._lease, NODE_LEASE_SECONDS)
+
+    def _look_after_others(self) -> None:
+        self._storage.free_gate()
+        settle_level(self._storage)
+        for node in evict_dead(self._storage, NODE_KEPT_SECONDS):
+            logger.info("the row of a process that died long ago was removed: %s", node)
 
     def stop(self) -> None:
         self._stop.set()

@@ -10,21 +10,22 @@ rest later, as far as it can without waiting (rule 27).
 from __future__ import annotations
 
 import logging
+from typing import Final
 
-from zapdb.catalog import rows
+import sqlalchemy as sa
+
+from zapdb.catalog import changelog, rows
+from zapdb.catalog.entries import sweep_entries
 from zapdb.catalog.history import read_entries
 from zapdb.errors import ConcurrencyError, ZapdbError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import ArchiveTable, Connection, Mode, Storage
-from zapdb.storage.physical import RecordTable, drop_index_table, drop_record_table_if_empty
+from zapdb.storage.physical import RecordTable, drop_record_table_if_empty
+from zapdb.storage.tables import FINGERPRINTS
 
 logger = logging.getLogger("zapdb.retirement")
 
-INDEX, RECORDS = "index", "records"
-
-
-def retire_index_table(connection: Connection, physical: int) -> None:
-    rows.put(connection, "retired", f"{INDEX}/{physical}", {})
+RECORDS: Final = "records"
 
 
 def retire_record_table(connection: Connection, tenant: int, number: int) -> None:
@@ -44,25 +45,53 @@ def sweep(storage: Storage) -> None:
     """Drop what is retired; what is still being read, or has records, stays for the next sweep."""
     try:
         for key in rows.list_rows(storage.connection(), "retired"):
-            _drop(storage, key)
+            try:
+                _sweep_one(storage, key)
+            except ConcurrencyError:
+                logger.info("the table of %s is in use, and stays until the next sweep", key)
+        changelog.purge_if_long(storage)
     except ZapdbError as error:
         logger.info("the sweep is left to the next one: %s", error)
 
 
-def _drop(storage: Storage, key: str) -> None:
-    kind, *numbers = key.split("/")
-    try:
-        if kind == RECORDS:
-            number, tenant = map(int, numbers)
-            delete_records(storage, tenant, number)
-        with storage.transaction(Mode.ASIDE) as connection:
-            if kind == INDEX:
-                drop_index_table(connection, int(numbers[0]))
-            else:
-                drop_record_table_if_empty(connection, number)
-            rows.delete(connection, "retired", key)
-    except ConcurrencyError:
-        logger.info("the table of %s is in use, and stays until the next sweep", key)
+def _sweep_one(storage: Storage, key: str) -> None:
+    kind, *parts = key.split("/")
+    numbers = tuple(map(int, parts))
+    if kind == RECORDS:
+        number, tenant = numbers
+        _sweep_records(storage, tenant, number, key)
+    else:
+        index, physical, tenant = numbers
+        sweep_entries(storage, tenant, index, physical)
+
+
+def _sweep_records(storage: Storage, tenant: int, number: int, key: str) -> None:
+    delete_records(storage, tenant, number)
+    with storage.transaction(Mode.ASIDE) as connection:
+        if not _is_in_force(connection, number):
+            drop_record_table_if_empty(connection, number)
+        rows.delete(connection, "retired", key)
+
+
+def _is_in_force(connection: Connection, number: int) -> bool:
+    """Whether any tenant has the table: the last entry of its log there is not its drop."""
+    last = (
+        sa.select(FINGERPRINTS.c.tenant, sa.func.max(FINGERPRINTS.c.generation).label("generation"))
+        .where(FINGERPRINTS.c.table_number == number)
+        .group_by(FINGERPRINTS.c.tenant)
+        .subquery()
+    )
+    query = (
+        sa.select(FINGERPRINTS.c.tenant)
+        .join(
+            last,
+            (FINGERPRINTS.c.tenant == last.c.tenant)
+            & (FINGERPRINTS.c.generation == last.c.generation),
+        )
+        .where(FINGERPRINTS.c.table_number == number, FINGERPRINTS.c.event != "drop")
+        .limit(1)
+    )
+    return connection.core_execute(query).first() is not None
 
 
 def delete_records(storage: Storage, tenant: int, number: int) -> int:

@@ -1,33 +1,22 @@
 """The catalog's own state: one JSON value per (kind, key), and the counters.
 
 Every change draws a rising token, so that the rows are a changelog compacted by key (rule 30). The
-token's counter is locked until the change commits: tokens rise in the order of commits.
+token's counter is locked until the change commits: tokens rise in the order of commits. A key that
+is deleted leaves a row without a value, a tombstone, so that followers see it (`changelog`).
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from zapdb.catalog.kinds import KindName, Value, dump_value, load_value
 from zapdb.storage import Connection
 from zapdb.storage.tables import CATALOG, COUNTERS
 
-Kind = Literal[
-    "database",
-    "level",
-    "tenant",
-    "node",
-    "lease",
-    "index",
-    "constraint",
-    "retired",
-    "job",
-    "finding",
-    "setting",
-]
+Kind = KindName
 Counter = Literal[
     "token",
     "tenant",
@@ -55,64 +44,84 @@ def draw(connection: Connection, counter: Counter, count: int = 1) -> int:
     return int(last) - count + 1
 
 
-def get(
-    connection: Connection, kind: Kind, key: str, *, lock: bool = False
-) -> dict[str, Any] | None:
+def get(connection: Connection, kind: Kind, key: str, *, lock: bool = False) -> Value | None:
     """The value, or None; with `lock` the row stays as it is until the transaction ends."""
-    query = sa.select(CATALOG.c.value).where(CATALOG.c.kind == kind, CATALOG.c.key == key)
+    found = get_expiring(connection, kind, key, lock=lock)
+    return None if found is None else found[0]
+
+
+def get_expiring(
+    connection: Connection, kind: Kind, key: str, *, lock: bool = False
+) -> tuple[Value, int] | None:
+    """The value and when it expires: 0 where that was never said."""
+    query = sa.select(CATALOG.c.value, CATALOG.c.expires_at).where(
+        CATALOG.c.kind == kind, CATALOG.c.key == key
+    )
     row = connection.core_execute(query.with_for_update() if lock else query).one_or_none()
-    return None if row is None else _load(row[0])
+    if row is None or row[0] is None:
+        return None
+    return load_value(kind, key, row[0]), row[1] or 0
 
 
-def put(connection: Connection, kind: Kind, key: str, value: dict[str, Any]) -> int:
+def put(
+    connection: Connection, kind: Kind, key: str, value: Value, *, expires_at: int | None = None
+) -> int:
     """Write the value; returns the change's token."""
     token = draw(connection, "token")
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    insert = INSERT[connection.storage.dialect](CATALOG).values(
-        kind=kind, key=key, token=token, value=text
-    )
+    written = {"token": token, "value": dump_value(kind, value), "expires_at": expires_at}
+    insert = INSERT[connection.storage.dialect](CATALOG).values(kind=kind, key=key, **written)
     connection.core_execute(
-        insert.on_conflict_do_update(
-            index_elements=["kind", "key"], set_={"token": token, "value": text}
-        )
+        insert.on_conflict_do_update(index_elements=["kind", "key"], set_=written)
     )
     return token
 
 
-def put_if_absent(connection: Connection, kind: Kind, key: str, value: dict[str, Any]) -> bool:
+def put_if_absent(
+    connection: Connection, kind: Kind, key: str, value: Value, *, expires_at: int | None = None
+) -> bool:
     """Write the value unless there is one; returns whether it was written."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    insert = INSERT[connection.storage.dialect](CATALOG).values(
-        kind=kind, key=key, token=draw(connection, "token"), value=text
-    )
+    written = {
+        "token": draw(connection, "token"),
+        "value": dump_value(kind, value),
+        "expires_at": expires_at,
+    }
+    insert = INSERT[connection.storage.dialect](CATALOG).values(kind=kind, key=key, **written)
     # The driver's row count of an INSERT is not passed on by SQLAlchemy; the returned row is.
-    statement = insert.on_conflict_do_nothing().returning(CATALOG.c.key)
+    statement = insert.on_conflict_do_update(
+        index_elements=["kind", "key"], set_=written, where=CATALOG.c.value.is_(None)
+    ).returning(CATALOG.c.key)
     return connection.core_execute(statement).first() is not None
 
 
-def touch(connection: Connection, kind: Kind, key: str, value: dict[str, Any]) -> None:
-    """Write a value that is no change to anybody (a renewed expiry): without a token."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+def touch(connection: Connection, kind: Kind, key: str, expires_at: int) -> None:
+    """Set when the value expires: no change to anybody, and without a token."""
     connection.core_execute(
-        sa.update(CATALOG).where(CATALOG.c.kind == kind, CATALOG.c.key == key).values(value=text)
+        sa.update(CATALOG)
+        .where(CATALOG.c.kind == kind, CATALOG.c.key == key, CATALOG.c.value.is_not(None))
+        .values(expires_at=expires_at)
     )
 
 
-def delete(connection: Connection, kind: Kind, key: str) -> None:
-    draw(connection, "token")
-    connection.core_execute(sa.delete(CATALOG).where(CATALOG.c.kind == kind, CATALOG.c.key == key))
+def delete(connection: Connection, kind: Kind, key: str) -> int:
+    """Leave a tombstone in the place of the value, if there is one; returns the change's token."""
+    token = draw(connection, "token")
+    connection.core_execute(
+        sa.update(CATALOG)
+        .where(CATALOG.c.kind == kind, CATALOG.c.key == key, CATALOG.c.value.is_not(None))
+        .values(token=token, value=None, expires_at=None)
+    )
+    return token
 
 
-def list_rows(connection: Connection, kind: Kind, prefix: str = "") -> dict[str, dict[str, Any]]:
+def list_rows(connection: Connection, kind: Kind, prefix: str = "") -> dict[str, Value]:
     """All values of a kind by key, in key order."""
     query = (
         sa.select(CATALOG.c.key, CATALOG.c.value)
-        .where(CATALOG.c.kind == kind, CATALOG.c.key.startswith(prefix, autoescape=True))
+        .where(
+            CATALOG.c.kind == kind,
+            CATALOG.c.key.startswith(prefix, autoescape=True),
+            CATALOG.c.value.is_not(None),
+        )
         .order_by(CATALOG.c.key)
     )
-    return {key: _load(value) for key, value in connection.core_execute(query)}
-
-
-def _load(text: str) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(text)
-    return value
+    return {key: load_value(kind, key, value) for key, value in connection.core_execute(query)}

@@ -6,17 +6,15 @@ drew. The digest is recomputed at every open: a mismatch is corruption, never a 
 
 from __future__ import annotations
 
-import getpass
 import hashlib
-import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import cbor2
 import sqlalchemy as sa
 
-from zapdb.catalog import rows
+from zapdb.catalog import principal, rows
 from zapdb.errors import CorruptCatalog
 from zapdb.migrations import Chain, Migration, Numbers, digest_of, label, read_stored
 from zapdb.schema import Schema
@@ -26,6 +24,40 @@ from zapdb.values.json import dumps
 
 STORED = "stored"
 FORGOTTEN = "forgotten"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainState:
+    """What the database stores, in one row that changes with every migration stored or forgotten.
+
+    `newest` is the id of the newest stored migration: ids are never used again, so the same id
+    stands for the same migrations. `forgetting` is the number of one that is being forgotten.
+    """
+
+    end: int
+    newest: int
+    digest: str
+    forgetting: int | None
+
+    @classmethod
+    def empty(cls) -> ChainState:
+        return cls(0, 0, "", None)
+
+    def put(self, connection: Connection) -> None:
+        rows.put(connection, "chain", "", asdict(self))
+
+
+def read_chain_state(connection: Connection, *, lock: bool = False) -> ChainState:
+    """Raises `CorruptCatalog` where the row is missing."""
+    row = rows.get(connection, "chain", "", lock=lock)
+    if row is None:
+        raise CorruptCatalog(
+            "the row of the chain is missing",
+            table="zapdb_catalog",
+            hint="restore it from a backup",
+        )
+    return ChainState(row["end"], row["newest"], row["digest"], row["forgetting"])
+
 
 LIST_STORED: Final = (
     sa.select(
@@ -69,15 +101,6 @@ class StoredMigration:
         return tuple(cbor2.loads(self.structure).get("replaces", ()))
 
 
-def principal() -> str:
-    """Who changes the catalog: the operating system's user and host."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
-
-
 def source_hash(source: bytes) -> bytes:
     return hashlib.sha256(source).digest()
 
@@ -98,8 +121,9 @@ def provisional_numbers() -> Numbers:
     return Numbers(dict.fromkeys(("table", "field", "index", "type", "check"), 1 << 62))
 
 
-def list_stored(connection: Connection) -> list[StoredMigration]:
-    """The stored migrations in order; raises `CorruptCatalog` for a broken one or a gap."""
+def list_stored(connection: Connection, state: ChainState) -> list[StoredMigration]:
+    """The stored migrations in order; raises `CorruptCatalog` for a broken one, a gap, or an end
+    that is not the one of the chain's row."""
     found = [_verify(*row) for row in connection.core_execute(LIST_STORED).fetchall()]
     start = found[0].number if found and found[0].replaces else 1
     for expected, migration in enumerate(found, start):
@@ -110,6 +134,14 @@ def list_stored(connection: Connection) -> list[StoredMigration]:
                 stored=", ".join(str(m.number) for m in found),
                 hint="the zapdb_migrations table was tampered with: restore it from a backup",
             )
+    last = (found[-1].number, found[-1].id, found[-1].digest) if found else (0, 0, "")
+    if last != (state.end, state.newest, state.digest):
+        raise CorruptCatalog(
+            "the stored migrations do not end where the catalog says",
+            stored=found[-1].label if found else "(none)",
+            end=state.end,
+            hint="zapdb_migrations or zapdb_catalog was tampered with: restore both from a backup",
+        )
     return found
 
 
@@ -178,10 +210,11 @@ def forgotten_digests(connection: Connection) -> set[tuple[int, str]]:
 
 
 def store(connection: Connection, migration: Migration, source: bytes) -> None:
-    """Add a migration, in the transaction that activates it."""
+    """Add a migration behind the newest, inside a CHANGE transaction."""
+    id = rows.draw(connection, "migration")
     connection.core_execute(
         sa.insert(MIGRATIONS).values(
-            id=rows.draw(connection, "migration"),
+            id=id,
             number=migration.number,
             name=migration.name,
             summary=migration.summary,
@@ -191,18 +224,33 @@ def store(connection: Connection, migration: Migration, source: bytes) -> None:
             numbers=dumps(migration.drawn),
             source_hash=source_hash(source),
             stored_at=connection.storage.now_us(connection),
-            stored_by=principal(),
+            stored_by=principal.current(),
         )
     )
+    ChainState(migration.number, id, migration.digest, None).put(connection)
 
 
-def mark_forgotten(connection: Connection, number: int) -> None:
+def mark_forgotten(connection: Connection, forgotten: int) -> None:
+    """Take the newest migration out of the chain, inside a CHANGE transaction."""
     connection.core_execute(
         sa.update(MIGRATIONS)
-        .where(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number == number)
+        .where(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number == forgotten)
         .values(
             state=FORGOTTEN,
             forgotten_at=connection.storage.now_us(connection),
-            forgotten_by=principal(),
+            forgotten_by=principal.current(),
         )
     )
+    newest = connection.core_execute(
+        sa.select(MIGRATIONS.c.number, MIGRATIONS.c.id, MIGRATIONS.c.digest)
+        .where(MIGRATIONS.c.state == STORED)
+        .order_by(MIGRATIONS.c.number.desc())
+        .limit(1)
+    ).one_or_none()
+    number, id, digest = (0, 0, "") if newest is None else newest
+    ChainState(number, id, digest, None).put(connection)
+
+
+def mark_forgetting(connection: Connection, number: int) -> None:
+    """Say that a migration is being forgotten, inside a CHANGE transaction."""
+    replace(read_chain_state(connection, lock=True), forgetting=number).put(connection)

@@ -1,11 +1,15 @@
-"""Applying migrations: each is stored, activated and logged in one transaction.
+"""Applying migrations: storing what the files add, and bringing tenants to the stored end.
 
-The lease of the chain keeps other processes out meanwhile; they wait, look again, and find nothing
-left to do. The time that a migration takes does not depend on how many records there are.
+A migration is stored, activated for one tenant and logged in one transaction; other tenants follow
+when they are opened, in one jump (rule 6). One that waits for running processes is stored first and
+activated when they all know it (rule 12). The lease of the chain keeps other processes from storing
+meanwhile, and each tenant's lease from activating it; they wait, look again, and find nothing left
+to do. The time that a migration takes does not depend on how many records there are.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +23,11 @@ from zapdb.catalog.retirement import sweep
 from zapdb.catalog.stored import DrawnNumbers, forgotten_digests, provisional_numbers, store
 from zapdb.catalog.verification import compare_files
 from zapdb.catalog.view import View, load_view
+from zapdb.catalog.waiting import Waiting, find_reachable
 from zapdb.catalog.zones import append_zones
 from zapdb.errors import ForgetInProgress, PendingMigrations
-from zapdb.limits import CHAIN_LEASE_SECONDS
+from zapdb.limits import ACTIVATION_POLL_SECONDS, CHAIN_LEASE_SECONDS
+from zapdb.logs import log_event
 from zapdb.migrations import (
     Migration,
     MigrationFile,
@@ -30,19 +36,33 @@ from zapdb.migrations import (
     resolve_files,
 )
 from zapdb.migrations.prove import require_proven
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Connection, Mode, Storage
+
+logger = logging.getLogger("zapdb.migrations")
 
 CHAIN_LEASE = "catalog/chain"
 
 
+def tenant_lease(tenant: int) -> str:
+    return f"catalog/tenant/{tenant}"
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """One migration that was put in force, and how long its transaction took."""
+    """What was put in force in one transaction, and how long it took.
+
+    `number` and `label` are those of the newest migration of it: a tenant that is behind is
+    brought to the stored end in one jump. `active` is false for one that was stored only.
+    """
 
     number: int
     label: str
     tables: tuple[str, ...]
     seconds: float
+    active: bool = True
+
+
+OnApplied = Callable[[Applied], None]
 
 
 def migrate_up(
@@ -52,23 +72,27 @@ def migrate_up(
     *,
     to: int | None = None,
     again: bool = False,
-    on_applied: Callable[[Applied], None] = lambda applied: None,
+    on_applied: OnApplied = lambda applied: None,
+    wait_seconds: float = 0.0,
 ) -> list[Applied]:
-    """Store and activate what is pending, up to number `to`; raises `NotProven` before it does.
+    """Store what is pending, up to number `to`, and activate it for a tenant.
 
-    With `again`, migrations that were forgotten are applied like any other; without, they are
-    refused with `PendingMigrations`.
+    Raises `NotProven` before anything is stored. With `again`, migrations that were forgotten are
+    applied like any other; without, they are refused with `PendingMigrations`. Migrations that wait
+    for running processes are stored; `ActivationPending` is raised if those do not all know them
+    within `wait_seconds`.
     """
     files = list_files(directory)
     owner = Owner.here()
     wait = CHAIN_LEASE_SECONDS * 2
     append_zones(storage)  # the zones of defaults, too, which other processes may have to encode
+    done = []
     with leases.held(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait) as lease:
         with storage.transaction(Mode.READ) as connection:
             check_level(connection)
             view = load_view(connection, tenant)
             forgotten = forgotten_digests(connection)
-        refuse_while_forgetting(view)
+        refuse_changes_while_forgetting(view)
         pending = compare_files(files, list(view.stored), view.chain).pending
         wanted = [file for file in pending if to is None or file.number <= to]
         # All are validated before the first is applied, and before the gate is taken.
@@ -77,25 +101,40 @@ def migrate_up(
         _prove(storage, lease, checked.after(view.chain.end))
         for migration in checked.migrations:
             warm_datasets(migration.after)
-        done = []
-        if view.position < view.chain.end:
-            done.append(_catch_up(storage, tenant, lease))
-            on_applied(done[-1])
-        for file in wanted:
-            done.append(_apply(storage, tenant, lease, file))
-            on_applied(done[-1])
+        target = view.chain.end if to is None else min(to, view.chain.end)
+        if view.position < target:
+            done += catch_up(storage, tenant, to=target, on_applied=on_applied)[0]
+        name = tenant_lease(tenant)
+        with leases.held(storage, name, owner, CHAIN_LEASE_SECONDS, wait) as mine:
+            for file in wanted:
+                done.append(_apply(storage, tenant, (lease, mine), file))
+                on_applied(done[-1])
+    if any(not applied.active for applied in done):
+        target = done[-1].number
+        done += await_activation(storage, tenant, target, wait_seconds, on_applied=on_applied)
     if done:
         sweep(storage)
     return done
 
 
 def refuse_while_forgetting(view: View) -> None:
+    """Refuse writes to a tenant whose records are being taken back."""
     if view.forgetting is not None:
-        raise ForgetInProgress(
-            "a migration is being forgotten",
-            migration=view.chain.at(view.forgetting.number).label,
-            hint="wait until it is done; if it was interrupted, run `zapdb migrate forget` again",
-        )
+        raise _in_progress(view, view.forgetting.number)
+
+
+def refuse_changes_while_forgetting(view: View) -> None:
+    """Refuse changes of state while a forget is under way, for whatever tenant."""
+    if view.chain_state.forgetting is not None:
+        raise _in_progress(view, view.chain_state.forgetting)
+
+
+def _in_progress(view: View, number: int) -> ForgetInProgress:
+    return ForgetInProgress(
+        "a migration is being forgotten",
+        migration=view.chain.at(number).label,
+        hint="wait until it is done; if it was interrupted, run `zapdb migrate forget` again",
+    )
 
 
 def _refuse_forgotten(migrations: tuple[Migration, ...], forgotten: set[tuple[int, str]]) -> None:
@@ -119,7 +158,9 @@ def _prove(storage: Storage, lease: Lease, migrations: tuple[Migration, ...]) ->
             renewed = time.monotonic()
 
 
-def _apply(storage: Storage, tenant: int, lease: Lease, file: MigrationFile) -> Applied:
+def _apply(
+    storage: Storage, tenant: int, held: tuple[Lease, Lease], file: MigrationFile
+) -> Applied:
     """Store, activate and log one migration, in one transaction."""
     source = file.read()
     draft = file.parse(source)
@@ -127,27 +168,99 @@ def _apply(storage: Storage, tenant: int, lease: Lease, file: MigrationFile) -> 
         view = load_view(connection, tenant)
     started = time.perf_counter()
     with storage.transaction(Mode.CHANGE) as connection:
-        leases.check(connection, lease)
+        for lease in held:
+            leases.check(connection, lease)
         view = load_view(connection, tenant, view)
         before = view.chain.schema_at(view.chain.end)
         migration = resolve(draft, before, DrawnNumbers(connection))
         store(connection, migration, source.raw)
         chain = view.chain.with_migration(migration)
-        tables = activate(connection, view, chain, migration.number)
-        leases.renew(connection, lease, CHAIN_LEASE_SECONDS)
+        reachable, _ = find_reachable(connection, chain, view.position, migration.number)
+        active = reachable == migration.number
+        tables = activate(connection, view, chain, migration.number) if active else []
+        for lease in held:
+            leases.renew(connection, lease, CHAIN_LEASE_SECONDS)
     seconds = time.perf_counter() - started
-    return Applied(migration.number, migration.label, tuple(tables), seconds)
+    applied = Applied(migration.number, migration.label, tuple(tables), seconds, active)
+    if active:
+        _log(tenant, applied)
+    return applied
 
 
-def _catch_up(storage: Storage, tenant: int, lease: Lease) -> Applied:
-    """Bring a tenant that is behind to the stored end, in one jump."""
-    with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, tenant)
-    warm_datasets(view.chain.schema_at(view.chain.end))
-    started = time.perf_counter()
-    with storage.transaction(Mode.CHANGE) as connection:
-        leases.check(connection, lease)
-        view = load_view(connection, tenant, view)
-        tables = activate(connection, view, view.chain, view.chain.end)
-    last = view.chain.migrations[-1]
-    return Applied(last.number, last.label, tuple(tables), time.perf_counter() - started)
+def _log(tenant: int, applied: Applied) -> None:
+    log_event(
+        logger,
+        "migration.applied",
+        "a migration was put in force",
+        tenant=tenant,
+        migration=applied.label,
+        tables=list(applied.tables),
+        seconds=round(applied.seconds, 3),
+    )
+
+
+def catch_up(
+    storage: Storage,
+    tenant: int,
+    *,
+    to: int | None = None,
+    known: View | None = None,
+    on_applied: OnApplied = lambda applied: None,
+) -> tuple[list[Applied], Waiting | None]:
+    """Bring a tenant that is behind to a stored migration, or to the stored end, in one jump.
+
+    Where a migration waits for running processes, it is brought as far as it may go; the waiting
+    one is returned.
+    """
+    owner, name = Owner.here(), tenant_lease(tenant)
+    with leases.held(storage, name, owner, CHAIN_LEASE_SECONDS, CHAIN_LEASE_SECONDS * 2) as lease:
+        with storage.transaction(Mode.READ) as connection:
+            check_level(connection)
+            view = load_view(connection, tenant, known)
+            target, waiting = _find_target(connection, view, to)
+        if target <= view.position:
+            return [], waiting
+        warm_datasets(view.chain.schema_at(target))
+        started = time.perf_counter()
+        with storage.transaction(Mode.CHANGE) as connection:
+            leases.check(connection, lease)
+            view = load_view(connection, tenant, view)
+            refuse_changes_while_forgetting(view)
+            target, waiting = _find_target(connection, view, to)
+            if target <= view.position:
+                return [], waiting
+            tables = activate(connection, view, view.chain, target)
+    last = view.chain.at(target)
+    applied = Applied(last.number, last.label, tuple(tables), time.perf_counter() - started)
+    _log(tenant, applied)
+    on_applied(applied)
+    return [applied], waiting
+
+
+def _find_target(connection: Connection, view: View, to: int | None) -> tuple[int, Waiting | None]:
+    end = view.chain.end if to is None else min(to, view.chain.end)
+    return find_reachable(connection, view.chain, view.position, max(end, view.position))
+
+
+def await_activation(
+    storage: Storage,
+    tenant: int,
+    target: int,
+    wait_seconds: float,
+    *,
+    on_applied: OnApplied = lambda applied: None,
+) -> list[Applied]:
+    """Activate up to `target` as soon as the running processes let it.
+
+    Raises `ActivationPending` after `wait_seconds`; what could be activated until then, is.
+    """
+    done: list[Applied] = []
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        applied, waiting = catch_up(storage, tenant, to=target, on_applied=on_applied)
+        done += applied
+        if waiting is None:
+            return done
+        if time.monotonic() + ACTIVATION_POLL_SECONDS > deadline:
+            raise waiting.error(waiting.migration.number - 1)
+        time.sleep(ACTIVATION_POLL_SECONDS)

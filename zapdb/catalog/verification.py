@@ -33,6 +33,8 @@ def compare_files(
     Files may begin with a squash of migrations that are stored one by one, or the other way round:
     they agree if the squash replaces those very digests.
     """
+    if not files:
+        return Comparison(0, ())
     end = stored[-1].number if stored else 0
     rows = {row.number: row for row in stored}
     if stored and files[0].number != stored[0].number:

@@ -14,10 +14,16 @@ from typing import Any, Literal
 
 from zapdb.catalog import rows
 from zapdb.catalog.history import Entry, read_entries
-from zapdb.catalog.stored import StoredMigration, list_stored, read_chain
+from zapdb.catalog.stored import (
+    ChainState,
+    StoredMigration,
+    list_stored,
+    read_chain,
+    read_chain_state,
+)
 from zapdb.catalog.zones import load_zones
 from zapdb.datasets import Dataset, Dependency, dataset_of
-from zapdb.errors import CorruptCatalog, UnknownName
+from zapdb.errors import CorruptCatalog, MissingHistory, UnknownName
 from zapdb.migrations import Chain
 from zapdb.schema import Index, Table, snapshot
 from zapdb.storage import Connection
@@ -33,13 +39,16 @@ ConstraintPhase = Literal["unvalidated", "validated"]
 class IndexState:
     """An index of a tenant: where its entries are, and what they were built with (rule 23).
 
-    `datasets` maps the name of each dataset to the fingerprint that its keys were made with.
+    `physical` is the table that holds them, `build` the number of this building of the index: it
+    never repeats. `datasets` maps the name of each dataset to the fingerprint that its keys were
+    made with.
     """
 
     index: Index
     dependencies: tuple[Dependency, ...]
     phase: IndexPhase
     physical: int
+    build: int
     key_format: int
     datasets: dict[str, str] = field(hash=False)
     versions: dict[str, str] = field(hash=False)
@@ -65,6 +74,7 @@ class IndexState:
             "table": table,
             "phase": self.phase,
             "physical": self.physical,
+            "build": self.build,
             "key_format": self.key_format,
             "datasets": self.datasets,
             "versions": self.versions,
@@ -77,6 +87,7 @@ class IndexState:
             table.datasets_of(index),
             row["phase"],
             row["physical"],
+            row["build"],
             row["key_format"],
             row["datasets"],
             row["versions"],
@@ -129,20 +140,15 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Forgetting:
-    """A forget under way: the migration's number, and the revisions that its tables go back to."""
+    """A forget under way that has not come to this tenant's end: the migration's number, and the
+    revisions that the tables go back to.
+
+    Nothing else may append to a table's history meanwhile, so the next number is theirs.
+    """
 
     number: int
     revisions: dict[int, int] = field(hash=False)
-    """By table number: drawn when the forget began, published when it ends."""
-
-    def to_row(self) -> dict[str, Any]:
-        revisions = {str(table): revision for table, revision in self.revisions.items()}
-        return {"number": self.number, "revisions": revisions}
-
-    @classmethod
-    def from_row(cls, row: dict[str, Any]) -> Forgetting:
-        revisions = {int(table): revision for table, revision in row["revisions"].items()}
-        return cls(row["number"], revisions)
+    """By table number; published when the forget ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +157,7 @@ class View:
     activation: int
     position: int
     forgetting: Forgetting | None
+    chain_state: ChainState
     stored: tuple[StoredMigration, ...]
     chain: Chain
     """All stored migrations; `position` says how many of them are in force."""
@@ -165,6 +172,13 @@ class View:
                 "no such table", table=name, tables=", ".join(self.tables) or "(none)"
             )
         return found
+
+    def table_numbered(self, number: int, name: str) -> TableState:
+        """The table that was known by a name; raises `UnknownName` if it is in force no more."""
+        for state in self.tables.values():
+            if state.table.number == number:
+                return state
+        raise UnknownName("the table was dropped", table=name)
 
 
 def index_key(tenant: int, index: int) -> str:
@@ -187,6 +201,8 @@ def load_view(connection: Connection, tenant: int, known: View | None = None) ->
     """Load what is in force, inside a transaction; parts of `known` that still hold are kept."""
     active = connection.fetch_one(activation_sql(tenant))
     row = rows.get(connection, "tenant", str(tenant))
+    if (row is None and active is None) or (row is not None and row["removing"]):
+        raise UnknownName("the tenant was removed", tenant=tenant)
     if row is None or active is None:
         raise CorruptCatalog(
             "the tenant's row is missing",
@@ -194,8 +210,8 @@ def load_view(connection: Connection, tenant: int, known: View | None = None) ->
             table="zapdb_catalog" if row is None else "zapdb_activations",
             hint="restore it from a backup",
         )
-    stored = tuple(list_stored(connection))
-    chain = _extend_chain(stored, known)
+    chain_state = read_chain_state(connection)
+    stored, chain = _load_chain(connection, chain_state, known)
     position = row["position"]
     if position > chain.end:
         raise CorruptCatalog(
@@ -208,7 +224,7 @@ def load_view(connection: Connection, tenant: int, known: View | None = None) ->
         entries.setdefault(entry.table_number, []).append(entry)
     indexes = rows.list_rows(connection, "index", f"{tenant}/")
     constraints = rows.list_rows(connection, "constraint", f"{tenant}/")
-    forgetting = None if row["forgetting"] is None else Forgetting.from_row(row["forgetting"])
+    forgetting = _find_forgetting(chain_state, chain, position, entries)
     tables = {
         table.name: _table_state(
             table,
@@ -221,15 +237,37 @@ def load_view(connection: Connection, tenant: int, known: View | None = None) ->
         for table in chain.schema_at(position)
     }
     zones = load_zones(connection) if known is None else known.zones
-    return View(tenant, int(active[0]), position, forgetting, stored, chain, tables, zones)
+    return View(
+        tenant, int(active[0]), position, forgetting, chain_state, stored, chain, tables, zones
+    )
 
 
-def _extend_chain(stored: tuple[StoredMigration, ...], known: View | None) -> Chain:
-    """The stored chain; what `known` has read of it is not read again."""
+def _load_chain(
+    connection: Connection, state: ChainState, known: View | None
+) -> tuple[tuple[StoredMigration, ...], Chain]:
+    """The stored migrations and their chain; what `known` has read of them is not read again."""
+    if known is not None and known.chain_state.newest == state.newest:
+        return known.stored, known.chain
+    stored = tuple(list_stored(connection, state))
     ids = [m.id for m in stored]
     if known is not None and [m.id for m in known.stored] == ids[: len(known.stored)]:
-        return read_chain(stored[len(known.stored) :], known.chain)
-    return read_chain(stored)
+        return stored, read_chain(stored[len(known.stored) :], known.chain)
+    return stored, read_chain(stored)
+
+
+def _find_forgetting(
+    state: ChainState, chain: Chain, position: int, entries: dict[int, list[Entry]]
+) -> Forgetting | None:
+    number = state.forgetting
+    if number is None or position < number:
+        return None
+    before, after = chain.schema_at(number - 1), chain.schema_at(number)
+    revisions = {
+        table.number: entries[table.number][-1].generation + 1
+        for table in after
+        if before.table_kept(table.number) not in (None, table) and entries.get(table.number)
+    }
+    return Forgetting(number, revisions)
 
 
 def _index_states(
@@ -266,7 +304,13 @@ def _table_state(
     indexes: tuple[IndexState, ...],
     constraints: tuple[ConstraintState, ...],
 ) -> TableState:
-    if not entries or entries[-1].snapshot != snapshot(table):
+    if not entries:
+        raise MissingHistory(
+            "a table in force has no fingerprint history",
+            table=table.name,
+            hint="open the database, or run `zapdb catalog history`: both begin one",
+        )
+    if entries[-1].snapshot != snapshot(table):
         raise CorruptCatalog(
             "the fingerprint history of a table does not end at what is in force",
             table=table.name,

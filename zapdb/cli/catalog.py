@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -10,14 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.catalog import IndexState, TableState, View
-from zapdb.catalog.history import Entry, format_fingerprint
+from zapdb.catalog.history import format_fingerprint
 from zapdb.catalog.inspection import read_labels, read_log
+from zapdb.catalog.pinning import Stamped, find_in_log
+from zapdb.catalog.prehistory import ensure_histories, load
 from zapdb.catalog.view import ConstraintKind
 from zapdb.cli.configuration import DatabaseOption, JsonOption
-from zapdb.cli.opening import opened
-from zapdb.cli.output import Output, from_us
+from zapdb.cli.differences import difference_to_json, write_differences
+from zapdb.cli.history import FINGERPRINT, entry_to_json, show_time
+from zapdb.cli.output import Output, Part
+from zapdb.cli.tenancy import TenantOption, opened_for
 from zapdb.cli.types import show_type, type_to_json
-from zapdb.errors import UsageError
+from zapdb.errors import EXIT_ERROR, UnknownName, UsageError
 from zapdb.indexes.code import show_code
 from zapdb.schema import Check, Field, ForeignKey, Index, Table, fingerprint
 from zapdb.storage import Mode
@@ -27,15 +30,20 @@ group = typer.Typer(name="catalog", help="Tables, their schemas, and how they ca
 
 
 @group.command("list")
-def list_tables(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+def list_tables(
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show the tables in force.
 
     With `--json`: `{position, migration, tables: [{table, number, key, fields, indexes, revision,
     layout_revision, fingerprint}]}`, with the names of fields and indexes.
     """
     output = Output(as_json)
-    with opened(database) as (_, view):
-        states = list(view.tables.values())
+    with opened_for(database, tenant) as (storage, number):
+        view = load(storage, number)
+    states = list(view.tables.values())
     columns = ("table", "key", "fields", "indexes", "revision", "fingerprint")
     rows = [
         (
@@ -85,6 +93,7 @@ def _newest_label(view: View) -> str | None:
 def show(
     table: Annotated[str, typer.Argument(help="The table's name.")],
     database: DatabaseOption = None,
+    tenant: TenantOption = None,
     code: Annotated[
         bool,
         typer.Option("--code", help="Print the generated source: codec, index keys, conversions."),
@@ -96,12 +105,15 @@ def show(
     With `--json`: `{table, number, key, revision, layout_revision, fingerprint, fields: [{name,
     number, type, key, optional, generated, default}], indexes: [{name, number, unique, state,
     fields: [{field, collation, descending}], datasets}], checks: [{name, number, expression,
-    state}], references: [{field, table, on_delete, state}]}`, with `code` if it is asked for.
+    state}], references: [{field, table, on_delete, state}], archived: [{field, number, type,
+    migration}]}`, with `code` if it is asked for.
     `default` is there only where the field has one; `datasets` gives version and fingerprint of
-    what the index was built with.
+    what the index was built with; `archived` are dropped fields whose values are kept, by the
+    number of the migration that dropped them.
     """
     output = Output(as_json)
-    with opened(database) as (_, view):
+    with opened_for(database, tenant) as (storage, number):
+        view = load(storage, number)
         state = view.table(table)
     source = show_code(view, state) if code else None
     if source is not None:
@@ -113,6 +125,15 @@ def show(
         "indexes": [_index_to_json(state.table, index) for index in state.indexes],
         "checks": [_check_to_json(state, check) for check in state.table.checks],
         "references": [_reference_to_json(state, key) for key in state.table.foreign_keys],
+        "archived": [
+            {
+                "field": a.field.name,
+                "number": a.field.number,
+                "type": type_to_json(a.field.type),
+                "migration": a.by,
+            }
+            for a in state.table.archived
+        ],
     }
     output.document(document if source is None else document | {"code": source})
 
@@ -151,6 +172,10 @@ def _write_table(state: TableState, output: Output) -> None:
         output.write()
         columns = ("reference", "to", "on delete", "state")
         output.table(columns, [_reference_row(state, key) for key in table.foreign_keys])
+    if table.archived:
+        output.write()
+        kept = [(a.field.name, show_type(a.field.type), f"{a.by:04d}") for a in table.archived]
+        output.table(("archived", "type", "by migration"), kept)
 
 
 def _phase(state: TableState, kind: ConstraintKind, number: int) -> tuple[str, str]:
@@ -256,92 +281,101 @@ def _target_name(field: Field) -> str:
     return field.type.table
 
 
-@group.command("history")
-def history(
-    table: Annotated[str, typer.Option(help="The table's name, or one that it had.")],
+@group.command("fingerprint")
+def fingerprint_of(
+    table: Annotated[str, typer.Argument(help="The table's name.")],
     database: DatabaseOption = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Show at most so many.")] = None,
-    desc: Annotated[bool, typer.Option("--desc", help="The newest first.")] = False,
-    with_snapshot: Annotated[
-        bool, typer.Option("--with-snapshot", help="With --json: the schema's bytes, in base64.")
+    tenant: TenantOption = None,
+    find: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FINGERPRINT",
+            help="Whether the table ever had this one (0x…), and what changed.",
+        ),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="With its generation, when, by whom.")
     ] = False,
     as_json: JsonOption = False,
-) -> None:
-    """Show every schema that a table had: one line for each change.
+) -> int:
+    """Show the fingerprint of the schema that a table has.
 
-    `migration` is the newest one that was in force from then on; times are UTC. Where the
-    fingerprint is an earlier one again, the schema was rolled back from the generation before.
-    Tables that were dropped are found by the name that they had last.
+    It is the same in every database with the same migrations, so a program can be pinned to it.
+    With `--find`, status 1 says that the table never had the one that is looked for. A table that
+    was dropped has only a history.
 
-    With `--json`: an object a line, `{table, table_number, gen, fingerprint, migrated_at,
-    migrated_by, migration, event, rollback_from, layout_revision}`. `migrated_at` is ISO 8601,
-    `rollback_from` a generation or null. `--with-snapshot` adds `snapshot`.
+    With `--json`: `{table, table_number, gen, fingerprint, migrated_at, migrated_by, migration,
+    event}`. With `--find`: `{table, table_number, fingerprint, gens, in_force: {gen, fingerprint},
+    differences: [{part, number, name, change, before, after}]}`: the generations at which it was
+    stamped on the table, what is in force (null for a table that was dropped), and what is
+    otherwise since the last of them.
     """
     output = Output(as_json)
-    if with_snapshot and not as_json:
-        raise UsageError("a snapshot is bytes, and shown in JSON only", hint="add --json")
-    with opened(database) as (storage, view), storage.transaction(Mode.READ) as connection:
-        entries = read_log(connection, view, table)
-        labels = read_labels(connection)
-    marked = list(zip(entries, find_rollbacks(entries), strict=True))
-    if desc:
-        marked.reverse()
-    marked = marked[:limit]
-    columns = ("gen", "fingerprint", "migrated_at", "migrated_by", "migration", "event")
-    rows = [
-        (
-            str(entry.generation),
-            format_fingerprint(entry.fingerprint),
-            f"{from_us(entry.migrated_at):%Y-%m-%d %H:%M:%S}",
-            entry.migrated_by,
-            labels.get((entry.position, entry.digest), "-"),
-            entry.event
-            if origin is None
-            else (f"{entry.event} (rollback from gen {origin})", "yellow"),
+    wanted = None if find is None else parse_fingerprint(find)
+    with opened_for(database, tenant) as (storage, number):
+        ensure_histories(storage, number)
+        with storage.transaction(Mode.READ) as connection:
+            log = read_log(connection, number, table)
+            labels = read_labels(connection)
+    if wanted is not None:
+        return _write_found(output, find_in_log(log, wanted))
+    newest = log[-1]
+    if newest.event == "drop" or newest.table.name != table:
+        raise UnknownName(
+            "no such table now, only its history",
+            table=table,
+            became="(dropped)" if newest.event == "drop" else newest.table.name,
+            hint="`zapdb catalog history` shows it",
         )
-        for entry, origin in marked
-    ]
-    output.table(columns, rows, right=("gen",), solid=("fingerprint", "migrated_at"))
-    output.lines(
-        _entry_to_json(entry, origin, labels, with_snapshot=with_snapshot)
-        for entry, origin in marked
+    shown = format_fingerprint(newest.fingerprint)
+    if verbose:
+        shown += f"  generation {newest.generation}, "
+        shown += labels.get((newest.position, newest.digest), newest.event)
+        shown += f", {show_time(newest)} by {newest.migrated_by}"
+    output.write(shown)
+    output.document(entry_to_json(newest, labels))
+    return 0
+
+
+def parse_fingerprint(text: str) -> int:
+    """Raises `UsageError`."""
+    if FINGERPRINT.fullmatch(text) is None:
+        raise UsageError(
+            "this is no fingerprint",
+            given=text,
+            hint="give 0x and up to 16 hexadecimal digits, as `zapdb catalog history` shows them",
+        )
+    return int(text, 16)
+
+
+def _write_found(output: Output, found: Stamped) -> int:
+    output.write(*_describe_found(found))
+    if found.is_known and not found.is_current:
+        write_differences(output, found.differences)
+    in_force = {"gen": found.generation, "fingerprint": format_fingerprint(found.current)}
+    output.document(
+        {
+            "table": found.table,
+            "table_number": found.table_number,
+            "fingerprint": format_fingerprint(found.fingerprint),
+            "gens": list(found.generations),
+            "in_force": in_force if found.is_in_force else None,
+            "differences": list(map(difference_to_json, found.differences)),
+        }
     )
+    return 0 if found.is_known else EXIT_ERROR
 
 
-def find_rollbacks(entries: list[Entry]) -> list[int | None]:
-    """For each entry, the generation it rolled back: its fingerprint is an earlier one again."""
-    seen: set[int] = set()
-    found: list[int | None] = []
-    last: Entry | None = None
-    for entry in entries:
-        returned = (
-            last is not None and entry.fingerprint in seen and entry.fingerprint != last.fingerprint
-        )
-        found.append(last.generation if last is not None and returned else None)
-        seen.add(entry.fingerprint)
-        last = entry
-    return found
-
-
-def _entry_to_json(
-    entry: Entry,
-    rollback_from: int | None,
-    labels: dict[tuple[int, str], str],
-    *,
-    with_snapshot: bool,
-) -> dict[str, Any]:
-    described = {
-        "table": entry.table.name,
-        "table_number": entry.table_number,
-        "gen": entry.generation,
-        "fingerprint": format_fingerprint(entry.fingerprint),
-        "migrated_at": from_us(entry.migrated_at).isoformat(),
-        "migrated_by": entry.migrated_by,
-        "migration": labels.get((entry.position, entry.digest)),
-        "event": entry.event,
-        "rollback_from": rollback_from,
-        "layout_revision": entry.layout_revision,
-    }
-    if with_snapshot:
-        described["snapshot"] = base64.b64encode(entry.snapshot).decode()
-    return described
+def _describe_found(found: Stamped) -> Iterator[Part]:
+    yield format_fingerprint(found.fingerprint)
+    if not found.is_known:
+        yield ("  never stamped on ", "red")
+        yield found.table
+        return
+    yield f"  generation {', '.join(map(str, found.generations))} of {found.table}"
+    if found.is_current:
+        yield (", in force", "green")
+    elif found.is_in_force:
+        yield f"; in force is generation {found.generation} ({format_fingerprint(found.current)})"
+    else:
+        yield (f"; dropped at generation {found.generation}", "yellow")

@@ -12,10 +12,11 @@ from typing import Annotated, Final
 
 import typer
 
+from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.errors import Location, UsageError
 
 PYPROJECT: Final = Path("pyproject.toml")
-KEYS: Final = ("database", "migrations")
+KEYS: Final = ("database", "migrations", "tenant")
 
 DatabaseOption = Annotated[
     str | None,
@@ -38,6 +39,16 @@ MigrationsOption = Annotated[
         help="The migration files; else `migrations` under `[tool.zapdb]` in ./pyproject.toml.",
     ),
 ]
+TenantOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tenant",
+        metavar="NAME",
+        envvar="ZAPDB_TENANT",
+        help="The tenant; else `tenant` under `[tool.zapdb]` in ./pyproject.toml, else "
+        f"`{DEFAULT_TENANT_NAME}`.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
 
 
@@ -51,6 +62,10 @@ def find_database(given: str | None) -> str:
             "[tool.zapdb] in pyproject.toml",
         )
     return found
+
+
+def find_tenant_name(given: str | None) -> str:
+    return given or read_pyproject().get("tenant") or DEFAULT_TENANT_NAME
 
 
 def find_migrations(given: str | None) -> Path:

@@ -11,7 +11,7 @@ import typer
 
 from zapdb.catalog import View
 from zapdb.catalog.up import refuse_while_forgetting
-from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, note
 from zapdb.cli.running import Ran, name_job, run_jobs, stopping_on_interrupt, write_findings
@@ -33,6 +33,7 @@ group = typer.Typer(name="convert", help="Build indexes, convert and validate re
 @group.command("run")
 def run(
     database: DatabaseOption = None,
+    tenant: TenantOption = None,
     engine: Annotated[
         Engine, typer.Option(help="Threads of this process, or executors of Apache Spark.")
     ] = "local",
@@ -62,7 +63,7 @@ def run(
     """
     output = Output(as_json)
     ran: list[Ran] = []
-    with _runner(engine, workers, master) as runner, opened(database) as (storage, view):
+    with _runner(engine, workers, master) as runner, opened(database, tenant) as (storage, view):
         refuse_while_forgetting(view)
         jobs = plan_jobs(storage, view.tenant)
         try:
@@ -106,7 +107,9 @@ def _import_spark() -> Any:
 
 
 @group.command("status")
-def status(database: DatabaseOption = None, as_json: JsonOption = False) -> int:
+def status(
+    database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
+) -> int:
     """Show how many records have which schema index, and what is not finished.
 
     Exit status 3 if records are stale, indexes not built, or checks or references not validated.
@@ -118,7 +121,7 @@ def status(database: DatabaseOption = None, as_json: JsonOption = False) -> int:
     `blocked` those that records were in the way of when they were run.
     """
     output = Output(as_json)
-    with opened(database) as (storage, view), storage.transaction(Mode.READ) as connection:
+    with opened(database, tenant) as (storage, view), storage.transaction(Mode.READ) as connection:
         tables = read_table_statuses(connection, view)
         jobs = list_open_jobs(connection, view.tenant)
         blocked = list_blocked_jobs(connection, view.tenant)

@@ -36,7 +36,9 @@ def write_step(step: ForgetStep, output: Output) -> None:
     migration = step.migration
     output.write((migration.label, "bold"), f": {migration.summary}")
     if not step.active:
-        output.write("  it was never in force here: nothing is lost")
+        output.write("  it was never in force: nothing is lost")
+    if step.tenants > 1:
+        output.write(f"  it is in force for {format_count(step.tenants, 'tenant')}")
     if step.active and step.lossy:
         output.write("  it is declared lossy: not every value comes back exactly as it was")
     for loss in step.tables:
@@ -84,9 +86,9 @@ def run_step(
 
         runner = with_bar(run, view, output)
         try:
-            forget_newest(storage, view.tenant, digest=expected.digest, evict=evict, runner=runner)
+            forget_newest(storage, digest=expected.digest, evict=evict, runner=runner)
         except KeyboardInterrupt:
-            if read_view(storage).forgetting is not None:
+            if read_view(storage).chain_state.forgetting is not None:
                 note("half done, and writes wait: run `zapdb migrate forget` again to finish it")
             raise
     seconds = time.perf_counter() - started
@@ -99,6 +101,7 @@ def step_to_json(step: ForgetStep, seconds: float) -> dict[str, Any]:
     return {
         "number": step.migration.number,
         "label": step.migration.label,
+        "tenants": step.tenants,
         "lossy": step.lossy,
         "tables": [
             {

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zapdb.catalog import DEFAULT_TENANT, View, ensure_rows, load_view
+from zapdb.catalog import View, ensure_rows, prehistory
 from zapdb.catalog.nodes import check_level
-from zapdb.cli.configuration import find_database
-from zapdb.storage import Mode, Storage, connect, ensure_layout, read_layout
+from zapdb.catalog.tenants import find_tenant
+from zapdb.cli.configuration import find_database, find_tenant_name
+from zapdb.storage import Storage, connect, ensure_layout, read_layout
 
 
 @contextmanager
@@ -22,25 +23,28 @@ def connected(database: str | None) -> Iterator[Storage]:
 
 
 @contextmanager
-def opened(database: str | None) -> Iterator[tuple[Storage, View]]:
-    """A database with migrations; raises `PendingMigrations` for one that is empty or missing."""
+def opened(database: str | None, tenant: str | None = None) -> Iterator[tuple[Storage, View]]:
+    """A database with migrations, as a tenant sees it.
+
+    Raises `PendingMigrations` for one that is empty or missing.
+    """
     with connected(database) as storage:
         ensure_layout(storage, create=False)
         ensure_rows(storage)
-        yield storage, read_view(storage)
+        yield storage, read_view(storage, tenant)
 
 
-def read_view(storage: Storage) -> View:
-    """What is in force now."""
-    with storage.transaction(Mode.READ) as connection:
-        check_level(connection)
-        return load_view(connection, DEFAULT_TENANT)
+def read_view(storage: Storage, tenant: str | None = None) -> View:
+    """What is in force now for the tenant that a command is about."""
+    connection = storage.connection()
+    check_level(connection)
+    return prehistory.load(storage, find_tenant(connection, find_tenant_name(tenant)).number)
 
 
-def read_view_if_any(storage: Storage) -> View | None:
+def read_view_if_any(storage: Storage, tenant: str | None = None) -> View | None:
     """What is in force, or None for a database that is empty or missing; both stay so."""
     if read_layout(storage) is None:
         return None
     ensure_layout(storage, create=False)
     ensure_rows(storage)
-    return read_view(storage)
+    return read_view(storage, tenant)

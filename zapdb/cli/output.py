@@ -131,7 +131,7 @@ def report_error(error: ZapdbError, *, as_json: bool) -> None:
         return
     texts = [str(error)]
     if isinstance(error, InvalidMigration):
-        texts = [str(violation) for violation in error.violations]
+        texts = error.texts()
     for text in texts:
         first, *rest = text.splitlines()
         _write_error_line("error: ", "bold red", first)

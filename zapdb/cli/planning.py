@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.catalog.stored import provisional_numbers
-from zapdb.catalog.up import refuse_while_forgetting
+from zapdb.catalog.up import refuse_changes_while_forgetting
 from zapdb.catalog.verification import compare_files
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,
     MigrationsOption,
+    TenantOption,
     find_migrations,
 )
 from zapdb.cli.opening import connected, read_view_if_any
@@ -29,6 +30,7 @@ SAMPLE_RECORDS = 500
 def plan_migrations(
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
+    tenant: TenantOption = None,
     sample: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="Measure the conversion of so many records."),
@@ -50,12 +52,12 @@ def plan_migrations(
     output = Output(as_json)
     files = list_files(find_migrations(migrations))
     with connected(database) as storage:
-        view = read_view_if_any(storage)
+        view = read_view_if_any(storage, tenant)
         if view is None:
             chain = resolve_files(files)
             plan = Plan(chain.migrations, _all_created(chain), ())
         else:
-            refuse_while_forgetting(view)
+            refuse_changes_while_forgetting(view)
             pending = compare_files(files, list(view.stored), view.chain).pending
             chain = resolve_files(pending, view.chain, provisional_numbers())
             plan = make_plan(storage, view, chain, sample)

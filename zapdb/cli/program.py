@@ -10,11 +10,16 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from zapdb.cli import (
+    applying,
     catalog,
+    cluster,
     codegen,
     convert,
+    history,
+    history_pruning,
     linting,
     looking,
+    metrics,
     migrate,
     planning,
     proving,
@@ -22,10 +27,13 @@ from zapdb.cli import (
     settings,
     squashing,
     sweep,
+    tenant,
     verify,
+    watching,
 )
 from zapdb.cli.output import note, report_error
 from zapdb.errors import EXIT_ERROR, UsageError, ZapdbError
+from zapdb.logs import log_as_json
 from zapdb.release import __version__
 
 EXIT_INTERRUPTED: Final = 130  # 128 and the number of SIGINT, as shells have it
@@ -59,11 +67,17 @@ def start(
             "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
         ),
     ] = False,
+    log_json: Annotated[
+        bool,
+        typer.Option("--log-json", help="Write what is logged to standard error as JSON lines."),
+    ] = False,
 ) -> None:
     """Migration-first schemas and record storage.
 
     Exit status: 0 done, 1 error, 2 wrong usage, 3 something is pending.
     """
+    if log_json:
+        context.call_on_close(log_as_json())
     show_help_without_command(context)
 
 
@@ -76,6 +90,11 @@ def show_help_without_command(context: typer.Context) -> None:
         raise typer.Exit(UsageError.exit_status)
 
 
+catalog.group.command("history")(history.show_history)
+catalog.group.command("prune")(history_pruning.prune_history)
+migrate.group.command("up")(applying.apply_migrations)
+migrate.group.command("status")(applying.show_status)
+convert.group.command("watch")(watching.watch)
 migrate.group.command("diff")(looking.diff_migrations)
 migrate.group.command("graph")(looking.show_graph)
 migrate.group.command("lint")(linting.lint_migrations)
@@ -83,9 +102,18 @@ migrate.group.command("squash")(squashing.squash_migrations)
 migrate.group.command("plan")(planning.plan_migrations)
 migrate.group.command("prune-archive")(pruning.prune_archive)
 migrate.group.command("prove")(proving.prove_migrations)
-for group in (migrate.group, convert.group, catalog.group, settings.group, codegen.group):
+for group in (
+    migrate.group,
+    convert.group,
+    catalog.group,
+    cluster.group,
+    settings.group,
+    tenant.group,
+    codegen.group,
+):
     group.callback(invoke_without_command=True)(show_help_without_command)
     app.add_typer(group)
+app.command()(metrics.metrics)
 app.command()(verify.verify)
 app.command()(sweep.sweep)
 

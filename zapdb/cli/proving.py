@@ -15,6 +15,7 @@ from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,
     MigrationsOption,
+    TenantOption,
     find_migrations,
     read_pyproject,
 )
@@ -32,6 +33,7 @@ SAMPLE_RECORDS = 1_000
 def prove_migrations(
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
+    tenant: TenantOption = None,
     sample: Annotated[
         int,
         typer.Option(min=0, metavar="N", help="So many records of each table are tried, too."),
@@ -55,7 +57,7 @@ def prove_migrations(
     proofs = [prove(migration) for migration in chain.migrations]
     sampled: list[SampledTable] = []
     if sample and (database or read_pyproject().get("database")):
-        sampled = _try_records(database, directory, sample)
+        sampled = _try_records(database, tenant, directory, sample)
     _write_proofs(proofs, output)
     _write_sampled(sampled, output)
     failures = [finding for proof in proofs for finding in proof.failures]
@@ -80,9 +82,11 @@ def prove_migrations(
     return EXIT_ERROR if failures else 0
 
 
-def _try_records(database: str | None, directory: Path, sample: int) -> list[SampledTable]:
+def _try_records(
+    database: str | None, tenant: str | None, directory: Path, sample: int
+) -> list[SampledTable]:
     with connected(database) as storage:
-        view = read_view_if_any(storage)
+        view = read_view_if_any(storage, tenant)
         if view is None:
             return []
         return prove_with_records(storage, view, _pending(directory, view), sample)

@@ -9,7 +9,7 @@ import typer
 
 from zapdb.catalog import load_view
 from zapdb.catalog.up import refuse_while_forgetting
-from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.opening import opened, read_view
 from zapdb.cli.output import Output, Part, ask, format_count
 from zapdb.cli.running import run_jobs, stopping_on_interrupt
@@ -21,6 +21,7 @@ from zapdb.storage import Mode, Storage
 
 def prune_archive(
     database: DatabaseOption = None,
+    tenant: TenantOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what is archived, and remove nothing.")
@@ -37,7 +38,7 @@ def prune_archive(
     count}], pruned}`. `field` is null for a table; the counts are those before the conversion.
     """
     output = Output(as_json)
-    with opened(database) as (storage, view):
+    with opened(database, tenant) as (storage, view):
         refuse_while_forgetting(view)
         with storage.transaction(Mode.READ) as connection:
             view = load_view(connection, view.tenant, view)
@@ -48,7 +49,7 @@ def prune_archive(
             if not yes and not _confirm(as_json=as_json):
                 output.write("nothing was changed")
                 return EXIT_ERROR
-            _finish_conversion(storage, output)
+            _finish_conversion(storage, tenant, output)
             pruned = prune_archives(storage, view.tenant)
             output.write(("pruned ", "green"), format_count(pruned, "archived value"))
     output.document(
@@ -86,8 +87,8 @@ def _confirm(*, as_json: bool) -> bool:
     return answer.lower() in ("y", "yes")
 
 
-def _finish_conversion(storage: Storage, output: Output) -> None:
-    view = read_view(storage)
+def _finish_conversion(storage: Storage, tenant: str | None, output: Output) -> None:
+    view = read_view(storage, tenant)
     jobs = plan_jobs(storage, view.tenant, kinds=["convert"])
     with stopping_on_interrupt() as should_stop:
 

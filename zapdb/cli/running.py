@@ -43,10 +43,10 @@ def name_job(view: View, job: Job) -> JobName:
     return JobName(f"taking {job.table_name} back", f"took {job.table_name} back")
 
 
-def _find_index(view: View, physical: int) -> str:
+def _find_index(view: View, build: int) -> str:
     for state in view.tables.values():
         for index in state.indexes:
-            if index.physical == physical:
+            if index.build == build:
                 return index.index.name
     return "(dropped)"
 
@@ -156,7 +156,17 @@ def with_bar(runner: Runner, view: View, output: Output) -> Runner:
 
 
 @contextmanager
-def _bar(storage: Storage, job: Job, title: str, output: Output) -> Iterator[None]:
+def progress_bar(output: Output, title: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar that goes on by one with each call of what the block gets; none without a terminal."""
+    if not output.is_terminal or output.console.is_dumb_terminal:
+        yield lambda: None
+        return
+    with _make_bar(output) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda: bar.advance(task)
+
+
+def _make_bar(output: Output) -> Bar:
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -173,8 +183,13 @@ def _bar(storage: Storage, job: Job, title: str, output: Output) -> Iterator[Non
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
+    return Bar(*columns, console=output.console, transient=True, expand=True)
+
+
+@contextmanager
+def _bar(storage: Storage, job: Job, title: str, output: Output) -> Iterator[None]:
     stop = threading.Event()
-    with Bar(*columns, console=output.console, transient=True, expand=True) as bar:
+    with _make_bar(output) as bar:
         task = bar.add_task(title, total=None)
         follower = threading.Thread(
             target=_follow, args=(storage, job, bar, task, stop), name="zapdb-bar", daemon=True

@@ -2,79 +2,213 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
+from zapdb.catalog import load_view
+from zapdb.catalog.settings import (
+    PROFILE,
+    PROFILES,
+    SETTINGS,
+    Scope,
+    Setting,
+    Settings,
+    find_setting,
+    read_settings,
+    resolve_scope,
+    unset_setting,
+    write_setting,
+)
+from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output
-from zapdb.database.settings import SETTINGS, Setting, read_setting, write_setting
-from zapdb.storage import Mode
+from zapdb.storage import Mode, Storage
 
 NameArgument = Annotated[str, typer.Argument(help="The setting's name.")]
+TenantOption = Annotated[str | None, typer.Option(metavar="NAME", help="Of this tenant only.")]
+TableOption = Annotated[str | None, typer.Option(metavar="NAME", help="Of this table only.")]
+FieldOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of this field of the table only.")
+]
 
 group = typer.Typer(name="settings", help="Read and change settings of the database.")
 
 
-@group.command("list")
-def list_settings(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """Show every setting, its value, and what it means.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a command is about: a scope, and how its options call it."""
 
-    With `--json`: `{settings: [{name, value, default, choices, says}]}`.
+    storage: Storage
+    scope: Scope
+    says: str
+
+    def read(self) -> Settings:
+        with self.storage.transaction(Mode.READ) as connection:
+            return read_settings(connection, self.scope.tenant or 0)
+
+    def describe(self, setting: Setting, settings: Settings) -> dict[str, Any]:
+        value, origin = settings.find(setting.name, self.scope)
+        return {
+            "name": setting.name,
+            "value": value,
+            "from": origin,
+            "default": setting.default,
+            "values": list(setting.values),
+            "scopes": list(setting.scopes),
+            "says": setting.says,
+        }
+
+
+@contextmanager
+def _opened(
+    database: str | None, tenant: str | None, table: str | None, field: str | None
+) -> Iterator[Place]:
+    with opened(database) as (storage, view):
+        schema, number = view.chain.schema_at(view.chain.end), None
+        if tenant is not None:
+            with storage.transaction(Mode.READ) as connection:
+                number = find_tenant(connection, tenant).number
+                view = load_view(connection, number, view)
+            schema = view.chain.schema_at(view.position)
+        names = {"tenant": tenant, "table": table, "field": field}
+        says = "".join(f" of {kind} {name}" for kind, name in names.items() if name is not None)
+        yield Place(storage, resolve_scope(schema, number, table, field), says)
+
+
+@group.command("list")
+def list_settings(
+    tenant: TenantOption = None,
+    table: TableOption = None,
+    field: FieldOption = None,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show every setting, its value, where that comes from, and what it means.
+
+    What was set for a field holds before what was set for its table, then its tenant, then the
+    database; where nothing was set, the profile says, or the default.
+
+    With `--json`: `{settings: [{name, value, from, default, values, scopes, says}]}`, where `from`
+    is `field`, `table`, `tenant`, `database`, `profile` or `default`.
     """
     output = Output(as_json)
-    with opened(database) as (storage, _), storage.transaction(Mode.READ) as connection:
-        values = {name: read_setting(connection, name) for name in SETTINGS}
+    with _opened(database, tenant, table, field) as place:
+        settings = place.read()
+    found = [place.describe(setting, settings) for setting in SETTINGS.values()]
     output.table(
-        ("setting", "value", "choices", "meaning"),
+        ("setting", "value", "from", "values", "meaning"),
         [
-            (name, (values[name], "bold"), ", ".join(setting.choices), setting.says)
-            for name, setting in SETTINGS.items()
+            (
+                one["name"],
+                (one["value"], "bold"),
+                one["from"],
+                ", ".join(one["values"]),
+                one["says"],
+            )
+            for one in found
         ],
     )
-    settings = [_to_json(setting, values[name]) for name, setting in SETTINGS.items()]
-    output.document({"settings": settings})
+    output.document({"settings": found})
 
 
 @group.command("get")
 def get_setting(
-    name: NameArgument, database: DatabaseOption = None, as_json: JsonOption = False
+    name: NameArgument,
+    tenant: TenantOption = None,
+    table: TableOption = None,
+    field: FieldOption = None,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the value of a setting.
 
-    With `--json`: `{name, value, default, choices, says}`.
+    With `--json`: `{name, value, from, default, values, scopes, says}`.
     """
     output = Output(as_json)
-    with opened(database) as (storage, _):
-        value = read_setting(storage.connection(), name)
-    output.write(value)
-    output.document(_to_json(SETTINGS[name], value))
+    setting = find_setting(name)
+    with _opened(database, tenant, table, field) as place:
+        found = place.describe(setting, place.read())
+    output.write(found["value"])
+    output.document(found)
 
 
 @group.command("set")
 def set_setting(
     name: NameArgument,
     value: Annotated[str, typer.Argument(help="The new value.")],
+    tenant: TenantOption = None,
+    table: TableOption = None,
+    field: FieldOption = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a setting.
+    """Change a setting, of the whole database or of a part of it.
 
-    With `--json`: `{name, value, default, choices, says}`.
+    Running processes follow within about a second.
+
+    With `--json`: `{name, value, from, default, values, scopes, says, token}`; a process whose view
+    of the catalog has the token has the change.
     """
     output = Output(as_json)
-    with opened(database) as (storage, _), storage.transaction(Mode.CATALOG) as connection:
-        write_setting(connection, name, value)
-    output.write(f"{name} is ", (value, "bold"))
-    output.document(_to_json(SETTINGS[name], value))
+    setting = find_setting(name)
+    with _opened(database, tenant, table, field) as place:
+        _write(place, setting, value, output)
 
 
-def _to_json(setting: Setting, value: str) -> dict[str, Any]:
-    return {
-        "name": setting.name,
-        "value": value,
-        "default": setting.default,
-        "choices": list(setting.choices),
-        "says": setting.says,
-    }
+@group.command("unset")
+def unset(
+    name: NameArgument,
+    tenant: TenantOption = None,
+    table: TableOption = None,
+    field: FieldOption = None,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a setting back: what is set for more, the profile or the default holds again.
+
+    With `--json`: `{name, value, from, default, values, scopes, says, token}`.
+    """
+    output = Output(as_json)
+    setting = find_setting(name)
+    with _opened(database, tenant, table, field) as place:
+        with place.storage.transaction(Mode.CATALOG) as connection:
+            token = unset_setting(connection, name, place.scope)
+        _report(place, setting, token, output)
+
+
+@group.command("profile")
+def set_profile(
+    profile: Annotated[str, typer.Argument(help="production or development.")],
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Choose what settings are where they are not set.
+
+    In `production`, open databases convert stale records in the background; in `development`, the
+    default, records are converted when they are written, so that forgetting a migration stays
+    cheap.
+
+    With `--json`: as `settings set`.
+    """
+    output = Output(as_json)
+    with _opened(database, None, None, None) as place:
+        _write(place, SETTINGS[PROFILE], profile, output)
+    for name, value in PROFILES[profile].items():
+        output.write(f"{name} is ", (value, "bold"), ", where it is not set")
+
+
+def _write(place: Place, setting: Setting, value: str, output: Output) -> None:
+    with place.storage.transaction(Mode.CATALOG) as connection:
+        token = write_setting(connection, setting.name, value, place.scope)
+    _report(place, setting, token, output)
+
+
+def _report(place: Place, setting: Setting, token: int, output: Output) -> None:
+    found = place.describe(setting, place.read())
+    output.write(f"{setting.name}{place.says} is ", (found["value"], "bold"))
+    output.document(found | {"token": token})

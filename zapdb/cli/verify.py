@@ -10,6 +10,7 @@ from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,
     MigrationsOption,
+    TenantOption,
     find_migrations_if_any,
 )
 from zapdb.cli.opening import opened
@@ -23,6 +24,7 @@ from zapdb.storage import Storage
 def verify(
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
+    tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Check that migrations, records, indexes, constraints and blobs are whole.
@@ -38,7 +40,7 @@ def verify(
     """
     output = Output(as_json)
     directory = find_migrations_if_any(migrations)
-    with opened(database) as (storage, view):
+    with opened(database, tenant) as (storage, view):
         if directory is not None:
             compare_files(list_files(directory), list(view.stored), view.chain)
         reports = jobs.verify(storage, view.tenant)

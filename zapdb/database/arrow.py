@@ -20,7 +20,7 @@ def open_reader(
 ) -> Any:
     """A `pyarrow.RecordBatchReader` of what `ask` asks; it holds one page at a time."""
     live, _ = ask(lambda connection, _: (connection.fetch_one(session.activation_sql)[0], None))
-    schema = arrow_schema(live.table, fields, as_text)
+    schema = arrow_schema(live.shape.table, fields, as_text)
     began_in = session.storage.connection().mode
 
     def read() -> Iterator[Any]:
@@ -29,23 +29,23 @@ def open_reader(
             if began_in is not None and session.storage.connection().mode is not began_in:
                 raise UsageError(
                     "the stream was opened in a snapshot or transaction, and read outside of it",
-                    table=live.table.name,
+                    table=live.shape.table.name,
                     hint="read it there, in the same thread: to_arrow().read_all()",
                 )
             now, page = ask(partial(_scan_page, after))
             if not page:
                 return
-            if not arrow_schema(now.table, fields, as_text).equals(schema):
+            if not arrow_schema(now.shape.table, fields, as_text).equals(schema):
                 raise TransactionConflict(
                     "the table's shape changed while it was read",
-                    table=now.table.name,
+                    table=now.shape.table.name,
                     hint="read it again, or inside db.snapshot()",
                 )
             yield from decode_batches(
-                now.table,
+                now.shape.table,
                 page,
                 now.make_beside,
-                reader=now.reader,
+                reader=now.shape.reader,
                 fields=fields,
                 as_text=as_text,
                 zones=now.view.zones,

@@ -9,21 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from zapdb.catalog import DEFAULT_TENANT, View, ensure_rows, load_view
+from zapdb.catalog import DEFAULT_TENANT_NAME, TableState, View, ensure_rows, prehistory
+from zapdb.catalog.changelog import read_token
 from zapdb.catalog.datasets import settle_datasets
 from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.localview import LocalView
 from zapdb.catalog.nodes import Heartbeat, Node, check_level, deregister, read_level, register
 from zapdb.catalog.retirement import sweep
-from zapdb.catalog.up import Applied, migrate_up, refuse_while_forgetting
+from zapdb.catalog.serving import ALL, refuse_unserved
+from zapdb.catalog.settings import (
+    Scope,
+    read_settings,
+    resolve_scope,
+    unset_setting,
+    write_setting,
+)
+from zapdb.catalog.stored import provisional_numbers
+from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant, list_tenants
+from zapdb.catalog.up import (
+    Applied,
+    await_activation,
+    catch_up,
+    migrate_up,
+    refuse_changes_while_forgetting,
+)
 from zapdb.catalog.verification import compare_files
 from zapdb.catalog.zones import append_zones
+from zapdb.database.following import Callback, Follower
+from zapdb.database.metrics import render as render_metrics
 from zapdb.database.session import Session
-from zapdb.database.settings import read_setting, write_setting
 from zapdb.database.table import Table
-from zapdb.errors import PendingMigrations, ServedShapeUnavailable, ZapdbError
+from zapdb.database.upkeep import Upkeep
+from zapdb.errors import ActivationPending, PendingMigrations, UsageError, ZapdbError
 from zapdb.jobs import (
     JobReport,
     Runner,
@@ -36,8 +57,8 @@ from zapdb.jobs import (
     verify,
 )
 from zapdb.jobs.job import JobKind
-from zapdb.limits import SWEEP_AGE_SECONDS
-from zapdb.migrations import list_files
+from zapdb.limits import ACTIVATION_WAIT_SECONDS, CATALOG_WAIT_SECONDS, SWEEP_AGE_SECONDS
+from zapdb.migrations import MigrationFile, list_files, resolve_files
 from zapdb.records import decode_prefix
 from zapdb.storage import Mode, Storage, connect, ensure_layout
 
@@ -45,22 +66,77 @@ Apply = Literal["never", "auto"]
 T = TypeVar("T")
 
 
-class Database:
-    """An open database; a context manager; safe to share between threads.
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The migration files of a process; `serves` is the position whose shapes it works with.
 
-    `zapdb.open` makes it. Closing it ends the process's registration as a node.
+    A process without files works with whatever is in force.
+    """
+
+    directory: Path | None
+    found: list[MigrationFile]
+    serves: int | None
+
+    @property
+    def end(self) -> int:
+        return self.found[-1].number if self.found else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What the databases of one process share, whatever their tenants: it is one node."""
+
+    storage: Storage
+    node: Node
+    files: Files
+    follower: Follower
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """What a process knows of the catalog: all of its rows as of one token, and the tables that
+    are in force for its tenant."""
+
+    rows: LocalView
+    view: View
+
+    @property
+    def token(self) -> int:
+        return self.rows.token
+
+    @property
+    def position(self) -> int:
+        return self.view.position
+
+    @property
+    def tables(self) -> tuple[TableState, ...]:
+        return tuple(self.view.tables.values())
+
+
+class Database:
+    """An open database, as one tenant sees it; a context manager; safe to share between threads.
+
+    `zapdb.open` makes it. Closing it ends the process's registration as a node. `for_tenant` gives
+    the same database as another tenant sees it.
     """
 
     def __init__(
-        self, storage: Storage, view: View, node: Node, applied: tuple[Applied, ...] = ()
+        self,
+        process: Process,
+        view: View,
+        applied: tuple[Applied, ...] = (),
+        *,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self.applied = applied
         """The migrations that opening this database put in force."""
-        self._session = Session(storage, view, node)
-        self._storage = storage
-        self._node = node
-        self._read_settings()
-        self._heartbeat = Heartbeat(storage, node)
+        self._process = process
+        self._storage, self._node = process.storage, process.node
+        self._session = Session(process.storage, view, process.node, process.files.serves)
+        self._session.settings = read_settings(process.storage.connection(), view.tenant)
+        self._upkeep = Upkeep(process.follower, self._session)
+        self._owns_process = heartbeat is None
+        self._heartbeat = heartbeat or Heartbeat(process.storage, process.node)
 
     def __enter__(self) -> Database:
         return self
@@ -70,6 +146,27 @@ class Database:
 
     def __repr__(self) -> str:
         return f"<zapdb database {self._storage.shown_url} at migration {self.position}>"
+
+    def for_tenant(self, name: str) -> Database:
+        """The database as another tenant sees it; brings it to what is stored, if it is behind.
+
+        It shares the connections and the registration of this one, and ends with it. Raises
+        `UnknownName`, and `ActivationPending` where it can't be brought far enough.
+        """
+        number = find_tenant(self._storage.connection(), name).number
+        applied: list[Applied] = []
+        view, _ = _settle(self._storage, number, self._process.files, "never", 0.0, applied)
+        view = settle_datasets(self._storage, view, self._node)
+        return Database(self._process, view, tuple(applied), heartbeat=self._heartbeat)
+
+    def create_tenant(self, name: str) -> None:
+        """Enter a new tenant; raises `TenantExists`. It begins when it is opened."""
+        create_tenant(self._storage, name)
+
+    def tenants(self) -> list[Tenant]:
+        """All tenants, by number."""
+        with self._storage.transaction(Mode.READ) as connection:
+            return list_tenants(connection)
 
     @property
     def storage(self) -> Storage:
@@ -118,16 +215,75 @@ class Database:
         """The capability level of the cluster, as of now or of the snapshot."""
         return read_level(self._storage.connection())
 
-    def setting(self, name: str) -> str:
-        return read_setting(self._storage.connection(), name)
+    def setting(self, name: str, *, table: str | None = None, field: str | None = None) -> str:
+        """What a setting is for this tenant, or for a table or field of it, as of now."""
+        scope = self._scope(self.view.tenant, table, field)
+        settings = read_settings(self._storage.connection(), self.view.tenant)
+        return settings.find(name, scope)[0]
 
-    def set_setting(self, name: str, value: str) -> None:
+    def set_setting(
+        self,
+        name: str,
+        value: str | None,
+        *,
+        tenant: str | None = None,
+        table: str | None = None,
+        field: str | None = None,
+    ) -> int:
+        """Set a setting for the whole database, or what is named of it; None takes it back.
+
+        Returns the change's token, for `wait_for_catalog` in other processes. Raises `UnknownName`,
+        and `UsageError` for a value or a scope that the setting can't have.
+        """
         with self._storage.transaction(Mode.CATALOG) as connection:
-            write_setting(connection, name, value)
-        self._read_settings()
+            number = None if tenant is None else find_tenant(connection, tenant).number
+            scope = self._scope(number, table, field)
+            if value is None:
+                token = unset_setting(connection, name, scope)
+            else:
+                token = write_setting(connection, name, value, scope)
+        self._upkeep.use(read_settings(self._storage.connection(), self.view.tenant))
+        return token
 
-    def _read_settings(self) -> None:
-        self._session.writes_back = self.setting("on_read") == "write_back"
+    def _scope(self, tenant: int | None, table: str | None, field: str | None) -> Scope:
+        schema = self.view.chain.schema_at(self.view.position)
+        return resolve_scope(schema, tenant, table, field)
+
+    def catalog(self) -> Catalog:
+        """The catalog as this process knows it, from memory; about a second old at most."""
+        return Catalog(self._process.follower.view(CATALOG_WAIT_SECONDS), self.view)
+
+    def catalog_token(self) -> int:
+        """The token of the newest change of the catalog, of whatever process."""
+        return read_token(self._storage.connection())
+
+    def wait_for_catalog(
+        self, token: int, timeout_seconds: float = CATALOG_WAIT_SECONDS
+    ) -> Catalog:
+        """The catalog once this process has seen the change with a token; raises
+        `CatalogBehind`."""
+        return Catalog(self._process.follower.wait(token, timeout_seconds), self.view)
+
+    def metrics(self, *, count_records: bool = True) -> str:
+        """What an operator must see of the database and this process, as Prometheus text.
+
+        Counting records and stale ones reads all of them: leave that out where it is asked often.
+        """
+        known = self._process.follower.known
+        return render_metrics(
+            self._storage,
+            self.view,
+            view_token=None if known is None else known.token,
+            count_records=count_records,
+        )
+
+    def on_schema_change(self, callback: Callback) -> Callable[[], None]:
+        """Call `callback` with each `SchemaChange` of this tenant; returns what ends that.
+
+        It is called in a thread of its own, within about a second after the change, in whichever
+        process that was made. What it raises is logged.
+        """
+        return self._process.follower.on_schema_change(self.view.tenant, callback)
 
     def run_jobs(
         self,
@@ -172,46 +328,61 @@ class Database:
         """End this process's registration and close its connections; safe to repeat."""
         if self._storage.is_closed:
             return
+        self._upkeep.stop()
+        if not self._owns_process:
+            return
+        self._process.follower.stop()
         self._heartbeat.stop()
         with suppress(ZapdbError):  # if the server is gone, the lease ends by itself
             deregister(self._storage, self._node)
         self._storage.close()
 
 
-def open(url: str, *, migrations: str | Path, apply: Apply = "never") -> Database:
-    """Open a database with the migrations of a directory.
+def open(
+    url: str,
+    *,
+    migrations: str | Path | None = None,
+    apply: Apply = "never",
+    tenant: str = DEFAULT_TENANT_NAME,
+    serve_as: int | None = None,
+    wait_seconds: float | None = None,
+) -> Database:
+    """Open a database with the migrations of a directory, for one of its tenants.
 
     With `apply="auto"`, migrations that the database does not store yet are applied; with "never",
-    they are refused, naming the command that applies them. Raises `MigrationConflict` where a file
-    differs from what is stored, `InvalidMigration`, `CorruptCatalog`, `NotZapdb`, `NewerLayout` and
-    `IncompatibleVersion`.
+    they are refused, naming the command that applies them. A tenant that is behind what is stored
+    is brought up to it. Where the database is ahead of the files, or of `serve_as`, the number of
+    one of them, what the application sees has the shape that it had there (rule 11). Where it may
+    not take force yet, since running processes do not have the file, that is waited for.
+
+    Without `migrations`, the database is opened as it is, and its shapes are those in force at any
+    moment: for tools and prompts, whose code is not written for one shape.
+
+    Raises `MigrationConflict` where a file differs from what is stored, `InvalidMigration`,
+    `NotProven`, `PendingMigrations`, `ActivationPending` after `wait_seconds`,
+    `ServedShapeUnavailable`, `UnknownName` for a tenant, `CorruptCatalog`, `NotZapdb`,
+    `NewerLayout` and `IncompatibleVersion`.
     """
-    directory = Path(migrations)
-    files = list_files(directory)
+    files = _read_files(migrations, apply, serve_as)
+    wait = ACTIVATION_WAIT_SECONDS if wait_seconds is None else wait_seconds
     storage = connect(url)
-    applied: list[Applied] = []
     try:
         ensure_layout(storage, create=apply == "auto")
         ensure_rows(storage)
         append_zones(storage)
+        number = find_tenant(storage.connection(), tenant).number
+        applied: list[Applied] = []
         while True:
-            view = _load(storage)
-            refuse_while_forgetting(view)
-            comparison = compare_files(files, list(view.stored), view.chain)
-            _refuse_shorter_files(view, comparison.files_end)
-            if comparison.pending or view.position < view.chain.end:
-                if comparison.pending and apply == "never":
-                    raise _pending(comparison.pending[0].label, len(comparison.pending), storage)
-                applied += migrate_up(storage, DEFAULT_TENANT, directory)
-                continue
-            node = register(storage, comparison.files_end)
+            view, pending = _settle(storage, number, files, apply, wait, applied)
+            node = register(storage, files.end, serves=files.serves, pending=pending)
             try:
                 # Only now does a forget know of this process: one may have been faster.
-                current = _load(storage, view)
-                if (current.stored, current.forgetting) == (view.stored, None):
+                current = _load(storage, number, view)
+                if current.chain_state == view.chain_state:
                     current = settle_datasets(storage, current, node)
                     sweep(storage)
-                    return Database(storage, current, node, tuple(applied))
+                    process = Process(storage, node, files, Follower(storage))
+                    return Database(process, current, tuple(applied))
             except BaseException:
                 with suppress(ZapdbError):
                     deregister(storage, node)
@@ -222,23 +393,65 @@ def open(url: str, *, migrations: str | Path, apply: Apply = "never") -> Databas
         raise
 
 
-def _load(storage: Storage, known: View | None = None) -> View:
-    with storage.transaction(Mode.READ) as connection:
-        check_level(connection)
-        return load_view(connection, DEFAULT_TENANT, known)
+def _settle(
+    storage: Storage,
+    tenant: int,
+    files: Files,
+    apply: Apply,
+    wait_seconds: float,
+    applied: list[Applied],
+) -> tuple[View, dict[int, str]]:
+    """Store and activate what is to be, until a tenant can be served to a process with the files.
+
+    Returns what is in force then, and the digests of the files that are not stored, by number.
+    """
+    serves = files.serves or 0
+    while True:
+        view = _load(storage, tenant)
+        refuse_changes_while_forgetting(view)
+        pending = compare_files(files.found, list(view.stored), view.chain).pending
+        if pending and apply == "auto":
+            assert files.directory is not None
+            with suppress(ActivationPending):  # waited for below, where it is needed
+                applied += migrate_up(storage, tenant, files.directory)
+            continue
+        if pending and serves > view.chain.end:
+            raise _pending(pending[0].label, len(pending), storage)
+        if view.position < view.chain.end:
+            applied += catch_up(storage, tenant, known=view)[0]
+            view = _load(storage, tenant, view)
+        if view.position < serves:
+            applied += await_activation(storage, tenant, serves, wait_seconds)
+            continue
+        if files.serves is not None:
+            refuse_unserved(view, files.serves, ALL)
+        resolved = resolve_files(pending, view.chain, provisional_numbers())
+        return view, {m.number: m.digest for m in resolved.after(view.chain.end)}
 
 
-def _refuse_shorter_files(view: View, files_end: int) -> None:
-    if files_end >= view.position:
-        return
-    raise ServedShapeUnavailable(
-        "the database is ahead of the files, and this release can't serve an older shape yet",
-        files_end=files_end,
-        position=view.position,
-        newest=view.chain.at(view.position).label,
-        hint="bring the missing files into the directory, or take the newest migrations back with "
-        "`zapdb migrate forget`",
-    )
+def _load(storage: Storage, tenant: int, known: View | None = None) -> View:
+    check_level(storage.connection())
+    return prehistory.load(storage, tenant, known)
+
+
+def _read_files(migrations: str | Path | None, apply: Apply, serve_as: int | None) -> Files:
+    if migrations is None:
+        if apply != "never" or serve_as is not None:
+            raise UsageError(
+                "apply and serve_as are about migration files, and none are given",
+                hint="give migrations=, the directory of the files",
+            )
+        return Files(None, [], None)
+    directory = Path(migrations)
+    found = list_files(directory)
+    if serve_as is not None and not found[0].number <= serve_as <= found[-1].number:
+        raise UsageError(
+            "serve_as is the number of one of the migration files",
+            serve_as=serve_as,
+            first=found[0].number,
+            last=found[-1].number,
+        )
+    return Files(directory, found, found[-1].number if serve_as is None else serve_as)
 
 
 def _pending(first: str, count: int, storage: Storage) -> PendingMigrations:

@@ -59,13 +59,13 @@ class IndexLookup:
         return self._index(self._live).is_readable
 
     def _named(self, live: LiveTable, name: str) -> LiveIndex:
-        index = live.index(name)
+        index = live.shape.index(name)
         if index is None:
             raise UsageError("the index was dropped", index=name)
         return index
 
     def _index(self, live: LiveTable) -> LiveIndex:
-        for index in live.indexes:
+        for index in live.shape.indexes:
             if index.state.index.number == self._number:
                 return index
         raise UsageError("the index was dropped", index=self._name)
@@ -149,7 +149,7 @@ class IndexLookup:
         lower = None if low is None else (low, b"")
         after: tuple[bytes, bytes] | None = None
         limit = 64  # the first page is small: many lookups want few records
-        index, read = self._index(live), live.reader.read
+        index, read = self._index(live), live.shape.reader.read
         while True:
             page = self._ask(
                 live,
@@ -168,7 +168,7 @@ class IndexLookup:
 
     def _scan(self, live: LiveTable, search: Search, descending: bool) -> Iterator[Entry]:
         """The same entries by reading all records; memory grows with those that match."""
-        build, read = self._index(live).keys.build, live.reader.read
+        build, read = self._index(live).keys.build, live.shape.reader.read
         found: list[Entry] = []
         after = b""
         while page := self._ask(live, lambda c, at=after: live.records.scan_page(c, at)):

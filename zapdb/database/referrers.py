@@ -38,7 +38,7 @@ def let_go(session: Session, connection: Connection, live: LiveTable, key: bytes
     while waiting:
         live, key = waiting.pop()
         for referrer in live.referrers:
-            other = session.live(referrer.table)
+            other = session.live_in_force(referrer.table)
             if referrer.key.on_delete == "restrict":
                 _restrict(connection, live, key, other, referrer)
             elif referrer.key.on_delete == "set_null":

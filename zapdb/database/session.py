@@ -14,19 +14,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from zapdb.catalog import View, load_view
+from zapdb.catalog import TableState, View, load_view
 from zapdb.catalog.nodes import Node, lease_is_held
+from zapdb.catalog.serving import find_served
+from zapdb.catalog.settings import Settings
 from zapdb.catalog.up import refuse_while_forgetting
 from zapdb.errors import (
     ConcurrencyError,
     LeaseLost,
     TransactionConflict,
-    UnknownName,
     UsageError,
     ZapdbError,
 )
 from zapdb.indexes import LiveTable
 from zapdb.limits import RETRIES_MAX, RETRY_SECONDS_MAX
+from zapdb.metrics import RETRIES
 from zapdb.records import Beside
 from zapdb.storage import Connection, MissingTable, Mode, Storage
 from zapdb.storage.archives import archive_rows
@@ -44,17 +46,28 @@ class _Loaded:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self.tables: dict[str, LiveTable] = {}
+        self.tables: dict[int, LiveTable] = {}
+
+
+class _Set:
+    """The settings, and what they say of each table that was asked about; replaced as a whole."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.writes_back: dict[int, bool] = {}
 
 
 class Session:
     """Thread-safe; one per open database."""
 
-    def __init__(self, storage: Storage, view: View, node: Node | None) -> None:
+    def __init__(
+        self, storage: Storage, view: View, node: Node | None, serves: int | None = None
+    ) -> None:
         self.storage = storage
         self.node = node
-        self.writes_back = False
-        """Whether stale records that were read are written back converted."""
+        self.serves = serves
+        """The position whose shapes the application works with; None for whatever is in force."""
+        self._settings = _Set(Settings(view.tenant, {}))
         self._lock = threading.Lock()
         self._loaded = _Loaded(view)
         self._local = threading.local()
@@ -64,6 +77,23 @@ class Session:
             self._lease_sql = (
                 f"SELECT value FROM zapdb_catalog WHERE kind = 'lease' AND key = 'node/{node.id}'"
             )
+
+    @property
+    def settings(self) -> Settings:
+        """What is set for the tenant, as far as this process knows."""
+        return self._settings.settings
+
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        self._settings = _Set(settings)
+
+    def writes_back(self, live: LiveTable) -> bool:
+        """Whether stale records of a table that were read are written back converted."""
+        known, number = self._settings, live.table.number
+        found = known.writes_back.get(number)
+        if found is None:
+            found = known.writes_back[number] = known.settings.writes_back(number)
+        return found
 
     @property
     def _current(self) -> _Loaded:
@@ -76,22 +106,29 @@ class Session:
         return self._current.view
 
     def live(self, name: str) -> LiveTable:
-        """The table of that view; raises `UnknownName`."""
+        """The table that the application calls so; raises `UnknownName`."""
         loaded = self._current
-        live = loaded.tables.get(name)
-        if live is None:
-            live = LiveTable(self.storage, loaded.view, loaded.view.table(name))
-            loaded.tables[name] = live
-        return live
+        return self._open(loaded, find_served(loaded.view, self.serves, name))
+
+    def live_in_force(self, name: str) -> LiveTable:
+        """The table that is called so in what is in force."""
+        loaded = self._current
+        return self._open(loaded, loaded.view.table(name))
 
     def find_again(self, live: LiveTable) -> LiveTable:
         """The same table, whatever its name, in the view of now; raises `UnknownName`."""
         if live.view is self.view:
             return live
-        for state in self.view.tables.values():
-            if state.table.number == live.table.number:
-                return self.live(state.table.name)
-        raise UnknownName("the table was dropped", table=live.table.name)
+        loaded = self._current
+        return self._open(loaded, loaded.view.table_numbered(live.table.number, live.table.name))
+
+    def _open(self, loaded: _Loaded, state: TableState) -> LiveTable:
+        number = state.table.number
+        live = loaded.tables.get(number)
+        if live is None:
+            live = LiveTable(self.storage, loaded.view, state, self.serves)
+            loaded.tables[number] = live
+        return live
 
     def reload(self) -> None:
         """Load what is in force, as this thread's transaction sees it if it has one.
@@ -178,9 +215,9 @@ class Session:
     def snapshot(self) -> Iterator[Connection]:
         with self.storage.transaction(Mode.READ) as connection:
             try:
-                (activation,) = connection.fetch_one(self.activation_sql)
+                row = connection.fetch_one(self.activation_sql)
                 self._local.pinned = self._loaded
-                if activation != self._local.pinned.view.activation:
+                if row is None or row[0] != self._local.pinned.view.activation:
                     self.reload()
                 yield connection
             finally:
@@ -195,8 +232,8 @@ class Session:
                 node=self.node.lease.owner,
                 hint="nothing was written; close the database and open it again",
             )
-        (activation,) = connection.fetch_one(self.activation_sql)
-        if activation != self._loaded.view.activation:
+        row = connection.fetch_one(self.activation_sql)
+        if row is None or row[0] != self._loaded.view.activation:
             self.reload()
         refuse_while_forgetting(self._loaded.view)
 
@@ -212,6 +249,7 @@ class Session:
             except TransactionConflict:
                 if time.monotonic() > deadline:
                     raise
+                RETRIES.add()
                 # Full jitter: transactions that collided should not do so again in step.
                 time.sleep(random.uniform(0, 0.002 * 2 ** min(attempt, 7)))  # noqa: S311 - no secret
         return action()

@@ -123,9 +123,9 @@ class Uploads:
         is_repeated, self._is_repeated = self._is_repeated, True
         stored = {}
         for name, start in self._starts.items():
-            if name not in live.file_kinds:
+            if name not in live.shape.file_kinds:
                 continue
-            file, path = values[name], f"{live.table.name}.{name}"
+            file, path = values[name], f"{live.shape.table.name}.{name}"
             if start is not None:
                 file.seek(start)
             elif is_repeated:
@@ -134,7 +134,7 @@ class Uploads:
                     field=path,
                     hint="give a file that can seek, or do it again with a new one",
                 )
-            stored[name] = _store(live.blobs, connection, live.file_kinds[name], path, file)
+            stored[name] = _store(live.blobs, connection, live.shape.file_kinds[name], path, file)
         return {**values, **stored}
 
 

@@ -17,6 +17,7 @@ from zapdb.database.writing import (
     NONE_INSERTED,
     check_records,
     check_targets,
+    encode_many,
     insert_entries,
     insert_many_entries,
     remove_record,
@@ -25,7 +26,7 @@ from zapdb.database.writing import (
 from zapdb.errors import RecordExists, RecordNotFound, UnknownName, UsageError
 from zapdb.indexes import LiveTable
 from zapdb.limits import INSERT_BATCH_RECORDS
-from zapdb.records import Moved, Record, held
+from zapdb.records import Moved, Record, new_blobs
 from zapdb.storage import Connection, DuplicateKey, MissingTable
 from zapdb.storage.identifiers import make_uuid7
 
@@ -45,11 +46,11 @@ class Table:
 
     @property
     def name(self) -> str:
-        return self._live.table.name
+        return self._live.shape.table.name
 
     @property
     def field_names(self) -> tuple[str, ...]:
-        return tuple(f.name for f in self._current().table.fields)
+        return tuple(f.name for f in self._current().shape.table.fields)
 
     def __repr__(self) -> str:
         return f"<table {self.name!r} ({', '.join(self.field_names)})>"
@@ -73,8 +74,9 @@ class Table:
         except MissingTable:
             row = None
         # Nearly always what is in force is what this process knows.
-        if row is not None and row[1] == live.view.activation and not self._session.writes_back:
-            return live.reader.read(encoded, row[0])
+        is_current = row is not None and row[1] == live.view.activation
+        if is_current and not self._session.writes_back(live):
+            return live.shape.reader.read(encoded, row[0])
         return self._find_again(key)
 
     def _find_again(self, key: tuple[Any, ...]) -> Record | None:
@@ -88,17 +90,18 @@ class Table:
         live, found = self._ask(fetch)
         if found is None:
             return None
-        if not self._session.writes_back:
-            return live.reader.read(*found)
+        read = live.shape.reader.read
+        if not self._session.writes_back(live):
+            return read(*found)
         encoded, stored = found
         beside = live.make_beside(encoded, stored)
         try:
             record, converted = live.reader.open(encoded, stored, beside)
         except Moved as moved:
-            return live.reader.read(encoded, moved.still_there())
+            return read(encoded, moved.still_there())
         if converted is not stored and self._session.storage.connection().mode is None:
             self._session.write_back(live, encoded, stored, converted, beside)
-        return record
+        return record if live.shape.is_current else read(encoded, stored)
 
     def open(self, *key: Any, field: str) -> io.BufferedReader:
         """A string or binary field of a record as a binary file, a string as its UTF-8.
@@ -109,7 +112,7 @@ class Table:
         for a field of another type and for a null.
         """
         record = self.get(*key)
-        table = self._live.table
+        table = self._live.shape.table
         found = next((f for f in table.fields if f.name == field), None)
         if found is None or field not in record._fields:
             there = ", ".join(f.name for f in table.fields)
@@ -133,7 +136,7 @@ class Table:
             live, page = self._ask(partial(_scan_page, after))
             if not page:
                 return
-            read = live.reader.read
+            read = live.shape.reader.read
             for key, value in page:
                 yield read(key, value)
             after = page[-1][0]
@@ -153,8 +156,8 @@ class Table:
     def index(self, name: str) -> IndexLookup:
         """Look records up by an index; raises `UnknownName`."""
         live, _ = self._ask(lambda c, _: (c.fetch_one(self._session.activation_sql)[0], None))
-        if live.index(name) is None:
-            there = ", ".join(index.name for index in live.indexes) or "(none)"
+        if live.shape.index(name) is None:
+            there = ", ".join(index.name for index in live.shape.indexes) or "(none)"
             raise UnknownName("no such index", table=self.name, index=name, indexes=there)
         return IndexLookup(self._session, live, name)
 
@@ -175,10 +178,10 @@ class Table:
             with self._session.writing() as connection:
                 live = self._current()
                 given = self._generate(live, values)
-                key = live.codec.encode_key(given)
+                key = live.shape.codec.encode_key(given)
                 given = uploads.store(live, connection, given)
                 beside = live.make_beside()
-                value = live.codec.encode(live.prefix, given, beside)
+                value = live.shape.encode(key, given, beside)
                 record = live.codec.decode(key, value, len(live.prefix), beside)
                 if live.checks:
                     check_records(live, [(key, record)])
@@ -186,11 +189,12 @@ class Table:
                     connection.run(live.records.insert_sql, (key, value))
                 except DuplicateKey:
                     raise self._exists(live, key) from None
-                live.blobs.insert(connection, beside.blobs)
+                live.blobs.insert(connection, new_blobs(record, beside))
+                live.store_beside(connection, key, beside)
                 insert_entries(connection, live, key, record)
                 if live.references:
                     check_targets(connection, live, [(key, record)])
-                return record
+                return live.shape.present(key, record, value)
 
         return self._session.run(insert)
 
@@ -211,10 +215,9 @@ class Table:
     def _insert_batch(self, batch: list[Mapping[str, Any]]) -> None:
         with self._session.writing() as connection:
             live = self._current()
-            encode_key, encode, prefix = live.codec.encode_key, live.codec.encode, live.prefix
             given = [self._generate(live, values) for values in batch]
             beside = live.make_beside()
-            rows = [(encode_key(values), encode(prefix, values, beside)) for values in given]
+            rows, archived = encode_many(live, given, beside)
             decoded = [] if live.is_bare else live.decode_rows(rows, beside)
             if live.checks:
                 check_records(live, decoded, NONE_INSERTED)
@@ -223,6 +226,7 @@ class Table:
             except DuplicateKey:
                 raise self._exists(live, None) from None
             live.blobs.insert(connection, beside.blobs)
+            live.archives.insert(connection, archived)
             insert_many_entries(connection, live, decoded)
             if live.references:
                 check_targets(connection, live, decoded, hint=NONE_INSERTED)
@@ -242,11 +246,11 @@ class Table:
                 encoded, stored = self._fetch(connection, live, key)
                 # A stale record's new blobs, those that the conversion makes, are stored with it.
                 beside = live.make_beside(encoded, stored)
-                old, _ = live.reader.open(encoded, stored, beside)
-                values = held(old)
-                self._refuse_key_change(live, values, changes)
-                values.update(uploads.store(live, connection, changes))
-                return store_change(connection, live, encoded, old, values, changes, beside)
+                self._refuse_key_change(live, encoded, changes)
+                given = uploads.store(live, connection, changes)
+                old, values, changed = live.shape.change(encoded, stored, given, beside)
+                new, value = store_change(connection, live, encoded, old, values, changed, beside)
+                return live.shape.present(encoded, new, value)
 
         return self._session.run(update)
 
@@ -274,7 +278,7 @@ class Table:
         return live, answer
 
     def _encode_key(self, live: LiveTable, key: tuple[Any, ...]) -> bytes:
-        names = live.key_names
+        names = live.shape.key_names
         if len(key) != len(names):
             raise UsageError(
                 "the key has other fields",
@@ -282,7 +286,7 @@ class Table:
                 key=", ".join(names),
                 given=len(key),
             )
-        return live.codec.encode_key(dict(zip(names, key, strict=True)))
+        return live.shape.codec.encode_key(dict(zip(names, key, strict=True)))
 
     def _fetch(
         self, connection: Connection, live: LiveTable, key: tuple[Any, ...]
@@ -305,18 +309,20 @@ class Table:
 
     def _generate(self, live: LiveTable, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """The values with generated fields filled in."""
-        missing = [f.name for f in live.table.fields if f.generated and f.name not in values]
+        missing = [f.name for f in live.shape.table.fields if f.generated and f.name not in values]
         return {**values, **{n: UUID(bytes=make_uuid7()) for n in missing}} if missing else values
 
-    def _refuse_key_change(
-        self, live: LiveTable, values: Mapping[str, Any], changes: Mapping[str, Any]
-    ) -> None:
-        for f in live.table.key_fields:
-            if f.name in changes and changes[f.name] != values[f.name]:
+    def _refuse_key_change(self, live: LiveTable, key: bytes, changes: Mapping[str, Any]) -> None:
+        given = [name for name in live.shape.key_names if name in changes]
+        if not given:
+            return
+        held = dict(zip(live.shape.key_names, live.shape.codec.decode_key(key), strict=True))
+        for name in given:
+            if changes[name] != held[name]:
                 raise UsageError(
                     "a record keeps its key",
                     table=self.name,
-                    field=f.name,
+                    field=name,
                     hint="delete the record and insert it under the new key",
                 )
 

@@ -13,11 +13,33 @@ from typing import Any, Final
 from zapdb.indexes import Collision, LiveTable, violations
 from zapdb.records import Beside, Record, new_blobs
 from zapdb.storage import Connection
+from zapdb.storage.archives import ArchiveRow, archive_rows
 
 NONE_INSERTED: Final = "none was inserted"
 
 Keyed = tuple[bytes, Record]
 """A record with its key."""
+
+
+def encode_many(
+    live: LiveTable, records: Sequence[Mapping[str, Any]], beside: Beside
+) -> tuple[list[tuple[bytes, bytes]], list[ArchiveRow]]:
+    """The keys and bytes of new records, and what is archived beside them.
+
+    Their new blobs are left `beside`.
+    """
+    shape, archived = live.shape, list[ArchiveRow]()
+    encode_key, encode = shape.codec.encode_key, shape.codec.encode
+    if shape.is_current:
+        prefix = live.prefix
+        return [(encode_key(values), encode(prefix, values, beside)) for values in records], []
+    rows = []
+    for values in records:
+        key = encode_key(values)
+        rows.append((key, shape.encode(key, values, beside)))
+        archived += archive_rows(key, beside.archived)
+        beside.archived = {}
+    return rows, archived
 
 
 def check_records(live: LiveTable, records: Iterable[Keyed], hint: str = "") -> None:
@@ -69,8 +91,9 @@ def store_change(
     values: Mapping[str, Any],
     changed: Collection[str],
     beside: Beside,
-) -> Record:
-    """Store other values of a record, which differ in the fields `changed`; returns the record.
+) -> tuple[Record, bytes]:
+    """Store other values of a record, which differ in the fields `changed`; returns the record and
+    its bytes.
 
     `beside` is where the old record was opened. Raises `InvalidValue` and `ConstraintViolation`.
     """
@@ -90,7 +113,7 @@ def store_change(
                 raise violations.collision(live, found, new) from None
     if live.references:
         check_targets(connection, live, [(key, new)], changed)
-    return new
+    return new, value
 
 
 def remove_record(connection: Connection, live: LiveTable, key: bytes, stored: bytes) -> None:

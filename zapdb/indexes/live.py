@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
+from typing import Final, cast
 
 from zapdb.catalog import TableState, View
 from zapdb.catalog.activation import is_same_layout
 from zapdb.indexes.checks import LiveCheck, compile_check
 from zapdb.indexes.maintenance import LiveIndex, open_index
 from zapdb.indexes.references import LiveReference, Referrer, find_referrers, open_reference
+from zapdb.indexes.shape import OlderShape, Shape
 from zapdb.records import (
     Beside,
     Conversion,
@@ -24,14 +26,23 @@ from zapdb.schema import Field, Table
 from zapdb.storage import ArchiveTable, BlobTable, Connection, RecordTable, Storage
 from zapdb.storage.archives import archive_rows
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.values import Binary
 from zapdb.values.blob import is_blob, read_blob
+
+NOT_STORED: Final = 0
+"""The revision of records that are read in another shape than the stored one: no stored one is."""
 
 
 class LiveTable:
-    """Built from a view and replaced with it; immutable but for the programs that it compiles."""
+    """Built from a view and replaced with it; immutable but for the programs that it compiles.
 
-    def __init__(self, storage: Storage, view: View, state: TableState) -> None:
+    All of it is as is in force; `shape` is what the application works with, that of the position
+    `served` where that is an older one.
+    """
+
+    def __init__(
+        self, storage: Storage, view: View, state: TableState, served: int | None = None
+    ) -> None:
+        self.storage = storage
         self.view = view
         self.state = state
         self.table = state.table
@@ -40,11 +51,6 @@ class LiveTable:
         self._archived = view.chain.archived_fields(state.table.number)
         self.archives = ArchiveTable(self.records, self._archived)
         self.codec = codec_for(state.table, view.zones)
-        self.file_kinds = {
-            f.name: f.type for f in state.table.value_fields if isinstance(f.type, Binary)
-        }
-        """The fields whose value may be given as an open file, with their types."""
-        self.key_names = tuple(f.name for f in state.table.key_fields)
         self.reader = make_reader(storage, view, state, view.position, state.revision)
         self.prefix = self.reader.prefix
         indexed = {c.field for index in state.table.indexes for c in index.components}
@@ -69,6 +75,8 @@ class LiveTable:
         demanded |= {key.field for key in state.table.foreign_keys}
         self.decode_demanded = decoder_of(state.table, frozenset(indexed | demanded), view.zones)
         """Decodes the fields that indexes, checks and references are on."""
+        is_current = served is None or not is_changed(view, state, served)
+        self.shape = Shape(self) if is_current else OlderShape(self, cast("int", served))
 
     @cached_property
     def referrers(self) -> tuple[Referrer, ...]:
@@ -100,8 +108,17 @@ class LiveTable:
         self.archives.insert(connection, archive_rows(key, beside.archived))
         self.blobs.insert(connection, archived_blobs(beside, self._archived))
 
-    def index(self, name: str) -> LiveIndex | None:
-        return next((index for index in self.indexes if index.name == name), None)
+    def make_reader(self, position: int) -> RecordReader:
+        """A reader of the records in their shape at another position."""
+        return make_reader(self.storage, self.view, self.state, position, NOT_STORED)
+
+
+def is_changed(view: View, state: TableState, served: int) -> bool:
+    """Whether the table looks different to a process whose files end at `served`."""
+    if served >= view.position:
+        return False
+    older = view.chain.schema_at(served).table_numbered(state.table.number)
+    return older is not None and older != state.table
 
 
 def archived_blobs(beside: Beside, fields: Mapping[int, Field]) -> dict[bytes, bytes]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from zapdb.catalog import leases
-from zapdb.catalog.forget import mark, publish
+from zapdb.catalog import leases, load_view
+from zapdb.catalog.forget import end, list_reverts, mark, publish
 from zapdb.catalog.leases import Lease, Owner
 from zapdb.catalog.retirement import sweep
 from zapdb.catalog.up import CHAIN_LEASE
@@ -16,7 +17,10 @@ from zapdb.errors import ZapdbError
 from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.run import JobReport, Runner, plan_revert, run_job, run_locally
 from zapdb.limits import CHAIN_LEASE_SECONDS
+from zapdb.logs import log_event
 from zapdb.storage import Mode, Storage
+
+logger = logging.getLogger("zapdb.jobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +34,52 @@ class Forgotten:
 
 def forget_newest(
     storage: Storage,
-    tenant: int,
     *,
     digest: str | None = None,
     evict: bool = False,
     runner: Runner = run_locally,
 ) -> Forgotten:
-    """Take the newest stored migration out of force; resumes one that was interrupted.
+    """Take the newest stored migration out of force for every tenant that reached it.
 
-    With a `digest`, it must be the newest migration's: what somebody agreed to, and no other.
-    Raises `UsageError` while live processes use the migration, unless `evict`.
+    Resumes one that was interrupted. With a `digest`, it must be the newest migration's: what
+    somebody agreed to, and no other. Raises `UsageError` while live processes use the migration,
+    unless `evict`.
     """
     owner = Owner.here()
+    reports: list[JobReport] = []
     with leases.held(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, 0) as lease:
-        marked = mark(storage, tenant, lease, digest=digest, evict=evict)
+        marked = mark(storage, lease, digest=digest, evict=evict)
         with _renewed(storage, lease):
-            reports = []
-            for revert in marked.reverts:
-                job = plan_revert(storage, marked.view, revert)
-                if job.state == "planned":
-                    report = run_job(storage, job, runner)
-                    if report is not None:
-                        reports.append(report)
-        sweep(storage)  # what the migration discarded is gone before its table comes back
-        publish(storage, tenant, lease, marked)
+            for tenant in marked.tenants:
+                reports += _revert(storage, tenant, runner)
+                sweep(storage)  # what the migration discarded is gone before its table comes back
+                publish(storage, tenant, lease, marked.migration)
+            end(storage, lease, marked.migration)
     sweep(storage)
-    sweep_archives(storage, tenant)
+    for tenant in marked.tenants:
+        sweep_archives(storage, tenant)
+    log_event(
+        logger,
+        "migration.forgotten",
+        "a migration was taken out of force",
+        migration=marked.migration.label,
+        tenants=len(marked.tenants),
+    )
     return Forgotten(marked.migration.number, marked.migration.label, tuple(reports))
+
+
+def _revert(storage: Storage, tenant: int, runner: Runner) -> list[JobReport]:
+    """Convert a tenant's records back, or delete those of tables that go."""
+    with storage.transaction(Mode.READ) as connection:
+        view = load_view(connection, tenant)
+    reports = []
+    for revert in list_reverts(view):
+        job = plan_revert(storage, view, revert)
+        if job.state == "planned":
+            report = run_job(storage, job, runner)
+            if report is not None:
+                reports.append(report)
+    return reports
 
 
 @contextmanager

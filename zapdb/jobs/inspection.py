@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from zapdb.catalog import TableState, View
+from zapdb.catalog import TableState, View, load_view
 from zapdb.catalog.activation import is_same_layout
+from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import UnknownName
 from zapdb.jobs.job import Job, Progress, list_jobs, read_progress
 from zapdb.jobs.tasks import load_work
@@ -111,34 +112,51 @@ class TableLoss:
 
 @dataclass(frozen=True, slots=True)
 class ForgetStep:
-    """One migration that a forget takes out of force.
+    """One migration that a forget takes out of force, for how many tenants.
 
-    `active` is false for one that never was in force; `lossy` is true for one that declares that
-    values don't come back exactly as they were.
+    `lossy` is true for one that declares that values don't come back exactly as they were. The
+    losses are those of all tenants together.
     """
 
     migration: Migration
-    active: bool
+    tenants: int
     lossy: bool
     tables: tuple[TableLoss, ...]
+
+    @property
+    def active(self) -> bool:
+        return self.tenants > 0
 
 
 def preview_forget(connection: Connection, view: View, to: int) -> list[ForgetStep]:
     """What forgetting everything above `to` does, newest first, in a READ transaction."""
-    counts = {
-        state.table.number: _count_by_origin(connection, view, state)
-        for state in view.tables.values()
-    }
-    steps = []
-    for migration in reversed(view.chain.after(to)):
-        active = migration.number <= view.position
-        losses = [
-            _find_loss(view, migration, table, counts[table.number])
-            for table in _changed_tables(migration.before, migration.after)
-            if active
-        ]
-        steps.append(ForgetStep(migration, active, _is_lossy(migration), tuple(losses)))
-    return steps
+    migrations = tuple(reversed(view.chain.after(to)))
+    reached = dict.fromkeys((m.number for m in migrations), 0)
+    losses: dict[int, dict[str, TableLoss]] = {m.number: {} for m in migrations}
+    for tenant in list_tenants(connection):
+        if tenant.position <= to:
+            continue
+        view = load_view(connection, tenant.number, view)
+        counts = {
+            state.table.number: _count_by_origin(connection, view, state)
+            for state in view.tables.values()
+        }
+        for migration in migrations:
+            if migration.number > view.position:
+                continue
+            reached[migration.number] += 1
+            for table in _changed_tables(migration.before, migration.after):
+                # A later migration may have dropped the table; its records are counted there.
+                by_origin = counts.get(table.number, {})
+                loss = _find_loss(view, migration, table, by_origin)
+                known = losses[migration.number].get(loss.table)
+                if known is not None:
+                    loss = replace(loss, records=loss.records + known.records)
+                losses[migration.number][loss.table] = loss
+    return [
+        ForgetStep(m, reached[m.number], _is_lossy(m), tuple(losses[m.number].values()))
+        for m in migrations
+    ]
 
 
 def _is_lossy(migration: Migration) -> bool:

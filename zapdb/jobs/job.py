@@ -286,5 +286,20 @@ def record_progress(
         )
 
 
+def give_back(storage: Storage, claimed: Range) -> None:
+    """Let others go on with a range at once, where it stands."""
+    with storage.transaction(Mode.CATALOG) as connection:
+        connection.core_execute(
+            sa.update(RANGES)
+            .where(
+                RANGES.c.job == claimed.job,
+                RANGES.c.range == claimed.number,
+                RANGES.c.fence == claimed.fence,
+                RANGES.c.state == RUNNING,
+            )
+            .values(state=FREE, expires_at=0)
+        )
+
+
 def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)

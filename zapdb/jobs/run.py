@@ -7,6 +7,7 @@ same for both.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Collection
@@ -33,14 +34,18 @@ from zapdb.jobs.job import (
     reopen,
     set_state,
 )
+from zapdb.jobs.pace import Pace, Stopped
 from zapdb.jobs.tasks import ConvertWork, IndexWork, load_work, run_range
 from zapdb.jobs.validation import ValidateWork, publish_validated
 from zapdb.jobs.work import Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX
+from zapdb.logs import log_event
 from zapdb.migrations.chain import digest_chain
 from zapdb.records import encode_prefix
 from zapdb.storage import Connection, Mode, RecordTable, Storage
 from zapdb.storage.physical import activation_sql
+
+logger = logging.getLogger("zapdb.jobs")
 
 Runner = Callable[[Storage, Job], None]
 """Works on a job's open ranges until none is left, or the job is superseded."""
@@ -80,7 +85,7 @@ def plan_jobs(
 
 def _wanted_jobs(view: View) -> list[Job]:
     wanted = [
-        _new_job(view, state, "index", index.physical, view.position, index.datasets)
+        _new_job(view, state, "index", index.build, view.position, index.datasets)
         for state in view.tables.values()
         for index in state.indexes
         if index.phase == "write-only"
@@ -172,12 +177,31 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
         if ended is not None:
             with storage.transaction(Mode.READ) as connection:
                 progress = read_progress(connection, job.id)
-            return JobReport(ended, progress, time.perf_counter() - started)
+            report = JobReport(ended, progress, time.perf_counter() - started)
+            _log(report)
+            return report
     raise JobError(
         "an index and its records do not match after it was built twice",
         job=job.id,
         table=job.table_name,
         hint="run `zapdb verify`, and report this: it should not be possible",
+    )
+
+
+def _log(report: JobReport) -> None:
+    job, blocked = report.job, report.job.state == "blocked"
+    log_event(
+        logger,
+        "job.blocked" if blocked else "job.done",
+        "records are in the way of a job" if blocked else "a job was run to its end",
+        level=logging.WARNING if blocked else logging.INFO,
+        job=job.id,
+        kind=job.kind,
+        tenant=job.tenant,
+        table=job.table_name,
+        read=report.progress.read,
+        written=report.progress.written,
+        seconds=round(report.seconds, 3),
     )
 
 
@@ -271,7 +295,7 @@ def _publish(storage: Storage, work: IndexWork) -> None:
         view = load_view(connection, work.job.tenant, work.view)
         for state in view.tables.values():
             for index in state.indexes:
-                if index.physical == work.job.target:
+                if index.build == work.job.target:
                     if index.phase == "write-only":  # else a twin was faster
                         publish_index(connection, view.tenant, state.table, index)
                     return
@@ -288,16 +312,20 @@ def run_locally(
 ) -> None:
     """The local runner: threads of this process; SQLite has room for one writer only."""
     count = workers or (1 if storage.dialect == "sqlite" else os.cpu_count() or 1)
-    owner = Owner.here()
+    owner, pace = Owner.here(), Pace.of(storage, job, should_stop)
 
     def run_ranges() -> None:
         try:
             work = load_work(storage, job.id)
             while not should_stop():
                 try:
-                    result = run_range(storage, work, owner, batch_records_max=batch_records_max)
+                    result = run_range(
+                        storage, work, owner, batch_records_max=batch_records_max, pace=pace
+                    )
                 except LeaseLost:
                     continue  # another worker goes on with that range
+                except Stopped:
+                    return
                 if result is None:
                     return
         finally:
@@ -310,24 +338,25 @@ def run_locally(
         with ThreadPoolExecutor(count, thread_name_prefix="zapdb-job") as pool:
             for future in [pool.submit(run_ranges) for _ in range(count)]:
                 future.result()
-    _wait_for_others(storage, job, batch_records_max, should_stop)
+    _wait_for_others(storage, job, batch_records_max, pace)
 
 
-def _wait_for_others(
-    storage: Storage, job: Job, batch_records_max: int, should_stop: Callable[[], bool]
-) -> None:
+def _wait_for_others(storage: Storage, job: Job, batch_records_max: int, pace: Pace) -> None:
     """Ranges that other live processes hold are theirs; wait until they are done or given up."""
     owner = Owner.here()
-    while not should_stop():
+    while not pace.should_stop():
         with storage.transaction(Mode.READ) as connection:
             if not open_ranges(connection, job.id):
                 return
         work = load_work(storage, job.id)
         try:
-            if run_range(storage, work, owner, batch_records_max=batch_records_max) is None:
+            result = run_range(storage, work, owner, batch_records_max=batch_records_max, pace=pace)
+            if result is None:
                 time.sleep(0.2)
         except LeaseLost:
             continue
+        except Stopped:
+            return
 
 
 def count_stale(storage: Storage, view: View, state: TableState) -> int:

@@ -21,7 +21,8 @@ from zapdb.catalog.view import TableState, View
 from zapdb.datasets import dataset_of
 from zapdb.errors import ExecutorUnfit, TransactionConflict
 from zapdb.indexes import LiveIndex, LiveTable, make_reader
-from zapdb.jobs.job import Job, Range, claim, read_job, record_progress
+from zapdb.jobs.job import Job, Range, claim, give_back, read_job, record_progress
+from zapdb.jobs.pace import Pace, Stopped
 from zapdb.jobs.validation import ValidateWork
 from zapdb.jobs.work import Superseded as Superseded
 from zapdb.jobs.work import Work
@@ -32,6 +33,7 @@ from zapdb.limits import (
     BATCH_TARGET_SECONDS,
     RETRIES_MAX,
 )
+from zapdb.metrics import JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
 from zapdb.migrations.chain import digest_chain
 from zapdb.records import Beside, encode_prefix
 from zapdb.storage import Connection, Mode, Storage
@@ -81,7 +83,7 @@ class IndexWork(Work):
         super().__init__(storage, view, state, job)
         self.live = LiveTable(storage, view, state)
         self.index: LiveIndex | None = next(
-            (index for index in self.live.indexes if index.state.physical == job.target), None
+            (index for index in self.live.indexes if index.state.build == job.target), None
         )
         if self.index is None or self.index.is_built:
             raise Superseded
@@ -190,14 +192,22 @@ def run_range(
     number: int | None = None,
     *,
     batch_records_max: int = BATCH_RECORDS_MAX,
+    pace: Pace | None = None,
 ) -> RangeResult | None:
-    """Claim a range and work through it; None if there is none to claim."""
+    """Claim a range and work through it; None if there is none to claim.
+
+    Raises `Stopped` between batches where its `pace` says so; the range is given back.
+    """
     started = time.perf_counter()
     claimed = claim(storage, work.job.id, owner, number)
     if claimed is None:
         return None
-    task = _Task(storage, work, claimed, batch_records_max)
-    finished = task.run()
+    task = _Task(storage, work, claimed, batch_records_max, pace or Pace.of(storage, work.job))
+    try:
+        finished = task.run()
+    except Stopped:
+        give_back(storage, claimed)
+        raise
     seconds = time.perf_counter() - started
     return RangeResult(claimed.number, task.read, task.written, task.conflicts, finished, seconds)
 
@@ -206,13 +216,19 @@ class _Task:
     """One run through one range."""
 
     def __init__(
-        self, storage: Storage, work: Work, claimed: Range, batch_records_max: int
+        self,
+        storage: Storage,
+        work: Work,
+        claimed: Range,
+        batch_records_max: int,
+        pace: Pace,
     ) -> None:
         self.storage = storage
         self.work = work
         self.claimed = claimed
-        self.limit_max = batch_records_max
-        self.limit = min(256, batch_records_max)
+        self.pace = pace
+        self.limit_max = min(batch_records_max, pace.batch_records_max)
+        self.limit = min(256, self.limit_max)
         self.read = self.written = self.conflicts = self.conflicts_noted = 0
 
     def run(self) -> bool:
@@ -234,6 +250,7 @@ class _Task:
             if not rows:
                 return position
             position = rows[-1][0]
+            self.pace.keep(len(rows))
 
     def _retry(self, action: Callable[[], Any]) -> Any:
         for attempt in range(RETRIES_MAX):
@@ -241,7 +258,7 @@ class _Task:
                 return action()
             except TransactionConflict:
                 self.conflicts += 1
-                self.limit = max(BATCH_RECORDS_MIN, self.limit // 2)
+                self.limit = max(min(BATCH_RECORDS_MIN, self.limit_max), self.limit // 2)
                 time.sleep(0.002 * (attempt + 1))
         return action()
 
@@ -255,7 +272,7 @@ class _Task:
         if self.limit < BATCH_RECORDS_SLOW_MIN or seconds < BATCH_TARGET_SECONDS / 2:
             self.limit = min(self.limit_max, self.limit * 2)
         elif seconds > BATCH_TARGET_SECONDS:
-            self.limit = max(BATCH_RECORDS_SLOW_MIN, self.limit // 2)
+            self.limit = max(min(BATCH_RECORDS_SLOW_MIN, self.limit_max), self.limit // 2)
 
     def _run_batch(self, position: bytes | None, skips: bool) -> list[tuple[bytes, bytes]]:
         work = self.work
@@ -287,6 +304,10 @@ class _Task:
             )
             seconds = time.perf_counter() - started
         self._adapt(seconds)
+        kind = work.job.kind
+        JOB_RECORDS_READ.add(kind, amount=len(rows))
+        JOB_RECORDS_WRITTEN.add(kind, amount=written)
+        JOB_SECONDS.add(kind, amount=seconds)
         self.read += len(rows)
         self.written += written
         self.conflicts_noted = self.conflicts

@@ -14,11 +14,11 @@ import inspect
 import re
 import types
 import typing
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.migrations.examples import Example
-from zapdb.migrations.migration import DOCUMENT_VERSION, KEYS, OPTIONAL_KEYS
+from zapdb.migrations.migration import DOCUMENT_VERSION, KEYS, OPTIONAL_KEYS, Activation
 from zapdb.migrations.operations import OPERATIONS
 from zapdb.migrations.structure import (
     ABSENT,
@@ -211,8 +211,9 @@ TOP: Final[dict[str, tuple[Any, str]]] = {
         "Of a squash, which `migrate squash` writes: the digests of the migrations it stands for.",
     ),
     "activation": (
-        Literal["known"],
-        "`known`: it waits until the files of every live process hold it.",
+        Activation,
+        "`known`: it takes force only once the files of every live process hold it; left out, at "
+        "once. A migration with a drop_table waits without it.",
     ),
 }
 """What each key of a document holds, as an annotation or a schema, and what it means."""

@@ -56,6 +56,21 @@ def find_violations(locale: str) -> Iterator[tuple[str, str]]:
         seen.add(keyword)
 
 
+def normal_locale(locale: str) -> str:
+    """One spelling of a valid locale: keywords in order, each as it is listed here, small values.
+
+    What the data of some ICU say means the same (`de@collation=standard` and `de`) is not the same.
+    """
+    base, _, given = locale.partition("@")
+    spelled = {name.lower(): name for name in ("collation", *ATTRIBUTES)}
+    pairs = (part.partition("=") for part in given.split(";") if given)
+    keywords = sorted(
+        f"{spelled[name.strip().lower()]}={value.strip().lower()}" for name, _, value in pairs
+    )
+    base = "und" if base == "root" else base
+    return f"{base}@{';'.join(keywords)}" if keywords else base
+
+
 def _collations_of(base: str) -> list[str]:
     """The tailorings that the locale has or inherits."""
     values = icu.Collator.getKeywordValuesForLocale("collation", icu.Locale(base), False)

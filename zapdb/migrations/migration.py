@@ -2,7 +2,8 @@
 
 A document says what changes; the *resolved* migration also holds the rollback operation by
 operation. What is digested is the canonical structure: number, document version, changes and
-resolved rollback, as deterministic CBOR with every default filled in. Names, summaries, reasons,
+resolved rollback, as deterministic CBOR with every default filled in, and `replaces` and
+`activation` where they are said. Names, summaries, reasons,
 comments, key order, quoting and line ends are no part of it (rule 5).
 """
 
@@ -10,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import typing
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import cbor2
 
@@ -20,7 +22,8 @@ from zapdb.errors import CorruptCatalog, InvalidMigration, Location
 from zapdb.migrations.document import Mapping, Node, Scalar, Sequence, Source, node_of
 from zapdb.migrations.examples import Example, parse_examples, validate_examples
 from zapdb.migrations.operations import OPERATIONS, Numbers, Operation
-from zapdb.migrations.structure import Refused, Reporter, parse, parse_at, to_structure
+from zapdb.migrations.operations.drop_table import DropTable
+from zapdb.migrations.structure import Refused, Reporter, locate, parse, parse_at, to_structure
 from zapdb.records import Input, Route, Slot
 from zapdb.schema import Schema, Table, shape, shape_of
 from zapdb.values.json import dumps
@@ -28,8 +31,12 @@ from zapdb.values.json import dumps
 DOCUMENT_VERSION: Final = 1
 DIGEST_ALGORITHM: Final = "z1"
 KEYS: Final = ("zapdb", "summary", "changes", "rollback")
-OPTIONAL_KEYS: Final = ("examples", "replaces")
+OPTIONAL_KEYS: Final = ("examples", "replaces", "activation")
 
+Activation = Literal["known"]
+"""Said of a migration that waits until the files of every live node hold it (rule 12)."""
+
+SPLIT: Final = "put the change into a migration of its own, or write the rollback out"
 
 Step = tuple[Operation, Schema, Schema]
 """An operation, with the schema before it and after it."""
@@ -49,6 +56,7 @@ class Draft:
     examples: tuple[Example, ...] = ()
     replaces: tuple[str, ...] = ()
     """Of a squash: the digests of the migrations that it stands for, all up to its own number."""
+    activation: Activation | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,13 @@ class Migration:
     """None for one that the database stored: they are in the file alone."""
     replaces: tuple[str, ...] = ()
     """Of a squash: the digests of the migrations that it stands for."""
+    activation: Activation | None = None
+    """As the document says it; None also where the changes imply it. See `waits_for_nodes`."""
+
+    @property
+    def waits_for_nodes(self) -> bool:
+        """Whether it takes force only once the files of every live node hold it (rule 12)."""
+        return self.activation == "known" or implies_waiting(self.changes)
 
     @property
     def label(self) -> str:
@@ -84,6 +99,8 @@ class Migration:
         }
         if self.replaces:
             structure["replaces"] = list(self.replaces)
+        if self.activation is not None:
+            structure["activation"] = self.activation
         return dumps(structure)
 
     @cached_property
@@ -157,6 +174,11 @@ def label(number: int, name: str) -> str:
     return f"{number:04d}_{name}"
 
 
+def implies_waiting(changes: tuple[Operation, ...]) -> bool:
+    """Whether the changes wait unasked: a node without them would go on using what they drop."""
+    return any(isinstance(operation, DropTable) for operation in changes)
+
+
 def digest_of(structure: bytes) -> str:
     return f"{DIGEST_ALGORITHM}:{hashlib.sha256(structure).hexdigest()}"
 
@@ -184,7 +206,8 @@ def parse_document(node: Node, source: Source, number: int, name: str) -> Draft:
     if "examples" in node.entries:
         with contextlib.suppress(Refused):
             examples = parse_examples(node.entries["examples"], reporter)
-    replaces = _parse_replaced(node.entries.get("replaces"), reporter)
+    replaces = _parse_optional(tuple[str, ...], node.entries.get("replaces"), reporter) or ()
+    activation = _parse_optional(Activation, node.entries.get("activation"), reporter)
     reporter.raise_violations()
     assert isinstance(summary, Scalar)
     return Draft(
@@ -197,17 +220,17 @@ def parse_document(node: Node, source: Source, number: int, name: str) -> Draft:
         node.location,
         examples,
         replaces,
+        activation,
     )
 
 
-def _parse_replaced(node: Node | None, reporter: Reporter) -> tuple[str, ...]:
+def _parse_optional(kind: Any, node: Node | None, reporter: Reporter) -> Any:
+    """The value of a top-level key; None where it is left out, or refused and reported."""
     if node is None:
-        return ()
-    try:
-        digests: tuple[str, ...] = parse(tuple[str, ...], node, reporter)
-    except Refused:
-        return ()
-    return digests
+        return None
+    with contextlib.suppress(Refused):
+        return parse(kind, node, reporter)
+    return None
 
 
 def _check_version(node: Mapping, reporter: Reporter) -> None:
@@ -291,30 +314,34 @@ def resolve(draft: Draft, before: Schema, numbers: Numbers) -> Migration:
     recorded = _RecordedNumbers(numbers, draft.number)
     schema = before
     inverses: list[tuple[Operation, ...]] = []
-    for operation in draft.changes:
+    changes: list[Operation] = []
+    for given in draft.changes:
         met = schema
-        schema = _apply_checked(operation, met, recorded, reporter)
+        operation, schema = _apply_checked(given, met, recorded, reporter)
+        changes.append(operation.without_way_back())
         if draft.rollback is None:
-            inverses.append(operation.invert(met, draft.number, reporter))
+            inverse = operation.invert(met, draft.number, reporter)
+            inverses.append(locate(inverse, given.place))
     reporter.raise_violations()
     if draft.rollback is None:
         rollback = tuple(op for inverse in reversed(inverses) for op in inverse)
     else:
         rollback = draft.rollback
-    _check_rollback(draft, rollback, before, schema, reporter)
+    rollback = _check_rollback(draft, rollback, before, schema, reporter)
     validate_examples(draft.examples, before, schema, reporter)
     reporter.raise_violations()
     migration = Migration(
         draft.number,
         draft.name,
         draft.summary,
-        draft.changes,
+        tuple(changes),
         rollback,
         before,
         schema,
         recorded.drawn,
         draft.examples,
         draft.replaces,
+        None if implies_waiting(draft.changes) else draft.activation,
     )
     _refuse_round_trips(migration, draft, reporter)
     reporter.raise_violations()
@@ -340,14 +367,15 @@ def _refuse_round_trips(migration: Migration, draft: Draft, reporter: Reporter) 
 
 def _apply_checked(
     operation: Operation, schema: Schema, numbers: Numbers, reporter: Reporter
-) -> Schema:
-    """Apply if valid; else stop here, since what follows may rest on it."""
+) -> tuple[Operation, Schema]:
+    """Normalize and apply if valid; else stop here, since what follows may rest on it."""
     noted = len(reporter.violations)
     with contextlib.suppress(Refused):
         operation.validate(schema, reporter)
     if len(reporter.violations) > noted:
         reporter.raise_violations()
-    return operation.apply(schema, numbers)
+    operation = operation.normalize(schema, numbers.migration)
+    return operation, operation.apply(schema, numbers)
 
 
 def _check_rollback(
@@ -356,11 +384,17 @@ def _check_rollback(
     before: Schema,
     after: Schema,
     reporter: Reporter,
-) -> None:
-    """The rollback must lead from the schema after the migration to the one before it."""
+) -> tuple[Operation, ...]:
+    """The rollback, normalized; it must lead from the schema after the migration to that before."""
     reached, numbers = after, Numbers(step=-1, migration=draft.number)
-    for operation in rollback:
-        reached = _apply_checked(operation, reached, numbers, reporter)
+    normal = []
+    for given in rollback:
+        context: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if draft.rollback is None:
+            context = reporter.within(f"in the inferred rollback, {_describe(given)}", SPLIT)
+        with context:
+            operation, reached = _apply_checked(given, reached, numbers, reporter)
+        normal.append(operation)
     wanted = {table.name: shape(table) for table in before}
     found = {table.name: shape(table) for table in reached}
     for name in sorted(wanted.keys() | found.keys()):
@@ -396,6 +430,17 @@ def _check_rollback(
                 f"the rollback does not bring back the type {name!r} as it was before",
                 "let it be inferred, or make it end at the schema before the migration",
             )
+    return tuple(normal)
+
+
+def _describe(operation: Operation) -> str:
+    """What an operation does to what: `drop_field of people.name`."""
+    name = getattr(operation, "field", "")
+    parts = [
+        getattr(operation, "table", getattr(operation, "type", "")),
+        getattr(name, "name", name),
+    ]
+    return f"{operation.keyword} of {'.'.join(filter(None, parts))}"
 
 
 def _archived_in(schema: Schema, tables: set[int]) -> set[str]:
@@ -428,6 +473,8 @@ def read_stored(
         rollback = _parse_operations(node.entries["rollback"], reporter, rollback=True)
         reporter.raise_violations()
         number, replaces = content["number"], tuple(content.get("replaces", ()))
+        activation = content.get("activation")
+        assert activation in (None, *typing.get_args(Activation))
         after = _states(before, changes, ReplayedNumbers(drawn, number))[-1]
     except (
         InvalidMigration,
@@ -445,7 +492,16 @@ def read_stored(
             hint="restore the zapdb_migrations table from a backup",
         ) from error
     migration = Migration(
-        number, name, summary, changes, rollback, before, after, drawn, replaces=replaces
+        number,
+        name,
+        summary,
+        changes,
+        rollback,
+        before,
+        after,
+        drawn,
+        replaces=replaces,
+        activation=activation,
     )
     # As it is stored, not made anew: a later release may fill in more.
     vars(migration)["structure"] = structure

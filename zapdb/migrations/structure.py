@@ -11,17 +11,18 @@ it has in documents; a class with `from_scalar` may also be written as one name.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NewType
 
 from zapdb.errors import InvalidMigration, Location, NotExhaustive, Violation
-from zapdb.limits import NAME_LENGTH_MAX
+from zapdb.limits import NAME_LENGTH_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.migrations.document import Mapping, Node, Scalar, Sequence, Source, plain
 
 Name = NewType("Name", str)
@@ -57,19 +58,33 @@ class Reporter:
         self.source = source
         self.violations: list[Violation] = []
         self.unresolved: list[Violation] = []
+        self._context = ""
+        self._way_out = ""
 
     def report(self, location: Location, message: str, hint: str = "") -> None:
-        self.violations.append(self.source.violation(location, message, hint))
+        hint = "; ".join(filter(None, (hint, self._way_out)))
+        self.violations.append(Violation(location, self._context + message, hint))
+
+    @contextlib.contextmanager
+    def within(self, context: str, way_out: str) -> Iterator[None]:
+        """Say of violations that are reported inside where they come from, and what else helps."""
+        self._context, self._way_out = f"{context}: ", way_out
+        try:
+            yield
+        finally:
+            self._context = self._way_out = ""
 
     def report_not_exhaustive(self, location: Location, message: str, hint: str) -> None:
         """Note that a rollback can't be inferred and is not declared."""
-        self.unresolved.append(self.source.violation(location, message, hint))
+        self.unresolved.append(Violation(location, message, hint))
 
     def raise_violations(self) -> None:
         kind = InvalidMigration if self.violations else NotExhaustive
         found = sorted(self.violations + self.unresolved, key=_place_of)
         if found:
-            raise kind(found)
+            shown = found[:VIOLATIONS_SHOWN_MAX]  # excerpts are made for these alone
+            placed = [self.source.violation(v.location, v.message, v.hint) for v in shown]
+            raise kind(placed, len(found) - len(shown))
 
 
 def _place_of(violation: Violation) -> tuple[int, int]:
@@ -294,6 +309,22 @@ def located() -> Any:
     return dataclasses.field(
         default=Location("<stored>"), compare=False, repr=False, metadata={"location": True}
     )
+
+
+def locate(value: Any, place: Location) -> Any:
+    """A value that no document holds, with all of its parts standing at `place`."""
+    if isinstance(value, tuple):
+        return tuple(locate(item, place) for item in value)
+    if isinstance(value, dict):
+        return {key: locate(item, place) for key, item in value.items()}
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    parts = {
+        field.name: place if "location" in field.metadata else locate(part, place)
+        for field in dataclasses.fields(value)
+        if (part := getattr(value, field.name)) is not ABSENT
+    }
+    return dataclasses.replace(value, **parts)
 
 
 def reason() -> Any:

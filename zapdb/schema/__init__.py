@@ -1,6 +1,7 @@
 """Schemas as values: the frozen model, its canonical bytes and its fingerprint."""
 
 from zapdb.schema.canonical import fingerprint, read_snapshot, shape, shape_of, snapshot
+from zapdb.schema.difference import Difference, compare_tables
 from zapdb.schema.model import (
     NO_DEFAULT,
     ArchivedField,
@@ -21,6 +22,7 @@ __all__ = [
     "ArchivedField",
     "ArchivedTable",
     "Check",
+    "Difference",
     "Field",
     "ForeignKey",
     "Index",
@@ -28,6 +30,7 @@ __all__ = [
     "OnDelete",
     "Schema",
     "Table",
+    "compare_tables",
     "fingerprint",
     "read_snapshot",
     "shape",

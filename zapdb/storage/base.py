@@ -17,16 +17,24 @@ cursor; all others go through SQLAlchemy Core on the same connection.
 from __future__ import annotations
 
 import enum
+import logging
 import threading
+import time
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import sqlalchemy
 from sqlalchemy.engine import URL
 
 from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, UsageError, ZapdbError
+from zapdb.limits import GATE_WAIT_LOGGED_SECONDS
+from zapdb.logs import log_event
+from zapdb.metrics import CONFLICTS, GATE_WAITS
+
+logger = logging.getLogger("zapdb.storage")
 
 Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
 """What a statement of SQLAlchemy Core gives."""
@@ -41,6 +49,15 @@ class Mode(enum.Enum):
     TASK = "task"
     CHANGE = "change"
     CATALOG = "catalog"
+
+
+GATES: Final = {
+    Mode.WRITE: "shared",
+    Mode.ASIDE: "shared",
+    Mode.TASK: "shared",
+    Mode.CHANGE: "exclusive",
+}
+"""How the kinds of transactions take the gate; those that aren't here don't."""
 
 
 class DuplicateKey(Exception):
@@ -122,6 +139,8 @@ class Storage(ABC):
         # act even in autocommit mode. Beginning and ending is done here alone.
         engine.dialect.do_commit = _do_nothing  # type: ignore[assignment]  # no connection is looked at
         engine.dialect.do_rollback = _do_nothing  # type: ignore[assignment]  # the same
+        self.session = uuid.uuid4().hex[:12]
+        """Names what this storage does to others: it is the id of the node that is registered."""
         self._local = threading.local()
         self._connections: dict[threading.Thread, Connection] = {}
         self._lock = threading.Lock()
@@ -202,16 +221,22 @@ class Storage(ABC):
                 "this thread is in a transaction already",
                 hint="finish it first; a change of state can't run inside a transaction",
             )
-        self._begin(connection, mode)
-        connection.mode = mode
         try:
-            yield connection
-        except BaseException:
+            self._begin_measured(connection, mode)
+            connection.mode = mode
+            began = time.monotonic()
+            try:
+                yield connection
+                self.before_commit(connection, time.monotonic() - began)
+            except BaseException:
+                connection.mode = None
+                self._roll_back(connection)
+                raise
             connection.mode = None
-            self._roll_back(connection)
+            self._commit(connection)
+        except TransactionConflict:
+            CONFLICTS.add(mode.value)
             raise
-        connection.mode = None
-        self._commit(connection)
 
     @contextmanager
     def savepoint(self, connection: Connection) -> Iterator[None]:
@@ -225,6 +250,28 @@ class Storage(ABC):
                 connection.run("RELEASE SAVEPOINT zapdb")
             raise
         connection.run("RELEASE SAVEPOINT zapdb")
+
+    def _begin_measured(self, connection: Connection, mode: Mode) -> None:
+        gate = GATES.get(mode)
+        if gate is None:
+            self._begin(connection, mode)
+            return
+        started = time.monotonic()
+        try:
+            self._begin(connection, mode)
+        finally:
+            seconds = time.monotonic() - started
+            GATE_WAITS.observe(seconds, gate)
+            if seconds > GATE_WAIT_LOGGED_SECONDS:
+                log_event(
+                    logger,
+                    "gate.waited",
+                    "a transaction waited long for the gate",
+                    level=logging.WARNING,
+                    database=self.shown_url,
+                    mode=mode.value,
+                    seconds=round(seconds, 3),
+                )
 
     def _begin(self, connection: Connection, mode: Mode) -> None:
         try:
@@ -274,6 +321,9 @@ class Storage(ABC):
     @abstractmethod
     def begin(self, connection: Connection, mode: Mode) -> None: ...
 
+    def before_commit(self, connection: Connection, seconds: float) -> None:  # noqa: B027 - see prepare
+        """The end of a transaction that took so long, inside it."""
+
     def commit(self, connection: Connection) -> None:
         self.execute(connection.driver, "COMMIT", ())
 
@@ -305,6 +355,12 @@ class Storage(ABC):
 
     def prepare(self) -> None:  # noqa: B027 - most engines have nothing to prepare
         """Outside of transactions: settings that stay with a database that is zapdb's."""
+
+    def check_capabilities(self, connection: Connection) -> None:  # noqa: B027 - the same
+        """Before the layout is created: whether the server has what is in use (rule 33)."""
+
+    def free_gate(self) -> None:  # noqa: B027 - the same
+        """End the sessions of others that hold the gate and are gone (rule 7)."""
 
     @abstractmethod
     def table_names(self, connection: Connection) -> list[str]:

@@ -1,20 +1,26 @@
 """zapdb's own layout in a database: recognised, created, upgraded by Alembic, or refused.
 
-The layout's revision is recorded, never guessed from the tables that are there. Alembic is loaded
-only to create or upgrade: opening a database that is up to date costs one query.
+The layout's revision is recorded, never guessed from the tables that are there. A new release works
+on the layout of the one before, until every live process supports the level that the new layout
+needs (rule 10); `zapdb.catalog.level` decides when. Alembic is loaded only to create or upgrade:
+opening a database that is up to date costs one query.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from zapdb.errors import CorruptCatalog, NewerLayout, NotZapdb, PendingMigrations
 from zapdb.release import __version__
 from zapdb.storage.base import Connection, Mode, Storage
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
 LAYOUT_REVISION: Final = "0001"
-"""The newest revision under `migrations/versions`, and the one that this code works on."""
+"""The newest revision under `migrations/versions`; this code works on it and on those before it."""
 
 VERSION_TABLE: Final = "zapdb_layout"
 
@@ -69,11 +75,11 @@ def read_layout(storage: Storage) -> str | None:
 
 
 def ensure_layout(storage: Storage, *, create: bool) -> None:
-    """Bring the layout up to date; with `create` false, refuse a database that has none."""
+    """Make the layout where there is none; with `create` false, refuse an empty database.
+
+    An older layout is left as it is, and worked on: `upgrade_layout` brings it up to date.
+    """
     revision = read_layout(storage)
-    if revision == LAYOUT_REVISION:
-        storage.prepare()
-        return
     if revision is None and not create:
         raise PendingMigrations(
             "the database is empty: no migration was ever applied to it",
@@ -81,18 +87,62 @@ def ensure_layout(storage: Storage, *, create: bool) -> None:
             hint="run `zapdb migrate up`, or open it with apply='auto'",
         )
     storage.prepare()
+    if revision is not None:
+        return
     with storage.transaction(Mode.CATALOG) as connection:
         storage.lock_layout(connection)
-        if read_layout(storage) != LAYOUT_REVISION:  # another process may have been faster
-            _upgrade(connection)
+        if read_layout(storage) is None:  # another process may have been faster
+            storage.check_capabilities(connection)
+            _run_revisions(connection)
 
 
-def _upgrade(connection: Connection) -> None:
-    from alembic import command
+@dataclass(frozen=True, slots=True)
+class LayoutRevision:
+    """A revision of the layout, and the level that every live process must support before it."""
+
+    revision: str
+    level: int
+
+
+def pending_revisions(storage: Storage) -> list[LayoutRevision]:
+    """The revisions that the database does not have yet, oldest first; none if it is empty."""
+    current = read_layout(storage)
+    if current in (None, LAYOUT_REVISION):
+        return []
+    return [revision for revision in list_revisions() if revision.revision > str(current)]
+
+
+def list_revisions() -> list[LayoutRevision]:
+    """All revisions that this code knows, oldest first."""
+    from alembic.script import ScriptDirectory
+
+    found = ScriptDirectory.from_config(_config()).walk_revisions()
+    return [LayoutRevision(found.revision, found.module.LEVEL) for found in found][::-1]
+
+
+def upgrade_layout(connection: Connection) -> None:
+    """Inside a CHANGE transaction, once the cluster's level allows it: run what is pending.
+
+    Every process loads again what it knows, as after an activation.
+    """
+    connection.storage.lock_layout(connection)
+    if read_layout(connection.storage) != LAYOUT_REVISION:
+        _run_revisions(connection)
+        connection.run("UPDATE zapdb_activations SET number = number + 1")
+
+
+def _config() -> Config:
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(revisions_directory()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
+    return config
+
+
+def _run_revisions(connection: Connection) -> None:
+    from alembic import command
+
+    config = _config()
     config.attributes["connection"] = connection.core
-    command.upgrade(config, "head")
+    command.upgrade(config, LAYOUT_REVISION)

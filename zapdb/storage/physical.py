@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import sqlalchemy
+
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage.base import Connection, Storage
 
@@ -38,6 +40,45 @@ def create_index_table(connection: Connection, physical: int, *, unique: bool) -
 
 def drop_index_table(connection: Connection, physical: int) -> None:
     connection.run(f"DROP TABLE IF EXISTS {index_table_name(physical)}")
+
+
+def list_tenant_tables(connection: Connection) -> dict[str, list[str]]:
+    """All tables with a column `tenant`, whatever they hold; with the rest of their keys."""
+    found = {}
+    inspector = sqlalchemy.inspect(connection.core)
+    for name in connection.storage.table_names(connection):
+        columns = [column["name"] for column in inspector.get_columns(name)]
+        if "tenant" in columns:
+            key = inspector.get_pk_constraint(name)["constrained_columns"]
+            found[name] = [column for column in key if column != "tenant"]
+    return found
+
+
+def delete_of_tenant(
+    connection: Connection, table: str, key: Sequence[str], tenant: int, limit: int
+) -> int:
+    """Delete some of a tenant's rows of any table, told apart by `key`; returns how many."""
+    mine = f"tenant = {int(tenant)}"
+    if not key:
+        return connection.run(f"DELETE FROM {table} WHERE {mine}")
+    columns = ", ".join(key)
+    return connection.run(
+        f"DELETE FROM {table} WHERE {mine} AND ({columns}) IN"
+        f" (SELECT {columns} FROM {table} WHERE {mine} LIMIT {int(limit)})"
+    )
+
+
+def delete_entries(connection: Connection, physical: int, tenant: int, limit: int) -> int:
+    """Delete some of a tenant's entries; returns how many."""
+    name, mark = index_table_name(physical), connection.storage.mark
+    rows = connection.fetch_all(
+        f"SELECT key, record FROM {name} WHERE tenant = {int(tenant)} LIMIT {int(limit)}"
+    )
+    connection.run_many(
+        f"DELETE FROM {name} WHERE tenant = {int(tenant)} AND key = {mark} AND record = {mark}",
+        rows,
+    )
+    return len(rows)
 
 
 def list_record_tables(connection: Connection) -> list[int]:

@@ -7,6 +7,8 @@ No triggers, stored procedures or extensions are used.
 
 from __future__ import annotations
 
+import logging
+import select
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +16,13 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy.engine import URL
 
-from zapdb.errors import GateTimeout, MissingExtra, StorageError, TransactionConflict
+from zapdb.errors import (
+    GateTimeout,
+    MissingExtra,
+    StorageError,
+    TransactionConflict,
+    UnsupportedServer,
+)
 from zapdb.limits import ASIDE_LOCK_TIMEOUT_MS, GATE_LOCK_TIMEOUT_MS, GATE_TIMEOUT_SECONDS
 from zapdb.storage.base import (
     Connection,
@@ -25,12 +33,15 @@ from zapdb.storage.base import (
     index_columns,
     unexpected,
 )
+from zapdb.storage.gate import END_SQL, SESSION_PREFIX, Holder, find_holders
 
 try:
     import psycopg
     from psycopg import errors as driver_errors
 except ImportError as missing:
     raise MissingExtra.named("postgres", "psycopg") from missing
+
+logger = logging.getLogger("zapdb.gate")
 
 BEGIN = {
     Mode.READ: "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
@@ -42,6 +53,20 @@ BEGIN = {
 }
 GATE_SHARED = "LOCK TABLE zapdb_gate IN ROW SHARE MODE"
 GATE_EXCLUSIVE = "LOCK TABLE zapdb_gate IN EXCLUSIVE MODE"
+CAPABILITIES = {
+    "LOCK TABLE": "LOCK TABLE {scratch} IN ROW SHARE MODE",
+    "SKIP LOCKED": "SELECT * FROM {scratch} FOR UPDATE SKIP LOCKED",
+    "pg_current_xact_id": "SELECT pg_current_xact_id()",
+    "pg_terminate_backend": "SELECT pg_terminate_backend(0) WHERE false",
+    "pg_locks": "SELECT 1 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid LIMIT 1",
+}
+"""What is used of a server (rule 33): each with a statement that fails where it is not there."""
+# What can be told without trying: the functions. LOCK TABLE and SKIP LOCKED are older than these.
+FUNCTIONS_SQL = (
+    "SELECT name FROM unnest(%s::text[]) AS given(name) WHERE NOT EXISTS"
+    " (SELECT 1 FROM pg_proc WHERE proname = name AND pronamespace = 'pg_catalog'::regnamespace)"
+)
+FUNCTIONS = ["pg_current_xact_id", "pg_terminate_backend"]
 LAYOUT_LOCK = 0x7A617064  # an advisory lock's number: "zapd"
 
 
@@ -57,14 +82,44 @@ class PostgreSQL(Storage):
             poolclass=sqlalchemy.QueuePool,
             pool_size=0,  # no limit: each thread holds one
             # The hot statements are few and always the same: prepare each at its second use.
-            connect_args={"prepare_threshold": 1, "application_name": "zapdb"},
+            connect_args={"prepare_threshold": 1},
         )
         super().__init__(url, engine)
+        sqlalchemy.event.listen(engine, "do_connect", self._name_session)
+
+    def _name_session(self, _dialect: Any, _record: Any, _given: Any, arguments: Any) -> None:
+        """Whose it is can be seen in the server: how a suspended holder of the gate is found."""
+        arguments["application_name"] = f"{SESSION_PREFIX}{self.session}"
+
+    def prepare(self) -> None:
+        missing = self.connection().fetch_all(FUNCTIONS_SQL, (FUNCTIONS,))
+        if missing:
+            raise self._lacking(str(missing[0][0]), "there is no such function")
+
+    def check_capabilities(self, connection: Connection) -> None:
+        """Try each, inside a transaction in which nothing was done yet."""
+        scratch = "zapdb_scratch"
+        connection.run(f"CREATE TABLE {scratch} (unused integer)")
+        for name, sql in CAPABILITIES.items():
+            try:
+                connection.run(sql.format(scratch=scratch))
+            except StorageError as error:
+                raise self._lacking(name, str(error.context.get("detail", error))) from error
+        connection.run(f"DROP TABLE {scratch}")
+
+    def _lacking(self, name: str, detail: str) -> UnsupportedServer:
+        return UnsupportedServer(
+            "the server lacks a feature in use",
+            database=self.shown_url,
+            feature=name,
+            detail=detail,
+            hint="use PostgreSQL 13 or later, itself",
+        )
 
     def begin(self, connection: Connection, mode: Mode) -> None:
         driver = connection.driver
         if mode is Mode.CHANGE:
-            self._take_gate_exclusively(driver)
+            self._take_gate_exclusively(connection)
             return
         driver.execute(BEGIN[mode])
         if mode is Mode.ASIDE:
@@ -72,8 +127,9 @@ class PostgreSQL(Storage):
         if mode in (Mode.WRITE, Mode.ASIDE, Mode.TASK):
             driver.execute(GATE_SHARED)
 
-    def _take_gate_exclusively(self, driver: Any) -> None:
+    def _take_gate_exclusively(self, connection: Connection) -> None:
         """Short attempts: while one waits, new writers wait behind it."""
+        driver = connection.driver
         deadline = time.monotonic() + GATE_TIMEOUT_SECONDS
         while True:
             driver.execute(BEGIN[Mode.CHANGE])
@@ -83,17 +139,52 @@ class PostgreSQL(Storage):
                 driver.execute("SET LOCAL lock_timeout = 0")
             except driver_errors.LockNotAvailable:
                 driver.execute("ROLLBACK")
+                holders = find_holders(connection)
+                denied = self._end_holders(driver, holders)
                 if time.monotonic() > deadline:
-                    raise GateTimeout(
-                        "writers did not let a change of state through",
-                        database=self.shown_url,
-                        waited_seconds=GATE_TIMEOUT_SECONDS,
-                        hint="a transaction has been open for long: see pg_stat_activity for "
-                        "application_name = 'zapdb', end it, and try again",
-                    ) from None
+                    raise self._gate_timeout(holders, denied) from None
                 time.sleep(GATE_LOCK_TIMEOUT_MS / 1000)
                 continue
             return
+
+    def free_gate(self) -> None:
+        connection = self.connection()
+        try:
+            self._end_holders(connection.driver, find_holders(connection))
+        except psycopg.Error as error:
+            raise self.translate(error) from error
+
+    def _end_holders(self, driver: Any, holders: Sequence[Holder]) -> list[Holder]:
+        """End those whose clients are gone; returns the ones that this role may not end."""
+        denied = [holder for holder in holders if holder.idle_seconds is None]
+        for holder in holders:
+            if not holder.may_be_ended:
+                continue
+            logger.warning("the gate is held by a session whose process is gone: %s", holder)
+            try:
+                driver.execute(END_SQL, holder.identity)
+            except driver_errors.InsufficientPrivilege:
+                denied.append(holder)
+        return denied
+
+    def _gate_timeout(self, holders: Sequence[Holder], denied: Sequence[Holder]) -> GateTimeout:
+        hint = (
+            "a transaction has been open for long: let its process go on or end it, and try again; "
+            "pg_stat_activity shows it, application_name LIKE 'zapdb%'"
+        )
+        context: dict[str, Any] = {"held_by": "; ".join(map(str, holders))} if holders else {}
+        if denied:
+            context["permission_missing"] = "to look at or end the sessions of " + ", ".join(
+                sorted({holder.user for holder in denied})
+            )
+            hint += "; GRANT pg_signal_backend, pg_read_all_stats to this role lets zapdb end it"
+        return GateTimeout(
+            "writers did not let a change of state through",
+            database=self.shown_url,
+            waited_seconds=GATE_TIMEOUT_SECONDS,
+            **context,
+            hint=hint,
+        )
 
     def roll_back(self, connection: Connection) -> None:
         if connection.driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
@@ -106,6 +197,7 @@ class PostgreSQL(Storage):
         return driver.cursor(binary=True)  # making one costs as much as a short statement
 
     def commit(self, connection: Connection) -> None:
+        self._refuse_ended(connection.driver)
         # A transaction that failed answers COMMIT with a rollback and no error.
         cursor = connection.driver.execute("COMMIT")
         if cursor.statusmessage != "COMMIT":
@@ -113,6 +205,28 @@ class PostgreSQL(Storage):
                 "the transaction had failed before its end",
                 hint="an error inside it was caught and not raised on; run it again",
             )
+
+    def _refuse_ended(self, driver: Any) -> None:
+        """Before COMMIT is sent: if the server ended the session, nothing was written, for certain.
+
+        A server has nothing to say to a client that asked for nothing.
+        """
+        if driver.closed:
+            return
+        waiting = select.poll()
+        waiting.register(driver.pgconn.socket, select.POLLIN)
+        if not waiting.poll(0):
+            return
+        try:
+            for _ in range(2):  # the farewell, and the end of the stream
+                driver.pgconn.consume_input()
+        except psycopg.OperationalError as error:
+            raise TransactionConflict(
+                "the server ended the session inside a transaction",
+                database=self.shown_url,
+                cause=error,
+                hint="nothing was written; run it again",
+            ) from error
 
     def translate(self, error: BaseException) -> Exception:
         match error:

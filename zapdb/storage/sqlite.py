@@ -17,7 +17,7 @@ import sqlalchemy
 from sqlalchemy.engine import URL
 
 from zapdb.errors import GateTimeout, NotZapdb, StorageError, TransactionConflict, UsageError
-from zapdb.limits import BUSY_TIMEOUT_MS
+from zapdb.limits import BUSY_TIMEOUT_MS, LONG_TRANSACTION_SECONDS
 from zapdb.storage.base import (
     Connection,
     DuplicateKey,
@@ -26,6 +26,13 @@ from zapdb.storage.base import (
     Storage,
     index_columns,
     unexpected,
+)
+from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
+
+# Nobody could renew a lease meanwhile, and nobody take one over: time stood still for leases.
+MAKE_UP_SQL = (
+    "UPDATE zapdb_catalog SET expires_at = expires_at + ?"
+    " WHERE kind = 'lease' AND expires_at > ? AND value IS NOT NULL"
 )
 
 BEGIN = {
@@ -82,8 +89,8 @@ class SQLite(Storage):
             try:
                 driver.execute(BEGIN[mode])
             except sqlite3.OperationalError as error:
-                if mode is Mode.CHANGE and _is_busy(error):
-                    raise self._gate_timeout() from error
+                if _is_busy(error):
+                    raise self._kept_out(driver, mode) from error
                 raise
             return
         driver.execute("PRAGMA busy_timeout = 0")
@@ -92,13 +99,42 @@ class SQLite(Storage):
         finally:
             driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
-    def _gate_timeout(self) -> GateTimeout:
-        return GateTimeout(
-            "writers did not let a change of state through",
-            database=self.shown_url,
-            waited_seconds=BUSY_TIMEOUT_MS / 1000,
-            hint="a process has had a transaction open for long: end it, and try again",
+    def _kept_out(self, driver: Any, mode: Mode) -> GateTimeout | TransactionConflict:
+        """Another process has the single writer's place: which, as far as it is known."""
+        writer = find_writer(str(self.url.database))
+        try:
+            known = read_node_leases(driver.execute(LEASES_SQL).fetchall())
+        except sqlite3.Error:  # there are no such tables yet
+            known = {}
+        nodes = [node for node in known.values() if writer in (None, node.process)]
+        context: dict[str, Any] = {"database": self.shown_url}
+        if writer is not None:
+            context["held_by"] = describe_process(writer)
+        if nodes:
+            context["nodes"] = "; ".join(map(str, nodes))
+        if mode is Mode.CHANGE:
+            return GateTimeout(
+                "writers did not let a change of state through",
+                **context,
+                waited_seconds=BUSY_TIMEOUT_MS / 1000,
+                hint="a process has had a transaction open for long: let it go on or end it, and "
+                "try again",
+            )
+        return TransactionConflict(
+            "another process held the database for too long",
+            **context,
+            waited_ms=BUSY_TIMEOUT_MS,
+            hint="try again; long transactions of other processes keep all writers out",
         )
+
+    def before_commit(self, connection: Connection, seconds: float) -> None:
+        if seconds > LONG_TRANSACTION_SECONDS and connection.mode in (
+            Mode.WRITE,
+            Mode.TASK,
+            Mode.CHANGE,
+        ):
+            passed = int(seconds * 1e6)
+            connection.run(MAKE_UP_SQL, (passed, self.now_us(connection) - passed))
 
     def roll_back(self, connection: Connection) -> None:
         if connection.driver.in_transaction:

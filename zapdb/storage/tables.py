@@ -7,7 +7,7 @@ by applications. Times are microseconds since 1970-01-01 UTC by the database's c
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
 
 METADATA = MetaData()
 
@@ -20,9 +20,15 @@ CATALOG = Table(
     Column("kind", Text, primary_key=True),
     Column("key", Text, primary_key=True),
     Column("token", BigInteger, nullable=False),
-    Column("value", Text, nullable=False),
+    Column("value", Text),
+    Column("expires_at", BigInteger),
+    Index("zapdb_catalog_token", "token", unique=True),
 )
-"""The catalog's state, one JSON value per (kind, key): the key-compacted changelog (rule 30)."""
+"""The catalog's state, one JSON value per (kind, key): the key-compacted changelog (rule 30).
+
+A row without a value is a tombstone: the key was deleted by the change with that token. When a
+lease expires stands beside its value: renewing it is no change, and draws no token.
+"""
 
 COUNTERS = Table(
     "zapdb_counters",
@@ -30,7 +36,10 @@ COUNTERS = Table(
     Column("name", Text, primary_key=True),
     Column("value", BigInteger, nullable=False),
 )
-"""The last number drawn, by kind; numbers are never used again (rule 3)."""
+"""The last number drawn, by kind; numbers are never used again (rule 3).
+
+`horizon` is not drawn: the newest token up to which tombstones may have been purged.
+"""
 
 ACTIVATIONS = Table(
     "zapdb_activations",

@@ -1,4 +1,4 @@
-"""Digests once given are given for ever (rule 5).
+"""Digests once given are given for ever (rule 5): documents of version 1 and z1 are frozen.
 
 `kept` holds documents in many spellings, a chain, and the digests that the release gave them that
 they were written for. It is appended to and never refreshed: a database and a lock file out there
@@ -15,6 +15,7 @@ from typing import Any
 import cbor2
 import pytest
 
+from tests.documents import resolve_documents
 from tests.unit.migrations.kept import write
 from zapdb.migrations import OPERATIONS, Migration, digest_of, load_directory, read_stored
 from zapdb.migrations.document import Source, plain, read_document
@@ -143,3 +144,12 @@ def test_only_spelling_may_change(copied: Path) -> None:
     assert content(path) == given | {"summary": "Folk"}
     assert write.main() == 0
     assert write.digests_of(load_directory(copied)) == write.read_digests()
+
+
+def test_the_example_of_the_format_page_is_right() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "format" / "migration.md").read_text()
+    example = page.partition("## An example")[2]
+    text = example.partition("```yaml\n")[2].partition("```")[0]
+    (migration,) = resolve_documents(text).migrations
+    assert f"\n{migration.digest}\n" in example
+    assert f"has {len(migration.structure)} bytes" in example

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from tests.documents import document, resolve_documents, show, violations_of
 from zapdb.errors import InvalidMigration, NotExhaustive
-from zapdb.limits import NAME_LENGTH_MAX
+from zapdb.limits import NAME_LENGTH_MAX, VIOLATIONS_SHOWN_MAX
 
 
 def violations(text: str) -> list[str]:
@@ -140,5 +142,13 @@ def test_violations_come_before_missing_rollbacks_and_with_them() -> None:
 
 
 def test_thousands_of_violations_take_time_in_proportion() -> None:
+    """And of as many as fit into a document, one report shows the first."""
     text = document("drop_index: []") + "".join(f"k{at}: 1\n" for at in range(5_000))
-    assert len(violations(text)) == 5_001
+    with pytest.raises(InvalidMigration) as caught:
+        resolve_documents(text)
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert len(error.violations) == VIOLATIONS_SHOWN_MAX
+    assert error.violations[0].location.line == 5
+    assert "    k47: 1\n    ^" in str(error)
+    assert str(error).endswith("\n… and 4,951 more")
+    assert error.to_json()["violations_hidden"] == 4_951

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
 from zapdb.limits import FIELDS_PER_TABLE_MAX
-from zapdb.migrations.operations.base import Fill, Numbers, Operation, TableOperation
+from zapdb.migrations.operations.base import (
+    Fill,
+    Numbers,
+    Operation,
+    TableOperation,
+    normal_default,
+    normal_position,
+)
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.drop_field import DropField
 from zapdb.migrations.structure import ABSENT, Reporter, located
@@ -51,6 +58,19 @@ class AddField(TableOperation):
                 f"{self.field.name!r} is required: what do older records get?",
                 "add a default to the field, or fill: {value: …} or fill: {expression: …}",
             )
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        table = self.table_in(schema)
+        definition = self.field.normalize(self.field.name, schema)
+        fill = self.fill
+        if fill is not ABSENT:
+            added = definition.build(self.field.name, 0, schema)
+            left_out = normal_default(added)
+            if added.optional and left_out is ABSENT:
+                left_out = None
+            fill = fill.normalize(added, left_out)
+        position = normal_position(self.position, len(table.fields))
+        return replace(self, field=definition, fill=fill, position=position)
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = self.table_in(schema)

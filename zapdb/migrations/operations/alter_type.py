@@ -19,7 +19,12 @@ from zapdb.errors import Location
 from zapdb.limits import ENUM_MEMBERS_MAX, STRUCT_MEMBERS_MAX, TYPE_DEPTH_MAX
 from zapdb.migrations.operations.base import Numbers, Operation
 from zapdb.migrations.operations.constraints import checks_on, parts_of
-from zapdb.migrations.operations.definitions import TypeDefinition, check_plain, parameters_of
+from zapdb.migrations.operations.definitions import (
+    TypeDefinition,
+    check_plain,
+    normal_plain,
+    parameters_of,
+)
 from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
 from zapdb.records import Derivation, Input, Recast
 from zapdb.schema import Field, Schema, Table
@@ -59,6 +64,14 @@ class AddedMember:
     def is_optional(self) -> bool:
         return self.optional is True
 
+    def normalize(self, schema: Schema) -> AddedMember:
+        if self.fill is ABSENT:
+            return self
+        if self.fill is None and self.is_optional:
+            return replace(self, fill=ABSENT)
+        plain = normal_plain(self.fill, self.definition.build_type(schema), self.name)
+        return replace(self, fill=Plain(plain))
+
     def build(self, number: int, schema: Schema) -> Member:
         return Member(number, self.name, self.definition.build_type(schema), self.is_optional)
 
@@ -70,6 +83,14 @@ class RemovedMember:
     to: Name = ABSENT
     restore: Plain = ABSENT
     location: Location = located()
+
+    def normalize(self, member: Member | None) -> RemovedMember:
+        """`member` is the one of a struct that goes."""
+        if member is None or self.restore is ABSENT:
+            return self
+        if self.restore is None and member.optional:
+            return replace(self, restore=ABSENT)
+        return replace(self, restore=Plain(normal_plain(self.restore, member.type, member.name)))
 
 
 @dataclass(frozen=True)
@@ -269,6 +290,27 @@ class AlterType(Operation):
         assert there is not None
         returned = there(old.default)
         return old.type.is_same(returned if back is None else back(returned), old.default)
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        declared = self._declared(schema)
+        altered = self._alter(declared, schema)
+        names = _names(altered)
+        added = sorted(self.add, key=lambda added: names.index(added.name))
+        # those at the end come last without a position
+        tail = len(added)
+        while tail and names.index(added[tail - 1].name) == len(names) - 1 - (len(added) - tail):
+            tail -= 1
+        placed = [replace(a, position=names.index(a.name)) for a in added[:tail]]
+        last = [replace(a, position=ABSENT) for a in added[tail:]]
+        add = tuple(a.normalize(schema) for a in (*last, *placed))
+        members = {} if isinstance(declared, Enum) else {m.name: m for m in declared.members}
+        remove = {n: removed.normalize(members.get(n)) for n, removed in self.remove.items()}
+        return replace(self, add=add, remove=remove)
+
+    def without_way_back(self) -> Operation:
+        add = tuple(replace(added, back=ABSENT) for added in self.add)
+        remove = {name: replace(removed, restore=ABSENT) for name, removed in self.remove.items()}
+        return replace(self, add=add, remove=remove)
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         declared = self._declared(schema)

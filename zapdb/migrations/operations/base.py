@@ -5,20 +5,24 @@ the schema before it and changes nothing; `apply` is pure and takes a valid oper
 gives the operations that take it back; `derive` says how the fields of its table come from those
 before, for all that it does not leave as they are, and `archive` what is kept of those that go;
 `loses` says which of them no rollback is claimed to bring back exactly.
+
+A meaning has one spelling (rule 5): `normalize` gives it, and `without_way_back` leaves out what a
+change says for its rollback alone, which the resolved rollback holds.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from zapdb.errors import Location
 from zapdb.expressions import ExpressionError, Type, check_as, names_in, parse, unparse
-from zapdb.migrations.operations.definitions import check_plain
+from zapdb.migrations.operations.definitions import check_plain, normal_plain
 from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
 from zapdb.records import Computed, Constant, Derivation, Input, Slot
 from zapdb.schema import Field, Index, Schema, Table
+from zapdb.values.json import dumps
 
 Reversibility = Literal["exact", "lossy"]
 
@@ -51,6 +55,18 @@ class Operation(ABC):
     @abstractmethod
     def validate(self, schema: Schema, reporter: Reporter) -> None:
         """Report what is wrong; raises `Refused` where nothing further can be looked at."""
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        """The one spelling of what this operation means here, for a valid one.
+
+        Values have the form that their type gives them, and what says what leaving it out says is
+        left out. `number` is the number of the migration that the operation is part of.
+        """
+        return self
+
+    def without_way_back(self) -> Operation:
+        """This operation as a change whose rollback is resolved: without what that was made of."""
+        return self
 
     @abstractmethod
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
@@ -155,6 +171,15 @@ class Fill:
             wanted = Type(target.type, target.optional)
             check_expression(self.expression, types_of(table), wanted, self.location, reporter)
 
+    def normalize(self, target: Field, left_out: Any) -> Fill:
+        """This fill, or ABSENT if it says what leaving it out says: the plain value `left_out`."""
+        if self.value is ABSENT:
+            return self
+        value = normal_plain(self.value, target.type, target.name)
+        if left_out is not ABSENT and dumps(value) == dumps(left_out):
+            return ABSENT  # type: ignore[no-any-return]  # stands for an absent key of any kind
+        return replace(self, value=Plain(value))
+
     def derive(self, table: Table, target: Field) -> Derivation:
         if self.expression is ABSENT:
             plain: Any = self.value
@@ -162,6 +187,23 @@ class Fill:
                 None if plain is None else target.type.from_document(plain, target.name)
             )
         return compute(self.expression, table, target)
+
+
+def normal_default(field: Field) -> Any:
+    """A field's default as plain data, ABSENT where there is none."""
+    if not field.has_default:
+        return ABSENT
+    return None if field.default is None else field.type.to_document(field.default)
+
+
+def normal_position(position: int, end: int) -> int:
+    """A place in a list, ABSENT where it is the end."""
+    return ABSENT if position == end else position
+
+
+def normal_archiver(by: int, number: int) -> int:
+    """The migration that something is archived by, ABSENT where it is this one."""
+    return ABSENT if by == number else by
 
 
 def field_in(table: Table, name: str) -> Field:

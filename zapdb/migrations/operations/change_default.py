@@ -6,8 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import Numbers, Operation, TableOperation, field_in
-from zapdb.migrations.operations.definitions import check_plain
+from zapdb.migrations.operations.base import (
+    Numbers,
+    Operation,
+    TableOperation,
+    field_in,
+    normal_default,
+)
+from zapdb.migrations.operations.definitions import check_plain, normal_plain
 from zapdb.migrations.structure import ABSENT, Name, Plain, Reporter, located
 from zapdb.schema import NO_DEFAULT, Field, Schema, Table
 
@@ -37,8 +43,18 @@ class ChangeDefault(TableOperation):
             reporter.report(self.place, "a generated field has no default")
         if self.default is not ABSENT:
             check_plain(self.default, field.type, field.optional, self.field, self.place, reporter)
-        elif not field.has_default:
+        is_removed = self.default is ABSENT or (self.default is None and field.optional)
+        if is_removed and not field.has_default:
             reporter.report(self.place, f"{self.field!r} has no default to remove")
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        """Null is no default, where the field may be null."""
+        _, field = self._find(schema)
+        if self.default is ABSENT:
+            return self
+        if self.default is None and field.optional:
+            return replace(self, default=ABSENT, remove=True)
+        return replace(self, default=Plain(normal_plain(self.default, field.type, self.field)))
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table, field = self._find(schema)
@@ -57,5 +73,4 @@ class ChangeDefault(TableOperation):
         _, field = self._find(before)
         if not field.has_default:
             return (ChangeDefault(self.table, self.field, remove=True),)
-        plain = None if field.default is None else field.type.to_document(field.default)
-        return (ChangeDefault(self.table, self.field, Plain(plain)),)
+        return (ChangeDefault(self.table, self.field, normal_default(field)),)

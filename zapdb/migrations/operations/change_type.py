@@ -22,9 +22,15 @@ from zapdb.migrations.operations.base import (
     canonical_expression,
     check_expression,
     field_in,
+    normal_default,
 )
 from zapdb.migrations.operations.constraints import refuse_constrained
-from zapdb.migrations.operations.definitions import TypeDefinition, check_plain, parameters_of
+from zapdb.migrations.operations.definitions import (
+    TypeDefinition,
+    check_plain,
+    normal_plain,
+    parameters_of,
+)
 from zapdb.migrations.structure import ABSENT, Name, Plain, Reporter, located, reason
 from zapdb.records import Computed, Derivation, Input
 from zapdb.schema import NO_DEFAULT, Field, Schema, Table
@@ -67,7 +73,13 @@ class ChangeType(TableOperation):
             reporter.report(self.place, f"{self.field!r} is of that type already")
         if self.default is not ABSENT:
             check_plain(self.default, kind, old.optional, self.field, self.place, reporter)
-            if not old.has_default:
+            if self.default is None and old.optional:
+                reporter.report(
+                    self.place,
+                    f"null is no default of {self.field!r}, which may be null",
+                    "say another one, or put a change_default with remove: true before this change",
+                )
+            elif not old.has_default:
                 reporter.report(
                     self.place,
                     f"{self.field!r} has no default, and no rollback could take this one away",
@@ -93,6 +105,15 @@ class ChangeType(TableOperation):
             names = {self.field: Type(kind)}
             check_expression(self.down, names, Type(old.type), self.place, reporter)
 
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        if self.default is ABSENT:
+            return self
+        kind = self._definition.build_type(schema)
+        return replace(self, default=Plain(normal_plain(self.default, kind, self.field)))
+
+    def without_way_back(self) -> Operation:
+        return replace(self, down=ABSENT)
+
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = self.table_in(schema)
         old = field_in(table, self.field)
@@ -116,15 +137,12 @@ class ChangeType(TableOperation):
                 f"add down: an expression that makes a {old.type} of the new value",
             )
             return ()
-        default: Any = ABSENT
-        if old.has_default:
-            default = None if old.default is None else old.type.to_document(old.default)
         return (
             ChangeType(
                 self.table,
                 self.field,
                 up=self.down,
-                default=default,
+                default=normal_default(old),
                 down=self.up,
                 reversibility=self.reversibility,
                 because=self.because,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zapdb.datasets import Collation, Strength, is_known_locale
 from zapdb.errors import Location
 from zapdb.limits import INDEX_COMPONENTS_MAX
-from zapdb.migrations.locales import find_violations
+from zapdb.migrations.locales import find_violations, normal_locale
 from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
 from zapdb.migrations.operations.drop_index import DropIndex
 from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located
@@ -33,6 +33,12 @@ class IndexField:
     collation: CollationDefinition = ABSENT
     descending: bool = False
     location: Location = located()
+
+    def normalize(self) -> IndexField:
+        if self.collation is ABSENT:
+            return self
+        locale = normal_locale(self.collation.locale)
+        return replace(self, collation=replace(self.collation, locale=locale))
 
     @classmethod
     def of(cls, table: Table, component: IndexComponent) -> IndexField:
@@ -92,6 +98,9 @@ class CreateIndex(TableOperation):
             else:
                 for violation, hint in find_violations(locale):
                     reporter.report(place, violation, hint)
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        return replace(self, fields=tuple(component.normalize() for component in self.fields))
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = self.table_in(schema)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
 from zapdb.limits import FIELDS_PER_TABLE_MAX
@@ -69,6 +69,10 @@ class CreateTable(TableOperation):
                 reporter.report(definition.location, f"a {kind} can't be part of a key")
             if definition.optional:
                 reporter.report(definition.location, "a field of the key can't be optional")
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        within = self._with_key(schema, 0, dict.fromkeys(self._names, 0))
+        return replace(self, fields=tuple(d.normalize(d.name, within) for d in self.fields))
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         number = numbers.draw("table")

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
 from zapdb.errors import InvalidValue, Location, UnknownZone
 from zapdb.limits import TYPE_DEPTH_MAX
@@ -149,6 +149,15 @@ class FieldType(TypeDefinition):
             default = None if plain is None else kind.from_document(plain, name)
         return Field(number, name, kind, self.optional, default, self.generated)
 
+    def normalize(self, name: str, schema: Schema) -> Self:
+        """The default as its type writes it; null is none, where the field may be null."""
+        if self.default is ABSENT:
+            return self
+        if self.default is None and self.optional:
+            return replace(self, default=ABSENT)
+        plain = normal_plain(self.default, self.build_type(schema), name)
+        return replace(self, default=Plain(plain))
+
     def validate(self, name: str, schema: Schema, reporter: Reporter) -> None:
         kind = self.build_type(schema, reporter)
         if self.default is not ABSENT:
@@ -180,6 +189,13 @@ def attributes_of(field: Field) -> dict[str, Any]:
         "default": default,
         "generated": field.generated,
     }
+
+
+def normal_plain(plain: Any, kind: ValueType, name: str) -> Any:
+    """A valid value of a document, as its type writes it: "1.50" for a decimal that is "1.5"."""
+    if plain is None and not kind.holds_null:
+        return None
+    return kind.to_document(kind.from_document(plain, name))
 
 
 def check_plain(

@@ -18,9 +18,10 @@ from zapdb.migrations.operations.base import (
     TableOperation,
     canonical_expression,
     field_in,
+    normal_archiver,
 )
 from zapdb.migrations.operations.constraints import refuse_no_migration, refuse_used
-from zapdb.migrations.operations.definitions import FieldDefinition
+from zapdb.migrations.operations.definitions import FieldDefinition, normal_plain
 from zapdb.migrations.structure import ABSENT, Name, Plain, Reporter, located
 from zapdb.records import Derivation, Input, Slot
 from zapdb.schema import ArchivedField, Field, Schema, Table
@@ -76,6 +77,15 @@ class Restore:
         if self.otherwise is not ABSENT:
             self.otherwise.validate(table, target, reporter)
 
+    def normalize(self, target: Field) -> Restore:
+        otherwise = self.otherwise
+        if otherwise is not ABSENT:
+            otherwise = otherwise.normalize(target, None if target.optional else ABSENT)
+        value = self.value
+        if value is not ABSENT:
+            value = Plain(normal_plain(value, target.type, target.name))
+        return replace(self, value=value, otherwise=otherwise)
+
 
 @dataclass(frozen=True)
 class DropField(TableOperation):
@@ -107,6 +117,18 @@ class DropField(TableOperation):
         if self.restore is not ABSENT:
             rest = table.with_fields(tuple(f for f in table.fields if f is not dropped))
             self.restore.validate(rest, dropped, reporter)
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        restore = self.restore
+        if restore is not ABSENT:
+            restore = restore.normalize(field_in(self.table_in(schema), self.field))
+        by = normal_archiver(self.archived_by, number)
+        return replace(self, restore=restore, archived_by=by)
+
+    def without_way_back(self) -> Operation:
+        return replace(
+            self, restore=replace(self.restore, otherwise=ABSENT) if self._archives else ABSENT
+        )
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = self.table_in(schema)

@@ -10,7 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
+from zapdb.migrations.operations.base import (
+    Numbers,
+    Operation,
+    TableOperation,
+    normal_archiver,
+)
 from zapdb.migrations.operations.constraints import refuse_no_migration
 from zapdb.migrations.structure import ABSENT, Name, Reporter, located
 from zapdb.schema import ArchivedTable, Schema, Table
@@ -39,6 +44,9 @@ class DropTable(TableOperation):
             reporter.report(self.place, "archived_by stands beside records: archive only")
         refuse_no_migration(self.archived_by, self.place, reporter)
 
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        return replace(self, archived_by=normal_archiver(self.archived_by, number))
+
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = self.table_in(schema)
         rest = schema.without_table(table.number)
@@ -52,6 +60,15 @@ class DropTable(TableOperation):
 
         table = self.table_in(before)
         if self.records == "discard":
+            for archived in table.archived:
+                if archived.by == number:
+                    reporter.report(
+                        self.place,
+                        f"drop_table discards what this migration archives of "
+                        f"{self.table}.{archived.field.name}: no rollback can restore it",
+                        "leave out the drop_field, whose field goes with the table, or archive the "
+                        "table's records, too",
+                    )
             return rebuild_table(table)
         by = number if self.archived_by is ABSENT else self.archived_by
         position = before.tables.index(table)

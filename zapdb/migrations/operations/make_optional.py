@@ -8,11 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import Fill, Numbers, Operation, TableOperation, field_in
+from zapdb.migrations.operations.base import (
+    Fill,
+    Numbers,
+    Operation,
+    TableOperation,
+    field_in,
+    normal_default,
+)
+from zapdb.migrations.operations.change_default import ChangeDefault
 from zapdb.migrations.operations.constraints import refuse_constrained
 from zapdb.migrations.operations.make_required import MakeRequired
-from zapdb.migrations.structure import ABSENT, Name, Reporter, located
-from zapdb.schema import Schema
+from zapdb.migrations.structure import ABSENT, Name, Plain, Reporter, located
+from zapdb.schema import NO_DEFAULT, Schema
 
 
 @dataclass(frozen=True)
@@ -37,10 +45,21 @@ class MakeOptional(TableOperation):
             rest = table.with_fields(tuple(f for f in table.fields if f is not field))
             self.fill.validate(rest, field, reporter)
 
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        field = field_in(self.table_in(schema), self.field)
+        if self.fill is ABSENT:
+            return self
+        return replace(self, fill=self.fill.normalize(field, normal_default(field)))
+
+    def without_way_back(self) -> Operation:
+        return replace(self, fill=ABSENT)
+
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = self.table_in(schema)
         field = field_in(table, self.field)
-        return schema.with_table(table.with_field(replace(field, optional=True)))
+        default = NO_DEFAULT if field.default is None else field.default
+        changed = replace(field, optional=True, default=default)
+        return schema.with_table(table.with_field(changed))
 
     def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
         table = self.table_in(before)
@@ -52,4 +71,12 @@ class MakeOptional(TableOperation):
                 "say what null becomes then: add fill: {value: …} or fill: {expression: …}",
             )
             return ()
-        return (MakeRequired(self.table, self.field, self.fill),)
+        if field.default is not None:
+            return (MakeRequired(self.table, self.field, self.fill),)
+        # The default of a field that holds null; once it is optional, null is none.
+        null = Plain(None)
+        fill = Fill(null) if self.fill is ABSENT else self.fill
+        return (
+            MakeRequired(self.table, self.field, fill),
+            ChangeDefault(self.table, self.field, null),
+        )

@@ -11,7 +11,14 @@ from zapdb.errors import Location
 from zapdb.expressions import Type
 from zapdb.expressions.tree import Call
 from zapdb.expressions.tree import Name as FieldName
-from zapdb.migrations.operations.base import Fill, Numbers, Operation, TableOperation, field_in
+from zapdb.migrations.operations.base import (
+    Fill,
+    Numbers,
+    Operation,
+    TableOperation,
+    field_in,
+    normal_default,
+)
 from zapdb.migrations.operations.constraints import refuse_constrained
 from zapdb.migrations.structure import ABSENT, Name, Reporter, located
 from zapdb.records import Computed, Derivation, Input
@@ -35,13 +42,7 @@ class MakeRequired(TableOperation):
             reporter.report(self.place, f"{self.field!r} is required already")
             return
         refuse_constrained(table, field, self.place, reporter)
-        if field.has_default and field.default is None and not field.type.holds_null:
-            reporter.report(
-                self.place,
-                f"the default of {self.field!r} is null",
-                "put a change_default before this change",
-            )
-        elif self.fill is not ABSENT:
+        if self.fill is not ABSENT:
             rest = table.with_fields(tuple(f for f in table.fields if f is not field))
             self.fill.validate(rest, replace(field, optional=False), reporter)
         elif not field.has_default:
@@ -50,6 +51,12 @@ class MakeRequired(TableOperation):
                 f"what do records get whose {self.field!r} is null?",
                 "add fill: {value: …} or fill: {expression: …}",
             )
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        _, field = self._find(schema)
+        if self.fill is ABSENT:
+            return self
+        return replace(self, fill=self.fill.normalize(field, normal_default(field)))
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table, field = self._find(schema)

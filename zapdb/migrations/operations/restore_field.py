@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
 from zapdb.limits import FIELDS_PER_TABLE_MAX
-from zapdb.migrations.operations.base import Fill, Numbers, Operation, TableOperation
+from zapdb.migrations.operations.base import (
+    Fill,
+    Numbers,
+    Operation,
+    TableOperation,
+    normal_position,
+)
 from zapdb.migrations.operations.constraints import has_same_bytes, refuse_changed_types
 from zapdb.migrations.operations.drop_field import DropField, Restore
 from zapdb.migrations.operations.restore_table import keep
@@ -62,6 +68,18 @@ class RestoreField(TableOperation):
                 f"{self.field!r} is required: what do records get whose value is not archived?",
                 "add otherwise: {value: …} or otherwise: {expression: …}",
             )
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        table = self.table_in(schema)
+        archived = table.archived_named(self.field, self.archived_by)
+        assert archived is not None
+        otherwise = self.otherwise
+        if otherwise is not ABSENT:
+            otherwise = otherwise.normalize(
+                archived.field, None if archived.field.optional else ABSENT
+            )
+        position = normal_position(self.position, len(table.fields))
+        return replace(self, otherwise=otherwise, position=position)
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = self.table_in(schema)

@@ -9,7 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
+from zapdb.migrations.operations.base import (
+    Numbers,
+    Operation,
+    TableOperation,
+    normal_position,
+)
 from zapdb.migrations.operations.constraints import (
     has_same_bytes,
     parts_of,
@@ -66,6 +71,9 @@ class RestoreTable(TableOperation):
                         "and added again since it was archived",
                         "add a new table instead; within one migration, use two",
                     )
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        return replace(self, position=normal_position(self.position, len(schema.tables)))
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         archived = schema.archived_named(self.table, self.archived_by)

@@ -8,7 +8,7 @@ names: the keys of a mapping have no order, and the digest does not cover one.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
 from zapdb.expressions import Type
@@ -23,7 +23,7 @@ from zapdb.migrations.operations.base import (
     compute,
 )
 from zapdb.migrations.operations.constraints import refuse_used
-from zapdb.migrations.operations.definitions import FieldType
+from zapdb.migrations.operations.definitions import FieldType, parameters_of
 from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located, reason
 from zapdb.records import Derivation
 from zapdb.schema import Field, Schema, Table
@@ -94,6 +94,12 @@ class Transform(TableOperation):
             if (kind, definition.optional) != (field.type, field.optional):
                 found = Type(field.type, field.optional)
                 reporter.report(definition.location, f"{name!r} is {found}, not as it is said here")
+            if definition.default is not ABSENT or definition.generated:
+                reporter.report(
+                    definition.location,
+                    "from says of a field its type, and whether it is optional",
+                    "leave out default and generated",
+                )
             refuse_used(table, field, self.place, reporter)
             types[name] = Type(field.type, field.optional)
         return types
@@ -114,9 +120,31 @@ class Transform(TableOperation):
                 continue
             check_expression(text, given, wanted[name], self.place, reporter)
 
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        """`from` says what is there: types, and whether they are optional."""
+        table = self.table_in(schema)
+        source = {
+            name: FieldType(**parameters_of(field.type), optional=field.optional)
+            for name in self.source
+            for field in (self._field(table, name),)
+        }
+        into = {name: definition.normalize(name, schema) for name, definition in self.into.items()}
+        at = self._first(table)
+        positions = self.positions
+        if positions == tuple(range(at, at + len(into))):
+            positions = ABSENT
+        return replace(self, source=source, into=into, positions=positions)
+
+    def without_way_back(self) -> Operation:
+        return replace(self, down=ABSENT)
+
+    def _first(self, table: Table) -> int:
+        """Where the first of the old fields stands."""
+        return min(i for i, f in enumerate(table.fields) if f.name in self.source)
+
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = self.table_in(schema)
-        at = min(i for i, f in enumerate(table.fields) if f.name in self.source)
+        at = self._first(table)
         fields = [f for f in table.fields if f.name not in self.source]
         positions = range(at, at + len(self.into)) if self.positions is ABSENT else self.positions
         added = [d.build(name, numbers.draw("field"), schema) for name, d in self.into.items()]
@@ -134,10 +162,14 @@ class Transform(TableOperation):
             )
             return ()
         old = {name: self._field(table, name) for name in self.source}
+        new = {
+            name: replace(definition, default=ABSENT, generated=False)
+            for name, definition in self.into.items()
+        }
         return (
             Transform(
                 self.table,
-                self.into,
+                new,
                 {name: FieldType.of(field) for name, field in old.items()},
                 self.down,
                 self.up,

@@ -1,8 +1,8 @@
 """Adds the digests of documents that are new here; `python -m tests.unit.migrations.kept.write`.
 
-For adding, never for refreshing: a file whose digest is kept and differs is refused. Before a
-release an entry may still be corrected: delete its file (the last one: the files are a chain), run
-this, and write the file anew.
+Documents of version 1 and the digest algorithm z1 are frozen (docs/format/migration.md): this is
+for adding, never for refreshing. A file whose digest is kept and differs is refused; what has to
+change then is the code. A document is added at the end, since the files are a chain.
 """
 
 from __future__ import annotations

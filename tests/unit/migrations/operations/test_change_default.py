@@ -15,7 +15,6 @@ def change(field: str, rest: str) -> str:
         ("balance", 'default: "5"', "5.00", {"default": "0.00"}),
         ("balance", "remove: true", NO_DEFAULT, {"default": "0.00"}),
         ("name", "default: none", "none", {"remove": True}),
-        ("age", "default: null", None, {"remove": True}),
         ("extra", "default: {a: [null]}", {"a": [None]}, {"remove": True}),
         ("extra", "default: null", None, {"remove": True}),
         ("id", "default: 7", 7, {"remove": True}),
@@ -33,6 +32,15 @@ def test_rule_21_any_field_gets_another_default_and_no_record_changes(
     assert migration.route_down(1).is_identity
 
 
+def test_null_is_no_default_where_the_field_may_be_null() -> None:
+    given = change("age", "default: 5")
+    migration = resolve_after_people(given, change("age", "default: null"))
+    age = people_of(migration.after).field_named("age")
+    assert age is not None
+    assert not age.has_default
+    assert migration.changes[1] == ChangeDefault("people", "age", remove=True)
+
+
 def test_rule_05_remove_false_is_no_other_spelling() -> None:
     digests = {
         resolve_after_people(change("age", f"default: 5{rest}")).digest
@@ -46,6 +54,7 @@ def test_rule_05_remove_false_is_no_other_spelling() -> None:
     [
         ("fax", "default: 5", "no field 'fax' in 'people' here"),
         ("age", "remove: true", "'age' has no default to remove"),
+        ("age", "default: null", "'age' has no default to remove"),
         ("age", "remove: false", "exactly one of default and remove: true is needed here"),
         ("age", "default: 1, remove: true",
          "exactly one of default and remove: true is needed here"),

@@ -68,15 +68,13 @@ def test_a_default_has_to_be_said_again_and_comes_back() -> None:
     assert (back.scale, back.default) == (2, "0.00")
 
 
-def test_a_null_default_is_said_again_too() -> None:
-    nick = "{name: nick, type: string, optional: true, default: null}"
+def test_null_is_no_default_of_the_new_type_either() -> None:
+    nick = "{name: nick, type: string, optional: true, default: x}"
     add = f"add_field: {{table: people, field: {nick}}}"
     rest = "type: integer, up: length(nick), down: text(nick)"
-    migration = resolve_after_people(add, change("nick", rest + ", default: null"))
-    changed = people_of(migration.after).field_named("nick")
-    assert changed is not None
-    assert changed.has_default
-    assert changed.default is None
+    assert violations_of(add, change("nick", rest + ", default: null")) == [
+        "0002_test.yaml:6:5: null is no default of 'nick', which may be null"
+    ]
     assert violations_of(add, change("nick", rest)) == [
         "0002_test.yaml:6:5: 'nick' has a default of the old type"
     ]

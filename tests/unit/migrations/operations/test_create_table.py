@@ -25,7 +25,7 @@ def test_a_table_has_its_fields_in_declared_order_and_its_key_in_key_order() -> 
         Field(1, "id", Integer()),
         Field(2, "country", String()),
         Field(3, "tax", Decimal(1), default=Decimal(1).from_document("0.5", "p")),
-        Field(4, "mayor", String(), optional=True, default=None),
+        Field(4, "mayor", String(), optional=True),
         Field(5, "token", Uuid(), generated=True),
     )
     assert chain.migrations[0].drawn == {"table": [1], "field": [1, 2, 3, 4, 5]}

@@ -11,7 +11,6 @@ import pytest
 
 import zapdb
 from tests.documents import resolve_documents
-from zapdb.catalog import DEFAULT_TENANT
 from zapdb.errors import InvalidMigration
 from zapdb.jobs import forget_newest
 from zapdb.migrations import OPERATIONS, Chain
@@ -123,7 +122,7 @@ def test_an_example_is_applied_to_records_and_forgotten_again(keyword: str, tmp_
     assert list(after[0]) == [f.name for f in people.fields]
     storage = connect(url)
     try:
-        assert forget_newest(storage, DEFAULT_TENANT).number == len(texts)
+        assert forget_newest(storage).number == len(texts)
     finally:
         storage.close()
     (files / f"{len(texts):04d}_example.yaml").unlink()

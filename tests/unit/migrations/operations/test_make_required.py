@@ -46,14 +46,7 @@ def test_without_fill_null_becomes_the_default() -> None:
     fill = derived.inputs["fill"]
     assert isinstance(fill, Constant)
     assert fill.value == 5
-    assert migration.rollback[0] == MakeOptional("people", "age", Fill(5))
-
-
-def test_a_default_of_null_goes_first() -> None:
-    default = "change_default: {table: people, field: age, default: null}"
-    assert violations_of(default, make(rest=", fill: {value: 5}")) == [
-        "0002_test.yaml:6:5: the default of 'age' is null"
-    ]
+    assert migration.rollback[0] == MakeOptional("people", "age")
 
 
 @pytest.mark.parametrize(

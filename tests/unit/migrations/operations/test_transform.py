@@ -58,7 +58,6 @@ def test_the_inferred_rollback_puts_the_old_fields_back_to_their_places() -> Non
             {"name": FieldType("string")},
             {"name": "join(' ', first, last)"},
             {"first": "before(name, ' ')", "last": "after(name, ' ')"},
-            positions=(1,),
         ),
     )
     joined = migration.route_down(1).derivations[2]

@@ -1,0 +1,252 @@
+"""`zapdb cluster`: who is at work, how far everybody is, who is put out, how the level rises."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+import zapdb
+from tests.cli.program import Project
+from zapdb import release
+from zapdb.catalog import leases, nodes
+from zapdb.catalog.leases import Owner
+from zapdb.catalog.up import CHAIN_LEASE
+from zapdb.database import Database
+from zapdb.errors import LeaseLost
+from zapdb.storage import Storage, connect
+
+
+@pytest.fixture
+def db(current: Project) -> Iterator[Database]:
+    with zapdb.open("sqlite:///test.db", migrations="migrations") as db:
+        yield db
+
+
+@pytest.fixture
+def storage(current: Project) -> Iterator[Storage]:
+    storage = connect("sqlite:///test.db")
+    yield storage
+    storage.close()
+
+
+def without_times(text: str) -> str:
+    return re.sub(r"\b\d[\d.,]* m?s\b", "TIME", text)
+
+
+def expire(project: Project, node_id: str) -> None:
+    project.sql("UPDATE zapdb_catalog SET expires_at = 1 WHERE key = ?", f"node/{node_id}")
+
+
+def test_status(current: Project, db: Database) -> None:
+    result = current.run("cluster", "status")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "level 1 (on_demand)\n"
+        "layout 0001\n"
+        f"1 node: 1 of {release.__version__}\n"
+        "4 migrations stored; at 4: 1 tenant\n"
+    )
+    assert current.run("cluster", "status", "--json").json == {
+        "level": 1,
+        "level_possible": 1,
+        "level_policy": "on_demand",
+        "layout": "0001",
+        "layout_pending": [],
+        "releases": {release.__version__: 1},
+        "nodes": {"alive": 1, "expired": 0},
+        "stored": 4,
+        "forgetting": None,
+        "tenants": [{"position": 4, "tenants": 1}],
+        "waiting": [],
+        "jobs": [],
+        "leases": [],
+    }
+
+
+def test_status_of_a_database_where_much_is_under_way(current: Project, storage: Storage) -> None:
+    """As if a tenant were at 3 while one process has four files, one three, and one another 4."""
+    (digest,) = current.sql("SELECT digest FROM zapdb_migrations WHERE number = 4")[0]
+    earlier = "replace(value, '\"position\":4', '\"position\":3')"
+    current.sql(f"UPDATE zapdb_catalog SET value = {earlier} WHERE kind = 'tenant'")
+    has = nodes.register(storage, 4, pending={4: digest})
+    lacks = nodes.register(storage, 3)
+    other = nodes.register(storage, 4, pending={4: "z1:other"})
+    gone = nodes.register(storage, 3)
+    expire(current, gone.id)
+    leases.acquire(storage, CHAIN_LEASE, Owner("someone", "elsewhere", 7), 30)
+    result = current.run("cluster", "status")
+    assert result.status == 0
+    assert f"3 nodes: 3 of {release.__version__}; 1 expired\n" in result.out
+    assert "4 migrations stored; at 3: 1 tenant\n" in result.out
+    (line,) = [line for line in result.out.splitlines() if "0004_split_name" in line]
+    assert line.startswith("not in force everywhere: 0004_split_name: not in the files of ")
+    assert {str(lacks), str(other)} == set(line.split("files of ")[1].split("; "))
+    assert without_times(result.out).endswith(
+        f"lease: {CHAIN_LEASE} of someone (host elsewhere, process 7), TIME\n"
+    )
+    found = current.run("cluster", "status", "--json").json
+    assert found["tenants"] == [{"position": 3, "tenants": 1}]
+    (waiting,) = found["waiting"]
+    assert {node["id"] for node in waiting["lacking"]} == {lacks.id, other.id}
+    assert has.id not in str(waiting)
+    (lease,) = found["leases"]
+    assert (lease["name"], lease["owner"], lease["epoch"]) == (CHAIN_LEASE, "someone", 3)
+    assert found["nodes"] == {"alive": 3, "expired": 1}
+
+
+def test_nodes(current: Project, db: Database, storage: Storage) -> None:
+    dead = nodes.register(storage, 2, datasets={"tz": ("2025b", "f0")})
+    expire(current, dead.id)
+    result = current.run("cluster", "nodes")
+    assert (result.status, result.err) == (0, "")
+    header, _, first, second = result.out.splitlines()
+    assert header.split() == [
+        *("node", "host", "process", "release", "level"),
+        *("files", "serves", "age", "lease"),
+    ]
+    assert first.split()[:7] == [
+        db._node.id,
+        socket.gethostname(),
+        str(os.getpid()),
+        release.__version__,
+        "1",
+        "4",
+        "4",
+    ]
+    assert second.split()[0] == dead.id
+    assert second.endswith("over")
+    alive, expired = current.run("cluster", "nodes", "--json").json["nodes"]
+    assert 0 < alive.pop("lease_seconds") <= 30
+    assert 0 <= alive.pop("age_seconds") < 60
+    assert alive == {
+        "id": db._node.id,
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "release": release.__version__,
+        "level": 1,
+        "files_end": 4,
+        "serves": 4,
+        "alive": True,
+        "datasets": alive["datasets"],
+    }
+    assert (expired["alive"], expired["files_end"]) == (False, 2)
+    assert expired["lease_seconds"] < 0
+    assert expired["datasets"] == {"tz": {"version": "2025b", "fingerprint": "f0"}}
+
+
+def test_nobody_is_there(current: Project) -> None:
+    assert current.run("cluster", "nodes").out == "no process has it open\n"
+    assert current.run("cluster", "nodes", "--json").json == {"nodes": []}
+    assert "0 nodes\n" in current.run("cluster", "status").out
+    result = current.run("cluster", "evict", "--expired")
+    assert (result.status, result.out) == (0, "nothing was changed\n")
+
+
+def test_leases(current: Project, storage: Storage) -> None:
+    result = current.run("cluster", "leases")
+    assert result.status == 0
+    assert result.out.splitlines()[2].startswith(CHAIN_LEASE)
+    assert result.out.splitlines()[2].endswith("free")
+    leases.acquire(storage, CHAIN_LEASE, Owner("someone", "elsewhere", 7), 30)
+    found = current.run("cluster", "leases", "--json").json["leases"]
+    (lease,) = [lease for lease in found if lease["name"] == CHAIN_LEASE]
+    assert 29 < lease.pop("lease_seconds") <= 30
+    assert 0 <= lease.pop("age_seconds") < 10
+    assert lease == {
+        "name": CHAIN_LEASE,
+        "owner": "someone",
+        "host": "elsewhere",
+        "process": 7,
+        "epoch": lease["epoch"],
+        "held": True,
+    }
+
+
+def test_rule_09_evict(current: Project, db: Database, storage: Storage) -> None:
+    other = nodes.register(storage, 4)
+    before = current.dump()
+    result = current.run("cluster", "evict", db._node.id[:6], stdin="n\n")
+    assert (result.status, result.err) == (0, "put it out? [y/N] \n")
+    assert result.out.startswith(f"{db._node}: its lease ends in ")
+    assert result.out.endswith("nothing was changed\n")
+    assert current.dump() == before
+    result = current.run("cluster", "evict", db._node.id[:6], stdin="y\n")
+    assert (result.status, result.out.splitlines()[-1]) == (0, "evicted 1 node")
+    with pytest.raises(LeaseLost):
+        db.table("people").delete(1)
+    found = current.run("cluster", "nodes", "--json").json["nodes"]
+    assert [node["id"] for node in found] == [other.id]
+
+
+def test_rule_09_evict_those_whose_lease_is_over(
+    current: Project, db: Database, storage: Storage
+) -> None:
+    dead = nodes.register(storage, 4)
+    expire(current, dead.id)
+    evicted = current.run("cluster", "evict", "--expired", "--yes", "--json").json["evicted"]
+    assert [node["id"] for node in evicted] == [dead.id]
+    db.table("people").delete(1)
+
+
+def test_evict_asks_for_what_it_needs(current: Project, db: Database) -> None:
+    for given, says in (
+        ((), "give the ids of nodes, or --expired"),
+        (("--expired", "abc"), "give the ids of nodes, or --expired"),
+        (("zzz", "--yes"), "no such node"),
+        ((db._node.id,), "nobody is there to ask"),
+        ((db._node.id, "--json"), "nothing is asked with --json"),
+    ):
+        result = current.run("cluster", "evict", *given, stdin="")
+        assert result.status in (1, 2)
+        assert says in result.err
+    result = current.run("cluster", "evict", "zzz", "--yes")
+    assert f"nodes: {db._node.id}" in result.err
+    db.table("people").delete(1)
+
+
+def test_rule_10_upgrade(
+    current: Project, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = current.run("cluster", "upgrade")
+    assert (result.status, result.out) == (0, "the level is 1\n")
+    older = nodes.register(storage, 4)
+    monkeypatch.setattr(release, "LEVEL", 2)
+    status = current.run("cluster", "status")
+    assert status.out.startswith("level 1 (on_demand)\n")
+    result = current.run("cluster", "upgrade")
+    assert result.out == (
+        f"the level is 1\nlevel 1 is all that {older} supports, release {release.__version__}\n"
+    )
+    nodes.deregister(storage, older)
+    assert current.run("cluster", "status").out.startswith("level 1, and could be 2 (on_demand)\n")
+    before = current.dump()
+    dry = current.run("cluster", "upgrade", "--dry-run", "--json").json
+    assert dry == {
+        "dry_run": True,
+        "before": 1,
+        "after": 2,
+        "supported": 2,
+        "layout": [],
+        "lacking": [],
+    }
+    assert (
+        current.run("cluster", "upgrade", "--dry-run").out == "the level would rise from 1 to 2\n"
+    )
+    assert current.dump() == before
+    assert current.run("cluster", "upgrade").out == "the level rose from 1 to 2\n"
+    monkeypatch.setattr(release, "LEVEL", 1)
+    result = current.run("cluster", "upgrade")
+    assert (result.status, result.out) == (1, "")
+    assert "use a newer release of zapdb" in result.err
+
+
+def test_an_empty_database_has_no_cluster(project: Project) -> None:
+    for command in ("status", "nodes", "leases", "upgrade"):
+        result = project.run("cluster", command)
+        assert result.status == 3
+        assert result.err.startswith("error: the database is empty")
+    assert not project.database.exists()

@@ -1,0 +1,394 @@
+"""`zapdb catalog history` and `zapdb catalog prune`."""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import zapdb
+from tests.cli.program import Project
+from tests.documents import document
+from zapdb.catalog.tenants import create_tenant
+from zapdb.records import codec_for
+from zapdb.schema import fingerprint, read_snapshot
+
+RENAME = """\
+zapdb: 1
+summary: Members
+changes:
+  - rename_table: {table: people, to: members}
+rollback: inferred
+"""
+
+
+@pytest.fixture
+def rolled_back(people: Project) -> Project:
+    """Three changes, of which the last was forgotten, applied again and forgotten again."""
+    people.run("migrate", "forget", "--yes")
+    people.run("migrate", "up")
+    people.run("migrate", "forget", "--yes")
+    return people
+
+
+def test_history(rolled_back: Project) -> None:
+    result = rolled_back.run("catalog", "history", "--table", "people")
+    assert result.status == 0
+    header, rule, *lines = result.out.splitlines()
+    assert header.split() == [
+        "gen", "fingerprint", "migrated_at", "migrated_by", "migration", "event",
+    ]  # fmt: skip
+    assert set(rule) == {"-", " "}
+    row = re.compile(
+        r" *(\d+)  (0x[0-9a-f]{16})  (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)  (\S+@\S+) +(\S+) +(.*)"
+    )
+    rows = [re.fullmatch(row, line) for line in lines]
+    found = [match.groups() for match in rows if match]
+    assert [(gen, migration, event) for gen, _, _, _, migration, event in found] == [
+        ("1", "0001_people", "create"),
+        ("2", "0002_add_age", "change"),
+        ("3", "0003_index_age", "change"),
+        ("4", "0004_split_name", "change"),
+        ("5", "0003_index_age", "forget (rollback from gen 4)"),
+        ("6", "0004_split_name", "change (rollback from gen 5)"),
+        ("7", "0003_index_age", "forget (rollback from gen 6)"),
+    ]
+    prints = [fingerprint for _, fingerprint, *_ in found]
+    assert prints[2] == prints[4] == prints[6]
+    assert prints[3] == prints[5]
+    assert len(set(prints)) == 4
+    at = datetime.fromisoformat(found[-1][2]).replace(tzinfo=UTC)
+    assert abs(datetime.now(UTC) - at) < timedelta(seconds=60)
+
+
+def test_history_limited_and_turned_round(rolled_back: Project) -> None:
+    def generations(*options: str) -> list[int]:
+        result = rolled_back.run("catalog", "history", "--table", "people", "--json", *options)
+        assert result.status == 0
+        return [entry["gen"] for entry in result.lines]
+
+    assert generations() == [1, 2, 3, 4, 5, 6, 7]
+    assert generations("--limit", "2") == [1, 2]
+    assert generations("--desc") == [7, 6, 5, 4, 3, 2, 1]
+    assert generations("--desc", "--limit", "1") == [7]
+    assert rolled_back.run("catalog", "history", "--table", "people", "--limit", "0").status == 2
+
+
+def test_history_as_json_is_an_object_a_line(rolled_back: Project) -> None:
+    entries = rolled_back.run("catalog", "history", "--table", "people", "--json").lines
+    newest = entries[-1]
+    assert re.fullmatch("0x[0-9a-f]{16}", newest.pop("fingerprint"))
+    assert re.fullmatch(r".+@.+", newest.pop("migrated_by"))
+    at = datetime.fromisoformat(newest.pop("migrated_at"))
+    assert at.utcoffset() == timedelta(0)
+    assert newest == {
+        "table": "people",
+        "table_number": 1,
+        "gen": 7,
+        "migration": "0003_index_age",
+        "event": "forget",
+        "rollback_from": 6,
+        "rollback_to": 5,
+        "layout_revision": 2,
+    }
+    assert [entry["rollback_from"] for entry in entries] == [None] * 4 + [4, 5, 6]
+    assert [entry["rollback_to"] for entry in entries[:-1]] == [None] * 4 + [3, 4]
+
+
+def test_history_with_snapshots(people: Project) -> None:
+    command = ("catalog", "history", "--table", "people", "--json", "--with-snapshot")
+    entries = people.run(*command).lines
+    tables = [read_snapshot(base64.b64decode(entry["snapshot"])) for entry in entries]
+    assert [f"0x{fingerprint(table):016x}" for table in tables] == [
+        entry["fingerprint"] for entry in entries
+    ]
+    code = people.run("catalog", "show", "people", "--code", "--json").json["code"]
+    assert codec_for(tables[-1]).source in code
+    result = people.run("catalog", "history", "--table", "people", "--with-snapshot")
+    assert result.status == 2
+    assert result.err == (
+        "error: a snapshot is bytes, and shown in JSON only\n  way out: add --json\n"
+    )
+
+
+def test_history_of_a_table_that_was_dropped(people: Project) -> None:
+    people.run("migrate", "forget", "--to", "0", "--yes")
+    result = people.run("catalog", "history", "--table", "people", "--json")
+    assert result.status == 0
+    assert result.lines[-1]["event"] == "drop"
+    assert result.lines[-1]["migration"] is None
+    assert people.run("catalog", "history", "--table", "people").out.endswith("-  drop\n") is False
+    last = people.run("catalog", "history", "--table", "people").out.splitlines()[-1]
+    assert re.search(r" -  +drop$", last)
+
+    # Made again it is another table, with a history of its own.
+    people.run("migrate", "up")
+    again = people.run("catalog", "history", "--table", "people", "--json").lines
+    assert {entry["table_number"] for entry in again} == {2}
+    assert [entry["gen"] for entry in again] == [1, 2, 3, 4]
+    people.run("migrate", "forget", "--to", "0", "--yes")
+    newest = people.run("catalog", "history", "--table", "people", "--json").lines
+    assert {entry["table_number"] for entry in newest} == {2}
+
+
+def test_history_by_a_former_name(people: Project) -> None:
+    people.file("0005_members").write_text(RENAME)
+    people.run("migrate", "up")
+    for name in ("people", "members"):
+        entries = people.run("catalog", "history", "--table", name, "--json").lines
+        assert [entry["table"] for entry in entries] == ["people"] * 4 + ["members"]
+
+
+def test_history_of_an_unknown_table(people: Project) -> None:
+    result = people.run("catalog", "history", "--table", "persons")
+    assert (result.status, result.out) == (1, "")
+    assert (
+        result.err == "error: no table has or had this name\n  table: persons\n  tables: people\n"
+    )
+
+
+HISTORY = ("catalog", "history", "--table", "people")
+
+
+def test_history_by_number(people: Project) -> None:
+    people.run("migrate", "forget", "--to", "0", "--yes")
+    people.run("migrate", "up")
+    by_number = people.run("catalog", "history", "--table-id", "1", "--json").lines
+    assert [entry["event"] for entry in by_number][-1] == "drop"
+    assert {entry["table_number"] for entry in people.run(*HISTORY, "--json").lines} == {2}
+    result = people.run("catalog", "history", "--table-id", "9")
+    assert (result.status, result.err) == (
+        1,
+        "error: no table has or had this number\n  number: 9\n  tables: 1 (people), 2 (people)\n",
+    )
+    for options in ((), ("--table", "people", "--table-id", "1")):
+        result = people.run("catalog", "history", *options)
+        assert (result.status, result.out) == (2, "")
+        assert result.err.startswith("error: which table is meant is not said, or twice\n")
+
+
+def test_history_since(rolled_back: Project) -> None:
+    def since(value: str, *options: str) -> list[int]:
+        result = rolled_back.run(*HISTORY, "--json", "--since", value, *options)
+        assert result.status == 0, result.err
+        return [entry["gen"] for entry in result.lines]
+
+    assert since("5") == [5, 6, 7]
+    assert since("8") == []  # the next one, when it is there
+    assert since("0") == [1, 2, 3, 4, 5, 6, 7]
+    for duration in ("1w", "7d", "12h", "30m", "600s"):
+        assert since(duration) == [1, 2, 3, 4, 5, 6, 7]
+    rolled_back.sql(
+        "UPDATE zapdb_fingerprints SET migrated_at = migrated_at - ? WHERE generation < 6",
+        3 * 3_600_000_000,
+    )
+    assert since("2h") == [6, 7]
+    assert since("4h", "--desc", "--limit", "2") == [7, 6]
+    entries = rolled_back.run(*HISTORY, "--json").lines
+    prints = [entry["fingerprint"] for entry in entries]
+    assert since(prints[1]) == [3, 4, 5, 6, 7]
+    assert since(prints[3].upper().replace("X", "x")) == [7]  # it was stamped last as generation 6
+    assert since(prints[6]) == []
+    # What is marked as a rollback depends on the whole log, not on what is shown.
+    (entry,) = rolled_back.run(*HISTORY, "--json", "--since", "7").lines
+    assert entry["rollback_from"] == 6
+
+    result = rolled_back.run(*HISTORY, "--since", "0x5")
+    assert (result.status, result.err) == (
+        1,
+        "error: the table's history has no such fingerprint\n"
+        "  table: people\n"
+        "  fingerprint: 0x0000000000000005\n"
+        f"  fingerprints: {', '.join(dict.fromkeys(prints))}\n",
+    )
+    for wrong in ("9", "99999999999999999999", "yesterday", "7 d", "-1", "0x", "\u0667"):
+        result = rolled_back.run(*HISTORY, f"--since={wrong}")
+        assert (result.status, result.out) == (2, ""), wrong
+
+
+def test_history_of_a_tenant(people: Project) -> None:
+    with zapdb.open(f"sqlite:///{people.database}", migrations=people.migrations) as db:
+        create_tenant(db.storage, "acme")
+    result = people.run(*HISTORY, "--tenant", "acme")
+    assert (result.status, result.err) == (
+        1, "error: no table has or had this name\n  table: people\n  tables: (none)\n"
+    )  # fmt: skip
+    zapdb.open(f"sqlite:///{people.database}", migrations=people.migrations, tenant="acme").close()
+    entries = people.run(*HISTORY, "--tenant", "acme", "--json").lines
+    # It went to the end in one jump.
+    assert [(entry["gen"], entry["migration"]) for entry in entries] == [(1, "0004_split_name")]
+
+
+def test_history_that_was_lost_begins_anew(current: Project) -> None:
+    current.sql("DELETE FROM zapdb_fingerprints")
+    result = current.run(*HISTORY)
+    assert result.status == 0
+    assert re.fullmatch(
+        r" +4  0x[0-9a-f]{16}  -            <system>     0004_split_name  pre-history",
+        result.out.splitlines()[2],
+    )
+    (entry,) = current.run(*HISTORY, "--json").lines
+    assert entry["migrated_at"] == "1970-01-01T00:00:00+00:00"
+
+
+def test_history_that_was_lost_with_stale_records_is_refused(people: Project) -> None:
+    with zapdb.open(f"sqlite:///{people.database}", migrations=people.migrations) as db:
+        db.table("people").update(1, age=3)
+    people.sql("DELETE FROM zapdb_fingerprints")
+    result = people.run(*HISTORY)
+    assert (result.status, result.out) == (1, "")
+    assert "19 of revision 1, 1 of revision 4" in result.err
+
+
+# --diff
+
+
+def test_the_difference_of_two_generations(people: Project) -> None:
+    people.file("0005_more").write_text(
+        document(
+            "rename_field: {table: people, field: age, to: years}",
+            "change_type: {table: people, field: years, type: decimal, scale: 2,"
+            " up: 'decimal(years, 2, else=0)', down: 'integer(years, else=0)',"
+            " reversibility: lossy, default: '7.00'}",
+            "make_optional: {table: people, field: fax, fill: {value: ''}}",
+            "add_check: {table: people, check: grown, expression: years > 0}",
+            "rename_table: {table: people, to: members}",
+        )
+    )
+    result = people.run("migrate", "up", "--no-build")
+    assert result.status == 0, result.err
+    result = people.run(*HISTORY, "--diff", "4", "5")
+    assert result.status == 0
+    first, *rest = result.out.splitlines()
+    assert re.fullmatch(r"members  gen 4 \(0x[0-9a-f]{16}\) → gen 5 \(0x[0-9a-f]{16}\)", first)
+    assert rest == [
+        "~ table members (1): name people → members",
+        "~ field fax (3): optional no → yes",
+        '~ field years (4): name age → years; type integer → decimal (scale 2); default 7 → "7.00"',
+        "+ check grown (1): years > 0",
+    ]
+    backwards = people.run(*HISTORY, "--diff", "5", "1").out.splitlines()[1:]
+    assert backwards == [
+        "~ table people (1): name members → people",
+        "+ field name (2): string",
+        "~ field fax (3): optional yes → no",
+        "- field first (5): string",
+        "- field last (6): string",
+        '- field years (4): decimal (scale 2); default "7.00"',
+        "- index by_age (1): years",
+        "- check grown (1): years > 0",
+    ]
+    assert people.run(*HISTORY, "--diff", "4", "4").out.splitlines()[1:] == ["no difference"]
+
+    found = people.run(*HISTORY, "--diff", "4", "5", "--json").json
+    assert (found["table"], found["table_number"]) == ("members", 1)
+    assert (found["from"]["gen"], found["to"]["gen"]) == (4, 5)
+    assert found["differences"][2] == {
+        "part": "field",
+        "number": 4,
+        "name": "years",
+        "change": "changed",
+        "before": {"name": "age", "type": {"name": "integer"}, "default": 7},
+        "after": {"name": "years", "type": {"name": "decimal", "scale": 2}, "default": "7.00"},
+    }
+    assert found["differences"][3]["before"] is None
+
+    result = people.run(*HISTORY, "--diff", "4", "9")
+    assert (result.status, result.err) == (
+        1,
+        "error: the table's history has no such generation\n  table: members\n"
+        "  generation: 9\n  generations: 1, 2, 3, 4, 5\n",
+    )
+
+
+# prune
+
+
+def prune(project: Project, *options: str, stdin: str = "") -> Any:
+    return project.run("catalog", "prune", "--table", "people", *options, stdin=stdin)
+
+
+def generations(project: Project) -> list[int]:
+    return [entry["gen"] for entry in project.run(*HISTORY, "--json").lines]
+
+
+def test_prune(current: Project) -> None:
+    result = prune(current, "--keep-last", "1", "--dry-run")
+    assert result.status == 0
+    header, _, *lines = result.out.splitlines()
+    assert header.split() == ["gen", "fingerprint", "migrated_at", "event", "needed", "by"]
+    assert [line.split()[0] for line in lines] == ["1", "2", "3"]
+    assert {line.split()[-1] for line in lines} == {"-"}
+    assert generations(current) == [1, 2, 3, 4]
+
+    result = prune(current, "--keep-last", "1", stdin="n\n")
+    assert result.status == 1
+    assert result.out.endswith("nothing was changed\n")
+    assert result.err == "delete 3 entries for good? [y/N] \n"
+    result = prune(current, "--before", "2", stdin="y\n")
+    assert result.status == 0
+    assert result.out.endswith("pruned 1 entry\n")
+    assert generations(current) == [2, 3, 4]
+    result = prune(current, "--older-than", "1h", "--yes")
+    assert (result.status, result.out) == (0, "nothing to prune\n")
+    result = prune(current, "--older-than", "0s", "--yes", "--json")
+    assert result.json == {
+        "table": "people",
+        "table_number": 1,
+        "pruned": [2, 3],
+        "kept_for_layout": [],
+        "in_use": [],
+        "newest": 4,
+        "done": True,
+    }
+    assert generations(current) == [4]
+    assert current.run("verify").status == 0
+    current.file("0005_members").write_text(RENAME)
+    assert current.run("migrate", "up").status == 0
+    assert [e["gen"] for e in current.run(*HISTORY, "--json").lines] == [4, 5]
+    result = prune(current, "--keep-last", "1", "--yes")
+    assert result.out == "nothing to prune\ngeneration 4 stays: later ones have its layout\n"
+
+
+def test_prune_is_refused_while_records_need_it(people: Project) -> None:
+    result = prune(people, "--keep-last", "1", "--dry-run")
+    assert result.status == 1
+    assert result.out.splitlines()[2].endswith("create  20 records")
+    result = prune(people, "--keep-last", "1", "--yes")
+    assert result.status == 2
+    assert result.err == (
+        "error: what is stored needs the history that would be pruned\n"
+        "  table: people\n"
+        "  needed: generation 1: 20 records\n"
+        "  way out: convert old records with `zapdb convert run`, and delete what is archived with "
+        "`zapdb migrate prune-archive`; or prune less\n"
+    )
+    found = prune(people, "--keep-last", "1", "--dry-run", "--json").json
+    assert found["in_use"] == [{"gen": 1, "by": "20 records"}]
+    assert (found["done"], generations(people)) == (False, [1, 2, 3, 4])
+
+
+def test_prune_has_to_be_told_what(people: Project) -> None:
+    for options in ((), ("--keep-last", "1", "--before", "2"), ("--keep-last", "0")):
+        assert prune(people, *options, "--yes").status == 2
+    for wrong in ("1", "1y", "d", "-1d", "1.5d"):
+        result = prune(people, f"--older-than={wrong}", "--yes")
+        assert (result.status, result.out) == (2, "")
+        assert result.err.startswith("error: this is no duration\n")
+    people.run("convert", "run")
+    result = prune(people, "--keep-last", "1")
+    assert result.status == 2
+    assert "nobody is there to ask" in result.err
+    result = prune(people, "--keep-last", "1", "--json")
+    assert (result.status, result.out) == (2, "")
+    assert generations(people) == [1, 2, 3, 4]
+
+
+def test_prune_begins_no_history(current: Project) -> None:
+    current.sql("DELETE FROM zapdb_fingerprints")
+    result = prune(current, "--keep-last", "1", "--yes")
+    assert (result.status, result.out) == (1, "")
+    assert current.sql("SELECT count(*) FROM zapdb_fingerprints") == [(0,)]

@@ -1,0 +1,178 @@
+"""A process that tests talk to, suspend and wake up: `python -m tests.contract.peer OPTIONS`.
+
+It opens a database and obeys the commands on its input, a line each, with a line as the answer. It
+may be of another release (a higher level), have shorter leases, or a clock that is wrong.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import zapdb
+from tests.support import ROOT, Workspace, wait_until
+
+QUICK = {
+    "zapdb.catalog.nodes.NODE_LEASE_SECONDS": 1.0,
+    "zapdb.catalog.nodes.NODE_HEARTBEAT_SECONDS": 0.1,
+}
+"""Patches: leases that end soon, and are renewed often."""
+
+
+class Peer:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.pid = process.pid
+
+    def ask(self, command: str) -> str:
+        self.tell(command)
+        return self.answer()
+
+    def tell(self, command: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def suspend(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+        stat = Path(f"/proc/{self.pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it stopped")
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
+
+
+@contextmanager
+def start_peer(place: Workspace, **options: Any) -> Iterator[Peer]:
+    """A process with the workspace's database open; `answer()` says `open`, or what went wrong."""
+    given = {"address": place.address, "directory": str(place.directory), **options}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.contract.peer", json.dumps(given)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    peer = Peer(process)
+    try:
+        yield peer
+    finally:
+        peer.stop()
+
+
+@contextmanager
+def open_peer(place: Workspace, **options: Any) -> Iterator[Peer]:
+    with start_peer(place, **options) as peer:
+        assert peer.answer() == "open"
+        yield peer
+
+
+# The process itself
+
+
+def run(options: dict[str, Any]) -> None:
+    _patch(options)
+    try:
+        with zapdb.open(
+            options["address"],
+            migrations=options["directory"],
+            apply=options.get("apply", "never"),
+        ) as db:
+            print("open", flush=True)
+            obey(db)
+    except zapdb.ZapdbError as error:
+        print(_told(error), flush=True)
+
+
+def _patch(options: dict[str, Any]) -> None:
+    if "level" in options:
+        from zapdb import release
+
+        release.LEVEL = options["level"]
+        release.__version__ = f"0.{options['level']}.0"
+    for name, value in options.get("patches", {}).items():
+        module, _, attribute = name.rpartition(".")
+        setattr(importlib.import_module(module), attribute, value)
+    if "clock_seconds" in options:
+        off, now, now_ns = options["clock_seconds"], time.time, time.time_ns
+        time.time = lambda: now() + off
+        time.time_ns = lambda: now_ns() + int(off * 1e9)
+    if "layouts" in options:
+        from zapdb.storage import layout
+
+        layout.LAYOUT_REVISION = options["layout"]
+        layout.revisions_directory = lambda: Path(options["layouts"])
+
+
+def obey(db: Any) -> None:
+    with ExitStack() as open_transaction:
+        for line in sys.stdin:
+            try:
+                print(_do(db, line.split(), open_transaction), flush=True)
+            except zapdb.ZapdbError as error:
+                print(_told(error), flush=True)
+
+
+def _do(db: Any, command: list[str], transaction: ExitStack) -> object:
+    items = db.table("items")
+    match command:
+        case ["insert", key]:
+            items.insert(id=int(key), title="mine")
+            return "written"
+        case ["hold", key]:
+            transaction.enter_context(db.transaction())
+            items.insert(id=int(key), title="held")
+            return "held"
+        case ["commit"]:
+            transaction.close()
+            return "committed"
+        case ["count"]:
+            return items.count()
+        case ["level"]:
+            return db.cluster_level()
+        case ["require", level]:
+            from zapdb.catalog.level import require_level
+
+            require_level(db.storage, int(level))
+            return "raised"
+        case ["layout"]:
+            from zapdb.catalog.level import bring_layout_up
+            from zapdb.storage import read_layout
+
+            done = bring_layout_up(db.storage)
+            return f"{done} {read_layout(db.storage)}"
+        case ["gate"]:
+            from zapdb.storage import Mode
+
+            transaction.enter_context(db.storage.transaction(Mode.CHANGE))
+            return "taken"
+    raise ValueError(command)
+
+
+def _told(error: zapdb.ZapdbError) -> str:
+    return " | ".join([type(error).__name__, *str(error).splitlines()])
+
+
+if __name__ == "__main__":
+    run(json.loads(sys.argv[1]))

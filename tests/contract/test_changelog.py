@@ -1,0 +1,337 @@
+"""The catalog as a changelog: compacted, validated, rewritten, followed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import threading
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
+from tests.support import LIVE, Workspace, dump, error_of
+from zapdb.catalog import changelog, ensure_rows, kinds, localview, rows
+from zapdb.catalog.localview import LocalView
+from zapdb.errors import CorruptCatalog, IncompatibleVersion
+from zapdb.limits import TOMBSTONES_KEPT
+from zapdb.storage import Mode, Storage, ensure_layout
+
+
+@pytest.fixture
+def storage(workspace: Workspace) -> Storage:
+    """A database without migrations."""
+    storage = workspace.connect()
+    ensure_layout(storage, create=True)
+    ensure_rows(storage)
+    return storage
+
+
+def follow(storage: Storage, view: LocalView | None = None) -> LocalView:
+    with storage.transaction(Mode.READ) as connection:
+        if view is None:
+            return localview.load(connection)
+        return localview.follow(connection, view)
+
+
+def setting(value: object) -> dict[str, Any]:
+    return {"value": str(value)}
+
+
+def count(workspace: Workspace, condition: str = "1 = 1") -> int:
+    return int(workspace.execute(f"SELECT count(*) FROM zapdb_catalog WHERE {condition}")[0][0])
+
+
+# Compaction
+
+
+def test_rule_30_the_changelog_is_as_long_as_there_are_keys(
+    workspace: Workspace, storage: Storage
+) -> None:
+    before = count(workspace)
+    changes = 10_000 if workspace.engine == "sqlite" else 1_000
+    with storage.transaction(Mode.CATALOG) as connection:
+        for number in range(changes):
+            token = rows.put(connection, "setting", f"key {number % 10}", setting(number))
+        assert token == changelog.read_token(connection)
+    assert count(workspace) == before + 10
+    assert follow(storage).get("setting", "key 9") == setting(changes - 1)
+
+
+def test_rule_30_what_comes_and_goes_leaves_nothing_after_a_purge(
+    workspace: Workspace, storage: Storage
+) -> None:
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    before = count(workspace, "value IS NOT NULL")
+    for _ in range(5):
+        workspace.open().close()
+    assert count(workspace, "value IS NULL") >= 12  # nodes and their leases
+    assert changelog.purge(storage, kept=0) >= 12
+    assert count(workspace) == before
+    assert changelog.purge(storage, kept=0) == 0
+
+
+def test_rule_30_a_sweep_purges_what_is_older_than_the_last_changes(
+    workspace: Workspace, storage: Storage
+) -> None:
+    def come_and_go(key: str) -> int:
+        with storage.transaction(Mode.CATALOG) as connection:
+            rows.put(connection, "setting", key, setting(1))
+            return rows.delete(connection, "setting", key)
+
+    token = come_and_go("old")
+    assert changelog.purge_if_long(storage) == 0
+    with storage.transaction(Mode.CATALOG) as connection:
+        rows.draw(connection, "token", 2 * TOMBSTONES_KEPT - token)
+    token = come_and_go("new")
+    assert changelog.purge_if_long(storage) == 1
+    assert workspace.execute("SELECT key FROM zapdb_catalog WHERE value IS NULL") == [("new",)]
+    assert changelog.read_horizon(storage.connection()) < token
+
+
+def test_a_deleted_key_is_no_value_and_may_come_back(storage: Storage) -> None:
+    with storage.transaction(Mode.CATALOG) as connection:
+        first = rows.put(connection, "setting", "a", setting(1))
+        second = rows.delete(connection, "setting", "a")
+        assert rows.get(connection, "setting", "a") is None
+        assert rows.list_rows(connection, "setting") == {}
+        third = rows.delete(connection, "setting", "a")
+        assert first < second < third
+        assert rows.put_if_absent(connection, "setting", "a", setting(2))
+        assert not rows.put_if_absent(connection, "setting", "a", setting(3))
+        assert rows.get(connection, "setting", "a") == setting(2)
+        rows.delete(connection, "setting", "a")
+        rows.touch(connection, "setting", "a", 17)
+        assert rows.get_expiring(connection, "setting", "a") is None
+
+
+# Kinds
+
+
+@pytest.mark.parametrize(
+    ("tampered", "wrong"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "is not of type"),
+        ("{}", '"format" is a required property'),
+        ('{"format":0,"value":"leave"}', "format: 1 was expected"),
+        ('{"format":true,"value":"leave"}', "format: 1 was expected"),
+        ('{"format":"1","value":"leave"}', "format: 1 was expected"),
+        ('{"format":1}', '"value" is a required property'),
+        ('{"format":1,"value":7}', 'value: 7 is not of type "string"'),
+        ('{"format":1,"value":"leave","more":1}', "'more' was unexpected"),
+    ],
+)
+def test_a_row_that_was_tampered_with_is_told_and_nothing_is_written(
+    workspace: Workspace, storage: Storage, tampered: str, wrong: str
+) -> None:
+    with storage.transaction(Mode.CATALOG) as connection:
+        rows.put(connection, "setting", "*/*/*/on_read", setting("leave"))
+    workspace.execute("UPDATE zapdb_catalog SET value = ? WHERE kind = 'setting'", (tampered,))
+    before = dump(workspace)
+    for read in (
+        lambda: rows.get(storage.connection(), "setting", "*/*/*/on_read"),
+        lambda: rows.list_rows(storage.connection(), "setting"),
+        lambda: follow(storage).get("setting", "*/*/*/on_read"),
+    ):
+        error = error_of(read)
+        assert isinstance(error, CorruptCatalog)
+        assert (error.context["kind"], error.context["key"]) == ("setting", "*/*/*/on_read")
+        assert wrong in error.context["wrong"]
+    assert dump(workspace) == before
+
+
+def test_opening_a_database_with_such_a_row_writes_nothing(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS, INDEX_SIZE)
+    workspace.open().close()
+    for kind in ("index", "tenant", "level"):
+        ((key, text),) = workspace.execute(
+            f"SELECT key, value FROM zapdb_catalog WHERE kind = '{kind}'" + LIVE
+        )
+        update = "UPDATE zapdb_catalog SET value = ? WHERE kind = ? AND key = ?"
+        workspace.execute(update, ('{"format":1}', kind, key))
+        before = dump(workspace)
+        with pytest.raises(CorruptCatalog, match="not what its kind allows") as caught:
+            workspace.open()
+        assert (caught.value.context["kind"], caught.value.context["key"]) == (kind, key)
+        assert dump(workspace) == before
+        workspace.execute(update, (text, kind, key))
+    workspace.open()
+
+
+def test_a_format_that_a_later_release_wrote_is_refused(
+    workspace: Workspace, storage: Storage
+) -> None:
+    with storage.transaction(Mode.CATALOG) as connection:
+        rows.put(connection, "setting", "a", setting(1))
+    workspace.execute("""UPDATE zapdb_catalog SET value = '{"format":2}' WHERE kind = 'setting'""")
+    with pytest.raises(IncompatibleVersion, match="by a later release") as caught:
+        rows.get(storage.connection(), "setting", "a")
+    assert (caught.value.context["format"], caught.value.context["known"]) == (2, 1)
+
+
+def test_older_formats_are_read_and_rewritten(
+    workspace: Workspace, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A made-up kind of settings, which had its value as a number, in a list, and as text."""
+    for number, value in enumerate(({"number": 1}, {"values": [2]}, {"value": "3"}), 1):
+        text = json.dumps({"format": number, **value}, sort_keys=True)
+        workspace.execute(
+            "INSERT INTO zapdb_catalog (kind, key, token, value) VALUES ('setting', ?, ?, ?)",
+            (f"of format {number}", 1000 + number, text),
+        )
+    monkeypatch.setitem(
+        kinds.KINDS, "setting", dataclasses.replace(kinds.KINDS["setting"], format=3)
+    )
+    monkeypatch.setitem(kinds.UPGRADES, ("setting", 1), lambda row: {"values": [row["number"]]})
+    monkeypatch.setitem(kinds.UPGRADES, ("setting", 2), lambda row: setting(row["values"][0]))
+    wanted = {f"of format {number}": setting(number) for number in (1, 2, 3)}
+    assert rows.list_rows(storage.connection(), "setting") == wanted
+    with storage.transaction(Mode.CATALOG) as connection:
+        assert changelog.rewrite_outdated(connection) == 2
+        assert changelog.rewrite_outdated(connection) == 0
+    texts = workspace.execute("SELECT value FROM zapdb_catalog WHERE kind = 'setting' ORDER BY key")
+    assert texts[:2] == [('{"format":3,"value":"1"}',), ('{"format":3,"value":"2"}',)]
+    broken = '{"format":1,"values":[1]}'
+    workspace.execute("UPDATE zapdb_catalog SET value = ? WHERE kind = 'setting'", (broken,))
+    with pytest.raises(CorruptCatalog) as caught:
+        rows.get(storage.connection(), "setting", "of format 1")
+    assert caught.value.context["wrong"] == "not a value of format 1: KeyError('number')"
+
+
+def test_every_row_of_a_database_in_use_fits_the_published_schema(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert(id=1, title="Milk")
+    workspace.write(2, ADD_COLOR, INDEX_SIZE)
+    db.close()
+    db = workspace.open()
+    db.run_jobs()
+    validator = jsonschema.Draft202012Validator(kinds.catalog_schema())
+    found = workspace.execute("SELECT kind, key, value FROM zapdb_catalog WHERE 1 = 1" + LIVE)
+    seen = set()
+    for kind, key, text in found:
+        row = {"kind": kind, "key": key, "value": json.loads(text)}
+        validator.validate(row)
+        seen.add(kind)
+        row["value"]["format"] = 99
+        assert not validator.is_valid(row)
+        assert kinds.dump_value(kind, kinds.load_value(kind, key, text)) == text
+    assert {"database", "level", "tenant", "node", "lease", "index", "job"} <= seen
+
+
+def test_every_format_but_the_first_can_be_upgraded_to() -> None:
+    wanted = {(kind.name, n) for kind in kinds.KINDS.values() for n in range(1, kind.format)}
+    assert wanted == kinds.UPGRADES.keys()
+
+
+def test_the_schemas_say_what_the_code_takes() -> None:
+    jsonschema.Draft202012Validator.check_schema(kinds.catalog_schema())
+    with pytest.raises(LookupError, match="'nothing' is no kind of KINDS"):
+        kinds.dump_value("nothing", {})
+
+
+# Following
+
+
+def test_rule_30_a_follower_sees_what_changed_and_what_was_deleted(storage: Storage) -> None:
+    first = follow(storage)
+    assert follow(storage, first) is first
+    with storage.transaction(Mode.CATALOG) as connection:
+        rows.put(connection, "setting", "a", setting(1))
+        rows.put(connection, "setting", "b", setting(1))
+    second = follow(storage, first)
+    with storage.transaction(Mode.CATALOG) as connection:
+        token = rows.delete(connection, "setting", "a")
+    third = follow(storage, second)
+    assert first.list("setting") == {}
+    assert list(second.list("setting")) == ["a", "b"]
+    assert third.list("setting", "b") == {"b": setting(1)}
+    assert third.get("setting", "a") is None
+    assert third.token == token
+    assert third.changed_since(second) == {("setting", "a")}
+    for before in (first, second, third, None):
+        assert follow(storage, before).to_bytes() == third.to_bytes()
+
+
+def test_rule_30_renewing_a_lease_is_no_change(storage: Storage) -> None:
+    value = {"epoch": 1, "owner": {"id": "a", "host": "b", "process": 1}, "since": 1}
+    with storage.transaction(Mode.CATALOG) as connection:
+        rows.put(connection, "lease", "a", value, expires_at=10)
+    before = follow(storage)
+    with storage.transaction(Mode.CATALOG) as connection:
+        rows.touch(connection, "lease", "a", 20)
+        assert rows.get_expiring(connection, "lease", "a") == (value, 20)
+    assert follow(storage, before) is before
+    assert follow(storage).to_bytes() == before.to_bytes()
+
+
+def test_rule_30_a_follower_behind_the_horizon_loads_the_whole(storage: Storage) -> None:
+    with storage.transaction(Mode.CATALOG) as connection:
+        rows.put(connection, "setting", "a", setting(1))
+    behind = follow(storage)
+    with storage.transaction(Mode.CATALOG) as connection:
+        rows.delete(connection, "setting", "a")
+    at_horizon = follow(storage)
+    changelog.purge(storage, kept=0)
+    assert follow(storage, at_horizon) is at_horizon
+    with storage.transaction(Mode.CATALOG) as connection:
+        rows.put(connection, "setting", "b", setting(1))
+    wanted = follow(storage)
+    assert follow(storage, behind).to_bytes() == wanted.to_bytes()
+    assert follow(storage, at_horizon).to_bytes() == wanted.to_bytes()
+
+
+def test_rule_30_all_views_are_byte_equal_at_one_token(workspace: Workspace) -> None:
+    """Writers that change and delete at random, one that purges, and views that lag and restart."""
+    storage = workspace.connect()
+    ensure_layout(storage, create=True)
+    ensure_rows(storage)
+    seen: dict[int, set[bytes]] = {}
+    problems: list[BaseException] = []
+    writers = [threading.Thread(target=lambda at=at: guard(write, at)) for at in range(3)]
+    is_over = threading.Event()
+
+    def guard(action: Any, at: int) -> None:
+        try:
+            action(workspace.connect(), random.Random(at))
+        except BaseException as error:
+            problems.append(error)
+
+    def write(own: Storage, chance: random.Random) -> None:
+        for _ in range(40):
+            with own.transaction(Mode.CATALOG) as connection:
+                for _ in range(chance.randint(1, 3)):
+                    key = f"key {chance.randrange(12)}"
+                    if chance.random() < 0.4:
+                        rows.delete(connection, "setting", key)
+                    else:
+                        rows.put(connection, "setting", key, setting(chance.random()))
+            if chance.random() < 0.2:
+                changelog.purge(own, kept=chance.randint(0, 20))
+
+    def read(own: Storage, chance: random.Random) -> None:
+        view = follow(own)
+        while not is_over.is_set():
+            if chance.random() < 0.1:
+                view = follow(own)  # a restart
+            elif chance.random() < 0.7:
+                is_over.wait(chance.random() / 100)  # it lags
+            view = follow(own, view)
+            seen.setdefault(view.token, set()).add(view.to_bytes())
+
+    readers = [threading.Thread(target=lambda at=at: guard(read, at)) for at in range(3, 6)]
+    for thread in [*readers, *writers]:
+        thread.start()
+    for thread in writers:
+        thread.join()
+    is_over.set()
+    for thread in readers:
+        thread.join()
+    assert problems == []
+    assert len(seen) > 10
+    assert {token: len(views) for token, views in seen.items()} == dict.fromkeys(seen, 1)

@@ -1,0 +1,430 @@
+"""The cluster: processes of several releases, the level, zapdb's own layout, dead nodes, clocks."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.peer import QUICK, open_peer, start_peer
+from tests.contract.tables import INDEX_TITLE, ITEMS
+from tests.support import Workspace, dump, error_of, wait_until
+from zapdb import release
+from zapdb.catalog import cluster, datasets, leases, level, nodes, rows, settings
+from zapdb.catalog.leases import Owner
+from zapdb.catalog.nodes import holds
+from zapdb.database import Database
+from zapdb.errors import IncompatibleVersion, LeaseLost, UnsupportedServer
+from zapdb.storage import Mode, Storage, read_layout
+from zapdb.storage.layout import revisions_directory
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Database:
+    workspace.write(1, ITEMS)
+    return workspace.open()
+
+
+def set_auto(storage: Storage) -> None:
+    with storage.transaction(Mode.CATALOG) as connection:
+        settings.write_setting(connection, "level", "auto")
+
+
+def only_node(storage: Storage) -> nodes.Node:
+    ((node, _),) = nodes.list_nodes(storage.connection())
+    return node
+
+
+# What a node says of itself
+
+
+def test_rule_10_a_node_registers_with_what_others_have_to_know(
+    workspace: Workspace, db: Database
+) -> None:
+    storage = workspace.connect()
+    registered = nodes.register(
+        storage, 7, serves=5, pending={6: "z1:a", 7: "z1:b"}, datasets={"tz": ("2025b", "f0")}
+    )
+    found = {node.id: node for node, alive in nodes.list_nodes(db.storage.connection()) if alive}
+    node = found[storage.session]
+    assert node == registered
+    assert (node.release, node.level) == (release.__version__, release.LEVEL)
+    assert (node.files_end, node.serves) == (7, 5)
+    assert node.pending == {6: "z1:a", 7: "z1:b"}
+    assert node.datasets == {"tz": ("2025b", "f0")}
+    second = nodes.register(storage, 7)
+    assert second.id not in (node.id, db._node.id)
+    assert (second.serves, second.pending, second.datasets) == (7, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("number", "digest", "held"),
+    [
+        (5, "z1:x", True),  # stored when it registered: compared with its files then
+        (6, "z1:a", True),
+        (6, "z1:other", False),
+        (7, "z1:b", True),
+        (8, "z1:c", False),
+    ],
+)
+def test_rule_12_whether_the_files_of_a_node_hold_a_migration(
+    workspace: Workspace, number: int, digest: str, held: bool
+) -> None:
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    node = nodes.register(workspace.connect(), 7, pending={6: "z1:a", 7: "z1:b"})
+    assert holds(node, number, digest) is held
+
+
+def test_rule_26_the_datasets_in_use_are_those_of_the_indexes(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    assert datasets.datasets_in_use(workspace.open().view) == {}
+    workspace.write(2, INDEX_TITLE)
+    ((name, (version, fingerprint)),) = datasets.datasets_in_use(workspace.open().view).items()
+    assert "und" in name
+    assert version.startswith("ICU ")
+    assert len(fingerprint) == 64
+
+
+# The level
+
+
+def test_rule_10_a_new_database_begins_at_the_level_of_its_layout(db: Database) -> None:
+    assert db.cluster_level() == level.first_level() == 1
+
+
+def test_rule_10_the_level_rises_once_all_support_it_and_keeps_older_releases_out(
+    workspace: Workspace, db: Database
+) -> None:
+    with open_peer(workspace, level=2) as newer:
+        assert newer.ask("level") == "1"
+        before = dump(workspace)
+        told = newer.ask("require 2")
+        assert told.startswith("IncompatibleVersion | running processes do not support the level")
+        assert f"nodes: {db._node}, release {release.__version__}, level 1" in told
+        assert newer.ask("require 3").startswith("IncompatibleVersion | this needs a newer release")
+        assert dump(workspace) == before
+        db.close()
+        assert newer.ask("require 2") == "raised"
+        assert newer.ask("level") == "2"
+        assert newer.ask("require 1") == "raised"  # it only rises
+        assert newer.ask("level") == "2"
+        before = dump(workspace)
+        with pytest.raises(IncompatibleVersion) as caught:
+            workspace.open()
+        assert caught.value.context["level_needed"] == 2
+        with pytest.raises(IncompatibleVersion):
+            nodes.register(workspace.connect(), 1)
+        assert dump(workspace) == before
+        assert newer.ask("insert 1") == "written"
+
+
+def test_rule_10_a_suspended_process_of_an_older_release_is_put_out_and_told(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_peer(workspace, patches=QUICK) as older:
+        monkeypatch.setattr(release, "LEVEL", 2)
+        db.close()
+        storage = workspace.connect()
+        with pytest.raises(IncompatibleVersion, match="running processes"):
+            level.require_level(storage, 2)
+        older.suspend()
+        wait_until(lambda: error_of(lambda: level.require_level(storage, 2)) is None, "it rose")
+        assert nodes.list_nodes(storage.connection()) == []
+        older.resume()
+        told = older.ask("insert 1")
+        assert told.startswith("IncompatibleVersion | the database uses features")
+        assert "level_needed: 2" in told
+
+
+def test_rule_10_auto_raises_the_level_as_soon_as_all_can(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_auto(db.storage)
+    older = nodes.register(workspace.connect(), 1)  # as of level 1
+    db.close()
+    monkeypatch.setattr(release, "LEVEL", 2)
+    newer = workspace.open()
+    assert newer.cluster_level() == 1
+    storage = workspace.connect()
+    nodes.deregister(storage, older)
+    assert newer.cluster_level() == 2
+    monkeypatch.setattr(release, "LEVEL", 3)
+    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.05)
+    newer.close()
+    latest = workspace.open()
+    assert latest.cluster_level() == 3  # when it registered
+    wait_until(lambda: latest._heartbeat.level == 3, "a heartbeat said so")
+
+
+def test_rule_10_on_demand_waits_for_the_operator(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.close()
+    monkeypatch.setattr(release, "LEVEL", 2)
+    newer = workspace.open()
+    assert newer.cluster_level() == 1
+    storage = workspace.connect()
+    dry = cluster.upgrade(storage, dry_run=True)
+    assert (dry.before, dry.after, dry.layout, dry.lacking) == (1, 2, (), ())
+    assert newer.cluster_level() == 1
+    assert cluster.upgrade(storage) == dry
+    assert newer.cluster_level() == 2
+
+
+def test_rule_10_the_level_is_that_of_the_snapshot(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.close()
+    monkeypatch.setattr(release, "LEVEL", 2)
+    newer, storage = workspace.open(), workspace.connect()
+    with newer.snapshot():
+        assert newer.cluster_level() == 1
+        raising = threading.Thread(target=lambda: level.require_level(storage, 2))
+        raising.start()
+        raising.join(20)
+        assert newer.cluster_level() == 1
+    assert newer.cluster_level() == 2
+
+
+def test_rule_10_a_level_above_this_release_stops_its_writes(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody wrote the row by hand, or this process was forgotten about."""
+    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.05)
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    with workspace.control.transaction(Mode.CATALOG) as connection:
+        rows.put(connection, "level", "", {"level": 2})
+    wait_until(lambda: not db._heartbeat._thread.is_alive(), "its heartbeat ended")
+    assert "this process is too old now" in caplog.text
+    with pytest.raises(IncompatibleVersion):
+        db.table("items").insert(id=1, title="Milk")
+    assert nodes.list_nodes(workspace.control.connection()) == []
+    assert db.table("items").count() == 0
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.parametrize("locked", [True, False], ids=["rule", "taken-away"])
+def test_rule_10_a_process_that_registers_while_the_level_rises(
+    workspace: Workspace, db: Database, locked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the lock on the level's row neither sees the other."""
+    db.close()
+    if not locked:
+        check = nodes.check_level
+        monkeypatch.setattr(nodes, "check_level", lambda connection, lock=False: check(connection))
+    registering, raising = workspace.connect(), workspace.connect()
+    reached, go_on, got = threading.Event(), threading.Event(), list[BaseException | None]()
+    put = rows.put
+
+    def slow_put(connection: Any, kind: Any, *arguments: Any, **named: Any) -> int:
+        if kind == "node":
+            reached.set()
+            go_on.wait(20)
+        return put(connection, kind, *arguments, **named)
+
+    monkeypatch.setattr(rows, "put", slow_put)
+    registers = threading.Thread(target=lambda: nodes.register(registering, 1))
+    raises = threading.Thread(
+        target=lambda: got.append(error_of(lambda: level.require_level(raising, 2)))
+    )
+    registers.start()
+    reached.wait(20)
+    monkeypatch.setattr(release, "LEVEL", 2)
+    raises.start()
+    raises.join(0.3)  # it waits for the level's row, or for the counter of tokens behind it
+    go_on.set()
+    registers.join(20)
+    raises.join(20)
+    reached_level = level.read_level(workspace.control.connection())
+    assert only_node(workspace.control).level == 1
+    if locked:
+        assert isinstance(got[0], IncompatibleVersion)
+        assert reached_level == 1
+    else:
+        assert got[0] is None
+        assert reached_level == 2  # above what a live process supports
+
+
+def test_rule_10_operations_of_a_later_level_are_not_stored_before(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert level.level_of(db.view.chain.migrations) == 1
+    monkeypatch.setattr(release, "OPERATION_LEVELS", {"create_table": 2, "add_field": 3})
+    assert level.level_of(db.view.chain.migrations) == 2
+
+
+# zapdb's own layout
+
+NEXT = """\
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+LEVEL = 2
+
+
+def upgrade():
+    op.create_table("zapdb_next", sa.Column("unused", sa.Integer))
+"""
+
+
+@pytest.fixture
+def layouts(tmp_path: Path) -> dict[str, Any]:
+    """The options of a release that has one revision of the layout more."""
+    directory = tmp_path / "layouts"
+    shutil.copytree(revisions_directory(), directory, ignore=shutil.ignore_patterns("__pycache__"))
+    (directory / "versions" / "0002_next.py").write_text(NEXT)
+    return {"level": 2, "layouts": str(directory), "layout": "0002"}
+
+
+def test_rule_10_a_layout_waits_until_all_support_its_level(
+    workspace: Workspace, db: Database, layouts: dict[str, Any]
+) -> None:
+    with open_peer(workspace, **layouts) as newer:
+        assert read_layout(db.storage) == "0001"  # it works on what is there
+        assert newer.ask("insert 1") == "written"
+        before = dump(workspace)
+        told = newer.ask("layout")
+        assert told.startswith("IncompatibleVersion | running processes do not support")
+        assert str(db._node) in told
+        assert dump(workspace) == before
+        db.table("items").insert(id=2, title="Milk")
+        db.close()
+        assert newer.ask("layout") == "True 0002"
+        assert newer.ask("layout") == "False 0002"
+        assert newer.ask("level") == "2"
+        assert newer.ask("insert 3") == "written"
+        assert newer.ask("count") == "3"
+    with start_peer(workspace) as older:
+        assert older.answer().startswith("NewerLayout | the database has a newer layout")
+
+
+# Dead nodes, and clocks
+
+
+def test_rule_09_rows_of_nodes_that_died_long_ago_are_removed_by_others(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(nodes, "NODE_KEPT_SECONDS", 0.5)
+    storage = workspace.connect()
+    monkeypatch.setattr(nodes, "NODE_LEASE_SECONDS", 0.2)
+    dead = nodes.register(storage, 1)
+    monkeypatch.setattr(nodes, "NODE_LEASE_SECONDS", 30.0)
+    time.sleep(0.3)
+    assert nodes.evict_dead(storage, 0.5) == []
+    watching = workspace.open()
+    ids = lambda: {node.id for node, _ in nodes.list_nodes(storage.connection())}  # noqa: E731
+    assert dead.id in ids()
+    wait_until(lambda: dead.id not in ids(), "it was removed")
+    assert ids() == {db._node.id, watching._node.id}
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_rule_09_a_process_whose_clock_is_wrong_changes_nothing(
+    workspace: Workspace, db: Database, hours: int
+) -> None:
+    """Leases are by the database's clock alone."""
+    with open_peer(workspace, clock_seconds=hours * 3600, patches=QUICK) as peer:
+        assert peer.ask("insert 1") == "written"
+        found = {n.lease.owner.process: (n, alive) for n, alive in _list(db)}
+        node, alive = found[peer.pid]
+        assert alive
+        now = db.storage.now_us(db.storage.connection())
+        assert 0 < node.lease.expires_at - now <= 1_000_000
+        assert abs(now - node.lease.since) < 20_000_000
+        assert {alive for _, alive in found.values()} == {True}
+        time.sleep(1.2)  # it renews as the others do
+        assert peer.ask("insert 2") == "written"
+        assert {alive for _, alive in _list(db)} == {True}
+        assert nodes.evict_dead(db.storage, 0) == []
+    db.table("items").insert(id=3, title="Milk")
+
+
+def _list(db: Database) -> list[tuple[nodes.Node, bool]]:
+    return nodes.list_nodes(db.storage.connection())
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("made_up", [True, False], ids=["rule", "taken-away"])
+def test_rule_09_a_long_transaction_costs_nobody_a_lease(
+    workspace: Workspace, made_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SQLite it keeps all heartbeats out, its own process's too: time stands still."""
+    monkeypatch.setattr(nodes, "NODE_LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.1)
+    if made_up:
+        monkeypatch.setattr("zapdb.storage.sqlite.LONG_TRANSACTION_SECONDS", 0.05)
+    workspace.write(1, ITEMS)
+    db, other, storage = workspace.open(), workspace.open(), workspace.connect()
+    gone = leases.acquire(storage, "gone", Owner("gone", "elsewhere", 1), 0.0)
+    # Whoever waits for the place sweeps at once when it is free, before any heartbeat.
+    for opened in (db, other):
+        opened._heartbeat.stop()
+    with db.transaction():
+        db.table("items").insert(id=1, title="slow")
+        time.sleep(0.8)
+    evicted = {node.id for node in nodes.evict_dead(storage, 0)}
+    if not made_up:
+        assert evicted == {db._node.id, other._node.id}
+        with pytest.raises(LeaseLost):
+            db.table("items").insert(id=2, title="late")
+        return
+    assert evicted == set()
+    db.table("items").insert(id=2, title="in time")
+    # What was over when it began is over still.
+    assert leases.acquire(storage, "gone", Owner.here(), 30).epoch == gone.epoch + 1
+
+
+def test_what_a_short_transaction_leaves_alone(workspace: Workspace, db: Database) -> None:
+    before = only_node(db.storage).lease.expires_at
+    with db.transaction():
+        db.table("items").insert(id=1, title="quick")
+    assert only_node(db.storage).lease.expires_at == before
+
+
+# What is used of a server
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_33_a_server_that_lacks_a_function_is_refused(
+    workspace: Workspace, db: Database
+) -> None:
+    db.close()
+    workspace.execute("ALTER FUNCTION pg_catalog.pg_current_xact_id() RENAME TO elsewhere")
+    with pytest.raises(UnsupportedServer) as caught:
+        workspace.open()
+    assert caught.value.context["feature"] == "pg_current_xact_id"
+    workspace.execute("ALTER FUNCTION pg_catalog.elsewhere() RENAME TO pg_current_xact_id")
+    workspace.open()
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.parametrize(
+    "name", ["LOCK TABLE", "SKIP LOCKED", "pg_current_xact_id", "pg_terminate_backend", "pg_locks"]
+)
+def test_rule_33_each_capability_is_tried_before_the_layout_is_made(
+    workspace: Workspace, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that does not know the statement: here, one that does not exist."""
+    from zapdb.storage import postgresql
+
+    wrong = {**postgresql.CAPABILITIES, name: "SELECT no_such_function()"}
+    monkeypatch.setattr(postgresql, "CAPABILITIES", wrong)
+    workspace.write(1, ITEMS)
+    with pytest.raises(UnsupportedServer) as caught:
+        workspace.open()
+    assert caught.value.context["feature"] == name
+    assert dump(workspace) == {}
+    monkeypatch.undo()
+    workspace.open()

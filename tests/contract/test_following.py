@@ -1,0 +1,234 @@
+"""Open databases follow the catalog: views, callbacks, settings, and jobs in the background."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+
+import pytest
+
+import zapdb
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
+from tests.support import Workspace, wait_until
+from zapdb.catalog import localview
+from zapdb.database.following import SchemaChange
+from zapdb.errors import CatalogBehind, CorruptCatalog, UsageError
+from zapdb.storage import Mode
+
+
+def test_rule_30_a_change_is_seen_by_all_who_wait_for_its_token(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    first, second = workspace.open(), workspace.open()
+    assert first.catalog().position == 1
+    for value in ("write_back", "leave", None, "write_back"):
+        token = first.set_setting("on_read", value)
+        assert token <= first.catalog_token()
+        views = [db.wait_for_catalog(token) for db in (first, second)]
+        assert views[0].token >= token
+        assert views[0].rows.to_bytes() == views[1].rows.to_bytes()
+        row = views[1].rows.get("setting", "*/*/*/on_read")
+        assert row == (None if value is None else {"value": value})
+
+
+def test_rule_30_processes_have_byte_equal_views_at_one_token(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    others = [workspace.start("follow") for _ in range(2)]
+    try:
+        for other in others:
+            assert other.stdout.readline() == "open\n"
+        for number in range(5):
+            token = db.set_setting("job_records_per_second", str(number + 1))
+            mine = hashlib.sha256(db.wait_for_catalog(token).rows.to_bytes()).hexdigest()
+            for other in others:
+                other.stdin.write(f"{token}\n")
+                other.stdin.flush()
+                assert other.stdout.readline() == f"{token} {mine}\n"
+    finally:
+        for other in others:
+            other.communicate(timeout=20)
+    with db.storage.transaction(Mode.READ) as connection:
+        loaded = localview.load(connection)
+    assert db.wait_for_catalog(loaded.token).rows.to_bytes() == loaded.to_bytes()
+
+
+def test_waiting_for_a_token_ends(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    token = db.catalog_token()
+    started = time.monotonic()
+    with pytest.raises(CatalogBehind, match="has not seen a change") as caught:
+        db.wait_for_catalog(token + 1, timeout_seconds=0.2)
+    assert 0.2 <= time.monotonic() - started < 5
+    assert caught.value.context == {"token": token + 1, "seen": token, "waited_seconds": 0.2}
+    waiting = threading.Thread(target=lambda: errors.append(wait()))
+    errors: list[type[BaseException]] = []
+
+    def wait() -> type[BaseException]:
+        with pytest.raises(UsageError, match="the database is closed") as closed:
+            db.wait_for_catalog(token + 1, timeout_seconds=20)
+        return closed.type
+
+    waiting.start()
+    time.sleep(0.05)
+    db.close()
+    waiting.join(5)
+    assert errors == [UsageError]
+    with pytest.raises(UsageError, match="the database is closed"):
+        db.wait_for_catalog(token + 1)
+
+
+def test_rule_30_callbacks_hear_of_schema_changes(
+    workspace: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    heard: list[tuple[SchemaChange, int, bool]] = []
+
+    def fail(change: SchemaChange) -> None:
+        raise ZeroDivisionError
+
+    def hear(change: SchemaChange) -> None:
+        fields = db.table("items").field_names
+        heard.append((change, db.catalog().position, "color" in fields))
+
+    for callback in (fail, hear):
+        end = db.on_schema_change(callback)
+    db.set_setting("on_read", "leave")  # is none
+    workspace.write(2, ADD_COLOR)
+    other = workspace.open()
+    wait_until(lambda: heard, "the callback was called")
+    ((change, position, _),) = heard
+    assert (change.tenant, change.before, change.after, position) == (1, 1, 2, 2)
+    assert "tenant" in change.kinds
+    assert change.token <= db.catalog().token
+    assert "a callback of on_schema_change failed" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+    end()
+    end()
+    workspace.write(3, ADD_WEIGHT)
+    workspace.open()
+    db.wait_for_catalog(other.catalog_token())
+    time.sleep(0.05)
+    assert len(heard) == 1
+
+
+def test_rule_30_the_tables_of_a_catalog_are_as_new_as_its_token(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert(id=1, title="Milk")
+    assert [state.table.name for state in db.catalog().tables] == ["items"]
+    workspace.write(2, INDEX_SIZE)
+    other = workspace.open()
+    other.run_jobs()
+    (state,) = db.wait_for_catalog(other.catalog_token()).tables
+    assert [(index.index.name, index.phase) for index in state.indexes] == [("by_size", "readable")]
+
+
+def test_a_catalog_that_can_not_be_followed_is_told_and_tried_again(
+    workspace: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    token = db.set_setting("on_read", "leave")
+    db.wait_for_catalog(token)
+    update = "UPDATE zapdb_catalog SET value = ?, token = ? WHERE kind = 'setting'"
+    workspace.execute("UPDATE zapdb_counters SET value = value + 1 WHERE name = 'token'")
+    workspace.execute(update, ('{"format":1,"value":"dance"}', token + 1))
+    with pytest.raises(CorruptCatalog, match="a value that it can't have"):
+        db.wait_for_catalog(token + 1)
+    assert db.catalog().token == token
+    assert "the catalog could not be followed" in caplog.text
+    workspace.execute(update, ('{"format":1,"value":"write_back"}', token + 1))
+    assert db.wait_for_catalog(token + 1).token == token + 1
+
+
+# Jobs in the background
+
+
+def stale(db: zapdb.Database) -> int:
+    (state,) = db.catalog().tables
+    counts = db.count_by_revision("items")
+    return sum(count for revision, count in counts.items() if revision < state.layout_revision)
+
+
+def fill(db: zapdb.Database, count: int) -> None:
+    db.table("items").insert_many({"id": n, "title": f"title {n}"} for n in range(count))
+
+
+def test_rule_14_production_converts_in_the_background(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    fill(db, 300)
+    db.set_setting("profile", "production")
+    workspace.write(2, ADD_COLOR, INDEX_SIZE)
+    other = workspace.open()
+    db.wait_for_catalog(other.catalog_token())
+    wait_until(lambda: stale(db) == 0, "all records are converted")
+    wait_until(
+        lambda: all(i.phase == "readable" for i in db.catalog().tables[0].indexes),
+        "the index is built",
+    )
+    token = other.set_setting("profile", "development")
+    db.wait_for_catalog(token)
+    workspace.write(3, ADD_WEIGHT)
+    db.wait_for_catalog(workspace.open().catalog_token())
+    time.sleep(0.1)
+    assert stale(db) == 300
+
+
+def test_rule_14_background_jobs_end_with_their_batch(workspace: Workspace) -> None:
+    """When the database is closed, and when the setting is taken back; others go on at once."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    fill(db, 1000)
+    db.set_setting("job_records_per_second", "200", table="items")
+    db.set_setting("convert", "background")
+    workspace.write(2, ADD_COLOR)
+    other = workspace.open()
+    wait_until(lambda: stale(other) < 1000, "it has begun")
+    started = time.monotonic()
+    other.close()
+    db.close()
+    assert time.monotonic() - started < 2
+    last = workspace.open()
+    left = stale(last)
+    assert left > 200
+    token = last.set_setting("convert", "on_access")
+    last.wait_for_catalog(token)
+    last.set_setting("job_records_per_second", None, table="items")
+    started = time.monotonic()
+    last.run_jobs()
+    assert time.monotonic() - started < 4  # the range was given back
+    assert stale(last) == 0
+
+
+def test_rule_14_jobs_keep_to_the_records_a_second_that_are_set(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    fill(db, 300)
+    workspace.write(2, ADD_COLOR)
+    db = workspace.open()
+    db.set_setting("job_records_per_second", "600")
+    started = time.monotonic()
+    db.run_jobs()
+    assert 0.45 <= time.monotonic() - started < 5
+    assert stale(db) == 0
+
+
+def test_rule_14_a_table_is_written_back_where_others_are_not(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS, ITEMS.replace("table: items", "table: others"))
+    db = workspace.open()
+    for name in ("items", "others"):
+        db.table(name).insert(id=1, title="Milk")
+    workspace.write(2, ADD_COLOR, ADD_COLOR.replace("table: items", "table: others"), INDEX_SIZE)
+    db, other = workspace.open(), workspace.open()
+    token = db.set_setting("on_read", "write_back", table="others")
+    assert db.setting("on_read", table="others") == "write_back"
+    assert db.setting("on_read", table="items") == db.setting("on_read") == "leave"
+    other.wait_for_catalog(token)
+    for name in ("items", "others"):
+        other.table(name).get(1)
+    counts = [list(db.count_by_revision(name)) for name in ("items", "others")]
+    assert counts == [[1], [2]]

@@ -1,0 +1,102 @@
+"""The catalog's rows as a changelog: what changed after a token, compacted by key (rule 30).
+
+A follower that has seen everything up to a token asks for the rows with later ones: the newest
+value of each key that changed, and a tombstone for each that was deleted. Tombstones are purged
+after so many changes; up to where is remembered as the *horizon*. Behind it a follower can't know
+what was deleted, and loads the whole. So the length of the changelog is bounded by the live keys
+and the changes since the last purge, and no statement is ever replayed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from zapdb.catalog.kinds import FORMAT, KINDS, load_value
+from zapdb.catalog.rows import draw, put
+from zapdb.limits import TOMBSTONES_KEPT
+from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.tables import CATALOG, COUNTERS
+
+TOKEN_SQL = "SELECT value FROM zapdb_counters WHERE name = 'token'"  # noqa: S105 - no password
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One entry: the stored text of a key's newest value, or None for a tombstone."""
+
+    kind: str
+    key: str
+    token: int
+    text: str | None
+
+
+def read_token(connection: Connection) -> int:
+    """The token of the newest change."""
+    return int(connection.fetch_one(TOKEN_SQL)[0])
+
+
+def read_horizon(connection: Connection) -> int:
+    """The newest token up to which tombstones may have been purged."""
+    query = sa.select(COUNTERS.c.value).where(COUNTERS.c.name == "horizon")
+    return int(connection.core_execute(query).scalar_one())
+
+
+def read_rows(connection: Connection, after: int = 0) -> list[Row]:
+    """What changed after a token, oldest first; values are not looked into."""
+    query = (
+        sa.select(CATALOG.c.kind, CATALOG.c.key, CATALOG.c.token, CATALOG.c.value)
+        .where(CATALOG.c.token > after)
+        .order_by(CATALOG.c.token)
+    )
+    return [Row(*row) for row in connection.core_execute(query)]
+
+
+def purge(storage: Storage, kept: int = TOMBSTONES_KEPT) -> int:
+    """Delete the tombstones that are older than the last `kept` changes; returns how many."""
+    with storage.transaction(Mode.CATALOG) as connection:
+        horizon = read_token(connection) - kept
+        if horizon <= read_horizon(connection):
+            return 0
+        connection.core_execute(
+            sa.update(COUNTERS)
+            .where(COUNTERS.c.name == "horizon", COUNTERS.c.value < horizon)
+            .values(value=horizon)
+        )
+        purged = connection.core_execute(
+            sa.delete(CATALOG)
+            .where(CATALOG.c.value.is_(None), CATALOG.c.token <= horizon)
+            .returning(CATALOG.c.key)
+        )
+        return len(purged.fetchall())
+
+
+def purge_if_long(storage: Storage) -> int:
+    """The same where it is worth a transaction: what a sweep does."""
+    connection = storage.connection()
+    if read_token(connection) - read_horizon(connection) <= 2 * TOMBSTONES_KEPT:
+        return 0
+    return purge(storage)
+
+
+def rewrite_outdated(connection: Connection) -> int:
+    """Bring all values of older formats to the newest, inside a CATALOG transaction.
+
+    Returns how many there were. To be called when the cluster's level allows the newest formats.
+    """
+    rewritten = 0
+    for kind in KINDS.values():
+        if kind.format == 1:
+            continue
+        draw(connection, "token", 0)  # keeps other changes out until this one commits
+        query = sa.select(CATALOG.c.key, CATALOG.c.value, CATALOG.c.expires_at).where(
+            CATALOG.c.kind == kind.name, CATALOG.c.value.is_not(None)
+        )
+        for key, text, expires_at in connection.core_execute(query).fetchall():
+            value = load_value(kind.name, key, text)
+            if json.loads(text)[FORMAT] != kind.format:
+                put(connection, kind.name, key, value, expires_at=expires_at)
+                rewritten += 1
+    return rewritten

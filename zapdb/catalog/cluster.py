@@ -1,0 +1,207 @@
+"""The cluster as operators see it: who is at work, how far everybody is, what waits for whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from zapdb import release
+from zapdb.catalog import registry
+from zapdb.catalog.leases import Lease
+from zapdb.catalog.level import (
+    Policy,
+    check_level,
+    level_possible,
+    raise_level,
+    read_level,
+    read_policy,
+)
+from zapdb.catalog.registry import Node, holds
+from zapdb.catalog.stored import STORED, ChainState, read_chain_state
+from zapdb.catalog.tenants import list_tenants
+from zapdb.errors import UnknownName, UsageError
+from zapdb.migrations import label
+from zapdb.storage import Connection, Mode, Storage, read_layout
+from zapdb.storage.layout import LayoutRevision, pending_revisions, upgrade_layout
+from zapdb.storage.tables import MIGRATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node as of `now_us`: its age, and how long its lease still holds (negative: is over)."""
+
+    node: Node
+    is_alive: bool
+    age_seconds: float
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseStatus:
+    lease: Lease
+    is_held: bool
+    age_seconds: float
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A stored migration that is not in force for every tenant, and the live nodes without it."""
+
+    number: int
+    label: str
+    lacking: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """`possible` is the level that all live nodes and this release support.
+
+    `positions` counts tenants by position; `holdings` are the migrations beyond the lowest one.
+    """
+
+    level: int
+    possible: int
+    policy: Policy
+    layout: str
+    pending: tuple[LayoutRevision, ...]
+    releases: dict[str, int]
+    nodes: tuple[NodeStatus, ...]
+    chain: ChainState
+    positions: dict[int, int]
+    holdings: tuple[Holding, ...]
+    leases: tuple[LeaseStatus, ...]
+
+
+def read_status(connection: Connection) -> ClusterStatus:
+    """Inside a transaction: all of it as of one moment."""
+    nodes = read_nodes(connection)
+    live = [status.node for status in nodes if status.is_alive]
+    positions = Counter(tenant.position for tenant in list_tenants(connection))
+    return ClusterStatus(
+        read_level(connection),
+        level_possible(connection),
+        read_policy(connection),
+        str(read_layout(connection.storage)),
+        tuple(pending_revisions(connection.storage)),
+        dict(sorted(Counter(node.release for node in live).items())),
+        nodes,
+        read_chain_state(connection),
+        dict(sorted(positions.items())),
+        _read_holdings(connection, min(positions, default=0), live),
+        tuple(s for s in read_leases(connection) if s.is_held),
+    )
+
+
+def _read_holdings(
+    connection: Connection, position: int, live: Collection[Node]
+) -> tuple[Holding, ...]:
+    stored = connection.core_execute(
+        sa.select(MIGRATIONS.c.number, MIGRATIONS.c.name, MIGRATIONS.c.digest)
+        .where(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number > position)
+        .order_by(MIGRATIONS.c.number)
+    )
+    return tuple(
+        Holding(
+            number,
+            label(number, name),
+            tuple(node for node in live if not holds(node, number, digest)),
+        )
+        for number, name, digest in stored
+    )
+
+
+def read_nodes(connection: Connection) -> tuple[NodeStatus, ...]:
+    """Every registered node, the oldest first."""
+    now = connection.storage.now_us(connection)
+    found = [
+        NodeStatus(
+            node,
+            alive,
+            (now - node.lease.since) / 1e6,
+            (node.lease.expires_at - now) / 1e6,
+        )
+        for node, alive in registry.list_nodes(connection)
+    ]
+    return tuple(sorted(found, key=lambda status: (status.node.lease.since, status.node.id)))
+
+
+def read_leases(connection: Connection) -> tuple[LeaseStatus, ...]:
+    """Every lease but those of nodes, by name; one that was given back is not held."""
+    now = connection.storage.now_us(connection)
+    return tuple(
+        LeaseStatus(
+            lease,
+            lease.expires_at > now,
+            (now - lease.since) / 1e6,
+            (lease.expires_at - now) / 1e6,
+        )
+        for lease in registry.list_leases(connection)
+        if not lease.name.startswith("node/")
+    )
+
+
+def find_nodes(connection: Connection, given: Collection[str]) -> list[NodeStatus]:
+    """The nodes whose ids begin so; raises `UnknownName`, or `UsageError` for what fits several."""
+    found, known = [], read_nodes(connection)
+    for text in given:
+        fitting = [status for status in known if text and status.node.id.startswith(text)]
+        if not fitting:
+            raise UnknownName(
+                "no such node",
+                node=text,
+                nodes=", ".join(status.node.id for status in known) or "(none)",
+                hint="`zapdb cluster nodes` lists them; it may have ended by itself",
+            )
+        if len(fitting) > 1:
+            ids = ", ".join(status.node.id for status in fitting)
+            raise UsageError("several nodes begin so", node=text, nodes=ids)
+        found += fitting
+    return found
+
+
+def evict_nodes(storage: Storage, ids: Collection[str]) -> list[Node]:
+    """Put nodes out, with the gate; returns those that were still there."""
+    with storage.transaction(Mode.CHANGE) as connection:
+        evicted = [node for node, _ in registry.list_nodes(connection) if node.id in ids]
+        for node in evicted:
+            registry.evict(connection, node)
+    return evicted
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """From which level to which, with which revisions of the layout.
+
+    `lacking` are the live nodes that keep the level below what this release supports.
+    """
+
+    before: int
+    after: int
+    layout: tuple[LayoutRevision, ...]
+    lacking: tuple[Node, ...]
+
+
+def upgrade(storage: Storage, *, dry_run: bool = False) -> Upgrade:
+    """Raise the level to the highest that all support, and bring the layout up.
+
+    Raises `IncompatibleVersion` where the layout waits for a level that a live node does not
+    support. With `dry_run` nothing is changed, and that is found in `lacking`.
+    """
+    pending = tuple(pending_revisions(storage))
+    with storage.transaction(Mode.READ if dry_run else Mode.CHANGE) as connection:
+        before, possible = check_level(connection), level_possible(connection)
+        after = max(before, possible, *(revision.level for revision in pending))
+        lacking = tuple(
+            node
+            for node, alive in registry.list_nodes(connection)
+            if alive and node.level < release.LEVEL
+        )
+        if not dry_run:
+            raise_level(connection, after)
+            if pending:
+                upgrade_layout(connection)
+    return Upgrade(before, after, pending, lacking)

@@ -1,0 +1,77 @@
+"""Which physical table holds the entries of a tenant's index (rules 23 and 27).
+
+Tenants share the physical tables of an index. One that begins an index anew, while its old entries
+are still there, gets another table of the same index, one that holds nothing of its own; a new one
+is created only where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sqlalchemy as sa
+
+from zapdb.catalog import rows
+from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.schema import Index
+from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.physical import create_index_table, delete_entries, drop_index_table
+from zapdb.storage.tables import CATALOG
+
+
+def assign(connection: Connection, tenant: int, index: Index) -> int:
+    """The number of a physical table without entries of the tenant, inside a CHANGE transaction."""
+    for key, row in rows.list_rows(connection, "physical", f"{index.number}/").items():
+        physical = int(key.split("/")[1])
+        is_waiting = rows.get(connection, "retired", retired_key(index.number, physical, tenant))
+        if row["unique"] == index.unique and is_waiting is None:
+            return physical
+    physical = rows.draw(connection, "physical")
+    create_index_table(connection, physical, unique=index.unique)
+    key = f"{index.number}/{physical}"
+    rows.put(connection, "physical", key, {"unique": index.unique})
+    return physical
+
+
+def retired_key(index: int, physical: int, tenant: int) -> str:
+    return f"index/{index}/{physical}/{tenant}"
+
+
+def retire(connection: Connection, tenant: int, index: int, physical: int) -> None:
+    """Note that a tenant's entries are no longer needed."""
+    rows.put(connection, "retired", retired_key(index, physical, tenant), {})
+
+
+def sweep_entries(storage: Storage, tenant: int, index: int, physical: int) -> None:
+    """Drop a physical table that nobody uses, or delete the tenant's entries where others do.
+
+    Raises `ConcurrencyError` where somebody is still reading the table.
+    """
+    key = retired_key(index, physical, tenant)
+    with storage.transaction(Mode.ASIDE) as connection:
+        others = [k for k in _list_retired(connection, index, physical) if k != key]
+        if not others and not any(_list_users(connection, index, physical)):
+            drop_index_table(connection, physical)
+            rows.delete(connection, "physical", f"{index}/{physical}")
+            rows.delete(connection, "retired", key)
+            return
+    while True:
+        with storage.transaction(Mode.CATALOG) as connection:
+            if not delete_entries(connection, physical, tenant, PAGE_RECORDS_MAX):
+                rows.delete(connection, "retired", key)
+                return
+
+
+def _list_retired(connection: Connection, index: int, physical: int) -> list[str]:
+    return list(rows.list_rows(connection, "retired", f"index/{index}/{physical}/"))
+
+
+def _list_users(connection: Connection, index: int, physical: int) -> Iterator[str]:
+    """The keys of the index states that name the table."""
+    query = sa.select(CATALOG.c.key).where(
+        CATALOG.c.kind == "index", CATALOG.c.key.endswith(f"/{index}", autoescape=True)
+    )
+    for (key,) in connection.core_execute(query):
+        row = rows.get(connection, "index", key)
+        if row is not None and row["physical"] == physical:
+            yield key

@@ -1,0 +1,163 @@
+"""The cluster's level: what every live process can read, and nothing is written beyond (rule 10).
+
+Each release supports the levels up to its own. The database's level only rises, once all live nodes
+support the new one: by itself where the setting `level` is `auto`, else when a migration or a
+revision of the layout needs it, or the operator says so. A process whose release ends below it is
+refused. Raising it takes the gate, and the row's lock keeps a process from registering meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Literal
+
+from zapdb import release
+from zapdb.catalog import principal, registry, rows
+from zapdb.catalog.registry import Node
+from zapdb.catalog.settings import read_settings
+from zapdb.errors import ConcurrencyError, IncompatibleVersion
+from zapdb.migrations import Migration
+from zapdb.storage import Connection, Mode, Storage, read_layout
+from zapdb.storage.layout import list_revisions, pending_revisions, upgrade_layout
+
+logger = logging.getLogger("zapdb.level")
+
+Policy = Literal["auto", "on_demand"]
+
+
+def read_level(connection: Connection, *, lock: bool = False) -> int:
+    """The level in force, as of the connection's snapshot; 0 before the first rows are written."""
+    row = rows.get(connection, "level", "", lock=lock)
+    return 0 if row is None else int(row["level"])
+
+
+def check_level(connection: Connection, *, lock: bool = False) -> int:
+    """The level; raises `IncompatibleVersion` if this release is too old for the database."""
+    level = read_level(connection, lock=lock)
+    if level > release.LEVEL:
+        raise IncompatibleVersion(
+            "the database uses features that this release does not know",
+            release=release.__version__,
+            level_supported=release.LEVEL,
+            level_needed=level,
+            hint="use a newer release of zapdb",
+        )
+    return level
+
+
+def first_level() -> int:
+    """The level of a new database: what its layout needs, so that older releases may join."""
+    return max(revision.level for revision in list_revisions())
+
+
+def level_of(migrations: Iterable[Migration]) -> int:
+    """The level that storing these migrations needs."""
+    operations = [
+        operation.keyword
+        for migration in migrations
+        for operation in (*migration.changes, *migration.rollback)
+    ]
+    return max((release.OPERATION_LEVELS.get(keyword, 1) for keyword in operations), default=1)
+
+
+def read_policy(connection: Connection) -> Policy:
+    """The setting `level`."""
+    return "auto" if read_settings(connection, 0).get("level") == "auto" else "on_demand"
+
+
+def level_possible(connection: Connection) -> int:
+    """The highest level that this release and all live nodes support."""
+    live = [node.level for node, alive in registry.list_nodes(connection) if alive]
+    return min([release.LEVEL, *live])
+
+
+def require_level(storage: Storage, level: int) -> None:
+    """See to it that the level is at least this one: raise it if need be.
+
+    Raises `IncompatibleVersion` if this release does not support it, or a live node does not,
+    naming those.
+    """
+    with storage.transaction(Mode.READ) as connection:
+        current = check_level(connection)
+    if current < level:
+        with storage.transaction(Mode.CHANGE) as connection:
+            raise_level(connection, level)
+
+
+def raise_level(connection: Connection, level: int) -> None:
+    """The same inside a CHANGE transaction. Nodes whose lease is over are put out first."""
+    if level > release.LEVEL:
+        raise IncompatibleVersion(
+            "this needs a newer release",
+            release=release.__version__,
+            level_supported=release.LEVEL,
+            level_needed=level,
+            hint="use a newer release of zapdb",
+        )
+    current = check_level(connection, lock=True)
+    if current >= level:
+        return
+    lacking = []
+    for node, alive in registry.list_nodes(connection):
+        if node.level >= level:
+            continue
+        if alive:
+            lacking.append(_describe(node))
+        else:  # it may only be suspended
+            registry.evict(connection, node)
+    if lacking:
+        raise IncompatibleVersion(
+            "running processes do not support the level that is needed",
+            level=current,
+            level_needed=level,
+            nodes="; ".join(lacking),
+            hint="start them again with a newer release, or put them out with "
+            "`zapdb cluster evict NODE`",
+        )
+    now = connection.storage.now_us(connection)
+    value = {"level": level, "raised_at": now, "raised_by": principal.current()}
+    rows.put(connection, "level", "", value)
+    logger.warning("the level of the database rose from %d to %d", current, level)
+
+
+def _describe(node: Node) -> str:
+    return f"{node}, release {node.release}, level {node.level}"
+
+
+def settle_level(storage: Storage) -> None:
+    """With `level: auto`, raise it to what all support; tried again later if it can't be now."""
+    with storage.transaction(Mode.READ) as connection:
+        if read_policy(connection) != "auto":
+            return
+        possible, current = level_possible(connection), read_level(connection)
+    if 0 < current < possible:
+        try:
+            require_level(storage, possible)
+        except (ConcurrencyError, IncompatibleVersion) as error:
+            logger.info("the level stays as it is for now: %s", error)
+
+
+def bring_layout_up(storage: Storage) -> bool:
+    """Upgrade zapdb's own tables, raising the level that they need; returns whether it did.
+
+    Raises `IncompatibleVersion` while live nodes do not support it: then this release goes on with
+    the layout that is there.
+    """
+    if read_layout(storage) is None:
+        return False
+    pending = pending_revisions(storage)
+    if not pending:
+        return False
+    with storage.transaction(Mode.CHANGE) as connection:
+        raise_level(connection, max(revision.level for revision in pending))
+        upgrade_layout(connection)
+    return True
+
+
+def settle_layout(storage: Storage) -> None:
+    """The same where migrations are applied: if it can't be now, the old layout goes on."""
+    try:
+        bring_layout_up(storage)
+    except (ConcurrencyError, IncompatibleVersion) as error:
+        logger.warning("the layout stays as it is for now: %s", error)

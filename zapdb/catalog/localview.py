@@ -1,0 +1,72 @@
+"""A process's own picture of the catalog: all rows as of one token, immutable.
+
+It is loaded whole once, and then follows the changelog: each step reads what changed, in one
+snapshot, and makes a new view. Two processes whose views have one token have the same bytes.
+Nothing of it decides what a transaction may do: those read the rows themselves (rules 7 and 8).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from zapdb.catalog.changelog import read_horizon, read_rows, read_token
+from zapdb.catalog.kinds import Value, load_value
+from zapdb.storage import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class LocalView:
+    """The stored texts by (kind, key), as of `token`."""
+
+    token: int
+    texts: Mapping[tuple[str, str], str]
+
+    def get(self, kind: str, key: str) -> Value | None:
+        """The value; raises `CorruptCatalog` for one that its kind does not allow."""
+        text = self.texts.get((kind, key))
+        return None if text is None else load_value(kind, key, text)
+
+    def list(self, kind: str, prefix: str = "") -> dict[str, Value]:
+        """All values of a kind by key, in key order."""
+        return {
+            key: load_value(kind, key, text)
+            for (of, key), text in sorted(self.texts.items())
+            if of == kind and key.startswith(prefix)
+        }
+
+    def to_bytes(self) -> bytes:
+        """The same for equal views, in every process."""
+        entries = [[*name, text] for name, text in sorted(self.texts.items())]
+        return json.dumps([self.token, entries], separators=(",", ":")).encode()
+
+    def changed_since(self, older: LocalView) -> set[tuple[str, str]]:
+        """The (kind, key) pairs whose values are not those of another view."""
+        names = self.texts.keys() | older.texts.keys()
+        return {name for name in names if self.texts.get(name) != older.texts.get(name)}
+
+
+def load(connection: Connection) -> LocalView:
+    """The whole catalog, inside a transaction that reads one snapshot."""
+    return _advance(connection, LocalView(0, {}))
+
+
+def follow(connection: Connection, view: LocalView) -> LocalView:
+    """The view as of now, from one that is older, inside a transaction that reads one snapshot."""
+    if read_token(connection) == view.token:
+        return view
+    if view.token < read_horizon(connection):
+        return load(connection)
+    return _advance(connection, view)
+
+
+def _advance(connection: Connection, view: LocalView) -> LocalView:
+    texts = dict(view.texts)
+    for row in read_rows(connection, view.token):
+        if row.text is None:
+            texts.pop((row.kind, row.key), None)
+        else:
+            texts[row.kind, row.key] = row.text
+    return LocalView(read_token(connection), MappingProxyType(texts))

@@ -1,0 +1,188 @@
+"""Tables without a fingerprint history: restored without it, or made before there was one.
+
+Nothing says what such a table was before. Its log begins anew with an entry of `pre-history`: the
+shape that is in force, by the system, at no known time. The entry's generation is the revision that
+the records have, since that number is in each of them and is never used for another shape (rule 1).
+Where records have several revisions, nothing can say which shapes those stood for.
+
+    load           what is in force, for whoever opens: nothing is done where no log is missing
+    ensure_history the tables of one tenant
+    walk           all tenants, in the background
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from zapdb.catalog import history
+from zapdb.catalog.activation import bump_activation
+from zapdb.catalog.principal import SYSTEM, acting_as
+from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
+from zapdb.catalog.tenants import list_tenants, read_tenant
+from zapdb.catalog.view import View, load_view
+from zapdb.catalog.zones import load_zones
+from zapdb.errors import (
+    CorruptCatalog,
+    CorruptRecord,
+    MissingHistory,
+    UnknownName,
+    UnknownZone,
+    ZapdbError,
+)
+from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.migrations import Chain
+from zapdb.records import Beside, codec_for, decode_prefix
+from zapdb.schema import Table
+from zapdb.storage import BlobTable, Connection, Mode, Storage
+from zapdb.storage.physical import RecordTable, list_record_tables
+
+logger = logging.getLogger("zapdb.history")
+
+WAY_OUT: Final = "restore zapdb_fingerprints from a backup of the same moment as the records"
+
+
+def load(storage: Storage, tenant: int, known: View | None = None) -> View:
+    """What is in force, in a transaction of its own; begins the logs that are missing."""
+    try:
+        return _load(storage, tenant, known)
+    except MissingHistory:
+        ensure_histories(storage, tenant)
+        return _load(storage, tenant, known)
+
+
+def _load(storage: Storage, tenant: int, known: View | None) -> View:
+    with storage.transaction(Mode.READ) as connection:
+        return load_view(connection, tenant, known)
+
+
+def ensure_histories(storage: Storage, tenant: int) -> list[str]:
+    """`ensure_history` on what is stored and where the tenant stands now."""
+    with storage.transaction(Mode.READ) as connection:
+        position = read_tenant(connection, tenant).position
+        chain = read_chain(list_stored(connection, read_chain_state(connection)))
+    return ensure_history(storage, tenant, chain, position)
+
+
+def ensure_history(storage: Storage, tenant: int, chain: Chain, position: int) -> list[str]:
+    """Begin the logs that the tenant's tables lack; returns the names of those tables.
+
+    One query where none is missing, and else a transaction of its own that has the gate while it
+    looks at their records. Raises `CorruptCatalog` where those can't be told from the shape in
+    force, with nothing written.
+    """
+    if not list_missing(storage.connection(), tenant, chain, position):
+        return []
+    with acting_as(SYSTEM), storage.transaction(Mode.CHANGE) as connection:
+        if read_tenant(connection, tenant).position != position:
+            return []  # it was moved meanwhile, which nobody can without the logs
+        missing = list_missing(connection, tenant, chain, position)
+        if missing and read_chain_state(connection).forgetting is not None:
+            raise CorruptCatalog(
+                "a table has no fingerprint history, and a forget is under way",
+                tenant=tenant,
+                table=missing[0].name,
+                hint=WAY_OUT,
+            )
+        begun = list(_begin_logs(connection, tenant, chain, position, missing))
+        if begun:
+            # Processes that know the lost log write under its revisions: they have to look again.
+            bump_activation(connection, tenant)
+    for table in begun:
+        logger.warning("the fingerprint history of table %r was missing, and begins anew", table)
+    return begun
+
+
+def list_missing(connection: Connection, tenant: int, chain: Chain, position: int) -> list[Table]:
+    """The tables at a position, in force or archived, that have no log."""
+    logged = history.read_logged_tables(connection, tenant)
+    schema = chain.schema_at(position)
+    tables = [*schema, *(archived.table for archived in schema.archived)]
+    return [table for table in tables if table.number not in logged]
+
+
+def _begin_logs(
+    connection: Connection, tenant: int, chain: Chain, position: int, tables: list[Table]
+) -> Iterator[str]:
+    there = list_record_tables(connection) if tables else []
+    for table in tables:
+        if table.number not in there:
+            if chain.schema_at(position).table_numbered(table.number) is None:
+                continue  # archived, and what was archived is pruned
+            raise CorruptCatalog(
+                "a table has neither records nor a fingerprint history",
+                tenant=tenant,
+                table=table.name,
+                hint="restore the whole database from a backup",
+            )
+        generation = _find_generation(connection, tenant, table)
+        digest = chain.at(position).digest
+        history.insert(
+            connection, tenant, table, "pre-history", generation, 0, position, digest, None
+        )
+        yield table.name
+
+
+def _find_generation(connection: Connection, tenant: int, table: Table) -> int:
+    """The one revision of the table's records, or 1 where there are none."""
+    records = RecordTable(connection.storage, table.number, tenant)
+    counts = {decode_prefix(p, 0)[0]: count for p, count in records.count_by_prefix(connection)}
+    if len(counts) > 1:
+        raise CorruptCatalog(
+            "a table has records of several revisions, and no fingerprint history to say which "
+            "shapes those are",
+            tenant=tenant,
+            table=table.name,
+            records=", ".join(f"{count} of revision {r}" for r, count in counts.items()),
+            hint=WAY_OUT,
+        )
+    for revision in counts:
+        _try_records(connection, records, tenant, table)
+        return revision
+    return 1
+
+
+def _try_records(connection: Connection, records: RecordTable, tenant: int, table: Table) -> None:
+    """Decode some records: those of another shape are most often refused."""
+    codec = codec_for(table, load_zones(connection))
+    beside = Beside(BlobTable(connection.storage).load, lambda: b"")  # nothing is written
+    for raw_key, raw_value in connection.fetch_all(records.page_sql, (b"", PAGE_RECORDS_MAX)):
+        key, value = bytes(raw_key), bytes(raw_value)
+        try:
+            codec.decode(key, value, decode_prefix(value, 0)[1], beside)
+        except UnknownZone:
+            continue  # of a later release of the time zone data
+        except CorruptRecord as error:
+            raise CorruptCatalog(
+                "a table has no fingerprint history, and its records are not of the shape in force",
+                tenant=tenant,
+                table=table.name,
+                record=key.hex()[:32],
+                cause=error.context.get("what", error.message),
+                hint=WAY_OUT,
+            ) from error
+
+
+def walk(storage: Storage, should_stop: Callable[[], bool] = lambda: False) -> dict[int, list[str]]:
+    """Begin the missing logs of all tenants; returns the tables by tenant number.
+
+    What can't be done for one tenant is logged, and does not keep the others from it.
+    """
+    with storage.transaction(Mode.READ) as connection:
+        tenants = list_tenants(connection)
+        chain = read_chain(list_stored(connection, read_chain_state(connection)))
+    done = {}
+    for tenant in tenants:
+        if should_stop():
+            break
+        try:
+            begun = ensure_history(storage, tenant.number, chain, tenant.position)
+        except UnknownName:
+            continue  # it was removed meanwhile
+        except ZapdbError as error:
+            logger.warning("tenant %r has tables without a history: %s", tenant.name, error)
+            continue
+        if begun:
+            done[tenant.number] = begun
+    return done

@@ -1,0 +1,57 @@
+"""Who changes the catalog: a token's subject, the operating system's user, or zapdb itself.
+
+A server says for each request whom it acts for; a thread that was told nothing acts for the user
+who runs the process. Threads start without what the one that started them was told.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+from zapdb.errors import UsageError
+from zapdb.limits import PRINCIPAL_LENGTH_MAX
+
+SYSTEM: Final = "<system>"
+"""Internal work that nobody asked for."""
+
+_acting: ContextVar[str | None] = ContextVar("zapdb_principal", default=None)
+
+
+def current() -> str:
+    """The principal of this thread or task: `user@host` unless `acting_as` says otherwise."""
+    return _acting.get() or _read_user()
+
+
+@contextmanager
+def acting_as(principal: str) -> Iterator[None]:
+    """Change the catalog as `principal` in the block; raises `UsageError` for what is no name."""
+    if not 0 < len(principal) <= PRINCIPAL_LENGTH_MAX or not principal.isprintable():
+        raise UsageError(
+            "this can't be the name of a principal",
+            length=len(principal),
+            longest=PRINCIPAL_LENGTH_MAX,
+            hint="give printable characters, at least one",
+        )
+    token = _acting.set(principal)
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
+def of_token(subject: str | None, tenant: int | str) -> str:
+    """The principal that a token stands for; one without a subject is named by its tenant."""
+    return subject or f"token:tenant={tenant}"
+
+
+def _read_user() -> str:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"[:PRINCIPAL_LENGTH_MAX]

@@ -1,0 +1,169 @@
+"""Pruning the fingerprint history: an operator deletes old entries of one table's log.
+
+Never done by itself. The newest entry stays, since the next generation is one above it, and so does
+every entry that names the layout of one that stays. An entry whose revision something stored still
+has is needed to read it: pruning is refused as a whole while there is any (rule 31).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from zapdb.catalog import history
+from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.stored import read_chain_state
+from zapdb.errors import ConcurrencyError, ForgetInProgress, UsageError
+from zapdb.records import decode_prefix
+from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.archives import count_archives
+from zapdb.storage.physical import RecordTable, list_record_tables
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Which entries an operator wants to be gone; exactly one of the three is given.
+
+    All but the newest `keep_last`; those of generations below `before`; those that were written
+    before `older_than_us`, in microseconds since 1970-01-01 UTC.
+    """
+
+    keep_last: int | None = None
+    before: int | None = None
+    older_than_us: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [v for v in (self.keep_last, self.before, self.older_than_us) if v is not None]
+        if len(given) != 1:
+            raise UsageError(
+                "what to prune has to be said in one way",
+                hint="give one of --keep-last, --before and --older-than",
+            )
+        if self.keep_last is not None and self.keep_last < 1:
+            raise UsageError("the newest entry can't be pruned", keep_last=self.keep_last)
+
+    def select(self, log: Sequence[Entry]) -> list[Entry]:
+        """The entries of a log that are meant, the newest aside."""
+        older = log[:-1]
+        if self.keep_last is not None:
+            return list(log[: max(0, len(log) - self.keep_last)])
+        if self.before is not None:
+            return [entry for entry in older if entry.generation < self.before]
+        assert self.older_than_us is not None
+        return [entry for entry in older if entry.migrated_at < self.older_than_us]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Something stored that needs an entry: `what` says what, for people."""
+
+    generation: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What pruning a log does: `pruned` go, `layouts` would go but for the entries that stay and
+    have their layouts, and while there are `uses` nothing goes at all."""
+
+    log: tuple[Entry, ...]
+    pruned: tuple[Entry, ...]
+    layouts: tuple[Entry, ...]
+    uses: tuple[Use, ...]
+
+
+def plan_pruning(connection: Connection, log: Sequence[Entry], bound: Bound) -> Pruning:
+    """Look what a pruning would do, in a READ transaction; counts all records of the table.
+
+    Raises `ForgetInProgress`: a forget needs the history that it found.
+    """
+    if read_chain_state(connection).forgetting is not None:
+        raise ForgetInProgress(
+            "a migration is being forgotten, which needs the history",
+            table=log[-1].table.name,
+            hint="wait until it is done; if it was interrupted, run `zapdb migrate forget` again",
+        )
+    meant = bound.select(log)
+    generations = {entry.generation for entry in meant}
+    kept = [entry for entry in log if entry.generation not in generations]
+    # The first entry of a layout names itself: one step is enough.
+    needed = {entry.layout_revision for entry in kept}
+    pruned = [entry for entry in meant if entry.generation not in needed]
+    uses = [use for find in USERS for use in find(connection, pruned, kept)]
+    return Pruning(
+        tuple(log),
+        tuple(pruned),
+        tuple(entry for entry in meant if entry.generation in needed),
+        tuple(sorted(uses, key=lambda use: use.generation)),
+    )
+
+
+def prune(storage: Storage, pruning: Pruning) -> None:
+    """Do what was planned; raises `UsageError` while something needs an entry that would go, and
+    `ConcurrencyError` if the log is no longer what was looked at.
+
+    Records are not counted again: they are written under the newest revision, which stays, and only
+    a forget goes back, to a revision of its own. So none can come to have an older one.
+    """
+    newest = pruning.log[-1]
+    if pruning.uses:
+        raise UsageError(
+            "what is stored needs the history that would be pruned",
+            table=newest.table.name,
+            needed="; ".join(f"generation {use.generation}: {use.what}" for use in pruning.uses),
+            hint="convert old records with `zapdb convert run`, and delete what is archived with "
+            "`zapdb migrate prune-archive`; or prune less",
+        )
+    with storage.transaction(Mode.CHANGE) as connection:
+        log = tuple(read_entries(connection, newest.tenant, newest.table_number))
+        if log != pruning.log or read_chain_state(connection).forgetting is not None:
+            raise ConcurrencyError(
+                "the history was changed while it was looked at",
+                table=newest.table.name,
+                hint="nothing was pruned; try again",
+            )
+        generations = [entry.generation for entry in pruning.pruned]
+        history.delete_entries(connection, newest.tenant, newest.table_number, generations)
+
+
+Find = Callable[[Connection, Sequence[Entry], Sequence[Entry]], Iterator[Use]]
+"""What is stored of the entries that would go, given those that stay, too."""
+
+
+def _find_records(
+    connection: Connection, pruned: Sequence[Entry], _: Sequence[Entry]
+) -> Iterator[Use]:
+    """Records of the revision, those of archived and of discarded tables, too."""
+    if not pruned or pruned[0].table_number not in list_record_tables(connection):
+        return
+    records = RecordTable(connection.storage, pruned[0].table_number, pruned[0].tenant)
+    counts = {decode_prefix(p, 0)[0]: count for p, count in records.count_by_prefix(connection)}
+    for entry in pruned:
+        count = counts.get(entry.generation)
+        if count:
+            yield Use(entry.generation, f"{count:,} record" + "s" * (count != 1))
+
+
+def _find_archives(
+    connection: Connection, pruned: Sequence[Entry], kept: Sequence[Entry]
+) -> Iterator[Use]:
+    """Archived values, which stand beside a record of any later revision.
+
+    They were records' at a revision that has the field, which says of what type they are. That a
+    field is archived has to be known for as long as there are values: they die with their records.
+    """
+    counts = count_archives(connection, pruned[0].tenant) if pruned else {}
+    known = {a.field.number for entry in kept for a in entry.table.archived}
+    for entry in pruned if counts else ():
+        table = entry.table
+        fields = [*table.fields, *(a.field for a in table.archived if a.field.number not in known)]
+        for field in fields:
+            count = counts.get(field.number)
+            if count:
+                what = f"{count:,} archived value" + "s" * (count != 1)
+                yield Use(entry.generation, f"{what} of {field.name}")
+
+
+USERS: Final[tuple[Find, ...]] = (_find_records, _find_archives)
+"""Whatever stores something that the log is needed to read."""

@@ -1,0 +1,98 @@
+"""Removing a tenant: its records, entries, archives, logs, and every row that says its number.
+
+The tenant is taken out of the catalog first, under the gate: no process works with it any more, and
+its name is free. What it had is then deleted in short transactions, table by table: all tables that
+have a column `tenant`, whatever they hold, are found by asking the database. An interrupted removal
+is gone on with when it is asked for again. Blobs have no tenant: once no record owns them, the
+sweep takes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from zapdb.catalog import rows
+from zapdb.catalog.activation import bump_activation
+from zapdb.catalog.stored import read_chain_state
+from zapdb.catalog.tenants import DEFAULT_TENANT, Tenant, find_tenant_row
+from zapdb.errors import ForgetInProgress, UsageError
+from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.physical import delete_of_tenant, list_tenant_tables
+from zapdb.storage.tables import ACTIVATIONS
+
+PREFIXED: Final[tuple[rows.Kind, ...]] = ("index", "constraint")
+"""Kinds of rows whose keys begin with the tenant's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A tenant that is gone, and how many rows each table had of it."""
+
+    tenant: Tenant
+    rows: dict[str, int]
+
+
+def remove_tenant(storage: Storage, name: str) -> Removed:
+    """Erase a tenant and all that it has; raises `UsageError` for the default one.
+
+    Goes on with a removal that was interrupted.
+    """
+    with storage.transaction(Mode.CHANGE) as connection:
+        tenant = find_tenant_row(connection, name)
+        if tenant.number == DEFAULT_TENANT:
+            raise UsageError(
+                "the default tenant stays", tenant=name, hint="delete its records instead"
+            )
+        if read_chain_state(connection).forgetting is not None:
+            raise ForgetInProgress(
+                "a migration is being forgotten",
+                hint="wait until it is done, or finish it with `zapdb migrate forget`",
+            )
+        replace(tenant, removing=True).put(connection)
+        bump_activation(connection, tenant.number)  # who works with it looks again
+    removed = _delete_rows(storage, tenant.number)
+    with storage.transaction(Mode.CHANGE) as connection:
+        _delete_states(connection, tenant.number)
+        rows.delete(connection, "tenant", str(tenant.number))
+        connection.run(f"DELETE FROM {ACTIVATIONS.name} WHERE tenant = {tenant.number}")
+        rows.delete(connection, "tenant-name", name)
+    return Removed(tenant, removed)
+
+
+def _delete_rows(storage: Storage, tenant: int) -> dict[str, int]:
+    removed = {}
+    tables = list_tenant_tables(storage.connection())
+    for table, key in tables.items():
+        count = 0
+        while table != ACTIVATIONS.name:  # it says to the last that the tenant is gone
+            with storage.transaction(Mode.CATALOG) as connection:
+                deleted = delete_of_tenant(connection, table, key, tenant, PAGE_RECORDS_MAX)
+            count += deleted
+            if not deleted:
+                break
+        if count:
+            removed[table] = count
+    return removed
+
+
+def _delete_states(connection: Connection, tenant: int) -> None:
+    """The catalog's rows about the tenant's indexes, constraints, jobs and settings."""
+    for kind in PREFIXED:
+        for key in rows.list_rows(connection, kind, f"{tenant}/"):
+            rows.delete(connection, kind, key)
+    for key in rows.list_rows(connection, "setting", f"{tenant}/"):
+        rows.delete(connection, "setting", key)
+    for key in rows.list_rows(connection, "retired"):
+        if key.split("/")[-1] == str(tenant):
+            rows.delete(connection, "retired", key)
+    for key, row in rows.list_rows(connection, "job").items():
+        if row["tenant"] == tenant:
+            rows.delete(connection, "job", key)
+            connection.run(
+                f"DELETE FROM zapdb_ranges WHERE job = {connection.storage.mark}", (key,)
+            )
+            for finding in rows.list_rows(connection, "finding", f"{key}/"):
+                rows.delete(connection, "finding", finding)
+    rows.delete(connection, "lease", f"catalog/tenant/{tenant}")

@@ -1,0 +1,60 @@
+"""Which shapes can be served to processes whose files end before what is in force (rule 11)."""
+
+from __future__ import annotations
+
+from zapdb.catalog.view import TableState, View
+from zapdb.errors import ServedShapeUnavailable, UnknownName
+
+ALL = "all"
+
+
+def find_served(view: View, serves: int | None, name: str) -> TableState:
+    """The state of a table that is called so at position `serves`; raises `UnknownName`."""
+    if serves is None or serves >= view.position:
+        return view.table(name)
+    schema = view.chain.schema_at(serves)
+    for table in schema:
+        if table.name == name:
+            return view.table_numbered(table.number, name)
+    raise UnknownName(
+        "no such table", table=name, tables=", ".join(t.name for t in schema) or "(none)"
+    )
+
+
+def refuse_unserved(view: View, serves: int, window: str) -> None:
+    """Raises `ServedShapeUnavailable` where a process can't be served the shape at a position.
+
+    `window` is how many migrations back shapes are served, or "all".
+    """
+    behind = view.position - serves
+    if behind <= 0:
+        return
+    if serves <= view.chain.start:
+        raise ServedShapeUnavailable(
+            "the files end before the squash that the database begins with",
+            files_end=serves,
+            squash=view.chain.migrations[0].label,
+            hint="bring the newer files into the directory",
+        )
+    if window != ALL and behind > int(window):
+        raise ServedShapeUnavailable(
+            "the files end further back than this database serves",
+            files_end=serves,
+            position=view.position,
+            served_window=window,
+            hint="bring the newer files into the directory, or widen the window with "
+            "`zapdb settings set served_window`",
+        )
+    for table in view.chain.schema_at(serves):
+        if all(state.table.number != table.number for state in view.tables.values()):
+            dropped = next(
+                m for m in view.chain.after(serves) if m.after.table_numbered(table.number) is None
+            )
+            raise ServedShapeUnavailable(
+                "a table of these files was dropped",
+                files_end=serves,
+                table=table.name,
+                dropped_by=dropped.label,
+                hint="bring the newer files into the directory, with the code that works without "
+                "the table",
+            )

@@ -1,0 +1,117 @@
+"""Tenants: each has its own position on the chain, its own records, archives and logs.
+
+A tenant is a row that says where it stands. It is brought to the stored end when it is opened, or
+with the whole fleet by `zapdb migrate up --all-tenants`. Names are unique: each has a row of its
+own, whose key the database's constraint keeps to one tenant.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from zapdb.catalog import principal, rows
+from zapdb.errors import CorruptCatalog, TenantExists, UnknownName, UsageError
+from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.tables import ACTIVATIONS, CATALOG
+
+DEFAULT_TENANT: Final = 1
+DEFAULT_TENANT_NAME: Final = "default"
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}", re.ASCII)
+SHOWN_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """`position` is the number of the newest migration that is in force for it."""
+
+    number: int
+    name: str
+    position: int
+    created_at: int
+    created_by: str
+    removing: bool = False
+    """Whether its removal has begun: nobody works with it any more."""
+
+    def put(self, connection: Connection) -> None:
+        value = asdict(self)
+        del value["number"]
+        rows.put(connection, "tenant", str(self.number), value)
+
+
+def add_tenant(connection: Connection, name: str) -> Tenant:
+    """Enter a tenant at position 0, inside a CATALOG transaction; raises `TenantExists`."""
+    if NAME.fullmatch(name) is None:
+        raise UsageError(
+            "this is not the name of a tenant",
+            name=name,
+            hint="use letters, digits and _ . @ -, up to 63, with a letter or digit first",
+        )
+    number = rows.draw(connection, "tenant")
+    if not rows.put_if_absent(connection, "tenant-name", name, {"number": number}):
+        raise TenantExists("there is a tenant of this name already", tenant=name)
+    tenant = Tenant(number, name, 0, connection.storage.now_us(connection), principal.current())
+    tenant.put(connection)
+    connection.core_execute(sa.insert(ACTIVATIONS).values(tenant=number, number=1))
+    return tenant
+
+
+def create_tenant(storage: Storage, name: str) -> Tenant:
+    """As `add_tenant`, in a transaction of its own."""
+    with storage.transaction(Mode.CATALOG) as connection:
+        return add_tenant(connection, name)
+
+
+def find_tenant(connection: Connection, name: str) -> Tenant:
+    """Raises `UnknownName`, naming some of the tenants that there are."""
+    tenant = find_tenant_row(connection, name)
+    if tenant.removing:
+        raise UnknownName(
+            "the tenant is being removed",
+            tenant=name,
+            hint="if that was interrupted, finish it with `zapdb tenant remove`",
+        )
+    return tenant
+
+
+def find_tenant_row(connection: Connection, name: str) -> Tenant:
+    """The same, also of one that is being removed."""
+    row = rows.get(connection, "tenant-name", name)
+    if row is None:
+        query = (
+            sa.select(CATALOG.c.key)
+            .where(CATALOG.c.kind == "tenant-name", CATALOG.c.value.is_not(None))
+            .order_by(CATALOG.c.key)
+            .limit(SHOWN_MAX + 1)
+        )
+        names = [key for (key,) in connection.core_execute(query)]
+        shown = ", ".join(names[:SHOWN_MAX]) + (" …" if len(names) > SHOWN_MAX else "")
+        raise UnknownName(
+            "no such tenant",
+            tenant=name,
+            tenants=shown,
+            hint="create it with `zapdb tenant create NAME`, or `db.create_tenant(name)`",
+        )
+    return read_tenant(connection, row["number"])
+
+
+def read_tenant(connection: Connection, number: int) -> Tenant:
+    """Raises `CorruptCatalog` where the row is missing."""
+    row = rows.get(connection, "tenant", str(number))
+    if row is None:
+        raise CorruptCatalog(
+            "the tenant's row is missing",
+            tenant=number,
+            table="zapdb_catalog",
+            hint="restore it from a backup",
+        )
+    return Tenant(number, **row)
+
+
+def list_tenants(connection: Connection) -> list[Tenant]:
+    """All tenants by number."""
+    found = rows.list_rows(connection, "tenant")
+    return sorted((Tenant(int(key), **row) for key, row in found.items()), key=lambda t: t.number)

@@ -1,0 +1,56 @@
+"""Migrations that wait for running processes: in force only once all of them know it (rule 12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zapdb.catalog import nodes
+from zapdb.errors import ActivationPending
+from zapdb.migrations import Chain, Migration
+from zapdb.storage import Connection, Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A migration, and the live processes whose files do not hold it."""
+
+    migration: Migration
+    nodes: tuple[str, ...]
+
+    def error(self, position: int) -> ActivationPending:
+        return ActivationPending(
+            "a migration waits until all running processes have its file",
+            migration=self.migration.label,
+            position=position,
+            nodes="; ".join(self.nodes),
+            hint="start them again with the new files, and serve_as= where their code is not ready "
+            "for it; `zapdb cluster status` names them, `zapdb cluster evict` puts one out",
+        )
+
+
+def find_reachable(
+    connection: Connection, chain: Chain, position: int, target: int
+) -> tuple[int, Waiting | None]:
+    """How far up to `target` a tenant may be brought now, and what keeps it from going on.
+
+    Inside a CHANGE transaction, processes whose lease is over are put out on the way: one that is
+    only suspended must not wake up and go on.
+    """
+    waiting = [m for m in chain.after(position) if m.number <= target and m.waits_for_nodes]
+    if not waiting:
+        return target, None
+    found = nodes.list_nodes(connection)
+    for migration in waiting:
+        lacking = [
+            (node, alive)
+            for node, alive in found
+            # A process without files works with whatever is in force.
+            if node.files_end and not nodes.holds(node, migration.number, migration.digest)
+        ]
+        live = tuple(str(node.lease.owner) for node, alive in lacking if alive)
+        if live:
+            return migration.number - 1, Waiting(migration, live)
+        if connection.mode is Mode.CHANGE:
+            for node, _ in lacking:
+                nodes.evict(connection, node)
+    return target, None

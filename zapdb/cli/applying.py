@@ -1,0 +1,306 @@
+"""`zapdb migrate up` and `status`: applying what is pending, for a tenant or the whole fleet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from zapdb.catalog import View, ensure_rows
+from zapdb.catalog.fleet import Brought, FleetStatus, bring_up_all, read_fleet
+from zapdb.catalog.inspection import MigrationPhase, MigrationState, list_migration_states
+from zapdb.catalog.stored import provisional_numbers
+from zapdb.catalog.tenants import find_tenant
+from zapdb.catalog.up import Applied, migrate_up, refuse_changes_while_forgetting
+from zapdb.catalog.verification import compare_files
+from zapdb.cli.configuration import (
+    DatabaseOption,
+    JsonOption,
+    MigrationsOption,
+    TenantOption,
+    find_migrations,
+    find_tenant_name,
+)
+from zapdb.cli.opening import connected, read_view, read_view_if_any
+from zapdb.cli.output import Output, format_count, note, report_error
+from zapdb.cli.running import Ran, progress_bar, run_jobs, stopping_on_interrupt
+from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
+from zapdb.jobs import Job, plan_jobs, run_locally
+from zapdb.migrations import Chain, MigrationFile, find_file, list_files, resolve_files
+from zapdb.migrations.prove import require_proven
+from zapdb.storage import Storage, ensure_layout
+
+STYLES: dict[MigrationPhase, str] = {
+    "applied": "green",
+    "pending": "yellow",
+    "stored-only": "cyan",
+    "conflict": "bold red",
+}
+BEHIND_SHOWN_MAX = 20
+
+AllTenantsOption = Annotated[
+    bool, typer.Option("--all-tenants", help="Every tenant, and not one of them.")
+]
+
+
+def apply_migrations(
+    database: DatabaseOption = None,
+    migrations: MigrationsOption = None,
+    tenant: TenantOption = None,
+    all_tenants: AllTenantsOption = False,
+    to: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Stop after this number.")
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="How long to wait for running processes, where a migration takes force only once "
+            "all of them have its file.",
+        ),
+    ] = 0,
+    no_build: Annotated[
+        bool, typer.Option("--no-build", help="Leave new indexes to `zapdb convert run`.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Apply the pending migrations, then build the indexes that they began.
+
+    Creates the database if it is not there. Migrations that were forgotten are applied again.
+    All files are checked, and their rollbacks proven, before anything is changed. Exit status 1 if
+    records are in the way of a unique index: it binds new records, and `zapdb convert run` finishes
+    it once they are repaired; 3 if a migration is stored, and waits for running processes.
+
+    With `--all-tenants`, every other tenant is then brought to what is stored; without, that
+    happens when it is opened.
+
+    With `--json`: `{position, applied: [{number, label, active, tables, milliseconds}], built:
+    [{id, kind, table, target, superseded, read, written, conflicts, seconds, records_per_second}],
+    fleet}`; `fleet` is null without `--all-tenants`, else `{brought, failed: [{tenant, position,
+    error}]}`.
+    """
+    output = Output(as_json)
+    directory = find_migrations(migrations)
+    applied: list[Applied] = []
+    built: list[Ran] = []
+    fleet: list[Brought] | None = None
+    if all_tenants and (tenant is not None or to is not None):
+        raise UsageError(
+            "--all-tenants brings all of them to the stored end", hint="leave --tenant and --to out"
+        )
+    with connected(database) as storage:
+        pending = _check_pending(storage, directory, tenant, to)
+        width = max((len(file.label) for file in pending), default=0)
+
+        def note_applied(one: Applied) -> None:
+            applied.append(one)
+            done = ("applied ", "green") if one.active else ("stored  ", "yellow")
+            output.write(
+                done,
+                f"{one.label:<{width}}  {', '.join(one.tables)}  ",
+                (f"{one.seconds * 1000:.1f} ms", "dim"),
+            )
+
+        try:
+            ensure_layout(storage, create=True)
+            ensure_rows(storage)
+            number = find_tenant(storage.connection(), find_tenant_name(tenant)).number
+            migrate_up(
+                storage,
+                number,
+                directory,
+                to=to,
+                again=True,
+                on_applied=note_applied,
+                wait_seconds=wait,
+            )
+            if all_tenants:
+                fleet = _bring_up(storage, output)
+            if not no_build:
+                _build_indexes(storage, tenant, output, built)
+        except BaseException:
+            if applied:
+                output.document(_up_to_json(applied[-1].number, applied, built, fleet))
+            raise
+        view = read_view(storage, tenant)
+    if applied:
+        output.write(f"{format_count(len(applied), 'migration')} applied; now at {_newest(view)}")
+    else:
+        output.write(f"nothing to apply: the database is at {_newest(view)}")
+    output.document(_up_to_json(view.position, applied, built, fleet))
+    failed = [brought for brought in fleet or () if brought.error is not None]
+    if not as_json:
+        for brought in failed:
+            assert brought.error is not None
+            note(f"tenant {brought.tenant.name} is at {brought.position}:")
+            report_error(brought.error, as_json=False)
+    statuses = {brought.error.exit_status for brought in failed if brought.error is not None}
+    if EXIT_ERROR in statuses or any(one.job.findings for one in built):
+        return EXIT_ERROR
+    return max(statuses, default=0)
+
+
+def _bring_up(storage: Storage, output: Output) -> list[Brought]:
+    """The other tenants, with a bar on a terminal."""
+    total = len(read_fleet(storage).behind)
+    with progress_bar(output, "bringing up tenants", total) as advance:
+        fleet = bring_up_all(storage, lambda brought: advance())
+    done = sum(brought.error is None for brought in fleet)
+    output.write(("brought up ", "green"), format_count(done, "more tenant"))
+    return fleet
+
+
+def _check_pending(
+    storage: Storage, directory: Path, tenant: str | None, to: int | None
+) -> list[MigrationFile]:
+    """The files that are to be applied; raises for whatever is wrong before anything is changed."""
+    files = list_files(directory)
+    if to is not None:
+        find_file(files, to)
+    view = read_view_if_any(storage, tenant)
+    chain, pending = Chain(), tuple(files)
+    if view is not None:
+        refuse_changes_while_forgetting(view)
+        chain, pending = view.chain, compare_files(files, list(view.stored), view.chain).pending
+    wanted = [file for file in pending if to is None or file.number <= to]
+    checked = resolve_files(wanted, chain, provisional_numbers())
+    require_proven(checked.after(chain.end))
+    return wanted
+
+
+def _build_indexes(storage: Storage, tenant: str | None, output: Output, built: list[Ran]) -> None:
+    view = read_view(storage, tenant)
+    phases = {index.phase for state in view.tables.values() for index in state.indexes}
+    if "write-only" not in phases:
+        return
+    jobs = plan_jobs(storage, view.tenant, kinds=["index"])
+    with stopping_on_interrupt() as should_stop:
+
+        def runner(storage: Storage, job: Job) -> None:
+            run_locally(storage, job, should_stop=should_stop)
+
+        try:
+            run_jobs(storage, view, jobs, runner, output, built.append)
+        except KeyboardInterrupt:
+            note("the migrations are applied; `zapdb convert run` goes on with the indexes")
+            raise
+
+
+def _up_to_json(
+    position: int, applied: list[Applied], built: list[Ran], fleet: list[Brought] | None
+) -> dict[str, Any]:
+    return {
+        "position": position,
+        "applied": [
+            {
+                "number": one.number,
+                "label": one.label,
+                "active": one.active,
+                "tables": list(one.tables),
+                "milliseconds": round(one.seconds * 1000, 1),
+            }
+            for one in applied
+        ],
+        "built": [one.to_json() for one in built],
+        "fleet": None if fleet is None else _fleet_to_json(fleet),
+    }
+
+
+def _fleet_to_json(fleet: list[Brought]) -> dict[str, Any]:
+    return {
+        "brought": sum(brought.error is None for brought in fleet),
+        "failed": [
+            {
+                "tenant": brought.tenant.name,
+                "position": brought.position,
+                "error": brought.error.to_json(),
+            }
+            for brought in fleet
+            if brought.error is not None
+        ],
+    }
+
+
+def show_status(
+    database: DatabaseOption = None,
+    migrations: MigrationsOption = None,
+    tenant: TenantOption = None,
+    all_tenants: AllTenantsOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Compare the files with what the database stores.
+
+    Each migration is `applied`; `pending`, that is not in force yet; `stored-only`, that is in the
+    database and beyond the end of the files; or in `conflict`: the file is not what was stored.
+    Exit status 3 if something is pending, 1 if there is a conflict. With `--all-tenants`, also how
+    many tenants are at which migration, and which are behind.
+
+    With `--json`: `{position, pending, forgetting, migrations: [{number, name, state}], fleet}`.
+    `pending` is a count; `forgetting` is the number of a migration whose forget was interrupted, or
+    null; `fleet` is null without `--all-tenants`, else `{tenants, positions: {POSITION: COUNT},
+    behind: [{tenant, position}]}`.
+    """
+    output = Output(as_json)
+    files = list_files(find_migrations(migrations))
+    with connected(database) as storage:
+        view = read_view_if_any(storage, tenant)
+        fleet = read_fleet(storage) if all_tenants and view is not None else None
+    states = list_migration_states(files, view)
+    forgetting = None if view is None else view.chain_state.forgetting
+    pending = sum(state.phase == "pending" for state in states)
+    output.table(
+        ("number", "name", "state"),
+        [(f"{s.number:04d}", s.name, (s.phase, STYLES[s.phase])) for s in states],
+    )
+    if forgetting is not None:
+        output.write()
+        output.write(
+            f"forgetting {forgetting:04d} was interrupted: run `zapdb migrate forget` to finish it"
+        )
+    if fleet is not None:
+        _write_fleet(fleet, output)
+    output.document(
+        {
+            "position": 0 if view is None else view.position,
+            "pending": pending,
+            "forgetting": forgetting,
+            "migrations": [{"number": s.number, "name": s.name, "state": s.phase} for s in states],
+            "fleet": None if fleet is None else _status_to_json(fleet),
+        }
+    )
+    is_pending = pending or forgetting is not None or (fleet is not None and fleet.behind)
+    return _report_conflicts(states, as_json=as_json) or (EXIT_PENDING if is_pending else 0)
+
+
+def _write_fleet(fleet: FleetStatus, output: Output) -> None:
+    output.write()
+    output.write(format_count(fleet.tenants, "tenant"))
+    for position, count in fleet.positions.items():
+        output.write(
+            f"  {count:,} at {position:04d}" + ("" if position < fleet.end else ", the newest")
+        )
+    shown = [tenant.name for tenant in fleet.behind[:BEHIND_SHOWN_MAX]]
+    if shown:
+        more = " …" if len(fleet.behind) > len(shown) else ""
+        output.write(f"behind: {', '.join(shown)}{more}")
+
+
+def _status_to_json(fleet: FleetStatus) -> dict[str, Any]:
+    return {
+        "tenants": fleet.tenants,
+        "positions": {str(position): count for position, count in fleet.positions.items()},
+        "behind": [{"tenant": t.name, "position": t.position} for t in fleet.behind],
+    }
+
+
+def _report_conflicts(states: list[MigrationState], *, as_json: bool) -> int:
+    conflicts = [state.conflict for state in states if state.conflict is not None]
+    for conflict in conflicts:
+        report_error(conflict, as_json=as_json)
+    return EXIT_ERROR if conflicts else 0
+
+
+def _newest(view: View) -> str:
+    return view.chain.at(view.position).label if view.position else "none"

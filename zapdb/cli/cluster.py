@@ -1,0 +1,319 @@
+"""`zapdb cluster`: the processes that have the database open, and how far all of them are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from zapdb import release
+from zapdb.catalog import cluster, ensure_rows
+from zapdb.catalog.cluster import ClusterStatus, LeaseStatus, NodeStatus, Upgrade
+from zapdb.catalog.registry import Node
+from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.opening import connected
+from zapdb.cli.output import Output, Part, ask, format_count, format_seconds
+from zapdb.errors import UsageError
+from zapdb.jobs.job import Job, list_jobs
+from zapdb.storage import Connection, Mode, Storage, ensure_layout
+
+group = typer.Typer(name="cluster", help="See and steer the processes that share the database.")
+
+OVER: Part = ("over", "red")
+
+
+@contextmanager
+def _opened(database: str | None) -> Iterator[Storage]:
+    with connected(database) as storage:
+        ensure_layout(storage, create=False)
+        ensure_rows(storage)
+        yield storage
+
+
+@group.command("status")
+def show_status(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+    """Show the level, the releases at work, where tenants stand, and what waits for whom.
+
+    With `--json`: `{level, level_possible, level_policy, layout, layout_pending, releases, nodes:
+    {alive, expired}, stored, forgetting, tenants: [{position, tenants}], waiting: [{number, label,
+    lacking: [NODE]}], jobs: [{id, kind, table, state}], leases: [LEASE]}`. A NODE and a LEASE are
+    as `cluster nodes` and `cluster leases` give them. `waiting` are the stored migrations that are
+    not in force for every tenant, with the running processes whose files do not hold them.
+    """
+    output = Output(as_json)
+    with _opened(database) as storage, storage.transaction(Mode.READ) as connection:
+        status = cluster.read_status(connection)
+        jobs = [job for job in list_jobs(connection) if job.state in ("planned", "blocked")]
+    _write_status(status, jobs, output)
+    output.document(_status_to_json(status, jobs))
+
+
+def _write_status(status: ClusterStatus, jobs: list[Job], output: Output) -> None:
+    could = f", and could be {status.possible}" if status.possible > status.level else ""
+    output.write("level ", (str(status.level), "bold"), f"{could} ({status.policy})")
+    waits = ", ".join(revision.revision for revision in status.pending)
+    output.write(f"layout {status.layout}" + (f", waiting: {waits}" if waits else ""))
+    alive = [node for node in status.nodes if node.is_alive]
+    releases = ", ".join(f"{count} of {name}" for name, count in status.releases.items())
+    expired = len(status.nodes) - len(alive)
+    output.write(
+        format_count(len(alive), "node"),
+        f": {releases}" if releases else "",
+        f"; {expired} expired" if expired else "",
+    )
+    output.write(f"{format_count(status.chain.end, 'migration')} stored; at {_positions(status)}")
+    if status.chain.forgetting is not None:
+        output.write((f"forgetting {status.chain.forgetting:04}", "yellow"))
+    for holding in status.holdings:
+        lacking = "; ".join(map(str, holding.lacking))
+        said = f": not in the files of {lacking}" if lacking else ": in the files of all nodes"
+        output.write(f"not in force everywhere: {holding.label}{said}")
+    for job in jobs:
+        output.write(f"job: {job.kind} {job.table_name}, {job.state}")
+    for lease in status.leases:
+        owner = lease.lease.owner
+        output.write(f"lease: {lease.lease.name} of {owner}, {format_seconds(lease.age_seconds)}")
+
+
+def _positions(status: ClusterStatus) -> str:
+    return ", ".join(
+        f"{position}: {format_count(count, 'tenant')}"
+        for position, count in status.positions.items()
+    )
+
+
+def _status_to_json(status: ClusterStatus, jobs: list[Job]) -> dict[str, Any]:
+    alive = sum(node.is_alive for node in status.nodes)
+    return {
+        "level": status.level,
+        "level_possible": status.possible,
+        "level_policy": status.policy,
+        "layout": status.layout,
+        "layout_pending": [revision.revision for revision in status.pending],
+        "releases": status.releases,
+        "nodes": {"alive": alive, "expired": len(status.nodes) - alive},
+        "stored": status.chain.end,
+        "forgetting": status.chain.forgetting,
+        "tenants": [
+            {"position": position, "tenants": count} for position, count in status.positions.items()
+        ],
+        "waiting": [
+            {
+                "number": holding.number,
+                "label": holding.label,
+                "lacking": [_node_to_json(node) for node in holding.lacking],
+            }
+            for holding in status.holdings
+        ],
+        "jobs": [
+            {"id": job.id, "kind": job.kind, "table": job.table_name, "state": job.state}
+            for job in jobs
+        ],
+        "leases": [_lease_to_json(lease) for lease in status.leases],
+    }
+
+
+@group.command("nodes")
+def list_nodes(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+    """List the processes that have the database open, the oldest first.
+
+    One whose lease is over is dead, or suspended: what it writes is refused once it is evicted.
+    `files` is the newest migration that its files hold, `serves` the one whose shapes it uses.
+
+    With `--json`: `{nodes: [{id, host, process, release, level, files_end, serves, alive,
+    age_seconds, lease_seconds, datasets}]}`.
+    """
+    output = Output(as_json)
+    with _opened(database) as storage, storage.transaction(Mode.READ) as connection:
+        found = cluster.read_nodes(connection)
+    columns = "node", "host", "process", "release", "level", "files", "serves", "age", "lease"
+    numbers = "process", "level", "files", "serves", "age", "lease"
+    output.table(
+        columns,
+        [_node_row(status) for status in found],
+        right=numbers,
+        empty="no process has it open",
+    )
+    output.document({"nodes": [_status_of_node(status) for status in found]})
+
+
+def _node_row(status: NodeStatus) -> tuple[Part, ...]:
+    node = status.node
+    return (
+        (node.id, "bold"),
+        node.lease.owner.host,
+        str(node.lease.owner.process),
+        node.release,
+        str(node.level),
+        str(node.files_end),
+        str(node.serves),
+        format_seconds(status.age_seconds),
+        format_seconds(status.lease_seconds) if status.is_alive else OVER,
+    )
+
+
+def _node_to_json(node: Node) -> dict[str, Any]:
+    return {
+        "id": node.id,
+        "host": node.lease.owner.host,
+        "process": node.lease.owner.process,
+        "release": node.release,
+        "level": node.level,
+        "files_end": node.files_end,
+        "serves": node.serves,
+    }
+
+
+def _status_of_node(status: NodeStatus) -> dict[str, Any]:
+    return _node_to_json(status.node) | {
+        "alive": status.is_alive,
+        "age_seconds": status.age_seconds,
+        "lease_seconds": status.lease_seconds,
+        "datasets": {
+            name: {"version": version, "fingerprint": fingerprint}
+            for name, (version, fingerprint) in status.node.datasets.items()
+        },
+    }
+
+
+@group.command("leases")
+def list_leases(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+    """List what only one process may do at a time, and who does it or did it last.
+
+    With `--json`: `{leases: [{name, owner, host, process, epoch, held, age_seconds,
+    lease_seconds}]}`.
+    """
+    output = Output(as_json)
+    with _opened(database) as storage, storage.transaction(Mode.READ) as connection:
+        found = cluster.read_leases(connection)
+    output.table(
+        ("lease", "owner", "host", "process", "epoch", "age", "expires"),
+        [
+            (
+                (status.lease.name, "bold"),
+                status.lease.owner.id,
+                status.lease.owner.host,
+                str(status.lease.owner.process),
+                str(status.lease.epoch),
+                format_seconds(status.age_seconds),
+                format_seconds(status.lease_seconds) if status.is_held else "free",
+            )
+            for status in found
+        ],
+        right=("process", "epoch", "age", "expires"),
+        empty="nothing was ever leased",
+    )
+    output.document({"leases": [_lease_to_json(status) for status in found]})
+
+
+def _lease_to_json(status: LeaseStatus) -> dict[str, Any]:
+    lease = status.lease
+    return {
+        "name": lease.name,
+        "owner": lease.owner.id,
+        "host": lease.owner.host,
+        "process": lease.owner.process,
+        "epoch": lease.epoch,
+        "held": status.is_held,
+        "age_seconds": status.age_seconds,
+        "lease_seconds": max(0.0, status.lease_seconds),
+    }
+
+
+@group.command("evict")
+def evict_nodes(
+    nodes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NODE]...", help="Ids of nodes, or how they begin."),
+    ] = None,
+    expired: Annotated[
+        bool, typer.Option("--expired", help="Those whose lease is over, instead.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put processes out: what they write from then on is refused, and they have to open again.
+
+    With `--json`: `{evicted: [{id, host, process, release, level, files_end, serves}]}`.
+    """
+    output = Output(as_json)
+    if bool(nodes) == expired:
+        raise UsageError("give the ids of nodes, or --expired")
+    with _opened(database) as storage:
+        with storage.transaction(Mode.READ) as connection:
+            wanted = _find_wanted(connection, nodes or [], expired=expired)
+        for status in wanted:
+            lease = f"its lease ends in {format_seconds(status.lease_seconds)}"
+            output.write(f"{status.node}: {lease if status.is_alive else 'its lease is over'}")
+        evicted: list[Node] = []
+        if wanted and (yes or _confirm(len(wanted), as_json=as_json)):
+            evicted = cluster.evict_nodes(storage, [status.node.id for status in wanted])
+    if evicted:
+        output.write(("evicted ", "green"), format_count(len(evicted), "node"))
+    else:
+        output.write("nothing was changed")
+    output.document({"evicted": [_node_to_json(node) for node in evicted]})
+
+
+def _find_wanted(connection: Connection, given: list[str], *, expired: bool) -> list[NodeStatus]:
+    if expired:
+        return [status for status in cluster.read_nodes(connection) if not status.is_alive]
+    return cluster.find_nodes(connection, given)
+
+
+def _confirm(count: int, *, as_json: bool) -> bool:
+    if as_json:
+        raise UsageError("nothing is asked with --json", hint="add --yes")
+    answer = ask(f"put {'it' if count == 1 else f'these {count} nodes'} out? [y/N]")
+    if answer is None:
+        raise UsageError(
+            "an eviction has to be confirmed, and nobody is there to ask", hint="add --yes"
+        )
+    return answer.lower() in ("y", "yes")
+
+
+@group.command("upgrade")
+def upgrade(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Raise the level to what this release and all running processes support.
+
+    What needs the new level may be written from then on, and older releases are refused: there is
+    no way back. zapdb's own tables are brought to what this release has.
+
+    With `--json`: `{dry_run, before, after, supported, layout: [REVISION], lacking: [NODE]}`;
+    `lacking` are the processes that keep the level below `supported`.
+    """
+    output = Output(as_json)
+    with _opened(database) as storage:
+        done = cluster.upgrade(storage, dry_run=dry_run)
+    _write_upgrade(done, output, dry_run=dry_run)
+    output.document(
+        {
+            "dry_run": dry_run,
+            "before": done.before,
+            "after": done.after,
+            "supported": release.LEVEL,
+            "layout": [revision.revision for revision in done.layout],
+            "lacking": [_node_to_json(node) for node in done.lacking],
+        }
+    )
+
+
+def _write_upgrade(done: Upgrade, output: Output, *, dry_run: bool) -> None:
+    would = "would rise" if dry_run else "rose"
+    if done.after > done.before:
+        output.write(f"the level {would} from {done.before} to ", (str(done.after), "bold"))
+    else:
+        output.write("the level is ", (str(done.before), "bold"))
+    for revision in done.layout:
+        output.write(f"layout {revision.revision}: {'would be run' if dry_run else 'done'}")
+    for node in done.lacking:
+        output.write(f"level {node.level} is all that {node} supports, release {node.release}")

@@ -1,0 +1,245 @@
+"""`zapdb catalog history`: every schema that a table had, and what differs between two of them."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import typer
+
+from zapdb.catalog.history import (
+    Entry,
+    find_generations,
+    find_rollbacks,
+    format_fingerprint,
+)
+from zapdb.catalog.inspection import find_entry, read_labels, read_log, read_log_numbered
+from zapdb.catalog.prehistory import ensure_histories
+from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.differences import difference_to_json, write_differences
+from zapdb.cli.durations import DURATION, parse_duration
+from zapdb.cli.output import Output, from_us
+from zapdb.cli.tenancy import TenantOption, opened_for
+from zapdb.errors import UnknownName, UsageError
+from zapdb.schema import compare_tables
+from zapdb.storage import Connection, Mode
+
+FINGERPRINT: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
+
+TableOption = Annotated[
+    str | None, typer.Option("--table", help="The table's name, or one that it had.")
+]
+TableNumberOption = Annotated[
+    int | None,
+    typer.Option("--table-id", metavar="NUMBER", help="The table's number, in place of its name."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An entry as it is shown; both others are generations.
+
+    `rolled_back` is the one before it, if the entry took that back; `returned_to` the newest
+    earlier one that had the same fingerprint.
+    """
+
+    entry: Entry
+    rolled_back: int | None
+    returned_to: int | None
+
+
+def show_history(
+    table: TableOption = None,
+    table_id: TableNumberOption = None,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GENERATION|DURATION|FINGERPRINT",
+            help="From a generation on (7), of the last days, hours or minutes (7d), or all after "
+            "a fingerprint (0x…) was last in force.",
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Show at most so many.")] = None,
+    desc: Annotated[bool, typer.Option("--desc", help="The newest first.")] = False,
+    with_snapshot: Annotated[
+        bool, typer.Option("--with-snapshot", help="With --json: the schema's bytes, in base64.")
+    ] = False,
+    diff: Annotated[
+        tuple[int, int] | None,
+        typer.Option(metavar="A B", help="Show what differs between two generations instead."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show every schema that a table had: one line for each change.
+
+    `migration` is the newest one that was in force from then on; times are UTC, and `-` where the
+    history began after the table. Where the fingerprint is an earlier one again, the schema was
+    rolled back: `rollback from gen N` names the generation right before, which was in force until
+    then. Tables that were dropped are found by a name that they had, or by their number.
+
+    With `--json`: an object a line, `{table, table_number, gen, fingerprint, migrated_at,
+    migrated_by, migration, event, rollback_from, rollback_to, layout_revision}`. `migrated_at` is
+    ISO 8601; `rollback_from` is the generation before, and `rollback_to` the newest earlier one
+    with the same fingerprint, null where there was no rollback. `--with-snapshot` adds `snapshot`.
+
+    With `--json --diff`: `{table, table_number, from: {gen, fingerprint}, to: {gen, fingerprint},
+    differences: [{part, number, name, change, before, after}]}`. Parts are the same by their
+    numbers; for a part that changed, `before` and `after` hold what differs.
+    """
+    output = Output(as_json)
+    if with_snapshot and not as_json:
+        raise UsageError("a snapshot is bytes, and shown in JSON only", hint="add --json")
+    with opened_for(database, tenant) as (storage, number):
+        ensure_histories(storage, number)
+        with storage.transaction(Mode.READ) as connection:
+            log = find_log(connection, number, table, table_id)
+            labels = read_labels(connection)
+            now = storage.now_us(connection)
+    if diff is not None:
+        _write_difference(output, find_entry(log, diff[0]), find_entry(log, diff[1]))
+        return
+    lines = make_lines(log)
+    if since is not None:
+        lines = select_since(lines, since, now)
+    if desc:
+        lines.reverse()
+    lines = lines[:limit]
+    columns = ("gen", "fingerprint", "migrated_at", "migrated_by", "migration", "event")
+    rows = [
+        (
+            str(line.entry.generation),
+            format_fingerprint(line.entry.fingerprint),
+            show_time(line.entry),
+            line.entry.migrated_by,
+            labels.get((line.entry.position, line.entry.digest), "-"),
+            line.entry.event
+            if line.rolled_back is None
+            else (f"{line.entry.event} (rollback from gen {line.rolled_back})", "yellow"),
+        )
+        for line in lines
+    ]
+    output.table(columns, rows, right=("gen",), solid=("fingerprint", "migrated_at"))
+    output.lines(_line_to_json(line, labels, with_snapshot=with_snapshot) for line in lines)
+
+
+def find_log(
+    connection: Connection, tenant: int, table: str | None, number: int | None
+) -> list[Entry]:
+    """The log of the table that the options name; raises `UnknownName` and `UsageError`."""
+    if (table is None) == (number is None):
+        raise UsageError(
+            "which table is meant is not said, or twice",
+            hint="give either --table NAME or --table-id NUMBER",
+        )
+    if number is not None:
+        return read_log_numbered(connection, tenant, number)
+    assert table is not None
+    return read_log(connection, tenant, table)
+
+
+def make_lines(log: Sequence[Entry]) -> list[Line]:
+    lines = []
+    last: dict[int, int] = {}
+    for entry, rolled_back in zip(log, find_rollbacks(log), strict=True):
+        returned_to = None if rolled_back is None else last[entry.fingerprint]
+        lines.append(Line(entry, rolled_back, returned_to))
+        last[entry.fingerprint] = entry.generation
+    return lines
+
+
+def select_since(lines: list[Line], since: str, now_us: int) -> list[Line]:
+    """Those that `--since` asks for; raises `UsageError` for a text that is none of the three."""
+    newest = lines[-1].entry
+    if FINGERPRINT.fullmatch(since):
+        return _select_after(lines, int(since, 16))
+    if DURATION.fullmatch(since):
+        first = now_us - parse_duration(since)
+        return [line for line in lines if line.entry.migrated_at >= first]
+    if not (since.isascii() and since.isdigit()) or len(since) > 18:
+        raise UsageError(
+            "--since is neither a generation nor a duration nor a fingerprint",
+            given=since,
+            hint="such as 7, or 7d, 12h or 30m, or 0x21501dafa07d755e",
+        )
+    if int(since) > newest.generation + 1:
+        raise UsageError(
+            "the table never had this generation",
+            table=newest.table.name,
+            since=since,
+            newest=newest.generation,
+        )
+    return [line for line in lines if line.entry.generation >= int(since)]
+
+
+def _select_after(lines: list[Line], fingerprint: int) -> list[Line]:
+    """Those after the last entry with a fingerprint; raises `UnknownName` if there is none."""
+    log = [line.entry for line in lines]
+    found = find_generations(log, fingerprint)
+    if not found:
+        known = dict.fromkeys(format_fingerprint(entry.fingerprint) for entry in log)
+        raise UnknownName(
+            "the table's history has no such fingerprint",
+            table=log[-1].table.name,
+            fingerprint=format_fingerprint(fingerprint),
+            fingerprints=", ".join(known),
+        )
+    return [line for line in lines if line.entry.generation > found[-1]]
+
+
+def show_time(entry: Entry) -> str:
+    """When an entry was written, in UTC; `-` for one that no change of the schema wrote."""
+    return f"{from_us(entry.migrated_at):%Y-%m-%d %H:%M:%S}" if entry.migrated_at else "-"
+
+
+def _line_to_json(
+    line: Line, labels: dict[tuple[int, str], str], *, with_snapshot: bool
+) -> dict[str, Any]:
+    described = entry_to_json(line.entry, labels) | {
+        "rollback_from": line.rolled_back,
+        "rollback_to": line.returned_to,
+        "layout_revision": line.entry.layout_revision,
+    }
+    if with_snapshot:
+        described["snapshot"] = base64.b64encode(line.entry.snapshot).decode()
+    return described
+
+
+def entry_to_json(entry: Entry, labels: dict[tuple[int, str], str]) -> dict[str, Any]:
+    return {
+        "table": entry.table.name,
+        "table_number": entry.table_number,
+        "gen": entry.generation,
+        "fingerprint": format_fingerprint(entry.fingerprint),
+        "migrated_at": from_us(entry.migrated_at).isoformat(),
+        "migrated_by": entry.migrated_by,
+        "migration": labels.get((entry.position, entry.digest)),
+        "event": entry.event,
+    }
+
+
+def _write_difference(output: Output, old: Entry, new: Entry) -> None:
+    differences = compare_tables(old.table, new.table)
+    output.write(
+        (new.table.name, "bold"),
+        f"  gen {old.generation} ({format_fingerprint(old.fingerprint)}) → "
+        f"gen {new.generation} ({format_fingerprint(new.fingerprint)})",
+    )
+    write_differences(output, differences)
+    output.document(
+        {
+            "table": new.table.name,
+            "table_number": new.table_number,
+            "from": _stamp_to_json(old),
+            "to": _stamp_to_json(new),
+            "differences": list(map(difference_to_json, differences)),
+        }
+    )
+
+
+def _stamp_to_json(entry: Entry) -> dict[str, Any]:
+    return {"gen": entry.generation, "fingerprint": format_fingerprint(entry.fingerprint)}

@@ -1,0 +1,121 @@
+"""`zapdb catalog prune`: old entries of a table's history go, if nothing stored needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from zapdb.catalog.history import Entry, format_fingerprint
+from zapdb.catalog.pruning import Bound, Pruning, plan_pruning, prune
+from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.durations import parse_duration
+from zapdb.cli.history import TableNumberOption, TableOption, find_log, show_time
+from zapdb.cli.output import Output, Part, ask
+from zapdb.cli.tenancy import TenantOption, opened_for
+from zapdb.errors import EXIT_ERROR, UsageError
+from zapdb.storage import Mode
+
+
+def prune_history(
+    table: TableOption = None,
+    table_id: TableNumberOption = None,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    keep_last: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Keep the newest N entries.")
+    ] = None,
+    before: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="GENERATION", help="Delete the entries below a generation."),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Delete the entries that are older, such as 90d."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would go, and delete nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Delete old entries of a table's fingerprint history for good.
+
+    The newest entry always stays, so that generations go on from it and are never used again; so
+    does one whose layout a later entry has. While records have the revision of an entry that would
+    go, or archived values are of it, nothing is deleted, and what is in the way is named.
+
+    With `--json`, which needs `--yes` or `--dry-run`: `{table, table_number, pruned: [gen],
+    kept_for_layout: [gen], in_use: [{gen, by}], newest, done}`. With `--dry-run`, status 1 says
+    that something is in use.
+    """
+    output = Output(as_json)
+    with opened_for(database, tenant) as (storage, number):
+        with storage.transaction(Mode.READ) as connection:
+            log = find_log(connection, number, table, table_id)
+            now = storage.now_us(connection)
+            oldest = None if older_than is None else now - parse_duration(older_than)
+            pruning = plan_pruning(connection, log, Bound(keep_last, before, oldest))
+        _write_plan(pruning, output)
+        done = False
+        if pruning.pruned and not dry_run:
+            if not pruning.uses and not yes and not _confirm(pruning, as_json=as_json):
+                output.write("nothing was changed")
+                return EXIT_ERROR
+            prune(storage, pruning)
+            done = True
+            output.write(("pruned ", "green"), _count(pruning.pruned))
+    output.document(_plan_to_json(pruning, done=done))
+    return EXIT_ERROR if pruning.uses else 0
+
+
+def _count(entries: Sequence[Entry]) -> str:
+    return "1 entry" if len(entries) == 1 else f"{len(entries):,} entries"
+
+
+def _write_plan(pruning: Pruning, output: Output) -> None:
+    if not pruning.pruned:
+        output.write("nothing to prune")
+    uses: dict[int, list[str]] = {}
+    for use in pruning.uses:
+        uses.setdefault(use.generation, []).append(use.what)
+    rows: list[Sequence[Part]] = [
+        (
+            str(entry.generation),
+            format_fingerprint(entry.fingerprint),
+            show_time(entry),
+            entry.event,
+            (", ".join(uses.get(entry.generation, ["-"])), "yellow"),
+        )
+        for entry in pruning.pruned
+    ]
+    if rows:
+        columns = ("gen", "fingerprint", "migrated_at", "event", "needed by")
+        output.table(columns, rows, right=("gen",), solid=("fingerprint", "migrated_at"))
+    for entry in pruning.layouts:
+        output.write(f"generation {entry.generation} stays: later ones have its layout")
+
+
+def _confirm(pruning: Pruning, *, as_json: bool) -> bool:
+    if as_json:
+        raise UsageError("nothing is asked with --json", hint="add --yes")
+    answer = ask(f"delete {_count(pruning.pruned)} for good? [y/N]")
+    if answer is None:
+        raise UsageError(
+            "pruning has to be confirmed, and nobody is there to ask", hint="add --yes"
+        )
+    return answer.lower() in ("y", "yes")
+
+
+def _plan_to_json(pruning: Pruning, *, done: bool) -> dict[str, Any]:
+    newest = pruning.log[-1]
+    return {
+        "table": newest.table.name,
+        "table_number": newest.table_number,
+        "pruned": [entry.generation for entry in pruning.pruned],
+        "kept_for_layout": [entry.generation for entry in pruning.layouts],
+        "in_use": [{"gen": use.generation, "by": use.what} for use in pruning.uses],
+        "newest": newest.generation,
+        "done": done,
+    }

@@ -1,0 +1,115 @@
+"""`zapdb tenant`: who shares the database."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from zapdb.catalog.removal import remove_tenant
+from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant_row, list_tenants
+from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.opening import opened
+from zapdb.cli.output import Output, ask, format_count, from_us
+from zapdb.errors import EXIT_ERROR, UsageError
+from zapdb.storage import Mode
+
+NameArgument = Annotated[str, typer.Argument(help="The tenant's name.")]
+
+group = typer.Typer(name="tenant", help="List, create and remove tenants.")
+
+
+@group.command("list")
+def list_all(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+    """Show every tenant and the migration that it is at.
+
+    With `--json`: `{tenants: [{number, name, position, created_at, created_by, removing}]}`;
+    `created_at` is in microseconds since 1970 UTC.
+    """
+    output = Output(as_json)
+    with opened(database) as (storage, view), storage.transaction(Mode.READ) as connection:
+        tenants = list_tenants(connection)
+    output.table(
+        ("tenant", "at migration", "created", "by"),
+        [
+            (
+                (tenant.name, "bold"),
+                _show_position(tenant, view.chain.end),
+                f"{from_us(tenant.created_at):%Y-%m-%d %H:%M:%S}",
+                tenant.created_by,
+            )
+            for tenant in tenants
+        ],
+    )
+    output.document({"tenants": [_to_json(tenant) for tenant in tenants]})
+
+
+def _show_position(tenant: Tenant, end: int) -> str:
+    if tenant.removing:
+        return "being removed"
+    behind = end - tenant.position
+    return f"{tenant.position:04d}" + (f", {behind:,} behind" if behind else "")
+
+
+@group.command("create")
+def create(
+    name: NameArgument, database: DatabaseOption = None, as_json: JsonOption = False
+) -> None:
+    """Enter a new tenant. It has no tables until it is opened, or brought up with the others.
+
+    With `--json`: the tenant, as `list` writes it.
+    """
+    output = Output(as_json)
+    with opened(database) as (storage, _):
+        tenant = create_tenant(storage, name)
+    output.write(("created ", "green"), tenant.name)
+    output.document(_to_json(tenant))
+
+
+@group.command("remove")
+def remove(
+    name: NameArgument,
+    database: DatabaseOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Erase a tenant: its records, archives, logs, settings and name. There is no way back.
+
+    Large values that were its own are left for `zapdb sweep`. A removal that was interrupted is
+    finished by running it again.
+
+    With `--json`, which needs `--yes`: `{tenant, rows: {TABLE: COUNT}}`.
+    """
+    output = Output(as_json)
+    with opened(database) as (storage, _):
+        tenant = find_tenant_row(storage.connection(), name)
+        if not yes and not _confirm(tenant, as_json=as_json):
+            output.write("nothing was changed")
+            return EXIT_ERROR
+        removed = remove_tenant(storage, name)
+    total = sum(removed.rows.values())
+    output.write(("removed ", "green"), f"{name}: {format_count(total, 'row')}")
+    output.document({"tenant": name, "rows": removed.rows})
+    return 0
+
+
+def _confirm(tenant: Tenant, *, as_json: bool) -> bool:
+    if as_json:
+        raise UsageError("nothing is asked with --json", hint="add --yes")
+    answer = ask(f"erase all that the tenant {tenant.name} has? [y/N]")
+    if answer is None:
+        raise UsageError(
+            "a removal has to be confirmed, and nobody is there to ask", hint="add --yes"
+        )
+    return answer.lower() in ("y", "yes")
+
+
+def _to_json(tenant: Tenant) -> dict[str, Any]:
+    return {
+        "number": tenant.number,
+        "name": tenant.name,
+        "position": tenant.position,
+        "created_at": tenant.created_at,
+        "created_by": tenant.created_by,
+        "removing": tenant.removing,
+    }

@@ -1,0 +1,80 @@
+"""`zapdb convert watch`: run jobs as they come up, until interrupted."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from zapdb.catalog import load_view
+from zapdb.catalog.localview import LocalView
+from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.opening import opened
+from zapdb.cli.output import Output, note
+from zapdb.cli.running import Ran, run_jobs, stopping_on_interrupt
+from zapdb.database.following import Changed, Follower, concerns
+from zapdb.jobs import plan_jobs, run_locally
+from zapdb.storage import Mode, Storage
+
+
+class _Bell:
+    """Rings when something changes that may bring jobs."""
+
+    def __init__(self, tenant: int) -> None:
+        self.tenant = tenant
+        self.rung = threading.Event()
+
+    def hear(self, view: LocalView, changed: Changed) -> None:
+        if concerns(self.tenant, changed):
+            self.rung.set()
+
+    def stop(self) -> None:
+        self.rung.set()
+
+
+def watch(
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="How many threads, as `convert run`.")
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--for", min=0, metavar="SECONDS", help="End after so long without a job."),
+    ] = None,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow the catalog, and run jobs as schema changes bring them, until interrupted.
+
+    For deployments where the applications themselves do not convert: one such process beside them
+    builds the indexes, converts stale records, and validates checks and references.
+
+    With `--json`: an object a line for each job that was run, as of `convert run`.
+    """
+    output = Output(as_json)
+    with stopping_on_interrupt() as should_stop, opened(database) as (storage, view):
+        follower, bell = Follower(storage), _Bell(view.tenant)
+        follower.watch(bell)
+        note("following the catalog; Ctrl-C ends it")
+        runner = partial(run_locally, workers=workers, should_stop=should_stop)
+        try:
+            while True:
+                bell.rung.clear()
+                _run_all(storage, view.tenant, runner, output)
+                if not bell.rung.wait(seconds):
+                    return
+        finally:
+            follower.unwatch(bell)
+            follower.stop()
+
+
+def _run_all(storage: Storage, tenant: int, runner: Any, output: Output) -> None:
+    def report(ran: Ran) -> None:
+        output.lines([ran.to_json()])
+
+    jobs = plan_jobs(storage, tenant)
+    if jobs:
+        with storage.transaction(Mode.READ) as connection:
+            view = load_view(connection, tenant)
+        run_jobs(storage, view, jobs, runner, output, report)

@@ -1,0 +1,69 @@
+"""Jobs that an open database runs by itself, where the setting `convert` says so (rule 14).
+
+They begin when the database is opened and whenever the schema of the tenant changes, and end with
+the batch that they are at when the database is closed, the setting changes, or a forget begins.
+What several processes do at once, they share range by range.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from zapdb.errors import ZapdbError
+from zapdb.jobs import plan_jobs, run_job, run_locally
+from zapdb.limits import BACKGROUND_RETRY_SECONDS
+from zapdb.storage import Storage
+
+logger = logging.getLogger("zapdb.background")
+
+
+class Background:
+    """A thread that runs the jobs of one tenant whenever it is woken; idle until then."""
+
+    def __init__(self, storage: Storage, tenant: int) -> None:
+        self._storage = storage
+        self._tenant = tenant
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._wake.set()
+        self._thread = threading.Thread(target=self._run, name="zapdb-background", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look for jobs: something changed."""
+        self._wake.set()
+
+    def stop(self, *, wait: bool = True) -> None:
+        self._stop.set()
+        self._wake.set()
+        if wait:
+            self._thread.join(timeout=30)
+
+    def _run(self) -> None:
+        timeout: float | None = None
+        while True:
+            self._wake.wait(timeout)
+            self._wake.clear()
+            if self._stop.is_set():
+                return
+            timeout = None
+            try:
+                run_all(self._storage, self._tenant, self._stop.is_set)
+            except ZapdbError as error:
+                if not self._stop.is_set():
+                    logger.warning("the jobs are tried again later: %s", error)
+                    timeout = BACKGROUND_RETRY_SECONDS
+            finally:
+                self._storage.release_connection()
+
+
+def run_all(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> None:
+    """Run the tenant's jobs, one thread for all, until none is left or it should stop."""
+    runner = partial(run_locally, workers=1, should_stop=should_stop)
+    for job in plan_jobs(storage, tenant):
+        if should_stop():
+            return
+        run_job(storage, job, runner)

@@ -1,0 +1,226 @@
+"""Following the catalog: one thread of an open database keeps the process's local view of it.
+
+About once a second the thread looks whether the newest change has another token, and if so brings
+the view up to it (`catalog.localview`). Those who watch hear of it before the view is shown, so
+what hangs on it (the tables in force, the settings) is as new as the view by then; callbacks of the
+application come after.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from zapdb.catalog import localview
+from zapdb.catalog.changelog import purge_if_long
+from zapdb.catalog.localview import LocalView
+from zapdb.errors import CatalogBehind, UsageError, ZapdbError
+from zapdb.limits import CATALOG_WAIT_SECONDS, FOLLOW_SECONDS
+from zapdb.storage import Mode, Storage
+
+logger = logging.getLogger("zapdb.following")
+
+Changed = set[tuple[str, str]]
+"""The (kind, key) pairs of the rows that a step changed."""
+
+
+class Watcher(Protocol):
+    """Hears of a view that is about to be shown, in the follower's thread."""
+
+    def hear(self, view: LocalView, changed: Changed) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """What changed for a tenant between two views of the catalog.
+
+    `before` and `after` are its positions, None where there is no such tenant; they are equal where
+    only an index or a constraint changed its state. `kinds` are the kinds of rows that changed:
+    `tenant`, `index`, `constraint`.
+    """
+
+    token: int
+    tenant: int
+    before: int | None
+    after: int | None
+    kinds: frozenset[str]
+
+
+Callback = Callable[[SchemaChange], object]
+
+
+class Follower:
+    """One per process and database; safe to share between threads."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._view: LocalView | None = None
+        self._error: ZapdbError | None = None
+        self._steps = 0
+        self._watchers: list[Watcher] = []
+        self._callbacks: list[tuple[int, Callback]] = []
+        self._changed = threading.Condition()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="zapdb-follow", daemon=True)
+        self._thread.start()
+
+    @property
+    def known(self) -> LocalView | None:
+        """The view as it is; None as long as none was loaded."""
+        return self._view
+
+    def view(self, timeout_seconds: float) -> LocalView:
+        """The view as it is, which may be about a second old; loaded now if it was not yet."""
+        return self._view or self.wait(0, timeout_seconds)
+
+    def wait(self, token: int, timeout_seconds: float) -> LocalView:
+        """The view, once it has the change with this token; raises `CatalogBehind`.
+
+        What keeps the view from being loaded is raised as it is.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            steps = self._steps
+            while self._view is None or self._view.token < token:
+                if self._stopped:
+                    raise UsageError("the database is closed", hint="open it again")
+                if self._error is not None and self._steps > steps:
+                    raise self._error
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise CatalogBehind(
+                        "this process has not seen a change of the catalog yet",
+                        token=token,
+                        seen="nothing" if self._view is None else self._view.token,
+                        waited_seconds=timeout_seconds,
+                        hint="wait longer, or look whether the token is one of this database",
+                    )
+                self._wake.set()
+                self._changed.wait(min(left, FOLLOW_SECONDS))
+            return self._view
+
+    def wake(self) -> None:
+        """Look for changes now."""
+        self._wake.set()
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watchers.append(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        with suppress(ValueError):
+            self._watchers.remove(watcher)
+
+    def on_schema_change(self, tenant: int, callback: Callback) -> Callable[[], None]:
+        """Call back after each change for a tenant; returns what ends it, safe to repeat."""
+        self.view(CATALOG_WAIT_SECONDS)  # what is told from here on are the changes of this one
+        entry = (tenant, callback)
+        self._callbacks.append(entry)
+
+        def unregister() -> None:
+            with suppress(ValueError):
+                self._callbacks.remove(entry)
+
+        return unregister
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._wake.set()
+        for watcher in list(self._watchers):
+            watcher.stop()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        finally:
+            self._storage.release_connection()
+
+    def _follow(self) -> None:
+        while not self._stopped:
+            self._wake.wait(FOLLOW_SECONDS)
+            self._wake.clear()
+            if self._stopped:
+                return
+            error: ZapdbError | None = None
+            changes: list[SchemaChange] = []
+            try:
+                changes = self._step()
+            except ZapdbError as problem:
+                error = problem
+                if self._error is None and not self._stopped:
+                    logger.warning("the catalog could not be followed: %s", error)
+            with self._changed:
+                self._error, self._steps = error, self._steps + 1
+                self._changed.notify_all()
+            for change in changes:
+                self._call_back(change)
+
+    def _step(self) -> list[SchemaChange]:
+        before = self._view
+        with self._storage.transaction(Mode.READ) as connection:
+            now = (
+                localview.load(connection)
+                if before is None
+                else localview.follow(connection, before)
+            )
+        if before is not None and now is before:
+            return []
+        changed = now.changed_since(before or LocalView(0, {}))
+        for watcher in list(self._watchers):
+            watcher.hear(now, changed)
+        with self._changed:
+            self._view = now
+            self._changed.notify_all()
+        purge_if_long(self._storage)
+        return [] if before is None else find_schema_changes(before, now, changed)
+
+    def _call_back(self, change: SchemaChange) -> None:
+        for tenant, callback in list(self._callbacks):
+            if tenant == change.tenant:
+                try:
+                    callback(change)
+                except Exception:
+                    logger.exception("a callback of on_schema_change failed")
+
+
+def find_schema_changes(before: LocalView, now: LocalView, changed: Changed) -> list[SchemaChange]:
+    """What changed rows mean, by tenant."""
+    kinds: dict[int, set[str]] = {}
+    for kind, key in changed:
+        if kind in ("tenant", "index", "constraint"):
+            kinds.setdefault(int(key.partition("/")[0]), set()).add(kind)
+    return [
+        SchemaChange(
+            now.token,
+            tenant,
+            _position(before, tenant),
+            _position(now, tenant),
+            frozenset(kinds[tenant]),
+        )
+        for tenant in sorted(kinds)
+    ]
+
+
+def concerns(tenant: int, changed: Changed) -> bool:
+    """Whether rows changed that say what is in force for a tenant, or that it may not change."""
+    return any(
+        kind == "chain"
+        or (kind in ("tenant", "index", "constraint") and key.partition("/")[0] == str(tenant))
+        for kind, key in changed
+    )
+
+
+def _position(view: LocalView, tenant: int) -> int | None:
+    row = view.get("tenant", str(tenant))
+    return None if row is None else int(row["position"])

@@ -1,0 +1,187 @@
+"""What an operator must see, in Prometheus's text format: the state of a database, looked up when
+it is asked for, and what this process counted (`zapdb.metrics`).
+
+Labels are bounded: tenants are named up to a limit, the ones furthest behind first, and counted
+beyond it; processes and leases are counted by state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from zapdb import metrics as counted
+from zapdb.catalog import View
+from zapdb.catalog.changelog import read_horizon, read_token
+from zapdb.catalog.level import read_level
+from zapdb.catalog.registry import list_leases, list_nodes
+from zapdb.catalog.tenants import list_tenants
+from zapdb.jobs.inspection import read_table_statuses
+from zapdb.jobs.job import list_jobs
+from zapdb.limits import METRICS_TENANTS_MAX
+from zapdb.storage import Connection, Mode, Storage
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+Sample = tuple[tuple[str, ...], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A family of values that may rise and fall: their labels' names, and each with its labels'
+    values."""
+
+    name: str
+    says: str
+    labels: tuple[str, ...]
+    samples: tuple[Sample, ...]
+
+
+def _gauge(name: str, says: str, *labels: str) -> _Family:
+    return _Family(f"zapdb_{name}", says, labels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    name: str
+    says: str
+    labels: tuple[str, ...]
+
+    def of(self, value: float) -> Gauge:
+        return Gauge(self.name, self.says, self.labels, (((), value),))
+
+    def each(self, samples: Iterable[Sample]) -> Gauge:
+        return Gauge(self.name, self.says, self.labels, tuple(samples))
+
+
+LEVEL = _gauge("cluster_level", "The level that every process must support.")
+STORED_END = _gauge("stored_end", "The number of the newest stored migration.")
+FORGETTING = _gauge("forgetting", "Whether a migration is being forgotten: writes are refused.")
+TENANTS = _gauge("tenants", "How many tenants there are.")
+BEHIND = _gauge("tenants_behind", "How many tenants are behind the newest stored migration.")
+POSITION = _gauge("tenant_position", "The newest migration in force for a tenant.", "tenant")
+TOKEN = _gauge("catalog_token", "The token of the newest change of the catalog.")
+VIEW_TOKEN = _gauge("catalog_view_token", "The token up to which this process has followed.")
+VIEW_LAG = _gauge("catalog_view_lag", "How many changes this process has not seen yet.")
+HORIZON = _gauge("catalog_horizon", "The token up to which tombstones were purged.")
+NODES = _gauge("nodes", "Processes that have the database open, by state: live or gone.", "state")
+LEASES = _gauge("leases", "Leases by state: held or expired.", "state")
+JOBS = _gauge("jobs", "Jobs of the tenant, by kind and state.", "kind", "state")
+RECORDS = _gauge("records", "Records of a table.", "tenant", "table")
+STALE = _gauge("stale_records", "Records of a table with an older layout.", "tenant", "table")
+INDEXES = _gauge("index_state", "1 for the state of an index.", "tenant", "table", "index", "state")
+UNVALIDATED = _gauge(
+    "unvalidated_constraints",
+    "Checks and references that not all records were looked at for.",
+    "tenant",
+    "table",
+)
+
+
+def render(
+    storage: Storage, view: View, *, view_token: int | None = None, count_records: bool = True
+) -> str:
+    """The text; `view_token` is that of the process's local view, if it has one.
+
+    Counting records reads all of them: without `count_records` they are left out.
+    """
+    with storage.transaction(Mode.READ) as connection:
+        gauges = list(_read(connection, view, view_token, count_records))
+    return _to_text(gauges)
+
+
+def _read(
+    connection: Connection, view: View, view_token: int | None, count_records: bool
+) -> Iterator[Gauge]:
+    token, end = read_token(connection), view.chain.end
+    yield LEVEL.of(read_level(connection))
+    yield STORED_END.of(end)
+    yield FORGETTING.of(view.chain_state.forgetting is not None)
+    yield TOKEN.of(token)
+    yield HORIZON.of(read_horizon(connection))
+    if view_token is not None:
+        yield VIEW_TOKEN.of(view_token)
+        yield VIEW_LAG.of(max(0, token - view_token))
+    tenants = sorted(list_tenants(connection), key=lambda tenant: (tenant.position, tenant.number))
+    yield TENANTS.of(len(tenants))
+    yield BEHIND.of(sum(tenant.position < end for tenant in tenants))
+    named = tenants[:METRICS_TENANTS_MAX]
+    yield POSITION.each(((tenant.name,), tenant.position) for tenant in named)
+    nodes = Tally("live" if alive else "gone" for _, alive in list_nodes(connection))
+    yield NODES.each(((state,), nodes[state]) for state in ("live", "gone"))
+    now = connection.storage.now_us(connection)
+    leases = Tally(
+        "expired" if lease.is_over(now) else "held"
+        for lease in list_leases(connection)
+        if lease.expires_at  # else it was given back
+    )
+    yield LEASES.each(((state,), leases[state]) for state in ("held", "expired"))
+    jobs = Tally(
+        (job.kind, job.state) for job in list_jobs(connection) if job.tenant == view.tenant
+    )
+    yield JOBS.each(sorted(jobs.items()))
+    name = next((t.name for t in tenants if t.number == view.tenant), str(view.tenant))
+    yield from _read_tables(connection, view, name, count_records)
+
+
+def _read_tables(
+    connection: Connection, view: View, tenant: str, count_records: bool
+) -> Iterator[Gauge]:
+    states = view.tables.values()
+    yield INDEXES.each(
+        ((tenant, state.table.name, index.index.name, index.phase), 1)
+        for state in states
+        for index in state.indexes
+    )
+    yield UNVALIDATED.each(((tenant, state.table.name), len(state.unvalidated)) for state in states)
+    if count_records:
+        statuses = read_table_statuses(connection, view)
+        yield RECORDS.each(((tenant, status.table), status.records) for status in statuses)
+        yield STALE.each(((tenant, status.table), status.stale) for status in statuses)
+
+
+def _to_text(gauges: list[Gauge]) -> str:
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(gauges))
+    return generate_latest(registry).decode()
+
+
+class _Collector:
+    """Gives prometheus_client the families that were read."""
+
+    def __init__(self, gauges: list[Gauge]) -> None:
+        self.gauges = gauges
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        for gauge in self.gauges:
+            family = GaugeMetricFamily(gauge.name, gauge.says, labels=gauge.labels)
+            for labels, value in gauge.samples:
+                family.add_metric(labels, value)
+            yield family
+        for counter in counted.COUNTERS:
+            sums = CounterMetricFamily(counter.name, counter.says, labels=counter.labels)
+            for labels, value in sorted(counter.read().items()):
+                sums.add_metric(labels, value)
+            yield sums
+        for histogram in counted.HISTOGRAMS:
+            waits = HistogramMetricFamily(histogram.name, histogram.says, labels=histogram.labels)
+            bounds = [*map(str, histogram.bounds), "+Inf"]
+            for labels, (counts, total) in sorted(histogram.read().items()):
+                waits.add_metric(labels, list(zip(bounds, counts, strict=True)), total)
+            yield waits

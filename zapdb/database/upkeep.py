@@ -1,0 +1,57 @@
+"""What an open database keeps up to date as the catalog changes: its tables, settings and jobs."""
+
+from __future__ import annotations
+
+import threading
+
+from zapdb.catalog.localview import LocalView
+from zapdb.catalog.settings import Settings, settings_of
+from zapdb.database.background import Background
+from zapdb.database.following import Changed, Follower, concerns
+from zapdb.database.session import Session
+
+
+class Upkeep:
+    """Watches the catalog for one tenant, from the opening of a database to its closing."""
+
+    def __init__(self, follower: Follower, session: Session) -> None:
+        self._follower = follower
+        self._session = session
+        self._tenant = session.view.tenant
+        self._background: Background | None = None
+        self._is_over = False
+        self._lock = threading.Lock()
+        self.settle()
+        follower.watch(self)
+
+    def settle(self) -> None:
+        """Begin or end the background's work as the settings say."""
+        with self._lock:
+            wanted = self._session.settings.converts_in_background and not self._is_over
+            if wanted and self._background is None:
+                self._background = Background(self._session.storage, self._tenant)
+            if not wanted and self._background is not None:
+                self._background.stop(wait=self._is_over)
+                self._background = None
+
+    def use(self, settings: Settings) -> None:
+        self._session.settings = settings
+        self.settle()
+
+    def stop(self) -> None:
+        """End the background's work; safe to repeat."""
+        self._follower.unwatch(self)
+        self._is_over = True
+        self.settle()
+
+    def hear(self, view: LocalView, changed: Changed) -> None:
+        """Take in what changed, in the follower's thread, before its view is shown."""
+        if view.get("tenant", str(self._tenant)) is None:
+            return  # it was removed, and whoever uses it is told so
+        if any(kind == "setting" for kind, _ in changed):
+            self.use(settings_of(view, self._tenant))
+        if concerns(self._tenant, changed):
+            self._session.reload()
+            background = self._background
+            if background is not None:
+                background.wake()

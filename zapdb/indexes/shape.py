@@ -1,0 +1,182 @@
+"""The shape in which an application sees a table: that at which its own files end (rule 11).
+
+For most processes that is what is in force, and nothing is converted. A process with older files
+works with an older shape. What it reads is converted back from whatever is stored, by the stored
+rollbacks; what it writes is converted forwards, and of a record that it changes only those fields
+follow that are made of what it changed: all others, those that it does not know among them, stay.
+Values of fields that were dropped are read from the archive and written to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from zapdb.catalog.activation import keeps_entries
+from zapdb.catalog.view import IndexState
+from zapdb.datasets import dataset_of
+from zapdb.indexes.maintenance import LiveIndex, open_index
+from zapdb.records import Beside, Record, Restored, codec_for, encode_prefix, held
+from zapdb.records.derivation import inputs_of
+from zapdb.release import INDEX_KEY_FORMAT
+from zapdb.schema import Index
+from zapdb.values import Binary, Blob, ValueType
+
+if TYPE_CHECKING:
+    from zapdb.indexes.live import LiveTable
+
+
+PREFIX: Final = encode_prefix(1)
+"""Of records on their way to what is in force, which replaces it."""
+
+
+class Shape:
+    """The shape that is in force."""
+
+    is_current = True
+
+    def __init__(self, live: LiveTable) -> None:
+        self.live = live
+        self.position = live.view.position
+        self.table = live.table
+        self.codec = live.codec
+        self.reader = live.reader
+        self.indexes = live.indexes
+        self._name_fields()
+
+    def _name_fields(self) -> None:
+        self.key_names = tuple(f.name for f in self.table.key_fields)
+        self.file_kinds = {
+            f.name: f.type for f in self.table.value_fields if isinstance(f.type, Binary)
+        }
+        """The fields whose value may be given as an open file, with their types."""
+
+    def index(self, name: str) -> LiveIndex | None:
+        return next((index for index in self.indexes if index.name == name), None)
+
+    def encode(self, key: bytes, values: Mapping[str, Any], beside: Beside) -> bytes:
+        """The bytes of a new record, as they are stored."""
+        return self.codec.encode(self.live.prefix, values, beside)
+
+    def change(
+        self,
+        key: bytes,
+        stored: bytes,
+        changes: Mapping[str, Any],
+        beside: Beside,
+    ) -> tuple[Record, dict[str, Any], frozenset[str]]:
+        """What becomes of a record: as it was, its values by name, and the names of those changed.
+
+        In the shape that is in force; what has to be stored with it is left `beside`.
+        """
+        old, _ = self.live.reader.open(key, stored, beside)
+        return old, held(old) | dict(changes), frozenset(changes)
+
+    def present(self, key: bytes, record: Record, stored: bytes) -> Record:
+        """A record that was written, as the application sees it."""
+        return record
+
+
+class OlderShape(Shape):
+    """A shape that newer migrations have changed."""
+
+    is_current = False
+
+    def __init__(self, live: LiveTable, position: int) -> None:
+        view, number = live.view, live.table.number
+        self.live = live
+        self.position = position
+        self.table = view.chain.table_at(position, number)
+        self.codec = codec_for(self.table, view.zones)
+        self.reader = live.make_reader(position)
+        self.indexes = tuple(self._open_index(index) for index in self.table.indexes)
+        self._forwards = view.chain.program(number, position, view.position, view.zones)
+        self._route = view.chain.route(number, position, view.position)
+        self._name_fields()
+
+    def _open_index(self, index: Index) -> LiveIndex:
+        """The index in force if its entries are those of the older shape; else one that is none.
+
+        A lookup by an index that is not there scans: slower, and right (rule 20).
+        """
+        live, view = self.live, self.live.view
+        kept = keeps_entries(
+            view.chain, live.table, self.table, index, view.position, self.position
+        )
+        state = next((s for s in live.state.indexes if s.index.number == index.number), None)
+        dependencies = self.table.datasets_of(index)
+        if kept and state is not None:
+            held = (state.phase, state.physical, state.build, state.key_format)
+            found = IndexState(index, dependencies, *held, state.datasets, state.versions)
+        else:
+            datasets = {d.name: d.fingerprint for d in map(dataset_of, dependencies)}
+            found = IndexState(
+                index, dependencies, "write-only", 0, 0, INDEX_KEY_FORMAT, datasets, {}
+            )
+        return open_index(self.table, found, live.records)
+
+    @cached_property
+    def _following(self) -> dict[str, frozenset[str]]:
+        """By field of this shape, the fields in force that are made of it."""
+        names = {f.number: f.name for f in self.live.table.fields}
+        found: dict[int, set[str]] = {f.number: set() for f in self.table.fields}
+        for number, derivation in self._route.derivations.items():
+            if not isinstance(derivation, Restored):  # what the archive has is not made of it
+                for read in inputs_of(derivation):
+                    found[read].add(names[number])
+        return {f.name: frozenset(found[f.number]) for f in self.table.fields}
+
+    def _archived_with(self, names: Iterable[str]) -> list[int]:
+        """The archived fields that are made of any of these."""
+        changed = {f.number for f in self.table.fields if f.name in names}
+        return [
+            slot.number
+            for slot, derivation in self._route.archives.items()
+            if inputs_of(derivation) & changed
+        ]
+
+    def encode(self, key: bytes, values: Mapping[str, Any], beside: Beside) -> bytes:
+        encoded = self.codec.encode(PREFIX, values, beside)
+        return self._forwards.convert(key, encoded, len(PREFIX), self.live.prefix, beside)
+
+    def change(
+        self,
+        key: bytes,
+        stored: bytes,
+        changes: Mapping[str, Any],
+        beside: Beside,
+    ) -> tuple[Record, dict[str, Any], frozenset[str]]:
+        live = self.live
+        old, _ = live.reader.open(key, stored, beside)
+        seen, _ = self.reader.open(key, stored, live.make_beside(key, stored))
+        aside = live.make_beside(key, stored)
+        encoded = self.codec.encode(PREFIX, held(seen) | dict(changes), aside)
+        wanted = self.codec.decode(key, encoded, len(PREFIX), aside)
+        differing = self._list_differing(seen, wanted)
+        converted = self._forwards.convert(key, encoded, len(PREFIX), live.prefix, aside)
+        new = held(live.codec.decode(key, converted, len(live.prefix), aside))
+        changed = frozenset[str]().union(*(self._following[name] for name in differing))
+        beside.blobs.update(aside.blobs)
+        for number in self._archived_with(differing):
+            beside.archived[number] = aside.archived[number]
+        return old, held(old) | {name: new[name] for name in changed}, changed
+
+    def _list_differing(self, old: Record, new: Record) -> list[str]:
+        """The fields that are not the same in two records of this shape."""
+        before, after = held(old), held(new)
+        return [
+            f.name
+            for f in self.table.value_fields
+            if not _is_same(f.type, before[f.name], after[f.name])
+            and not _is_same(f.type, getattr(old, f.name), getattr(new, f.name))
+        ]
+
+    def present(self, key: bytes, record: Record, stored: bytes) -> Record:
+        return self.reader.read(key, stored)
+
+
+def _is_same(kind: ValueType, left: Any, right: Any) -> bool:
+    if left is None or right is None or isinstance(left, Blob) or isinstance(right, Blob):
+        return bool(left == right)  # blobs never change: one id is one value
+    return kind.is_same(left, right)

@@ -1,0 +1,79 @@
+"""What zapdb logs, and as what: events with fields, under loggers that are named `zapdb.*`.
+
+Every record of an operator's interest has an event's name and its fields besides the text for
+people. `JsonFormatter` writes both as one JSON object a line; with any other formatter the text
+says it all. zapdb sets up no handlers: that is the application's, or `zapdb --log-json`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+ROOT: Final = "zapdb"
+EVENT, FIELDS = "zapdb_event", "zapdb_fields"
+
+EVENTS: Final = {
+    "migration.applied": "A migration was put in force for a tenant.",
+    "migration.forgotten": "A migration was taken out of force.",
+    "node.evicted": "A process was put out: what it writes is refused from now on.",
+    "lease.taken_over": "A lease was taken over from a process that is gone.",
+    "job.done": "A job was run to its end.",
+    "job.blocked": "A job ended, and records are in its way.",
+    "gate.waited": "A transaction waited long for the gate.",
+}
+"""Events by name; names keep their meaning, and what they say may get more fields."""
+
+
+def log_event(
+    logger: logging.Logger, event: str, message: str, *, level: int = logging.INFO, **fields: Any
+) -> None:
+    """Log an event of `EVENTS` with its fields; the message is for people."""
+    assert event in EVENTS, event
+    if logger.isEnabledFor(level):
+        shown = ", ".join(f"{name}={value}" for name, value in fields.items())
+        extra = {EVENT: event, FIELDS: fields}
+        logger.log(level, "%s (%s)", message, shown, extra=extra, stacklevel=2)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and an event with its fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "process": record.process,
+            "thread": record.threadName,
+        }
+        event = getattr(record, EVENT, None)
+        if event is not None:
+            said["event"] = event
+            said["fields"] = getattr(record, FIELDS)
+        if record.exc_info:
+            said["error"] = self.formatException(record.exc_info)
+        return json.dumps(said, default=str)
+
+
+def log_as_json(stream: TextIO | None = None, level: int = logging.INFO) -> Callable[[], None]:
+    """Write what zapdb logs as JSON lines, to standard error by default; returns what ends it."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logger = logging.getLogger(ROOT)
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
+
+    def end() -> None:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+    return end

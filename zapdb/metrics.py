@@ -1,0 +1,101 @@
+"""What this process counts: a few counters and histograms, cheap enough for every transaction.
+
+They are of the process, not of one database, and begin at 0 when it starts. What the database holds
+is looked up when metrics are asked for; `zapdb.database.metrics` writes both in the text format of
+Prometheus.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Final
+
+Labels = tuple[str, ...]
+
+WAIT_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A sum for each combination of labels; it only rises."""
+
+    name: str
+    says: str
+    labels: Labels = ()
+    _values: dict[Labels, float] = field(default_factory=dict, hash=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, hash=False)
+
+    def add(self, *labels: str, amount: float = 1) -> None:
+        with self._lock:
+            self._values[labels] = self._values.get(labels, 0) + amount
+
+    def read(self) -> dict[Labels, float]:
+        with self._lock:
+            return dict(self._values)
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many observations were at most so large, for each combination of labels."""
+
+    name: str
+    says: str
+    labels: Labels = ()
+    bounds: tuple[float, ...] = WAIT_BUCKETS_SECONDS
+    _values: dict[Labels, list[float]] = field(default_factory=dict, hash=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, hash=False)
+
+    def observe(self, value: float, *labels: str) -> None:
+        at = next((n for n, bound in enumerate(self.bounds) if value <= bound), len(self.bounds))
+        with self._lock:
+            found = self._values.get(labels)
+            if found is None:
+                found = self._values[labels] = [0.0] * (len(self.bounds) + 2)
+            found[at] += 1
+            found[-1] += value
+
+    def read(self) -> dict[Labels, tuple[list[float], float]]:
+        """By labels: the counts up to each bound and beyond the last, and the sum."""
+        with self._lock:
+            copies = {labels: list(values) for labels, values in self._values.items()}
+        found = {}
+        for labels, values in copies.items():
+            *counts, total = values
+            found[labels] = ([sum(counts[: n + 1]) for n in range(len(counts))], total)
+        return found
+
+
+GATE_WAITS: Final = Histogram(
+    "zapdb_gate_wait_seconds",
+    "How long transactions waited until they had begun and held the gate, shared or exclusive.",
+    ("gate",),
+)
+CONFLICTS: Final = Counter(
+    "zapdb_transaction_conflicts", "Transactions that met another one and were undone.", ("mode",)
+)
+RETRIES: Final = Counter(
+    "zapdb_transaction_retries", "Operations that were run again after a conflict."
+)
+JOB_RECORDS_READ: Final = Counter(
+    "zapdb_job_records_read", "Records that jobs of this process went through.", ("kind",)
+)
+JOB_RECORDS_WRITTEN: Final = Counter(
+    "zapdb_job_records_written", "Records that jobs of this process wrote.", ("kind",)
+)
+JOB_SECONDS: Final = Counter(
+    "zapdb_job_seconds", "Time that jobs of this process spent in batches.", ("kind",)
+)
+TAKEOVERS: Final = Counter(
+    "zapdb_lease_takeovers", "Leases that this process took over from another that was gone."
+)
+
+COUNTERS: Final = (
+    CONFLICTS,
+    RETRIES,
+    JOB_RECORDS_READ,
+    JOB_RECORDS_WRITTEN,
+    JOB_SECONDS,
+    TAKEOVERS,
+)
+HISTOGRAMS: Final = (GATE_WAITS,)

@@ -1,0 +1,149 @@
+"""What differs between two shapes of one table, part by part.
+
+Parts are the same if they have the same number, whatever their names: a field that was renamed is
+changed, one that was dropped and added again under its old name is removed and added. What is no
+part of the fingerprint (numbers, what is archived) is compared, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from zapdb.schema.model import Field, IndexComponent, Table
+
+Part = Literal["table", "field", "index", "check", "reference", "archived field"]
+Change = Literal["added", "removed", "changed"]
+Attributes = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One part of a table that is there in one shape only, or differs.
+
+    `name` is the newer one. `before` and `after` hold the part's attributes by name: all of them
+    for a part that was removed or added, those that differ for one that changed. A field's `type`
+    is a `ValueType`, a default is written as in documents; everything else is plain data.
+    """
+
+    part: Part
+    number: int
+    name: str
+    change: Change
+    before: Attributes = field(hash=False)
+    after: Attributes = field(hash=False)
+
+
+def compare_tables(old: Table, new: Table) -> tuple[Difference, ...]:
+    """All differences: the table's own, then fields, indexes, checks, references, archived."""
+    # Fields have their newer names on both sides: to be on a renamed field is no difference.
+    names = {f.number: f.name for f in (*old.fields, *new.fields)}
+    found: list[Difference] = []
+    for part, describe in _PARTS.items():
+        found += _compare(part, describe(old, new, names), describe(new, old, names))
+    return tuple(found)
+
+
+Described = dict[int, Attributes]
+"""The attributes of the parts of one kind, by the part's number."""
+
+
+def _compare(part: Part, old: Described, new: Described) -> Iterator[Difference]:
+    for number in (*new, *(number for number in old if number not in new)):
+        before, after = old.get(number), new.get(number)
+        if before is None or after is None:
+            whole = before or after or {}
+            change: Change = "added" if before is None else "removed"
+            yield Difference(part, number, whole["name"], change, before or {}, after or {})
+            continue
+        differing = [name for name in {**after, **before} if not _is_same(name, before, after)]
+        if differing:
+            yield Difference(
+                part,
+                number,
+                after["name"],
+                "changed",
+                {name: before[name] for name in differing if name in before},
+                {name: after[name] for name in differing if name in after},
+            )
+
+
+def _is_same(name: str, before: Attributes, after: Attributes) -> bool:
+    if name not in before or name not in after:
+        return False
+    left, right = before[name], after[name]
+    # To Python's ==, 1 is True, and 1.0; as text they are three defaults.
+    texts = [json.dumps(value, sort_keys=True, default=repr) for value in (left, right)]
+    return bool(left == right and texts[0] == texts[1])
+
+
+def _describe_table(table: Table, other: Table, names: dict[int, str]) -> Described:
+    """Name and key, and where they differ, the order of the fields that both shapes have."""
+    described: Attributes = {"name": table.name, "key": [names[number] for number in table.key]}
+    orders = [
+        [f.number for f in one.fields if any(f.number == o.number for o in two.fields)]
+        for one, two in ((table, other), (other, table))
+    ]
+    if orders[0] != orders[1]:
+        described["order of fields"] = [names[number] for number in orders[0]]
+    return {table.number: described}
+
+
+def _describe_fields(table: Table, *_: object) -> Described:
+    return {f.number: _describe_field(f) for f in table.fields}
+
+
+def _describe_field(f: Field) -> Attributes:
+    described: Attributes = {
+        "name": f.name,
+        "type": f.type,
+        "optional": f.optional,
+        "generated": f.generated,
+    }
+    if f.has_default:
+        described["default"] = None if f.default is None else f.type.to_document(f.default)
+    return described
+
+
+def _describe_indexes(table: Table, _: Table, names: dict[int, str]) -> Described:
+    return {
+        index.number: {
+            "name": index.name,
+            "fields": [_describe_component(names, c) for c in index.components],
+            "unique": index.unique,
+        }
+        for index in table.indexes
+    }
+
+
+def _describe_component(names: dict[int, str], component: IndexComponent) -> str:
+    """As `name (de/primary) descending`."""
+    collation = "" if component.collation is None else f" ({component.collation})"
+    return names[component.field] + collation + " descending" * component.descending
+
+
+def _describe_checks(table: Table, *_: object) -> Described:
+    return {c.number: {"name": c.name, "expression": c.expression} for c in table.checks}
+
+
+def _describe_references(table: Table, _: Table, names: dict[int, str]) -> Described:
+    return {
+        key.field: {"name": names[key.field], "on_delete": key.on_delete}
+        for key in table.foreign_keys
+    }
+
+
+def _describe_archived(table: Table, *_: object) -> Described:
+    return {a.field.number: {"name": a.field.name, "by": a.by} for a in table.archived}
+
+
+_PARTS: Final[dict[Part, Callable[[Table, Table, dict[int, str]], Described]]] = {
+    "table": _describe_table,
+    "field": _describe_fields,
+    "index": _describe_indexes,
+    "check": _describe_checks,
+    "reference": _describe_references,
+    "archived field": _describe_archived,
+}

@@ -1,0 +1,156 @@
+"""Who holds the gate up, and who of them may be ended (rule 7; decisions/0010).
+
+On PostgreSQL the server knows: a table lock has an owner, and each session carries the id of its
+node as its application name. A holder is ended if it waits for its client inside a transaction and
+that client is gone: the lease of its node is over, or it has no node and has been silent for as
+long as a lease lasts. The transaction of a live process is never ended, but named.
+
+On SQLite nothing can be ended: the holder is another process of this machine. It is named, from the
+system's table of file locks where there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from zapdb.limits import GATE_IDLE_SECONDS
+
+if TYPE_CHECKING:
+    from zapdb.storage.base import Connection
+
+SESSION_PREFIX: Final = "zapdb "
+"""What stands before the id of its node in the application name of a session."""
+
+LEASES_SQL: Final = (
+    "SELECT key, value, expires_at FROM zapdb_catalog WHERE kind = 'lease' AND value IS NOT NULL"
+)
+LEASE_KEY_PREFIX: Final = "node/"
+
+HOLDERS_SQL: Final = (
+    "SELECT a.pid, a.backend_start, a.state_change, a.application_name, a.usename,"
+    " CASE WHEN a.wait_event_type = 'Client'"
+    " THEN extract(epoch FROM clock_timestamp() - a.state_change)::float8 ELSE 0 END,"
+    " (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    " FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
+    " WHERE l.locktype = 'relation' AND l.relation = 'zapdb_gate'::regclass AND l.granted"
+    " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND a.pid <> pg_backend_pid() ORDER BY a.xact_start"
+)
+
+# Only if it still is what it was: a backend's number may be another's by now, and a client that
+# has come back may go on.
+END_SQL: Final = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE pid = %s AND backend_start = %s AND state_change = %s"
+)
+
+WAL_WRITE_LOCK: Final = 120
+"""The byte of a SQLite database's -shm file that is locked by whoever writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLease:
+    """What the lease of a node says of its process."""
+
+    node: str
+    host: str
+    process: int
+    expires_at: int
+
+    def __str__(self) -> str:
+        return f"{self.node} (host {self.host}, process {self.process})"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A session of a PostgreSQL server that holds the gate.
+
+    `idle_seconds` is how long it has been waiting for its client; None where the server does not
+    show it, since the session is another role's. `lease_seconds` is what is left of its node's
+    lease; None where it has no node.
+    """
+
+    backend: int
+    user: str
+    idle_seconds: float | None
+    node: NodeLease | None
+    lease_seconds: float | None
+    identity: tuple[Any, ...]
+
+    @property
+    def may_be_ended(self) -> bool:
+        if self.idle_seconds is None:
+            return False
+        if self.lease_seconds is None:
+            return self.idle_seconds >= GATE_IDLE_SECONDS
+        return self.idle_seconds > 0 and self.lease_seconds <= 0
+
+    def __str__(self) -> str:
+        who = f"backend {self.backend}"
+        if self.node is not None:
+            who += f" of node {self.node}"
+        if self.idle_seconds is None:
+            return f"{who}: a session of the role {self.user}, which this role may not look at"
+        said = "at work" if not self.idle_seconds else f"silent for {self.idle_seconds:.1f} s"
+        if self.lease_seconds is None:
+            return f"{who}: {said}"
+        return f"{who}: {said}, its lease ends in {max(0.0, self.lease_seconds):.1f} s"
+
+
+def read_node_leases(rows: Iterable[Any]) -> dict[str, NodeLease]:
+    """The leases of nodes by node, of the rows of `LEASES_SQL`."""
+    found = {}
+    for key, text, expires_at in rows:
+        if key.startswith(LEASE_KEY_PREFIX):
+            owner = json.loads(text)["owner"]
+            node = owner["id"]
+            found[node] = NodeLease(node, owner["host"], owner["process"], expires_at or 0)
+    return found
+
+
+def find_holders(connection: Connection) -> list[Holder]:
+    """The sessions that hold the gate, whose transactions are the oldest first."""
+    leases = read_node_leases(connection.fetch_all(LEASES_SQL))
+    holders = []
+    for pid, begun, changed, name, user, idle, now_us in connection.fetch_all(HOLDERS_SQL):
+        is_hidden = changed is None
+        node = leases.get((name or "").removeprefix(SESSION_PREFIX))
+        left = None if node is None else (node.expires_at - now_us) / 1e6
+        identity = (pid, begun, changed)
+        holders.append(Holder(pid, user, None if is_hidden else idle, node, left, identity))
+    return holders
+
+
+def find_writer(database: str) -> int | None:
+    """The process that writes a SQLite database, where the system tells (Linux)."""
+    try:
+        inode = Path(f"{database}-shm").stat().st_ino
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        # 1: POSIX  ADVISORY  WRITE 4711 fe:00:2744509 120 120
+        match line.split():
+            case [_, "POSIX", _, "WRITE", process, place, first, last] if (
+                place.rpartition(":")[2] == str(inode)
+                and int(first) <= WAL_WRITE_LOCK
+                and (last == "EOF" or int(last) >= WAL_WRITE_LOCK)
+            ):
+                return int(process) or None
+    return None
+
+
+def describe_process(process: int) -> str:
+    """A process of this machine: whether it is this one, or suspended."""
+    if process == os.getpid():
+        return f"process {process}, which is this one"
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return f"process {process}"
+    return f"process {process}" + (", which is suspended" if state in "Tt" else "")
