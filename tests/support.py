@@ -133,9 +133,9 @@ class Workspace:
         for path in self.directory.glob(f"{number:04d}_*.yaml"):
             path.unlink()
 
-    def open(self, apply: Literal["never", "auto"] = "auto") -> Database:
+    def open(self, apply: Literal["never", "auto"] = "auto", **options: Any) -> Database:
         """Open as one more process would; closed at the end of the test."""
-        db = zapdb.open(self.address, migrations=self.directory, apply=apply)
+        db = zapdb.open(self.address, migrations=self.directory, apply=apply, **options)
         self._opened.append(db)
         return db
 

@@ -412,7 +412,6 @@ class ForgetInProgress(ConcurrencyError):
 
 class CatalogBehind(ConcurrencyError, TimeoutError):
     code = "concurrency.catalog_behind"
-    rpc_status = "DEADLINE_EXCEEDED"
 
 
 class TransactionConflict(ConcurrencyError):

@@ -49,6 +49,8 @@ PRINCIPAL_LENGTH_MAX: Final = 255
 DOCUMENT_SIZE_BYTES_MAX: Final = 1024 * 1024
 DOCUMENT_DEPTH_MAX: Final = 32
 MIGRATIONS_MAX: Final = 100_000
+PROOFS_REMEMBERED_MAX: Final = 1_000
+"""Migrations whose proofs a process keeps, so that it does not try the same ones twice."""
 EXPRESSION_LENGTH_CHARS_MAX: Final = 2_000
 """As its author writes it."""
 EXPRESSION_CANONICAL_LENGTH_CHARS_MAX: Final = 12_000

@@ -307,7 +307,8 @@ def test_a_newer_layout(current: Project, command: tuple[str, ...]) -> None:
 
 @over(*DATABASE_COMMANDS)
 def test_a_newer_level(current: Project, command: tuple[str, ...]) -> None:
-    current.sql("""UPDATE zapdb_catalog SET value = '{"format":1,"level":99}' WHERE kind = 'level'""")
+    level = """'{"format":1,"level":99}'"""
+    current.sql(f"UPDATE zapdb_catalog SET value = {level} WHERE kind = 'level'")
     assert refuse(current, command) == (
         "error: the database uses features that this release does not know\n"
         "  release: 0.1.0\n"

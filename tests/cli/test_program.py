@@ -47,6 +47,7 @@ def test_these_are_the_commands() -> None:
         "codegen json-schema",
         "convert run",
         "convert status",
+        "convert watch",
         "catalog list",
         "catalog show",
         "catalog fingerprint",
@@ -55,6 +56,9 @@ def test_these_are_the_commands() -> None:
         "settings list",
         "settings get",
         "settings set",
+        "settings unset",
+        "settings profile",
+        "metrics",
         "sweep",
         "verify",
     }

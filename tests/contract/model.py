@@ -3,19 +3,35 @@
 The model keeps each record as it was last written, with the position on the chain that it had then,
 and what is archived beside it. Reading it now is taking it along the chain by the oracle, operation
 by operation.
+
+A process that works with the shape of an older position sees a record as it is when taken there.
+What it inserts is a record of that shape. Of a record that it changes, those fields follow in the
+newest shape that are made of a field that it changed; `Sources` says which, by the texts of the
+operations.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.oracle import Kept, convert_kept
+from tests.oracle import Kept, convert_kept, given, number_of
 from zapdb.database import Database
+from zapdb.expressions import parse
+from zapdb.expressions.tree import names_in
 from zapdb.migrations import Chain
+from zapdb.migrations.migration import ReplayedNumbers
+from zapdb.migrations.operations import Operation
+from zapdb.migrations.operations.add_field import AddField
+from zapdb.migrations.operations.drop_field import DropField
+from zapdb.migrations.operations.make_required import MakeRequired
+from zapdb.migrations.operations.rename_field import RenameField
+from zapdb.migrations.operations.restore_field import RestoreField
+from zapdb.migrations.operations.transform import Transform
 from zapdb.records import held
-from zapdb.schema import Table
+from zapdb.schema import Field, Table
 
 Key = tuple[Any, ...]
+Row = dict[str, Any]
 
 
 class Model:
@@ -37,6 +53,50 @@ class Model:
         key = self.key_of(table, row)
         archive = self.now(chain, table, key).archive if key in self.rows[table.number] else {}
         self.rows[table.number][key] = Kept(row, archive), chain.end
+
+    # A process at an older position
+
+    def seen(self, chain: Chain, number: int, key: Key, at: int) -> Row:
+        """A record as a process sees it that works with the shapes of position `at`."""
+        kept, position = self.rows[number][key]
+        return convert_kept(chain, number, kept, position, at).row
+
+    def seen_all(self, chain: Chain, number: int, at: int) -> dict[Key, Row]:
+        """All records of a table by their keys in the shape of position `at`."""
+        table = chain.table_at(at, number)
+        rows = (self.seen(chain, number, key, at) for key in self.rows[number])
+        return {self.key_of(table, row): row for row in rows}
+
+    def insert_at(self, chain: Chain, number: int, row: Row, at: int) -> None:
+        """Such a process inserts a record."""
+        kept = convert_kept(chain, number, Kept(row), at, chain.end)
+        key = self.key_of(chain.table_at(chain.end, number), kept.row)
+        assert key not in self.rows[number]
+        self.rows[number][key] = kept, chain.end
+
+    def update_at(self, chain: Chain, number: int, key: Key, changes: Row, at: int) -> None:
+        """Such a process changes fields of a record; `key` is that in the newest shape."""
+        table, newest = chain.table_at(at, number), chain.table_at(chain.end, number)
+        before = self.seen(chain, number, key, at)
+        differing = {
+            f.name
+            for f in table.value_fields
+            if f.name in changes and not is_same(f, before[f.name], changes[f.name])
+        }
+        kept = self.now(chain, newest, key)
+        sources = Sources(chain, number, at)
+        # What the shape does not show of a record is there for what is restored on the way.
+        hidden = convert_kept(chain, number, *self.rows[number][key], at).archive
+        made = convert_kept(chain, number, Kept(before | changes, hidden), at, chain.end)
+        for name, inputs in sources.fields.items():
+            if inputs & differing:
+                kept.row[name] = made.row[name]
+        for field, inputs in sources.archive.items():
+            if inputs & differing:
+                kept.archive[field] = made.archive[field]
+        self.rows[number][key] = kept, chain.end
+
+    # What happens to the whole database
 
     def migrate(self, chain: Chain) -> None:
         """A migration was applied: nothing happens to records, but to those of discarded tables."""
@@ -90,16 +150,70 @@ class Model:
 
     def check(self, db: Database) -> None:
         """The database shows what the model says."""
-        chain = db.view.chain
-        for table in chain.schema_at(chain.end):
+        self.check_at(db, db.view.chain, db.view.chain.end)
+
+    def check_at(self, db: Database, chain: Chain, at: int) -> None:
+        """A process that works with the shapes of position `at` sees what the model says."""
+        for table in chain.schema_at(at):
+            wanted = self.seen_all(chain, table.number, at)
             found = [held(record) for record in db.table(table.name).scan()]
-            wanted = {key: self.now(chain, table, key).row for key in self.rows[table.number]}
             assert len(found) == len(wanted)
             for row in found:
-                expected = wanted[self.key_of(table, row)]
-                assert row.keys() == expected.keys()
-                for field in table.fields:
-                    mine, theirs = row[field.name], expected[field.name]
-                    is_null = mine is None or theirs is None
-                    is_same = mine is theirs if is_null else field.type.is_same(mine, theirs)
-                    assert is_same, (table.name, field.name, mine, theirs)
+                compare(table, row, wanted[self.key_of(table, row)])
+
+
+def compare(table: Table, found: Row, wanted: Row) -> None:
+    assert found.keys() == wanted.keys()
+    for field in table.fields:
+        mine, theirs = found[field.name], wanted[field.name]
+        assert is_same(field, mine, theirs), (table.name, field.name, mine, theirs)
+
+
+def is_same(field: Field, mine: Any, theirs: Any) -> bool:
+    if mine is None or theirs is None:
+        return mine is theirs
+    return bool(field.type.is_same(mine, theirs))
+
+
+class Sources:
+    """Of which fields at an older position the newest fields of a table are made, and what is
+    archived on the way: names by name, and by number."""
+
+    def __init__(self, chain: Chain, table: int, at: int) -> None:
+        self.fields = {f.name: {f.name} for f in chain.table_at(at, table).fields}
+        self.archive: dict[int, set[str]] = {}
+        for migration in chain.after(at):
+            schema, numbers = migration.before, ReplayedNumbers(migration.drawn, migration.number)
+            for operation in migration.changes:
+                following = operation.apply(schema, numbers)
+                before, after = schema.table_numbered(table), following.table_numbered(table)
+                if before is not None and getattr(operation, "table", None) == before.name:
+                    assert after is not None
+                    self._follow(operation, before, after)
+                schema = following
+
+    def _follow(self, operation: Operation, before: Table, after: Table) -> None:
+        fields = self.fields
+        match operation:
+            case RenameField(_, field, to):
+                fields[to] = fields.pop(field)
+            case DropField(_, field, restore):
+                inputs = fields.pop(field)
+                if given(restore) and restore.archive is True:
+                    self.archive[number_of(before, field)] = inputs
+            case RestoreField(_, field):
+                # One that was dropped before is not made of anything: it is what it is.
+                fields[field] = self.archive.pop(number_of(after, field), set())
+            case AddField():
+                fields[operation.field.name] = self._read(operation.fill)
+            case MakeRequired(_, field, fill):
+                fields[field] = fields[field] | self._read(fill)
+            case Transform():
+                taken = {name: fields.pop(name) for name in operation.source}
+                for name, text in operation.up.items():
+                    fields[name] = set().union(*(taken[n] for n in names_in(parse(text))))
+
+    def _read(self, fill: Any) -> set[str]:
+        if not given(fill) or not given(fill.expression):
+            return set()
+        return set().union(*(self.fields[name] for name in names_in(parse(fill.expression))))

@@ -98,9 +98,10 @@ def run(options: dict[str, Any]) -> None:
             options["address"],
             migrations=options["directory"],
             apply=options.get("apply", "never"),
+            serve_as=options.get("serve_as"),
         ) as db:
             print("open", flush=True)
-            obey(db)
+            obey(db, Path(options["directory"]))
     except zapdb.ZapdbError as error:
         print(_told(error), flush=True)
 
@@ -125,16 +126,16 @@ def _patch(options: dict[str, Any]) -> None:
         layout.revisions_directory = lambda: Path(options["layouts"])
 
 
-def obey(db: Any) -> None:
+def obey(db: Any, directory: Path) -> None:
     with ExitStack() as open_transaction:
         for line in sys.stdin:
             try:
-                print(_do(db, line.split(), open_transaction), flush=True)
+                print(_do(db, directory, line.split(), open_transaction), flush=True)
             except zapdb.ZapdbError as error:
                 print(_told(error), flush=True)
 
 
-def _do(db: Any, command: list[str], transaction: ExitStack) -> object:
+def _do(db: Any, directory: Path, command: list[str], transaction: ExitStack) -> object:
     items = db.table("items")
     match command:
         case ["insert", key]:
@@ -162,6 +163,15 @@ def _do(db: Any, command: list[str], transaction: ExitStack) -> object:
 
             done = bring_layout_up(db.storage)
             return f"{done} {read_layout(db.storage)}"
+        case ["evict"]:
+            from zapdb.catalog.nodes import evict_dead
+
+            return len(evict_dead(db.storage, 0))
+        case ["up"]:
+            from zapdb.catalog import DEFAULT_TENANT
+            from zapdb.catalog.up import migrate_up
+
+            return migrate_up(db.storage, DEFAULT_TENANT, directory)[-1].number
         case ["gate"]:
             from zapdb.storage import Mode
 

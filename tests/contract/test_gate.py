@@ -211,7 +211,7 @@ def write_around(
     writer.start()
     began.wait(20)
     changer.start()
-    changer.join(0.5)
+    changer.join(0.3)
     was_first = not changer.is_alive()
     go_on.set()
     for thread in (writer, changer):
@@ -335,8 +335,14 @@ def test_rule_07_a_suspended_process_that_has_the_gate_alone_is_ended_by_the_oth
     with open_peer(workspace, patches=QUICK) as peer:
         assert peer.ask("gate") == "taken"
         peer.suspend()
-        other.table("items").insert(id=1, title="after a while")
+        writer = threading.Thread(
+            target=lambda: other.table("items").insert(id=1, title="after a while")
+        )
+        writer.start()
+        writer.join(15)
+        was_freed = not writer.is_alive()
         peer.resume()
+        assert was_freed
         assert "nothing was written" in peer.ask("commit")
     assert db.table("items").count() == 1
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, error_of
-from zapdb.catalog import DEFAULT_TENANT, ensure_rows, principal
+from zapdb.catalog import DEFAULT_TENANT, ensure_rows, history, principal
 from zapdb.catalog.history import Entry, find_rollbacks, read_entries
 from zapdb.catalog.inspection import read_log
 from zapdb.catalog.pruning import Bound, plan_pruning, prune
@@ -79,6 +79,17 @@ def test_rule_01_the_log_survives_rename_and_drop_and_a_drop_appends(workspace: 
     up(workspace, 4, ITEMS)
     assert events_of(workspace.control) == [(1, "create", "items")]
     assert events_of(workspace.control, "things") == expected
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_table_in_force_comes_before_one_that_had_its_name(workspace: Workspace) -> None:
+    up(workspace, 1, ITEMS)
+    up(workspace, 2, DROP, ITEMS)  # the drop is the last thing that is written down
+    with workspace.open() as db:
+        number = db.view.table("items").table.number
+    assert {e.table_number for e in entries_of(workspace.control)} == {number}
+    up(workspace, 3, RENAME)
+    assert events_of(workspace.control) == [(1, "create", "items"), (2, "change", "things")]
 
 
 def test_rule_01_a_snapshot_is_exactly_the_schema_of_its_position(workspace: Workspace) -> None:
@@ -155,6 +166,30 @@ def test_rule_01_generations_rise_strictly_under_concurrency(workspace: Workspac
     assert [e.event for e in entries[1:]] == [
         event for event, _ in zip(itertools.cycle(["change", "forget"]), entries[1:], strict=False)
     ]
+    times = [e.migrated_at for e in entries]
+    assert times == sorted(times)
+
+
+def test_rule_01_appending_from_many_threads_gives_each_a_generation_of_its_own(
+    workspace: Workspace,
+) -> None:
+    up(workspace, 1, ITEMS)
+    (first,) = entries_of(workspace.control)
+    drawn: list[int] = []
+
+    def append() -> None:
+        storage = workspace.connect()
+        for _ in range(10):
+            with storage.transaction(Mode.CHANGE) as connection:
+                generation = history.append(
+                    connection, DEFAULT_TENANT, first.table, "change", 1, first.digest, 1
+                )
+            drawn.append(generation)
+
+    assert run_threads(*[append] * 5) == []
+    assert sorted(drawn) == list(range(2, 52))
+    entries = entries_of(workspace.control)
+    assert [e.generation for e in entries] == list(range(1, 52))
     times = [e.migrated_at for e in entries]
     assert times == sorted(times)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
+import zapdb
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, error_of
 from zapdb.catalog import DEFAULT_TENANT, ensure_rows
@@ -11,7 +14,7 @@ from zapdb.catalog.inspection import read_log
 from zapdb.catalog.pinning import Stamped, check_pins, find_fingerprint, list_fingerprints
 from zapdb.catalog.pruning import Bound, plan_pruning, prune
 from zapdb.catalog.up import migrate_up
-from zapdb.errors import FingerprintUnknown, UnknownName
+from zapdb.errors import FingerprintUnknown, UnknownName, UsageError
 from zapdb.jobs import forget_newest
 from zapdb.migrations import Chain
 from zapdb.schema import fingerprint
@@ -141,3 +144,30 @@ def test_a_fingerprint_whose_entry_was_pruned_was_never_stamped(
     prune(workspace.control, pruning)
     assert find(workspace, stamped[2]).generations == ()
     assert find(workspace, stamped[1]).is_current
+
+
+def test_a_pinned_table_is_opened_while_the_files_lead_to_what_it_is(
+    workspace: Workspace,
+) -> None:
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        pinned = db.history("items")[-1].fingerprint
+        assert db.find_fingerprint("items", pinned).is_current
+    older = shutil.copytree(workspace.directory, workspace.directory.parent / "older")
+    workspace.write(2, ADD_COLOR)
+    pins = {"items": pinned}
+    with zapdb.open(
+        workspace.address, migrations=workspace.directory, apply="auto", pin=pins
+    ) as db:
+        found = db.find_fingerprint("items", pinned)
+        assert (found.is_current, found.generations) == (False, (1,))
+        assert [(d.part, d.name) for d in found.differences] == [("field", "color")]
+        db.create_tenant("acme")
+        db.for_tenant("acme")  # it jumped over the pinned one, which the files lead through
+    with pytest.raises(FingerprintUnknown, match="never had the schema"):
+        zapdb.open(workspace.address, migrations=workspace.directory, pin={"items": 1})
+    with pytest.raises(FingerprintUnknown, match="the migration files don't know"):
+        zapdb.open(workspace.address, migrations=older, pin=pins)
+    zapdb.open(workspace.address, migrations=older).close()  # served without
+    with pytest.raises(UsageError, match="pins are checked against migration files"):
+        zapdb.open(workspace.address, pin=pins)

@@ -184,6 +184,7 @@ def test_rule_09_heartbeats_renew(workspace: Workspace, monkeypatch: pytest.Monk
     assert later.lease.epoch == node.lease.epoch
 
 
+@pytest.mark.parametrize("engine", ["postgresql"])  # another thread's is lost on a server alone
 def test_rule_09_heartbeats_go_on_after_a_lost_connection(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -200,16 +201,17 @@ def test_rule_09_heartbeats_go_on_after_a_lost_connection(
         return now.lease.expires_at > before.lease.expires_at + 1_000
 
     wait_until(is_renewed, "it was renewed")
-    if workspace.engine == "postgresql":
-        assert "a heartbeat failed, and will be tried again" in caplog.text
+    assert "a heartbeat failed, and will be tried again" in caplog.text
     assert node.id == before.id
 
 
 def lose_connections(workspace: Workspace, storage: Storage) -> None:
-    """As when the server is restarted."""
+    """As when the server is restarted; of a file, this thread's connection alone.
+
+    Python may crash where a connection to a file is closed that another thread is using.
+    """
     if workspace.engine == "sqlite":
-        for known in list(storage._connections.values()):
-            known.driver.close()
+        storage.connection().driver.close()
     else:
         workspace.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"

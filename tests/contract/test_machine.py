@@ -27,6 +27,7 @@ from tests.support import PostgresServer
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.up import migrate_up
 from zapdb.errors import (
+    ActivationPending,
     CheckViolation,
     NotProven,
     RecordExists,
@@ -40,6 +41,8 @@ from zapdb.schema import Table
 from zapdb.storage import connect
 
 CONSTRAINTS = (UniqueViolation, CheckViolation, ReferenceViolation)
+WINDOW = 3
+"""So many migrations the older process is behind at most."""
 
 
 class Life(RuleBasedStateMachine):
@@ -59,8 +62,13 @@ class Life(RuleBasedStateMachine):
         else:
             self.address = self.resources.enter_context(server.fresh_database())
         self.model = Model()
+        self.older: zapdb.database.Database | None = None
+        """A process that opened the database some migrations ago, and goes on."""
+        self.at = 0
+        """Where its files end."""
 
     def teardown(self) -> None:
+        self.leave()
         self.db.close()
         self.resources.close()
 
@@ -90,12 +98,21 @@ class Life(RuleBasedStateMachine):
         """One operation; one whose rollback is not proven is refused, and changes nothing."""
         author, number = Author(data.draw, archives=True), self.chain.end + 1
         operation = author.operation(self.chain.schema_at(self.chain.end))
+        if self.older is not None and number - self.at > WINDOW:
+            self.leave()
+        if self.older is None and number > 2:
+            self.begin_older()
         self.path(number).write_text(document_of([operation]))
         self.db.close()
         storage = connect(self.address)
         try:
             migrate_up(storage, DEFAULT_TENANT, self.migrations, again=True)
             event(next(iter(operation)))
+        except ActivationPending:
+            assert self.older is not None  # it could not go on without the table
+            self.leave()
+            migrate_up(storage, DEFAULT_TENANT, self.migrations)
+            event("an activation waited")
         except NotProven:
             self.path(number).unlink()
         finally:
@@ -171,6 +188,8 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.chain.end > 2)
     def forget(self) -> None:
         chain = self.chain
+        if self.at == chain.end:
+            self.leave()  # its files contain the migration
         self.db.close()
         storage = connect(self.address)
         try:
@@ -180,6 +199,90 @@ class Life(RuleBasedStateMachine):
         self.path(chain.end).unlink()
         self.model.forget(chain)
         self.db = zapdb.open(self.address, migrations=self.migrations)
+
+    # The older process
+
+    def begin_older(self) -> None:
+        """A process opens the database, and has its files for as long as it lives."""
+        self.older = zapdb.open(self.address, migrations=self.migrations)
+        self.at = self.chain.end
+
+    def leave(self) -> None:
+        if self.older is not None:
+            self.older.close()
+            self.older = None
+
+    @property
+    def older_tables(self) -> list[Table]:
+        return list(self.chain.schema_at(self.at)) if self.older is not None else []
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.older_tables)
+    def insert_older(self, data: st.DataObject) -> None:
+        table = data.draw(st.sampled_from(self.older_tables))
+        rows = data.draw(st.lists(records_of(table), min_size=1, max_size=3))
+        for row in rows:
+            known = self.model.key_of(table, row) in self._seen(table)
+            try:
+                self.older.table(table.name).insert(**row)
+            except RecordExists:
+                assert known
+            except CONSTRAINTS:
+                event("a constraint for the older process")
+            else:
+                assert not known
+                self.model.insert_at(self.chain, table.number, row, self.at)
+        event("the older process inserts", self.chain.end - self.at)
+
+    @rule(data=st.data())
+    @precondition(lambda self: any(self._seen(table) for table in self.older_tables))
+    def update_older(self, data: st.DataObject) -> None:
+        """One to all fields of a record; also with what they are already."""
+        table, key = self._choose_older(data)
+        if not table.value_fields:
+            return
+        for _ in range(data.draw(st.integers(1, 3))):
+            self._update_older(data, table, key)
+
+    def _update_older(self, data: st.DataObject, table: Table, key: Key) -> None:
+        row = self.model.seen(self.chain, table.number, key, self.at)
+        changes = {}
+        for field in data.draw(st.lists(st.sampled_from(table.value_fields), max_size=3)):
+            values = values_of(field.type)
+            values = st.none() | values if field.optional else values
+            changes[field.name] = data.draw(st.just(row[field.name]) | values)
+        old = self.model.key_of(table, row)
+        try:
+            self.older.table(table.name).update(*old, **changes)
+        except CONSTRAINTS:
+            event("a constraint for the older process")
+        else:
+            self.model.update_at(self.chain, table.number, key, changes, self.at)
+        event("the older process updates", self.chain.end - self.at)
+
+    @rule(data=st.data())
+    @precondition(lambda self: any(self._seen(table) for table in self.older_tables))
+    def delete_older(self, data: st.DataObject) -> None:
+        table, key = self._choose_older(data)
+        if any(other.foreign_keys for other in self.tables):
+            return
+        row = self.model.seen(self.chain, table.number, key, self.at)
+        self.older.table(table.name).delete(*self.model.key_of(table, row))
+        del self.model.rows[table.number][key]
+
+    def _seen(self, table: Table) -> dict[Key, dict[str, Any]]:
+        return self.model.seen_all(self.chain, table.number, self.at)
+
+    def _choose_older(self, data: st.DataObject) -> tuple[Table, Key]:
+        """A table as the older process has it, and a record's newest key."""
+        table = data.draw(st.sampled_from([t for t in self.older_tables if self._seen(t)]))
+        keys = list(self.model.rows[table.number])
+        return table, keys[data.draw(st.integers(0, len(keys) - 1))]
+
+    @invariant()
+    def the_older_process_sees_its_shapes(self) -> None:
+        if self.older is not None:
+            self.model.check_at(self.older, self.chain, self.at)
 
     @invariant()
     def what_is_read_is_what_the_model_says(self) -> None:

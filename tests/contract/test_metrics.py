@@ -25,7 +25,7 @@ from zapdb.storage import Mode, base
 
 
 def parse(text: str) -> dict[tuple[str, ...], float]:
-    """Samples by name and label values; raises for what is no such text."""
+    """Samples by name and label values, which stand in the order of the labels' names."""
     return {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)
@@ -56,16 +56,16 @@ def test_metrics_say_what_is_in_the_database(workspace: Workspace) -> None:
         ("zapdb_nodes", "live"): 2,
         ("zapdb_nodes", "gone"): 0,
         ("zapdb_leases", "held"): 2,
-        ("zapdb_records", "default", "items"): 6,
-        ("zapdb_stale_records", "default", "items"): 5,
-        ("zapdb_index_state", "default", "items", "by_size", "write-only"): 1,
-        ("zapdb_unvalidated_constraints", "default", "items"): 0,
+        ("zapdb_records", "items", "default"): 6,
+        ("zapdb_stale_records", "items", "default"): 5,
+        ("zapdb_index_state", "by_size", "write-only", "items", "default"): 1,
+        ("zapdb_unvalidated_constraints", "items", "default"): 0,
     }
     assert {name: found.get(name) for name in wanted} == wanted
     other.run_jobs()
     found = parse(other.metrics())
-    assert found["zapdb_stale_records", "default", "items"] == 0
-    assert found["zapdb_index_state", "default", "items", "by_size", "readable"] == 1
+    assert found["zapdb_stale_records", "items", "default"] == 0
+    assert found["zapdb_index_state", "by_size", "readable", "items", "default"] == 1
     assert found["zapdb_jobs", "convert", "done"] == 1
     assert not [
         name

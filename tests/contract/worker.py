@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import zapdb
-from zapdb.catalog import DEFAULT_TENANT, up
+from zapdb.catalog import DEFAULT_TENANT, removal, up
 from zapdb.catalog.zones import append_zones
 from zapdb.jobs import forget, forget_newest, sweep, tasks
 from zapdb.storage import connect
@@ -86,6 +86,14 @@ def migrate_dying(address: str, directory: str, function: str, kill_at: str) -> 
     storage = connect(address)
     for applied in up.migrate_up(storage, DEFAULT_TENANT, Path(directory)):
         print(applied.label, flush=True)
+    storage.close()
+
+
+def remove_dying(address: str, _directory: str, name: str, function: str, kill_at: str) -> None:
+    """Remove a tenant; die at call `kill_at` of a function."""
+    _kill_in(removal, function, int(kill_at))
+    storage = connect(address)
+    print(removal.remove_tenant(storage, name).tenant.number, flush=True)
     storage.close()
 
 
@@ -176,6 +184,7 @@ COMMANDS = {
         hold_open,
         migrate_dying,
         open_together,
+        remove_dying,
         sweep_dying,
         zoned,
     )

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import chains, quote
-from zapdb.migrations import Chain, Numbers, resolve
+from zapdb.migrations import Chain, Migration, Numbers, read_stored, resolve
 from zapdb.migrations.document import Source, plain, read_document
 from zapdb.migrations.migration import parse_document
 
@@ -182,6 +182,7 @@ def test_the_writer_writes_what_it_is_given(value: Any, seed: int) -> None:
 def test_rule_05_a_digest_does_not_depend_on_spelling(chain: Chain, seed: int) -> None:
     """A structure is a document, too, whose rollback is written out: its normal form is itself."""
     for migration in chain.migrations:
+        assert _read_again(migration) == migration
         content = cbor2.loads(migration.structure)
         for at in range(3):
             speller = Speller(seed + at)
@@ -197,3 +198,10 @@ def test_rule_05_a_digest_does_not_depend_on_spelling(chain: Chain, seed: int) -
             spelled = resolve(draft, migration.before, Numbers(FREE))
             assert spelled.digest == migration.digest, raw.decode()
             assert spelled.structure == migration.structure
+
+
+def _read_again(migration: Migration) -> Migration:
+    """As the database stored it: built of the structure, without the parser of documents."""
+    return read_stored(
+        migration.structure, migration.name, migration.summary, migration.drawn, migration.before
+    )

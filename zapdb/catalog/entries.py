@@ -7,11 +7,10 @@ is created only where there is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import sqlalchemy as sa
 
 from zapdb.catalog import rows
+from zapdb.catalog.kinds import load_value
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.schema import Index
 from zapdb.storage import Connection, Mode, Storage
@@ -49,29 +48,52 @@ def sweep_entries(storage: Storage, tenant: int, index: int, physical: int) -> N
     """
     key = retired_key(index, physical, tenant)
     with storage.transaction(Mode.ASIDE) as connection:
-        others = [k for k in _list_retired(connection, index, physical) if k != key]
-        if not others and not any(_list_users(connection, index, physical)):
+        if rows.get(connection, "retired", key, lock=True) is None:
+            return  # another sweep was faster
+        if not _is_needed(connection, index, physical, key):
             drop_index_table(connection, physical)
             rows.delete(connection, "physical", f"{index}/{physical}")
             rows.delete(connection, "retired", key)
             return
     while True:
         with storage.transaction(Mode.CATALOG) as connection:
+            # Once the row is gone, the tenant may have begun the index anew in this very table.
+            if rows.get(connection, "retired", key, lock=True) is None:
+                return
             if not delete_entries(connection, physical, tenant, PAGE_RECORDS_MAX):
                 rows.delete(connection, "retired", key)
                 return
 
 
-def _list_retired(connection: Connection, index: int, physical: int) -> list[str]:
-    return list(rows.list_rows(connection, "retired", f"index/{index}/{physical}/"))
+def drop_unused(storage: Storage) -> None:
+    """Drop the tables of entries that no tenant uses, and none has anything left in.
+
+    Raises `ConcurrencyError` where somebody is still reading one.
+    """
+    for key in rows.list_rows(storage.connection(), "physical"):
+        index, physical = map(int, key.split("/"))
+        with storage.transaction(Mode.ASIDE) as connection:
+            if not _is_needed(connection, index, physical):
+                drop_index_table(connection, physical)
+                rows.delete(connection, "physical", key)
 
 
-def _list_users(connection: Connection, index: int, physical: int) -> Iterator[str]:
-    """The keys of the index states that name the table."""
-    query = sa.select(CATALOG.c.key).where(
-        CATALOG.c.kind == "index", CATALOG.c.key.endswith(f"/{index}", autoescape=True)
+def _is_needed(connection: Connection, index: int, physical: int, but: str = "") -> bool:
+    """Whether a state of the index names the table, or entries in it are still to be deleted."""
+    waiting = sa.select(CATALOG.c.key).where(
+        CATALOG.c.kind == "retired",
+        CATALOG.c.key.startswith(f"index/{index}/{physical}/", autoescape=True),
+        CATALOG.c.key != but,
+        CATALOG.c.value.is_not(None),
     )
-    for (key,) in connection.core_execute(query):
-        row = rows.get(connection, "index", key)
-        if row is not None and row["physical"] == physical:
-            yield key
+    if connection.core_execute(waiting.limit(1)).first() is not None:
+        return True
+    states = sa.select(CATALOG.c.key, CATALOG.c.value).where(
+        CATALOG.c.kind == "index",
+        CATALOG.c.key.endswith(f"/{index}", autoescape=True),
+        CATALOG.c.value.is_not(None),
+    )
+    return any(
+        load_value("index", key, text)["physical"] == physical
+        for key, text in connection.core_execute(states)
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zapdb.catalog import history, leases, nodes
+from zapdb.catalog import history, leases, nodes, rows
 from zapdb.catalog.activation import (
     bump_all_activations,
     create_index,
@@ -25,6 +25,7 @@ from zapdb.catalog.activation import (
 )
 from zapdb.catalog.leases import Lease
 from zapdb.catalog.retirement import is_retired, retire_record_table
+from zapdb.catalog.settings import Scope, refuse_if_frozen
 from zapdb.catalog.stored import (
     list_stored,
     mark_forgetting,
@@ -32,7 +33,7 @@ from zapdb.catalog.stored import (
     read_chain,
     read_chain_state,
 )
-from zapdb.catalog.tenants import list_tenants
+from zapdb.catalog.tenants import Tenant, list_tenants
 from zapdb.catalog.view import Forgetting, TableState, View, load_view
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.migrations import Migration
@@ -67,7 +68,8 @@ def mark(
 ) -> Marked:
     """Mark the newest migration as being forgotten; goes on with one that was interrupted.
 
-    With a `digest`, refuses to mark a migration that has another one.
+    With a `digest`, refuses to mark a migration that has another one. Raises `SchemaFrozen` where a
+    setting refuses changes of a tenant that it is in force for; one under way goes on all the same.
     """
     with storage.transaction(Mode.READ) as connection:
         chain = read_chain(list_stored(connection, read_chain_state(connection)))
@@ -89,11 +91,25 @@ def mark(
     with storage.transaction(Mode.CHANGE) as connection:
         leases.check(connection, lease)
         _refuse_while_in_use(connection, newest, evict=evict)
+        # One that is being removed is not brought back: nobody reads its records again.
+        tenants = [
+            tenant
+            for tenant in list_tenants(connection)
+            if tenant.position >= newest.number and not tenant.removing
+        ]
         if read_chain_state(connection, lock=True).forgetting is None:
+            _refuse_if_frozen(connection, tenants)
             mark_forgetting(connection, newest.number)
             bump_all_activations(connection)
-        tenants = list_tenants(connection)
-    return Marked(newest, tuple(t.number for t in tenants if t.position >= newest.number))
+    return Marked(newest, tuple(t.number for t in tenants))
+
+
+def _refuse_if_frozen(connection: Connection, tenants: list[Tenant]) -> None:
+    refuse_if_frozen(connection)
+    settings = rows.list_rows(connection, "setting")
+    for tenant in tenants:
+        if Scope(tenant.number).key("schema_changes") in settings:
+            refuse_if_frozen(connection, tenant.number)
 
 
 def _refuse_while_in_use(connection: Connection, migration: Migration, *, evict: bool) -> None:

@@ -6,6 +6,7 @@ forgotten, tables that were dropped or had another name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -86,12 +87,18 @@ def read_log(connection: Connection, tenant: int, name: str) -> list[Entry]:
             "no table has or had this name", table=name, tables=", ".join(sorted(names)) or "(none)"
         )
 
-    def rank(log: list[Entry]) -> tuple[bool, int, int]:
-        named = [entry for entry in log if _is_named(entry, name)]
-        is_in_force = named[-1] is log[-1] and log[-1].event != "drop"
-        return is_in_force, named[-1].migrated_at, log[-1].table_number
+    return max(found, key=lambda log: (_find_end(log, name), log[-1].table_number))
 
-    return max(found, key=rank)
+
+def _find_end(log: Sequence[Entry], name: str) -> float:
+    """Until when the table had the name, in microseconds; infinity if it still has it."""
+    ends = [entry.migrated_at for entry in log[1:]] + [math.inf]
+    spans = zip(log, ends, strict=True)
+    return max(
+        entry.migrated_at if entry.event == "drop" else end
+        for entry, end in spans
+        if _is_named(entry, name)
+    )
 
 
 def _is_named(entry: Entry, name: str) -> bool:

@@ -3,8 +3,9 @@
 Every value carries the number of its format, and is validated when it is read: a row that was
 tampered with is told as such, before anything is done by it. Where a kind's format was raised, an
 older value is brought to the newest by the functions of `UPGRADES`, one format at a time, whenever
-it is read; `changelog.rewrite_outdated` does so for all. A newer format may only be written once
-the cluster's level says that every process reads it (rule 10).
+it is read; `changelog.rewrite_outdated` does so for all, when the cluster's level rises. A newer
+format may only be written once the level says that every process reads it (rule 10): all formats
+are the first ones yet, and the first that is raised has to bring that condition with it.
 
 The schema of all kinds together is published: `catalog_schema`, docs/format/catalog.schema.json.
 """

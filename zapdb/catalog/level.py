@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from typing import Literal
 
 from zapdb import release
-from zapdb.catalog import principal, registry, rows
+from zapdb.catalog import changelog, principal, registry, rows
 from zapdb.catalog.registry import Node
 from zapdb.catalog.settings import read_settings
 from zapdb.errors import ConcurrencyError, IncompatibleVersion
 from zapdb.migrations import Migration
-from zapdb.storage import Connection, Mode, Storage, read_layout
+from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.layout import list_revisions, pending_revisions, upgrade_layout
 
 logger = logging.getLogger("zapdb.level")
@@ -118,6 +118,7 @@ def raise_level(connection: Connection, level: int) -> None:
     now = connection.storage.now_us(connection)
     value = {"level": level, "raised_at": now, "raised_by": principal.current()}
     rows.put(connection, "level", "", value)
+    changelog.rewrite_outdated(connection)
     logger.warning("the level of the database rose from %d to %d", current, level)
 
 
@@ -144,8 +145,6 @@ def bring_layout_up(storage: Storage) -> bool:
     Raises `IncompatibleVersion` while live nodes do not support it: then this release goes on with
     the layout that is there.
     """
-    if read_layout(storage) is None:
-        return False
     pending = pending_revisions(storage)
     if not pending:
         return False

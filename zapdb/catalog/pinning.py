@@ -90,9 +90,9 @@ def check_pins(
     """Refuse tables that a process can't know: `pins` gives the fingerprint by table name, `known`
     the fingerprints that the process's own files lead to, as `list_fingerprints` has them.
 
-    Raises `FingerprintUnknown` for the first pin that was never stamped on its table, or whose
-    table was dropped or has a schema by now that the files don't know; `UnknownName` where no table
-    ever had the name.
+    Raises `FingerprintUnknown` for the first pin that was never stamped on its table nor is any of
+    the files', or whose table was dropped or has a schema by now that the files don't know;
+    `UnknownName` where no table ever had the name.
     """
     for name, pin in pins.items():
         log = read_log(connection, tenant, name)
@@ -103,7 +103,8 @@ def check_pins(
             "in_force": format_fingerprint(found.current) if found.is_in_force else "(dropped)",
             "generation": found.generation,
         }
-        if not found.is_known:
+        # A tenant that jumped over the pinned schema never had it; the files lead through it.
+        if not (found.is_known or pin in known):
             raise FingerprintUnknown(
                 "the table never had the schema that it is pinned to",
                 **context,

@@ -13,6 +13,7 @@ Where records have several revisions, nothing can say which shapes those stood f
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -44,12 +45,27 @@ WAY_OUT: Final = "restore zapdb_fingerprints from a backup of the same moment as
 
 
 def load(storage: Storage, tenant: int, known: View | None = None) -> View:
-    """What is in force, in a transaction of its own; begins the logs that are missing."""
+    """What is in force, in a transaction of its own; begins the logs that are missing.
+
+    Where this tenant's were, others' may be: a thread of the background walks through them.
+    """
     try:
         return _load(storage, tenant, known)
     except MissingHistory:
         ensure_histories(storage, tenant)
+        threading.Thread(
+            target=_walk_aside, args=(storage,), name="zapdb-prehistory", daemon=True
+        ).start()
         return _load(storage, tenant, known)
+
+
+def _walk_aside(storage: Storage) -> None:
+    try:
+        walk(storage, lambda: storage.is_closed)
+    except ZapdbError as error:  # the database was closed; the next opening of a tenant does it
+        logger.info("the walk through the histories of other tenants ended early: %s", error)
+    finally:
+        storage.release_connection()
 
 
 def _load(storage: Storage, tenant: int, known: View | None) -> View:
@@ -75,7 +91,8 @@ def ensure_history(storage: Storage, tenant: int, chain: Chain, position: int) -
     if not list_missing(storage.connection(), tenant, chain, position):
         return []
     with acting_as(SYSTEM), storage.transaction(Mode.CHANGE) as connection:
-        if read_tenant(connection, tenant).position != position:
+        now = read_tenant(connection, tenant)
+        if now.position != position or now.removing:
             return []  # it was moved meanwhile, which nobody can without the logs
         missing = list_missing(connection, tenant, chain, position)
         if missing and read_chain_state(connection).forgetting is not None:

@@ -14,13 +14,14 @@ from typing import Final
 
 from zapdb.catalog import rows
 from zapdb.catalog.activation import bump_activation
+from zapdb.catalog.retirement import drop_unused
 from zapdb.catalog.stored import read_chain_state
 from zapdb.catalog.tenants import DEFAULT_TENANT, Tenant, find_tenant_row
-from zapdb.errors import ForgetInProgress, UsageError
+from zapdb.errors import ForgetInProgress, UnknownName, UsageError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.physical import delete_of_tenant, list_tenant_tables
-from zapdb.storage.tables import ACTIVATIONS
+from zapdb.storage.tables import ACTIVATIONS, FINGERPRINTS
 
 PREFIXED: Final[tuple[rows.Kind, ...]] = ("index", "constraint")
 """Kinds of rows whose keys begin with the tenant's number."""
@@ -37,7 +38,8 @@ class Removed:
 def remove_tenant(storage: Storage, name: str) -> Removed:
     """Erase a tenant and all that it has; raises `UsageError` for the default one.
 
-    Goes on with a removal that was interrupted.
+    Goes on with a removal that was interrupted, or that another process is at: whoever comes to its
+    end returns, and the others raise `UnknownName`.
     """
     with storage.transaction(Mode.CHANGE) as connection:
         tenant = find_tenant_row(connection, name)
@@ -54,19 +56,24 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
         bump_activation(connection, tenant.number)  # who works with it looks again
     removed = _delete_rows(storage, tenant.number)
     with storage.transaction(Mode.CHANGE) as connection:
+        if rows.get(connection, "tenant", str(tenant.number)) is None:
+            raise UnknownName("another process has removed the tenant", tenant=name)
         _delete_states(connection, tenant.number)
         rows.delete(connection, "tenant", str(tenant.number))
         connection.run(f"DELETE FROM {ACTIVATIONS.name} WHERE tenant = {tenant.number}")
         rows.delete(connection, "tenant-name", name)
+    drop_unused(storage)
     return Removed(tenant, removed)
 
 
 def _delete_rows(storage: Storage, tenant: int) -> dict[str, int]:
     removed = {}
     tables = list_tenant_tables(storage.connection())
-    for table, key in tables.items():
+    del tables[ACTIVATIONS.name]  # it says to the last that the tenant is gone
+    # Without the fingerprint history nobody could read what is left if this is interrupted.
+    for table, key in sorted(tables.items(), key=lambda item: item[0] == FINGERPRINTS.name):
         count = 0
-        while table != ACTIVATIONS.name:  # it says to the last that the tenant is gone
+        while True:
             with storage.transaction(Mode.CATALOG) as connection:
                 deleted = delete_of_tenant(connection, table, key, tenant, PAGE_RECORDS_MAX)
             count += deleted

@@ -14,13 +14,16 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from zapdb.catalog import changelog, rows
-from zapdb.catalog.entries import sweep_entries
+from zapdb.catalog import changelog, entries, rows
 from zapdb.catalog.history import read_entries
 from zapdb.errors import ConcurrencyError, ZapdbError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import ArchiveTable, Connection, Mode, Storage
-from zapdb.storage.physical import RecordTable, drop_record_table_if_empty
+from zapdb.storage.physical import (
+    RecordTable,
+    drop_record_table_if_empty,
+    list_record_tables,
+)
 from zapdb.storage.tables import FINGERPRINTS
 
 logger = logging.getLogger("zapdb.retirement")
@@ -32,9 +35,9 @@ def retire_record_table(connection: Connection, tenant: int, number: int) -> Non
     rows.put(connection, "retired", _records_key(tenant, number), {})
 
 
-def is_retired(connection: Connection, tenant: int, number: int) -> bool:
+def is_retired(connection: Connection, tenant: int, number: int, *, lock: bool = False) -> bool:
     """Whether records of a table that the tenant discarded are still to be deleted."""
-    return rows.get(connection, "retired", _records_key(tenant, number)) is not None
+    return rows.get(connection, "retired", _records_key(tenant, number), lock=lock) is not None
 
 
 def _records_key(tenant: int, number: int) -> str:
@@ -62,15 +65,29 @@ def _sweep_one(storage: Storage, key: str) -> None:
         _sweep_records(storage, tenant, number, key)
     else:
         index, physical, tenant = numbers
-        sweep_entries(storage, tenant, index, physical)
+        entries.sweep_entries(storage, tenant, index, physical)
 
 
 def _sweep_records(storage: Storage, tenant: int, number: int, key: str) -> None:
-    delete_records(storage, tenant, number)
+    delete_records(storage, tenant, number, while_retired=True)
     with storage.transaction(Mode.ASIDE) as connection:
+        if rows.get(connection, "retired", key, lock=True) is None:
+            return  # another sweep was faster
         if not _is_in_force(connection, number):
             drop_record_table_if_empty(connection, number)
         rows.delete(connection, "retired", key)
+
+
+def drop_unused(storage: Storage) -> None:
+    """Drop what a tenant that was removed was the last to use, as far as nobody is reading it."""
+    try:
+        for number in list_record_tables(storage.connection()):
+            with storage.transaction(Mode.ASIDE) as connection:
+                if not _is_in_force(connection, number):
+                    drop_record_table_if_empty(connection, number)
+        entries.drop_unused(storage)
+    except ConcurrencyError as error:
+        logger.info("tables that nobody uses stay for now: %s", error)
 
 
 def _is_in_force(connection: Connection, number: int) -> bool:
@@ -94,9 +111,15 @@ def _is_in_force(connection: Connection, number: int) -> bool:
     return connection.core_execute(query).first() is not None
 
 
-def delete_records(storage: Storage, tenant: int, number: int) -> int:
+def delete_records(
+    storage: Storage, tenant: int, number: int, *, while_retired: bool = False
+) -> int:
     """Delete all records of a tenant's table and what is archived beside them, in short
-    transactions; returns how many records."""
+    transactions; returns how many records.
+
+    With `while_retired`, ends where the table is not retired any more: another sweep was faster,
+    and it may be in force again.
+    """
     records, deleted = RecordTable(storage, number, tenant), 0
     fields = {
         archived.field.number
@@ -105,6 +128,8 @@ def delete_records(storage: Storage, tenant: int, number: int) -> int:
     }
     while True:
         with storage.transaction(Mode.CATALOG) as connection:
+            if while_retired and not is_retired(connection, tenant, number, lock=True):
+                return deleted
             page = connection.fetch_all(records.page_sql, (b"", PAGE_RECORDS_MAX))
             keys = [bytes(key) for key, _ in page]
             connection.run_many(records.delete_sql, [(key,) for key in keys])

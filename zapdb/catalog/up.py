@@ -18,8 +18,9 @@ from pathlib import Path
 from zapdb.catalog import leases
 from zapdb.catalog.activation import activate, warm_datasets
 from zapdb.catalog.leases import Lease, Owner
-from zapdb.catalog.nodes import check_level
+from zapdb.catalog.level import check_level, level_of, require_level, settle_layout
 from zapdb.catalog.retirement import sweep
+from zapdb.catalog.settings import refuse_if_frozen
 from zapdb.catalog.stored import DrawnNumbers, forgotten_digests, provisional_numbers, store
 from zapdb.catalog.verification import compare_files
 from zapdb.catalog.view import View, load_view
@@ -80,11 +81,12 @@ def migrate_up(
     Raises `NotProven` before anything is stored. With `again`, migrations that were forgotten are
     applied like any other; without, they are refused with `PendingMigrations`. Migrations that wait
     for running processes are stored; `ActivationPending` is raised if those do not all know them
-    within `wait_seconds`.
+    within `wait_seconds`. Raises `SchemaFrozen` where a setting refuses changes.
     """
     files = list_files(directory)
     owner = Owner.here()
     wait = CHAIN_LEASE_SECONDS * 2
+    settle_layout(storage)
     append_zones(storage)  # the zones of defaults, too, which other processes may have to encode
     done = []
     with leases.held(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait) as lease:
@@ -95,10 +97,13 @@ def migrate_up(
         refuse_changes_while_forgetting(view)
         pending = compare_files(files, list(view.stored), view.chain).pending
         wanted = [file for file in pending if to is None or file.number <= to]
+        if wanted:
+            _refuse_if_frozen(storage.connection(), tenant)
         # All are validated before the first is applied, and before the gate is taken.
         checked = resolve_files(wanted, view.chain, provisional_numbers())
         _refuse_forgotten(checked.after(view.chain.end), set() if again else forgotten)
         _prove(storage, lease, checked.after(view.chain.end))
+        require_level(storage, level_of(checked.after(view.chain.end)))
         for migration in checked.migrations:
             warm_datasets(migration.after)
         target = view.chain.end if to is None else min(to, view.chain.end)
@@ -115,6 +120,12 @@ def migrate_up(
     if done:
         sweep(storage)
     return done
+
+
+def _refuse_if_frozen(connection: Connection, tenant: int) -> None:
+    """Storing is a change for all tenants; what is stored takes force for one with it."""
+    refuse_if_frozen(connection)
+    refuse_if_frozen(connection, tenant)
 
 
 def refuse_while_forgetting(view: View) -> None:
@@ -170,6 +181,7 @@ def _apply(
     with storage.transaction(Mode.CHANGE) as connection:
         for lease in held:
             leases.check(connection, lease)
+        _refuse_if_frozen(connection, tenant)
         view = load_view(connection, tenant, view)
         before = view.chain.schema_at(view.chain.end)
         migration = resolve(draft, before, DrawnNumbers(connection))
@@ -210,7 +222,7 @@ def catch_up(
     """Bring a tenant that is behind to a stored migration, or to the stored end, in one jump.
 
     Where a migration waits for running processes, it is brought as far as it may go; the waiting
-    one is returned.
+    one is returned. Raises `SchemaFrozen` where the tenant may not be changed.
     """
     owner, name = Owner.here(), tenant_lease(tenant)
     with leases.held(storage, name, owner, CHAIN_LEASE_SECONDS, CHAIN_LEASE_SECONDS * 2) as lease:
@@ -220,6 +232,7 @@ def catch_up(
             target, waiting = _find_target(connection, view, to)
         if target <= view.position:
             return [], waiting
+        refuse_if_frozen(storage.connection(), tenant)
         warm_datasets(view.chain.schema_at(target))
         started = time.perf_counter()
         with storage.transaction(Mode.CHANGE) as connection:
@@ -229,6 +242,7 @@ def catch_up(
             target, waiting = _find_target(connection, view, to)
             if target <= view.position:
                 return [], waiting
+            refuse_if_frozen(connection, tenant)
             tables = activate(connection, view, view.chain, target)
     last = view.chain.at(target)
     applied = Applied(last.number, last.label, tuple(tables), time.perf_counter() - started)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +26,7 @@ from zapdb.cli.configuration import (
 from zapdb.cli.opening import connected, read_view, read_view_if_any
 from zapdb.cli.output import Output, format_count, note, report_error
 from zapdb.cli.running import Ran, progress_bar, run_jobs, stopping_on_interrupt
-from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
+from zapdb.errors import EXIT_ERROR, EXIT_PENDING, ActivationPending, UsageError
 from zapdb.jobs import Job, plan_jobs, run_locally
 from zapdb.migrations import Chain, MigrationFile, find_file, list_files, resolve_files
 from zapdb.migrations.prove import require_proven
@@ -38,6 +39,7 @@ STYLES: dict[MigrationPhase, str] = {
     "conflict": "bold red",
 }
 BEHIND_SHOWN_MAX = 20
+FAILED_SHOWN_MAX = 10
 
 AllTenantsOption = Annotated[
     bool, typer.Option("--all-tenants", help="Every tenant, and not one of them.")
@@ -88,7 +90,8 @@ def apply_migrations(
     fleet: list[Brought] | None = None
     if all_tenants and (tenant is not None or to is not None):
         raise UsageError(
-            "--all-tenants brings all of them to the stored end", hint="leave --tenant and --to out"
+            "--all-tenants brings all of them to the stored end",
+            hint="leave --tenant, ZAPDB_TENANT and --to out",
         )
     with connected(database) as storage:
         pending = _check_pending(storage, directory, tenant, to)
@@ -107,15 +110,17 @@ def apply_migrations(
             ensure_layout(storage, create=True)
             ensure_rows(storage)
             number = find_tenant(storage.connection(), find_tenant_name(tenant)).number
-            migrate_up(
-                storage,
-                number,
-                directory,
-                to=to,
-                again=True,
-                on_applied=note_applied,
-                wait_seconds=wait,
-            )
+            # Of all tenants, each that waits is reported, and goes as far as it may.
+            with suppress(ActivationPending) if all_tenants else nullcontext():
+                migrate_up(
+                    storage,
+                    number,
+                    directory,
+                    to=to,
+                    again=True,
+                    on_applied=note_applied,
+                    wait_seconds=wait,
+                )
             if all_tenants:
                 fleet = _bring_up(storage, output)
             if not no_build:
@@ -132,10 +137,7 @@ def apply_migrations(
     output.document(_up_to_json(view.position, applied, built, fleet))
     failed = [brought for brought in fleet or () if brought.error is not None]
     if not as_json:
-        for brought in failed:
-            assert brought.error is not None
-            note(f"tenant {brought.tenant.name} is at {brought.position}:")
-            report_error(brought.error, as_json=False)
+        _report_failed(failed)
     statuses = {brought.error.exit_status for brought in failed if brought.error is not None}
     if EXIT_ERROR in statuses or any(one.job.findings for one in built):
         return EXIT_ERROR
@@ -150,6 +152,16 @@ def _bring_up(storage: Storage, output: Output) -> list[Brought]:
     done = sum(brought.error is None for brought in fleet)
     output.write(("brought up ", "green"), format_count(done, "more tenant"))
     return fleet
+
+
+def _report_failed(failed: list[Brought]) -> None:
+    for brought in failed[:FAILED_SHOWN_MAX]:
+        assert brought.error is not None
+        note(f"tenant {brought.tenant.name} is at {brought.position:04d}:")
+        report_error(brought.error, as_json=False)
+    if len(failed) > FAILED_SHOWN_MAX:
+        count = format_count(len(failed) - FAILED_SHOWN_MAX, "more tenant")
+        note(f"{count} could not be brought up: --json names all")
 
 
 def _check_pending(

@@ -12,13 +12,14 @@ from zapdb.catalog import IndexState, TableState, View
 from zapdb.catalog.history import format_fingerprint
 from zapdb.catalog.inspection import read_labels, read_log
 from zapdb.catalog.pinning import Stamped, find_in_log
-from zapdb.catalog.prehistory import ensure_histories, load
+from zapdb.catalog.prehistory import ensure_histories
 from zapdb.catalog.view import ConstraintKind
-from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.differences import difference_to_json, write_differences
 from zapdb.cli.history import FINGERPRINT, entry_to_json, show_time
+from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, Part
-from zapdb.cli.tenancy import TenantOption, opened_for
+from zapdb.cli.tenancy import opened_for
 from zapdb.cli.types import show_type, type_to_json
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError
 from zapdb.indexes.code import show_code
@@ -41,9 +42,8 @@ def list_tables(
     layout_revision, fingerprint}]}`, with the names of fields and indexes.
     """
     output = Output(as_json)
-    with opened_for(database, tenant) as (storage, number):
-        view = load(storage, number)
-    states = list(view.tables.values())
+    with opened(database, tenant) as (_, view):
+        states = list(view.tables.values())
     columns = ("table", "key", "fields", "indexes", "revision", "fingerprint")
     rows = [
         (
@@ -112,8 +112,7 @@ def show(
     number of the migration that dropped them.
     """
     output = Output(as_json)
-    with opened_for(database, tenant) as (storage, number):
-        view = load(storage, number)
+    with opened(database, tenant) as (_, view):
         state = view.table(table)
     source = show_code(view, state) if code else None
     if source is not None:

@@ -18,11 +18,11 @@ from zapdb.catalog.history import (
 )
 from zapdb.catalog.inspection import find_entry, read_labels, read_log, read_log_numbered
 from zapdb.catalog.prehistory import ensure_histories
-from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.differences import difference_to_json, write_differences
 from zapdb.cli.durations import DURATION, parse_duration
 from zapdb.cli.output import Output, from_us
-from zapdb.cli.tenancy import TenantOption, opened_for
+from zapdb.cli.tenancy import opened_for
 from zapdb.errors import UnknownName, UsageError
 from zapdb.schema import compare_tables
 from zapdb.storage import Connection, Mode

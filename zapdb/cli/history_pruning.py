@@ -9,11 +9,11 @@ import typer
 
 from zapdb.catalog.history import Entry, format_fingerprint
 from zapdb.catalog.pruning import Bound, Pruning, plan_pruning, prune
-from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.durations import parse_duration
 from zapdb.cli.history import TableNumberOption, TableOption, find_log, show_time
 from zapdb.cli.output import Output, Part, ask
-from zapdb.cli.tenancy import TenantOption, opened_for
+from zapdb.cli.tenancy import opened_for
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.storage import Mode
 

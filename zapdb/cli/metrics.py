@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from zapdb.cli.configuration import DatabaseOption, TenantOption
+from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.opening import opened
-from zapdb.database.metrics import render
+from zapdb.cli.output import Output
+from zapdb.database.metrics import read_gauges, render
 
 
 def metrics(
@@ -17,13 +18,30 @@ def metrics(
     ] = False,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print positions, stale records, indexes, processes, leases and jobs as Prometheus text.
 
     Once; for a file that the node exporter's textfile collector reads, or to look at. What single
     processes count (waits for the gate, conflicts, converted records) they tell themselves, with
     `db.metrics()`.
+
+    With `--json`: `{metrics: [{name, labels, value}]}`, where `labels` maps a label to its value.
     """
+    output = Output(as_json)
     with opened(database, tenant) as (storage, view):
-        text = render(storage, view, count_records=not no_counts)
-    print(text, end="", flush=True)
+        if not as_json:
+            text = render(storage, view, count_records=not no_counts)
+            print(text, end="", flush=True)
+            return
+        gauges = read_gauges(storage, view, count_records=not no_counts)
+    found = [
+        {
+            "name": gauge.name,
+            "labels": dict(zip(gauge.labels, labels, strict=True)),
+            "value": value,
+        }
+        for gauge in gauges
+        for labels, value in gauge.samples
+    ]
+    output.document({"metrics": found})

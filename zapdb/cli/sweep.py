@@ -8,11 +8,13 @@ from typing import Annotated, Final
 
 import typer
 
+from zapdb.catalog.settings import read_settings
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, format_bytes, format_count, format_seconds
 from zapdb.errors import UsageError
 from zapdb.jobs import sweep_blobs
+from zapdb.storage import Storage
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -22,9 +24,13 @@ def sweep(
         bool, typer.Option("--dry-run", help="Count them, and remove nothing.")
     ] = False,
     older_than: Annotated[
-        str,
-        typer.Option(metavar="AGE", help="Leave younger ones alone; such as 90s, 15m, 1h or 7d."),
-    ] = "1h",
+        str | None,
+        typer.Option(
+            metavar="AGE",
+            help="Leave younger ones alone; such as 90s, 15m, 1h or 7d. What the setting "
+            "blob_sweep_age_seconds says by default.",
+        ),
+    ] = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -38,16 +44,28 @@ def sweep(
     `blobs` counts those that were old enough to be looked at.
     """
     output = Output(as_json)
-    seconds = read_age(older_than)
+    given = None if older_than is None else read_age(older_than)
     with opened(database) as (storage, _):
+        seconds = _read_default(storage) if given is None else given
         report = sweep_blobs(storage, older_than_seconds=seconds, dry_run=dry_run)
-    looked_at = f"of {format_count(report.blobs, 'blob')} older than {older_than}"
+    age = older_than or _show_age(seconds)
+    looked_at = f"of {format_count(report.blobs, 'blob')} older than {age}"
     rest = f"{looked_at}: {format_bytes(report.unowned_bytes)}, {format_seconds(report.seconds)}"
     if dry_run:
         output.write(f"would remove {report.unowned:,} {rest}")
     else:
         output.write(("removed ", "green"), f"{report.deleted:,} {rest}")
     output.document({"dry_run": dry_run, "older_than_seconds": seconds, **asdict(report)})
+
+
+def _read_default(storage: Storage) -> int:
+    return int(read_settings(storage.connection(), 0).get("blob_sweep_age_seconds"))
+
+
+def _show_age(seconds: int) -> str:
+    """In the largest unit that it is a multiple of."""
+    unit = max((u for u in UNITS if seconds % UNITS[u] == 0), key=lambda u: UNITS[u])
+    return f"{seconds // UNITS[unit]}{unit}"
 
 
 def read_age(text: str) -> int:

@@ -19,7 +19,7 @@ def open_reader(
     session: Session, ask: Ask, fields: Collection[str] | None, as_text: Collection[str]
 ) -> Any:
     """A `pyarrow.RecordBatchReader` of what `ask` asks; it holds one page at a time."""
-    live, _ = ask(lambda connection, _: (connection.fetch_one(session.activation_sql)[0], None))
+    live, _ = ask(lambda connection, _: (session.read_activation(connection), None))
     schema = arrow_schema(live.shape.table, fields, as_text)
     began_in = session.storage.connection().mode
 

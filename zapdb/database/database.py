@@ -7,7 +7,7 @@ anything is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,13 @@ from typing import Literal, TypeVar
 
 from zapdb.catalog import DEFAULT_TENANT_NAME, TableState, View, ensure_rows, prehistory
 from zapdb.catalog.changelog import read_token
-from zapdb.catalog.datasets import settle_datasets
+from zapdb.catalog.datasets import datasets_in_use, settle_datasets
 from zapdb.catalog.history import Entry, read_entries
 from zapdb.catalog.localview import LocalView
 from zapdb.catalog.nodes import Heartbeat, Node, check_level, deregister, read_level, register
+from zapdb.catalog.pinning import Stamped, check_pins, find_fingerprint, list_fingerprints
 from zapdb.catalog.retirement import sweep
-from zapdb.catalog.serving import ALL, refuse_unserved
+from zapdb.catalog.serving import refuse_unserved
 from zapdb.catalog.settings import (
     Scope,
     read_settings,
@@ -44,7 +45,13 @@ from zapdb.database.metrics import render as render_metrics
 from zapdb.database.session import Session
 from zapdb.database.table import Table
 from zapdb.database.upkeep import Upkeep
-from zapdb.errors import ActivationPending, PendingMigrations, UsageError, ZapdbError
+from zapdb.errors import (
+    ActivationPending,
+    PendingMigrations,
+    SchemaFrozen,
+    UsageError,
+    ZapdbError,
+)
 from zapdb.jobs import (
     JobReport,
     Runner,
@@ -57,7 +64,7 @@ from zapdb.jobs import (
     verify,
 )
 from zapdb.jobs.job import JobKind
-from zapdb.limits import ACTIVATION_WAIT_SECONDS, CATALOG_WAIT_SECONDS, SWEEP_AGE_SECONDS
+from zapdb.limits import CATALOG_WAIT_SECONDS
 from zapdb.migrations import MigrationFile, list_files, resolve_files
 from zapdb.records import decode_prefix
 from zapdb.storage import Mode, Storage, connect, ensure_layout
@@ -90,6 +97,8 @@ class Process:
     node: Node
     files: Files
     follower: Follower
+    pins: Mapping[str, int]
+    """By table: the fingerprint that the program was built for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +164,9 @@ class Database:
         """
         number = find_tenant(self._storage.connection(), name).number
         applied: list[Applied] = []
-        view, _ = _settle(self._storage, number, self._process.files, "never", 0.0, applied)
+        files = self._process.files
+        view, _ = _settle(self._storage, number, files, "never", 0.0, applied, self.view)
+        _check_pins(self._storage, view, files, self._process.pins)
         view = settle_datasets(self._storage, view, self._node)
         return Database(self._process, view, tuple(applied), heartbeat=self._heartbeat)
 
@@ -311,17 +322,28 @@ class Database:
         with self._storage.transaction(Mode.READ) as connection:
             return list(read_entries(connection, self.view.tenant, number))
 
+    def find_fingerprint(self, table: str, fingerprint: int) -> Stamped:
+        """Whether a fingerprint was ever stamped on a table, and what changed since.
+
+        Raises `UnknownName` where no table ever had the name.
+        """
+        with self._storage.transaction(Mode.READ) as connection:
+            return find_fingerprint(connection, self.view.tenant, table, fingerprint)
+
     def verify(self) -> list[TableReport]:
         """Check that every record decodes, and that indexes and blobs hold what they must."""
         return verify(self._storage, self.view.tenant)
 
     def sweep(
-        self, *, older_than_seconds: float = SWEEP_AGE_SECONDS, dry_run: bool = False
+        self, *, older_than_seconds: float | None = None, dry_run: bool = False
     ) -> SweepReport:
         """Delete the large values that no record has any more; safe beside everything else.
 
-        Changing and deleting records leaves theirs to it. With `dry_run` they are counted only.
+        Changing and deleting records leaves theirs to it. Younger ones than the given age, or than
+        the setting `blob_sweep_age_seconds`, are left alone. With `dry_run` they are counted only.
         """
+        if older_than_seconds is None:
+            older_than_seconds = float(self.setting("blob_sweep_age_seconds"))
         return sweep_blobs(self._storage, older_than_seconds=older_than_seconds, dry_run=dry_run)
 
     def close(self) -> None:
@@ -345,6 +367,7 @@ def open(
     apply: Apply = "never",
     tenant: str = DEFAULT_TENANT_NAME,
     serve_as: int | None = None,
+    pin: Mapping[str, int] | None = None,
     wait_seconds: float | None = None,
 ) -> Database:
     """Open a database with the migrations of a directory, for one of its tenants.
@@ -358,30 +381,43 @@ def open(
     Without `migrations`, the database is opened as it is, and its shapes are those in force at any
     moment: for tools and prompts, whose code is not written for one shape.
 
+    `pin` maps names of tables to the fingerprint that the program was built for: one whose schema
+    by now is none that the files lead to is refused, and so is one that never had the fingerprint.
+
     Raises `MigrationConflict` where a file differs from what is stored, `InvalidMigration`,
     `NotProven`, `PendingMigrations`, `ActivationPending` after `wait_seconds`,
-    `ServedShapeUnavailable`, `UnknownName` for a tenant, `CorruptCatalog`, `NotZapdb`,
-    `NewerLayout` and `IncompatibleVersion`.
+    `ServedShapeUnavailable`, `FingerprintUnknown`, `UnknownName` for a tenant, `CorruptCatalog`,
+    `NotZapdb`, `NewerLayout` and `IncompatibleVersion`.
     """
     files = _read_files(migrations, apply, serve_as)
-    wait = ACTIVATION_WAIT_SECONDS if wait_seconds is None else wait_seconds
     storage = connect(url)
     try:
         ensure_layout(storage, create=apply == "auto")
         ensure_rows(storage)
         append_zones(storage)
         number = find_tenant(storage.connection(), tenant).number
+        wait = wait_seconds
+        if wait is None:
+            settings = read_settings(storage.connection(), number)
+            wait = float(settings.get("activation_wait_seconds"))
         applied: list[Applied] = []
         while True:
             view, pending = _settle(storage, number, files, apply, wait, applied)
-            node = register(storage, files.end, serves=files.serves, pending=pending)
+            node = register(
+                storage,
+                files.end,
+                serves=files.serves,
+                pending=pending,
+                datasets=datasets_in_use(view),
+            )
             try:
                 # Only now does a forget know of this process: one may have been faster.
                 current = _load(storage, number, view)
                 if current.chain_state == view.chain_state:
+                    _check_pins(storage, current, files, pin or {})
                     current = settle_datasets(storage, current, node)
                     sweep(storage)
-                    process = Process(storage, node, files, Follower(storage))
+                    process = Process(storage, node, files, Follower(storage), pin or {})
                     return Database(process, current, tuple(applied))
             except BaseException:
                 with suppress(ZapdbError):
@@ -400,16 +436,20 @@ def _settle(
     apply: Apply,
     wait_seconds: float,
     applied: list[Applied],
+    known: View | None = None,
 ) -> tuple[View, dict[int, str]]:
     """Store and activate what is to be, until a tenant can be served to a process with the files.
 
-    Returns what is in force then, and the digests of the files that are not stored, by number.
+    Returns what is in force then, and the digests of the files that are not stored, by number. The
+    files are not compared again with a chain that they agreed with: that of `known`.
     """
     serves = files.serves or 0
     while True:
-        view = _load(storage, tenant)
+        view = _load(storage, tenant, known)
         refuse_changes_while_forgetting(view)
-        pending = compare_files(files.found, list(view.stored), view.chain).pending
+        pending: tuple[MigrationFile, ...] = ()
+        if known is None or view.stored is not known.stored:
+            pending = compare_files(files.found, list(view.stored), view.chain).pending
         if pending and apply == "auto":
             assert files.directory is not None
             with suppress(ActivationPending):  # waited for below, where it is needed
@@ -418,13 +458,15 @@ def _settle(
         if pending and serves > view.chain.end:
             raise _pending(pending[0].label, len(pending), storage)
         if view.position < view.chain.end:
-            applied += catch_up(storage, tenant, known=view)[0]
+            with suppress(SchemaFrozen):  # it stays where it is, as far as that can be served
+                applied += catch_up(storage, tenant, known=view)[0]
             view = _load(storage, tenant, view)
         if view.position < serves:
             applied += await_activation(storage, tenant, serves, wait_seconds)
             continue
         if files.serves is not None:
-            refuse_unserved(view, files.serves, ALL)
+            settings = read_settings(storage.connection(), tenant)
+            refuse_unserved(view, files.serves, settings.get("served_window"))
         resolved = resolve_files(pending, view.chain, provisional_numbers())
         return view, {m.number: m.digest for m in resolved.after(view.chain.end)}
 
@@ -432,6 +474,19 @@ def _settle(
 def _load(storage: Storage, tenant: int, known: View | None = None) -> View:
     check_level(storage.connection())
     return prehistory.load(storage, tenant, known)
+
+
+def _check_pins(storage: Storage, view: View, files: Files, pins: Mapping[str, int]) -> None:
+    if not pins:
+        return
+    if not files.found:
+        raise UsageError(
+            "pins are checked against migration files, and none are given",
+            hint="give migrations=, the directory of the files",
+        )
+    known = list_fingerprints(view.chain, files.end)
+    with storage.transaction(Mode.READ) as connection:
+        check_pins(connection, view.tenant, pins, known)
 
 
 def _read_files(migrations: str | Path | None, apply: Apply, serve_as: int | None) -> Files:

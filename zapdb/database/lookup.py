@@ -54,7 +54,7 @@ class IndexLookup:
     def is_readable(self) -> bool:
         """Whether lookups use the index; until it is built they scan the table."""
         self._live, _ = self._session.ask(
-            self._live, lambda c, _: (c.fetch_one(self._session.activation_sql)[0], None)
+            self._live, lambda c, _: (self._session.read_activation(c), None)
         )
         return self._index(self._live).is_readable
 

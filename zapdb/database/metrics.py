@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from zapdb import metrics as counted
-from zapdb.catalog import View
+from zapdb.catalog import View, load_view
 from zapdb.catalog.changelog import read_horizon, read_token
 from zapdb.catalog.level import read_level
 from zapdb.catalog.registry import list_leases, list_nodes
@@ -83,16 +83,45 @@ UNVALIDATED = _gauge(
 )
 
 
+FAMILIES: Final = (
+    LEVEL,
+    STORED_END,
+    FORGETTING,
+    TENANTS,
+    BEHIND,
+    POSITION,
+    TOKEN,
+    VIEW_TOKEN,
+    VIEW_LAG,
+    HORIZON,
+    NODES,
+    LEASES,
+    JOBS,
+    RECORDS,
+    STALE,
+    INDEXES,
+    UNVALIDATED,
+)
+
+
 def render(
     storage: Storage, view: View, *, view_token: int | None = None, count_records: bool = True
 ) -> str:
-    """The text; `view_token` is that of the process's local view, if it has one.
+    """The text, for the view's tenant as of now; `view_token` is that of the process's local view,
+    if it has one.
 
     Counting records reads all of them: without `count_records` they are left out.
     """
+    return _to_text(read_gauges(storage, view, view_token=view_token, count_records=count_records))
+
+
+def read_gauges(
+    storage: Storage, view: View, *, view_token: int | None = None, count_records: bool = True
+) -> list[Gauge]:
+    """The state of the database, as of one moment."""
     with storage.transaction(Mode.READ) as connection:
-        gauges = list(_read(connection, view, view_token, count_records))
-    return _to_text(gauges)
+        view = load_view(connection, view.tenant, view)
+        return list(_read(connection, view, view_token, count_records))
 
 
 def _read(

@@ -149,6 +149,11 @@ class Session:
             if view.activation > self._loaded.view.activation:
                 self._loaded = _Loaded(view)
 
+    def read_activation(self, connection: Connection) -> int:
+        """The activation number now; 0, which none has, if the tenant is gone."""
+        row = connection.fetch_one(self.activation_sql)
+        return 0 if row is None else int(row[0])
+
     def ask(self, live: LiveTable, question: Question[T]) -> tuple[LiveTable, T]:
         """Ask about a table, and again in its new shape where that changed meanwhile (rule 8).
 

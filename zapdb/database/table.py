@@ -84,8 +84,10 @@ class Table:
 
         def fetch(connection: Connection, live: LiveTable) -> tuple[int | None, Any]:
             encoded = self._encode_key(live, key)
-            row = connection.fetch_one(live.records.get_sql, (encoded,))
-            return (None, None) if row is None else (row[1], (encoded, row[0]))
+            row = connection.fetch_one(live.records.find_sql, (encoded,))
+            if row is None:
+                return 0, None  # the tenant is gone
+            return row[1], None if row[0] is None else (encoded, row[0])
 
         live, found = self._ask(fetch)
         if found is None:
@@ -150,12 +152,14 @@ class Table:
         return open_reader(self._session, self._ask, fields, as_text)
 
     def count(self) -> int:
-        _, (count,) = self._ask(lambda c, t: (None, c.fetch_one(t.records.count_sql)))
+        _, (count,) = self._ask(
+            lambda c, t: (self._session.read_activation(c), c.fetch_one(t.records.count_sql))
+        )
         return int(count)
 
     def index(self, name: str) -> IndexLookup:
         """Look records up by an index; raises `UnknownName`."""
-        live, _ = self._ask(lambda c, _: (c.fetch_one(self._session.activation_sql)[0], None))
+        live, _ = self._ask(lambda c, _: (self._session.read_activation(c), None))
         if live.shape.index(name) is None:
             there = ", ".join(index.name for index in live.shape.indexes) or "(none)"
             raise UnknownName("no such index", table=self.name, index=name, indexes=there)

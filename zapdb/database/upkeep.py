@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from zapdb.catalog.localview import LocalView
 from zapdb.catalog.settings import Settings, settings_of
 from zapdb.database.background import Background
 from zapdb.database.following import Changed, Follower, concerns
 from zapdb.database.session import Session
+from zapdb.errors import UnknownName
 
 
 class Upkeep:
@@ -44,14 +46,24 @@ class Upkeep:
         self._is_over = True
         self.settle()
 
+    def _end_work(self) -> None:
+        with self._lock:
+            self._is_over = True
+            if self._background is not None:
+                self._background.stop(wait=False)
+                self._background = None
+
     def hear(self, view: LocalView, changed: Changed) -> None:
         """Take in what changed, in the follower's thread, before its view is shown."""
-        if view.get("tenant", str(self._tenant)) is None:
-            return  # it was removed, and whoever uses it is told so
+        row = view.get("tenant", str(self._tenant))
+        if row is None or row["removing"]:
+            self._end_work()  # whoever uses the tenant is told so
+            return
         if any(kind == "setting" for kind, _ in changed):
             self.use(settings_of(view, self._tenant))
         if concerns(self._tenant, changed):
-            self._session.reload()
+            with suppress(UnknownName):  # removed just now
+                self._session.reload()
             background = self._background
             if background is not None:
                 background.wake()

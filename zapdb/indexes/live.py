@@ -22,6 +22,7 @@ from zapdb.records import (
     codec_for,
     decoder_of,
 )
+from zapdb.records.beside import NOTHING
 from zapdb.schema import Field, Table
 from zapdb.storage import ArchiveTable, BlobTable, Connection, RecordTable, Storage
 from zapdb.storage.archives import archive_rows
@@ -45,6 +46,7 @@ class LiveTable:
         self.storage = storage
         self.view = view
         self.state = state
+        self.served = served
         self.table = state.table
         self.records = RecordTable(storage, state.table.number, view.tenant)
         self.blobs = BlobTable(storage)
@@ -93,9 +95,10 @@ class LiveTable:
     def make_beside(self, key: bytes = b"", value: bytes = b"") -> Beside:
         """Surroundings of a record that is read or written: takes its new blobs.
 
-        Key and value are those of a record that is stored already.
+        Key and value are those of a record that is stored already; a new one has no archive.
         """
-        return Beside(self.blobs.load, make_uuid7, self.archives.open(key, value))
+        archive = self.archives.open(key, value) if value else NOTHING
+        return Beside(self.blobs.load, make_uuid7, archive)
 
     def store_beside(self, connection: Connection, key: bytes, beside: Beside) -> None:
         """Store the values that a conversion archived beside a record, and the blobs among them.

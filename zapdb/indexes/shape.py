@@ -17,7 +17,7 @@ from zapdb.catalog.activation import keeps_entries
 from zapdb.catalog.view import IndexState
 from zapdb.datasets import dataset_of
 from zapdb.indexes.maintenance import LiveIndex, open_index
-from zapdb.records import Beside, Record, Restored, codec_for, encode_prefix, held
+from zapdb.records import Archive, Beside, Record, Restored, codec_for, encode_prefix, held
 from zapdb.records.derivation import inputs_of
 from zapdb.release import INDEX_KEY_FORMAT
 from zapdb.schema import Index
@@ -122,7 +122,7 @@ class OlderShape(Shape):
         names = {f.number: f.name for f in self.live.table.fields}
         found: dict[int, set[str]] = {f.number: set() for f in self.table.fields}
         for number, derivation in self._route.derivations.items():
-            if not isinstance(derivation, Restored):  # what the archive has is not made of it
+            if not isinstance(derivation, Restored):  # what was archived is not made of it
                 for read in inputs_of(derivation):
                     found[read].add(names[number])
         return {f.name: frozenset(found[f.number]) for f in self.table.fields}
@@ -149,8 +149,10 @@ class OlderShape(Shape):
     ) -> tuple[Record, dict[str, Any], frozenset[str]]:
         live = self.live
         old, _ = live.reader.open(key, stored, beside)
-        seen, _ = self.reader.open(key, stored, live.make_beside(key, stored))
         aside = live.make_beside(key, stored)
+        seen, _ = self.reader.open(key, stored, aside)
+        # What this shape does not show of the record, what is restored on the way forwards finds.
+        aside.archive, aside.archived = _Hidden(aside.archived, aside.archive), {}
         encoded = self.codec.encode(PREFIX, held(seen) | dict(changes), aside)
         wanted = self.codec.decode(key, encoded, len(PREFIX), aside)
         differing = self._list_differing(seen, wanted)
@@ -174,6 +176,21 @@ class OlderShape(Shape):
 
     def present(self, key: bytes, record: Record, stored: bytes) -> Record:
         return self.reader.read(key, stored)
+
+
+class _Hidden:
+    """The archive of a record while it goes back to an older shape and forwards again: what the way
+    back took from it comes before what is stored."""
+
+    __slots__ = ("_stored", "_taken")
+
+    def __init__(self, taken: Mapping[int, bytes], stored: Archive) -> None:
+        self._taken = taken
+        self._stored = stored
+
+    def get(self, number: int, /) -> bytes | None:
+        found = self._taken.get(number)
+        return self._stored.get(number) if found is None else found
 
 
 def _is_same(kind: ValueType, left: Any, right: Any) -> bool:

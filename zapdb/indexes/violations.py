@@ -1,12 +1,13 @@
 """What violates a constraint, for people: as errors of writers, and as lines of a job's findings.
 
 Keys and short values are shown, since it takes them to find the record; of large ones, how they
-begin.
+begin. Names are those in force. A writer whose files do not have the constraint, since they end
+before the migration that brought it, is told which one that is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from zapdb.errors import CheckViolation, ReferenceViolation, UniqueViolation
@@ -15,6 +16,7 @@ from zapdb.indexes.live import LiveTable
 from zapdb.indexes.maintenance import Collision
 from zapdb.indexes.references import LiveReference, Referrer
 from zapdb.records import Record
+from zapdb.schema import Schema, Table
 
 SHOWN_CHARS_MAX: Final = 80
 """Of one value."""
@@ -37,8 +39,31 @@ def show_target(reference: LiveReference, record: Record) -> str:
     return show_value(getattr(record, reference.field.name))
 
 
+def tell_origin(live: LiveTable, has_it: Callable[[Schema], bool]) -> dict[str, Any]:
+    """The migration that brought a constraint, as context of an error: for a process with older
+    files only."""
+    view, served = live.view, live.served
+    if served is None or served >= view.position or has_it(view.chain.schema_at(served)):
+        return {}
+    added = [m for m in view.chain.after(served) if not has_it(m.before) and has_it(m.after)]
+    return {"added_by": added[-1].label} if added else {}
+
+
+def _in_table(number: int, has_it: Callable[[Table], bool]) -> Callable[[Schema], bool]:
+    def is_there(schema: Schema) -> bool:
+        table = schema.table_numbered(number)
+        return table is not None and has_it(table)
+
+    return is_there
+
+
+def _with_reference(number: int, field: int) -> Callable[[Schema], bool]:
+    return _in_table(number, lambda table: table.foreign_key_on(field) is not None)
+
+
 def collision(live: LiveTable, found: Collision, record: Record, hint: str = "") -> UniqueViolation:
-    names = found.index.field_names
+    names, number = found.index.field_names, found.index.state.index.number
+    origin = _in_table(live.table.number, lambda t: any(i.number == number for i in t.indexes))
     return UniqueViolation(
         "another record has these values, and the index allows them once",
         table=live.table.name,
@@ -47,6 +72,7 @@ def collision(live: LiveTable, found: Collision, record: Record, hint: str = "")
         values=show_fields(record, names),
         key=show_key(live, found.record_key),
         in_the_way=show_key(live, found.owner),
+        **tell_origin(live, origin),
         hint=hint or "use other values, or change or delete the record that is in the way",
     )
 
@@ -60,6 +86,8 @@ def describe_collision(live: LiveTable, found: Collision, record: Record) -> str
 def unmet(
     live: LiveTable, check: LiveCheck, key: bytes, record: Record, hint: str = ""
 ) -> CheckViolation:
+    number = check.check.number
+    origin = _in_table(live.table.number, lambda t: any(c.number == number for c in t.checks))
     return CheckViolation(
         "a check of the table is not true of the record",
         table=live.table.name,
@@ -67,6 +95,7 @@ def unmet(
         expression=check.check.expression,
         values=show_fields(record, check.fields),
         key=show_key(live, key),
+        **tell_origin(live, origin),
         hint=hint or "give values for which it is true, or drop the check in a migration",
     )
 
@@ -85,6 +114,7 @@ def dangling(
         value=show_target(reference, record),
         target=reference.target,
         key=show_key(live, key),
+        **tell_origin(live, _with_reference(live.table.number, reference.field.number)),
         hint=hint or f"insert the record of {reference.target!r} first",
     )
 
@@ -106,5 +136,6 @@ def referred_to(
         referring=f"{other.table.name}.{field}",
         records=count,
         example=show_key(other, found[0]),
+        **tell_origin(live, _with_reference(other.table.number, referrer.key.field)),
         hint=f"delete these records of {other.table.name!r} first, or let them refer to others",
     )

@@ -134,7 +134,7 @@ def preview_forget(connection: Connection, view: View, to: int) -> list[ForgetSt
     reached = dict.fromkeys((m.number for m in migrations), 0)
     losses: dict[int, dict[str, TableLoss]] = {m.number: {} for m in migrations}
     for tenant in list_tenants(connection):
-        if tenant.position <= to:
+        if tenant.position <= to or tenant.removing:
             continue
         view = load_view(connection, tenant.number, view)
         counts = {

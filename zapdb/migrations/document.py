@@ -72,10 +72,7 @@ def plain(node: Node) -> Any:
 
 
 def node_of(data: Any, location: Location) -> Node:
-    """Plain data as nodes that all stand at `location`: how stored structures are read again.
-
-    A database with a long chain does this for every value of it when it is opened.
-    """
+    """Plain data as nodes that all stand at `location`: for what comes from no file."""
     if isinstance(data, dict):
         entries = {
             key: Scalar(value, location) if type(value) is str else node_of(value, location)

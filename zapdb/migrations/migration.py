@@ -12,18 +12,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import typing
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import cbor2
 
-from zapdb.errors import CorruptCatalog, InvalidMigration, Location
-from zapdb.migrations.document import Mapping, Node, Scalar, Sequence, Source, node_of
+from zapdb.errors import CorruptCatalog, Location
+from zapdb.migrations.document import Mapping, Node, Scalar, Sequence, Source
 from zapdb.migrations.examples import Example, parse_examples, validate_examples
 from zapdb.migrations.operations import OPERATIONS, Numbers, Operation
 from zapdb.migrations.operations.drop_table import DropTable
-from zapdb.migrations.structure import Refused, Reporter, locate, parse, parse_at, to_structure
+from zapdb.migrations.structure import (
+    Refused,
+    Reporter,
+    from_structure,
+    locate,
+    parse,
+    parse_at,
+    to_structure,
+)
 from zapdb.records import Input, Route, Slot
 from zapdb.schema import Schema, Table, shape, shape_of
 from zapdb.values.json import dumps
@@ -35,6 +44,7 @@ OPTIONAL_KEYS: Final = ("examples", "replaces", "activation")
 
 Activation = Literal["known"]
 """Said of a migration that waits until the files of every live node hold it (rule 12)."""
+ACTIVATIONS: Final = (None, *typing.get_args(Activation))
 
 SPLIT: Final = "put the change into a migration of its own, or write the rollback out"
 
@@ -83,6 +93,18 @@ class Migration:
     def waits_for_nodes(self) -> bool:
         """Whether it takes force only once the files of every live node hold it (rule 12)."""
         return self.activation == "known" or implies_waiting(self.changes)
+
+    if not TYPE_CHECKING:  # it would hide every name that is none
+
+        def __getattr__(self, name: str) -> Any:
+            """The rollback of a stored migration; raises `CorruptCatalog` if it can't be read."""
+            structure = vars(self).get("structure")
+            if name != "rollback" or structure is None:
+                raise AttributeError(name)
+            with _reading(self.name):
+                rollback = _build_operations(cbor2.loads(structure)["rollback"], self.name)
+            vars(self)["rollback"] = rollback
+            return rollback
 
     @property
     def label(self) -> str:
@@ -462,22 +484,38 @@ def read_stored(
     before: Schema,
 ) -> Migration:
     """The migration that the database stored; raises `CorruptCatalog` if it can't be one."""
-    source = Source(f"<stored migration {name}>", b"")
-    location = Location(source.name)
-    try:
+    with _reading(name):
         content = cbor2.loads(structure)
-        node = node_of(content, location)
-        assert isinstance(node, Mapping)
-        reporter = Reporter(source)
-        changes = _parse_operations(node.entries["changes"], reporter, rollback=True)
-        rollback = _parse_operations(node.entries["rollback"], reporter, rollback=True)
-        reporter.raise_violations()
         number, replaces = content["number"], tuple(content.get("replaces", ()))
+        changes = _build_operations(content["changes"], name)
         activation = content.get("activation")
-        assert activation in (None, *typing.get_args(Activation))
+        assert activation in ACTIVATIONS
+        assert type(content["rollback"]) is list
         after = _states(before, changes, ReplayedNumbers(drawn, number))[-1]
+    migration = Migration(
+        number,
+        name,
+        summary,
+        changes,
+        (),
+        before,
+        after,
+        drawn,
+        replaces=replaces,
+        activation=activation,
+    )
+    # As it is stored, not made anew: a later release may fill in more.
+    vars(migration)["structure"] = structure
+    del vars(migration)["rollback"]  # read when it is looked at, which most are not
+    return migration
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """What goes wrong inside is the fault of the migration with this name, as it is stored."""
+    try:
+        yield
     except (
-        InvalidMigration,
         cbor2.CBORError,
         AssertionError,
         LookupError,
@@ -491,21 +529,17 @@ def read_stored(
             cause=repr(error),
             hint="restore the zapdb_migrations table from a backup",
         ) from error
-    migration = Migration(
-        number,
-        name,
-        summary,
-        changes,
-        rollback,
-        before,
-        after,
-        drawn,
-        replaces=replaces,
-        activation=activation,
-    )
-    # As it is stored, not made anew: a later release may fill in more.
-    vars(migration)["structure"] = structure
-    return migration
+
+
+def _build_operations(structures: Any, name: str) -> tuple[Operation, ...]:
+    place = Location(f"<stored migration {name}>")
+    operations: list[Operation] = []
+    for structure in structures:
+        ((keyword, body),) = structure.items()
+        operation: Operation = from_structure(OPERATIONS[keyword], body)
+        vars(operation)["location"] = place
+        operations.append(operation)
+    return tuple(operations)
 
 
 def _states(schema: Schema, operations: tuple[Operation, ...], numbers: Numbers) -> list[Schema]:

@@ -15,11 +15,13 @@ not tried. No database, no clock, no randomness: a migration gives the same resu
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from zapdb.datasets import zone_names
+from zapdb.limits import PROOFS_REMEMBERED_MAX
 from zapdb.migrations.boundaries import ZONE_NAMES, neutral
 from zapdb.migrations.examples import Example, find_tables, read_value
 from zapdb.migrations.finding import Finding, TableProof, show
@@ -48,8 +50,40 @@ class Proof:
     remarks: tuple[Finding, ...] = ()
 
 
+_remembered: dict[bytes, Proof] = {}
+"""By what was tried, the last ones: `migrate up` proves before it takes the lease, and under it."""
+
+
 def prove(migration: Migration) -> Proof:
-    """Try a migration on records made up for it; see `require_proven` for an error instead."""
+    """Try a migration on records made up for it; see `require_proven` for an error instead.
+
+    What this process has tried already is not tried again.
+    """
+    key = _identify(migration)
+    proof = _remembered.get(key)
+    if proof is None:
+        proof = _try(migration)
+        while len(_remembered) >= PROOFS_REMEMBERED_MAX:
+            _remembered.pop(next(iter(_remembered)), None)
+        _remembered[key] = proof
+    return proof
+
+
+def _identify(migration: Migration) -> bytes:
+    """All that a proof depends on, and the places that it speaks of: comments move those."""
+    tried = (
+        migration.label,
+        migration.digest,
+        migration.before,
+        migration.after,
+        migration.changes,
+        [operation.place for operation in (*migration.changes, *migration.rollback)],
+        [(example, example.location, example.places) for example in migration.examples],
+    )
+    return hashlib.sha256(repr(tried).encode()).digest()
+
+
+def _try(migration: Migration) -> Proof:
     tables: list[TableProof] = []
     failures: list[Finding] = []
     remarks: list[Finding] = []

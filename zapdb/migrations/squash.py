@@ -10,15 +10,20 @@ from __future__ import annotations
 import yaml
 
 from zapdb.errors import Location, UsageError
+from zapdb.migrations.boundaries import neutral
 from zapdb.migrations.chain import Chain
 from zapdb.migrations.document import Source
 from zapdb.migrations.migration import DOCUMENT_VERSION, Draft, Migration, resolve
 from zapdb.migrations.operations import Numbers, Operation
+from zapdb.migrations.operations.add_field import AddField
+from zapdb.migrations.operations.base import Fill
 from zapdb.migrations.operations.create_type import CreateType
+from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.restore_field import RestoreField
 from zapdb.migrations.operations.restore_table import RestoreTable, rebuild_table
+from zapdb.migrations.structure import ABSENT, Name, Plain
 from zapdb.migrations.undo import to_yaml
-from zapdb.schema import Schema, Table, shape, shape_of, types_in
+from zapdb.schema import Field, Schema, Table, shape, shape_of, types_in
 from zapdb.values import Enum, Reference, Struct
 
 NAME = "squashed"
@@ -27,14 +32,15 @@ NAME = "squashed"
 def squash(chain: Chain, to: int) -> Migration:
     """The migration that stands for all of the chain up to number `to`.
 
-    Raises `UsageError` where a later migration restores what one of them archived, or where tables
-    refer to each other in a circle.
+    Raises `UsageError` where a later migration restores what one of them archived.
     """
     _refuse_restored(chain, to)
     schema = chain.schema_at(to)
     changes: tuple[Operation, ...] = tuple(CreateType.describe(kind) for kind in _in_order(schema))
-    rebuilt = [rebuild_table(table) for table in _sort_tables(schema)]
-    changes += tuple(made for made, *_ in rebuilt)
+    planned = _plan_tables(schema)
+    changes += tuple(rebuild_table(_without(table, later))[0] for table, later in planned)
+    changes += tuple(_add(table, field) for table, later in planned for field in later)
+    rebuilt = (rebuild_table(table) for table, _ in planned)
     changes += tuple(operation for _, *rest in rebuilt for operation in rest)
     if not changes:
         raise UsageError("there is nothing to squash: no table is left", to=to)
@@ -95,27 +101,45 @@ def _in_order(schema: Schema) -> list[Enum | Struct]:
     return ordered
 
 
-def _sort_tables(schema: Schema) -> list[Table]:
-    """Tables after those that they refer to."""
-    ordered: list[Table] = []
+def _plan_tables(schema: Schema) -> list[tuple[Table, tuple[Field, ...]]]:
+    """Tables after those that they refer to, each with the fields that can only be added later:
+    those by which it refers to a table behind it, where a circle leaves no better order."""
+    ordered: list[tuple[Table, tuple[Field, ...]]] = []
     waiting = list(schema.tables)
     while waiting:
         left = {table.number for table in waiting}
-        ready = next((t for t in waiting if not (_referred(t) - {t.number}) & left), None)
+        ready = next((t for t in waiting if not _fields_to(t, left, t.fields)), None)
         if ready is None:
-            raise UsageError(
-                "tables refer to each other in a circle, which no order of creation can make",
-                tables=", ".join(table.name for table in waiting),
-                hint="squash up to a migration before the circle was closed",
-            )
-        ordered.append(ready)
+            ready = next((t for t in waiting if not _fields_to(t, left, t.key_fields)), None)
+        assert ready is not None, "keys are never changed: those of tables are made one by one"
+        ordered.append((ready, _fields_to(ready, left, ready.fields)))
         waiting.remove(ready)
     return ordered
 
 
-def _referred(table: Table) -> set[int]:
-    kinds = (kind for field in table.fields for kind in types_in(field.type))
-    return {kind.number for kind in kinds if isinstance(kind, Reference)}
+def _fields_to(table: Table, targets: set[int], fields: tuple[Field, ...]) -> tuple[Field, ...]:
+    """Those of a table's fields that refer to other tables, of those with these numbers."""
+    others = targets - {table.number}
+    return tuple(f for f in fields if _referred(f) & others)
+
+
+def _referred(field: Field) -> set[int]:
+    return {kind.number for kind in types_in(field.type) if isinstance(kind, Reference)}
+
+
+def _without(table: Table, fields: tuple[Field, ...]) -> Table:
+    """The table as it is created: what rests on its fields comes behind them."""
+    rest = tuple(f for f in table.fields if f not in fields)
+    return Table(table.number, table.name, table.key, rest)
+
+
+def _add(table: Table, field: Field) -> AddField:
+    """The operation that adds a field at its place. There is no record yet that its fill is for."""
+    fill: Fill = ABSENT
+    if not (field.has_default or field.optional):
+        fill = Fill(Plain(field.type.to_document(neutral(field))))
+    position = table.fields.index(field)
+    return AddField(Name(table.name), FieldDefinition.of(field), fill, position)
 
 
 def _check_same(wanted: Schema, made: Schema) -> None:

@@ -131,6 +131,11 @@ class RecordTable:
             f"SELECT value, ({activation_sql(tenant)}) FROM {self.name}"
             f" WHERE {mine} AND key = {mark}"
         )
+        # The activation number comes even where there is no record; no row: no such tenant.
+        self.find_sql = (
+            f"SELECT r.value, a.number FROM ({activation_sql(tenant)}) AS a LEFT JOIN"
+            f" {self.name} AS r ON r.{mine} AND r.key = {mark}"
+        )
         self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
         self.update_sql = f"UPDATE {self.name} SET value = {mark} WHERE {mine} AND key = {mark}"
         self.swap_sql = self.update_sql + f" AND value = {mark}"
@@ -164,7 +169,10 @@ class RecordTable:
     ) -> tuple[int | None, list[tuple[bytes, bytes]]]:
         """The activation number and the (key, record) pairs behind a key; none ends the table."""
         rows = connection.fetch_all(self.scan_sql, (after, PAGE_RECORDS_MAX))
-        return rows[0][2] if rows else None, [(key, value) for key, value, _ in rows]
+        if not rows:
+            active = connection.fetch_one(activation_sql(self.tenant))
+            return 0 if active is None else active[0], []
+        return rows[0][2], [(key, value) for key, value, _ in rows]
 
     def count_by_prefix(self, connection: Connection) -> list[tuple[bytes, int]]:
         """How many records have each schema index, by its encoded prefix."""
@@ -281,4 +289,4 @@ class IndexTable:
         )
         rows = connection.fetch_all(sql, parameters)
         entries = [(key, record, value) for _, key, record, value in rows if key is not None]
-        return int(rows[0][0]), entries
+        return int(rows[0][0]) if rows else 0, entries

@@ -217,16 +217,31 @@ class PostgreSQL(Storage):
         waiting.register(driver.pgconn.socket, select.POLLIN)
         if not waiting.poll(0):
             return
+        farewell: list[str] = []
+
+        def note(said: psycopg.errors.Diagnostic) -> None:  # it can be asked during the call only
+            if said.severity_nonlocalized == "FATAL":
+                farewell.append(said.message_primary or "")
+
+        driver.add_notice_handler(note)
         try:
-            for _ in range(2):  # the farewell, and the end of the stream
-                driver.pgconn.consume_input()
-        except psycopg.OperationalError as error:
-            raise TransactionConflict(
-                "the server ended the session inside a transaction",
-                database=self.shown_url,
-                cause=error,
-                hint="nothing was written; run it again",
-            ) from error
+            driver.pgconn.consume_input()
+            driver.pgconn.is_busy()  # a FATAL error that answers nothing is read as a notice
+            driver.pgconn.consume_input()
+        except psycopg.OperationalError as error:  # the end of the stream
+            raise self._ended(str(error)) from error
+        finally:
+            driver.remove_notice_handler(note)
+        if farewell:
+            raise self._ended(farewell[0])
+
+    def _ended(self, detail: str) -> TransactionConflict:
+        return TransactionConflict(
+            "the server ended the session inside a transaction",
+            database=self.shown_url,
+            detail=detail,
+            hint="nothing was written; run it again",
+        )
 
     def translate(self, error: BaseException) -> Exception:
         match error:

@@ -84,7 +84,10 @@ FINGERPRINTS = Table(
     Column("layout_revision", BigInteger, nullable=False),
     Column("snapshot", LargeBinary, nullable=False),
 )
-"""The append-only fingerprint history; `generation` is the revision that prefixes records."""
+"""The append-only fingerprint history; `generation` is the revision that prefixes records.
+
+`snapshot` holds the canonical bytes of the schema, compressed by zlib.
+"""
 
 ARCHIVES = Table(
     "zapdb_archives",

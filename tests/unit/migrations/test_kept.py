@@ -149,7 +149,7 @@ def test_only_spelling_may_change(copied: Path) -> None:
 def test_the_example_of_the_format_page_is_right() -> None:
     page = (Path(__file__).parents[3] / "docs" / "format" / "migration.md").read_text()
     example = page.partition("## An example")[2]
-    text = example.partition("```yaml\n")[2].partition("```")[0]
+    text = example.partition("```yaml ")[2].partition("\n")[2].partition("```")[0]
     (migration,) = resolve_documents(text).migrations
     assert f"\n{migration.digest}\n" in example
     assert f"has {len(migration.structure)} bytes" in example

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from typing import Any
 
@@ -260,6 +262,23 @@ BROKEN: dict[str, Any] = {
             ]
         )
     },
+    "an unknown key": {
+        "structure": content(
+            changes=[{"rename_field": {"table": "people", "field": "age", "to": "x", "too": "y"}}]
+        )
+    },
+    "a name that is a number": {
+        "structure": content(
+            changes=[{"rename_field": {"table": "people", "field": "age", "to": 5}}]
+        )
+    },
+    "a choice that is none": {
+        "structure": content(changes=[{"drop_table": {"table": "people", "records": "burn"}}])
+    },
+    "a list that is none": {
+        "structure": content(changes=[{"create_type": {"type": "x", "enum": "abc"}}])
+    },
+    "a rollback that is none": {"structure": content(rollback=5)},
     "keys that are no text": {"structure": content(changes=[{5: 6}])},
     "no numbers": {"drawn": {}},
     "too few numbers": {"drawn": {"field": [7], "index": [1]}},
@@ -272,6 +291,28 @@ BROKEN: dict[str, Any] = {
 def test_what_cannot_have_been_stored_is_a_corrupt_catalog(changes: dict[str, Any]) -> None:
     with pytest.raises(CorruptCatalog, match="a stored migration can't be read"):
         stored(BASE, **changes)
+
+
+@pytest.mark.parametrize(
+    "rollback",
+    [[5], [{"explode": {}}], [{"rename_field": {"table": "people"}}], [{"rename_field": 5}]],
+)
+def test_a_rollback_that_cannot_have_been_stored_is_found_when_it_is_looked_at(
+    rollback: list[Any],
+) -> None:
+    read = stored(BASE, structure=content(rollback=rollback))
+    with pytest.raises(CorruptCatalog, match="a stored migration can't be read"):
+        assert read.rollback
+    with pytest.raises(AttributeError, match="no_such_name"):
+        assert read.no_such_name  # type: ignore[attr-defined]
+
+
+def test_a_stored_migration_pickles_with_and_without_its_rollback() -> None:
+    read = stored(BASE)
+    assert pickle.loads(pickle.dumps(read)) == BASE
+    assert read.rollback
+    assert copy.copy(read) == BASE
+    assert {op.place.file for op in (*read.changes, *read.rollback)} == {"<stored migration test>"}
 
 
 def test_a_stored_table_with_too_few_numbers_is_a_corrupt_catalog() -> None:

@@ -13,9 +13,10 @@ from tests.documents import PEOPLE, document, resolve_after_people, resolve_docu
 from tests.unit.migrations.kept import write
 from zapdb.errors import ExampleNotProven, NotProven, RollbackNotProven
 from zapdb.expressions import FUNCTIONS
+from zapdb.limits import PROOFS_REMEMBERED_MAX
 from zapdb.migrations import Migration, load_directory
 from zapdb.migrations.boundaries import Harvest, field_values, neutral, values_of
-from zapdb.migrations.prove import Proof, converted_tables, prove, require_proven
+from zapdb.migrations.prove import Proof, _remembered, converted_tables, prove, require_proven
 from zapdb.migrations.trial import BACK_RECORDS_MAX, RECORDS_MAX, Trial
 from zapdb.migrations.variation import ARCHIVED_MAX, make_records
 from zapdb.records import Beside, codec_for, encode_prefix
@@ -166,6 +167,7 @@ def test_a_conversion_that_raises_is_a_failure(monkeypatch: pytest.MonkeyPatch) 
             raise RuntimeError("agent")
         return text
 
+    monkeypatch.setattr("zapdb.migrations.prove._remembered", {})  # functions are no part of a key
     monkeypatch.setitem(FUNCTIONS, "before", replace(FUNCTIONS["before"], apply=fail))  # type: ignore[misc]  # final
     proof = prove(migration)
     stopped = [f for f in proof.failures if f.kind == "conversion"]
@@ -495,3 +497,62 @@ def test_a_migration_is_proven_in_a_moment() -> None:
         prove(migration)
         seconds.append(time.perf_counter() - started)
     assert min(seconds) < 0.5  # some 0.05 on an idle machine
+
+
+# --- what was tried already ----------------------------------------------------------------------
+
+
+def prove_text(text: str, first: str = PEOPLE) -> tuple[Proof, bool]:
+    """A proof, and whether it was remembered."""
+    migration = resolve_documents(document(first), text).migrations[-1]
+    count = len(_remembered)
+    proof = prove(migration)
+    return proof, len(_remembered) == count
+
+
+RAISE = document(
+    "transform: {table: people, from: {name: string}, into: {remembered: string}, "
+    "up: {remembered: upper(name)}, down: {name: lower(remembered)}}"
+)
+
+
+def test_a_proof_is_remembered_with_its_failures() -> None:
+    first, known = prove_text(RAISE)
+    assert first.failures
+    assert not known
+    again, known = prove_text(RAISE)
+    assert known
+    assert again is first
+
+
+def test_a_proof_of_something_else_is_another_one() -> None:
+    prove_text(RAISE)
+    lossy = RAISE.replace("remembered)}}", "remembered)}, reversibility: lossy, because: x}")
+    example = RAISE + "examples: [{table: people, before: {name: a}, after: {remembered: A}}]\n"
+    for text in (
+        RAISE.replace("upper", "lower"),
+        lossy,
+        lossy.replace("because: x", "because: z"),
+        example,
+        example.replace("remembered: A", "remembered: B"),
+        "# moves it\n" + RAISE,
+    ):
+        assert not prove_text(text)[1], text
+    optional = PEOPLE.replace(
+        "{name: age, type: integer, optional: true}", "{name: age, type: date, optional: true}"
+    )
+    assert not prove_text(RAISE, optional)[1]
+    proof, _ = prove_text("# moves it\n" + RAISE)
+    assert proof.failures[0].place.line == 6
+
+
+def test_the_proofs_that_are_remembered_are_bounded() -> None:
+    kept = dict(_remembered)
+    try:
+        for at in range(PROOFS_REMEMBERED_MAX):
+            _remembered[str(at).encode()] = Proof(1, "a")
+        prove_text(RAISE.replace("remembered", "bounded"))
+        assert len(_remembered) == PROOFS_REMEMBERED_MAX
+    finally:
+        _remembered.clear()
+        _remembered.update(kept)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
 from zapdb.limits import FIELDS_PER_TABLE_MAX
-from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
+from zapdb.migrations.operations.base import Numbers, Operation, TableOperation, report_taken
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.drop_table import DropTable
 from zapdb.migrations.structure import Name, Refused, Reporter, located
@@ -22,8 +22,7 @@ class CreateTable(TableOperation):
     location: Location = located()
 
     def validate(self, schema: Schema, reporter: Reporter) -> None:
-        if schema.table_named(self.table) is not None:
-            reporter.report(self.place, f"there is a table {self.table!r} already")
+        report_taken(self.table, self.place, schema, reporter)
         if len(self.fields) > FIELDS_PER_TABLE_MAX:
             reporter.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
         seen: set[str] = set()

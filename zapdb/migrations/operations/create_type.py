@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zapdb.errors import Location
 from zapdb.limits import ENUM_MEMBERS_MAX, STRUCT_MEMBERS_MAX, TYPE_DEPTH_MAX
-from zapdb.migrations.operations.base import Numbers, Operation
+from zapdb.migrations.operations.base import Numbers, Operation, report_taken
 from zapdb.migrations.operations.definitions import TypeDefinition, parameters_of
 from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located
 from zapdb.schema import Schema
@@ -52,8 +52,7 @@ class CreateType(Operation):
     def validate(self, schema: Schema, reporter: Reporter) -> None:
         if self.type in VALUE_TYPES:
             reporter.report(self.place, f"{self.type!r} is a type of zapdb's own")
-        if schema.type_named(self.type) is not None:
-            reporter.report(self.place, f"there is a type {self.type!r} already")
+        report_taken(self.type, self.place, schema, reporter)
         if (self.enum is ABSENT) == (self.struct is ABSENT):
             reporter.report(self.place, "a type has exactly one of enum and struct")
             raise Refused

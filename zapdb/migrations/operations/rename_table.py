@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
+from zapdb.migrations.operations.base import Numbers, Operation, TableOperation, report_taken
 from zapdb.migrations.structure import Name, Reporter, located
 from zapdb.schema import Schema
 
@@ -19,8 +19,7 @@ class RenameTable(TableOperation):
 
     def validate(self, schema: Schema, reporter: Reporter) -> None:
         self.find_table(schema, reporter)
-        if schema.table_named(self.to) is not None:
-            reporter.report(self.place, f"there is a table {self.to!r} already")
+        report_taken(self.to, self.place, schema, reporter)
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
         table = self.table_in(schema)

@@ -14,6 +14,7 @@ from zapdb.migrations.operations.base import (
     Operation,
     TableOperation,
     normal_position,
+    report_taken,
 )
 from zapdb.migrations.operations.constraints import (
     has_same_bytes,
@@ -42,12 +43,7 @@ class RestoreTable(TableOperation):
     location: Location = located()
 
     def validate(self, schema: Schema, reporter: Reporter) -> None:
-        if schema.table_named(self.table) is not None:
-            reporter.report(
-                self.place,
-                f"there is a table {self.table!r} already",
-                "rename it before this change",
-            )
+        report_taken(self.table, self.place, schema, reporter)
         archived = schema.archived_named(self.table, self.archived_by)
         if archived is None:
             there = ", ".join(f"{a.table.name} by {a.by}" for a in schema.archived) or "none"

@@ -51,6 +51,12 @@ def test_types_are_used_by_their_names() -> None:
     [
         (["§create_type: {type: string, enum: [a]}"], "'string' is a type of zapdb's own"),
         ([MOOD, f"§{MOOD}"], "there is a type 'mood' already"),
+        (["§create_type: {type: people, enum: [a]}"], "there is a table 'people' already"),
+        (
+            [MOOD, "§create_table: {table: mood, key: [id], fields: [{name: id, type: integer}]}"],
+            "there is a type 'mood' already",
+        ),
+        ([MOOD, "§rename_table: {table: people, to: mood}"], "there is a type 'mood' already"),
         (["§create_type: {type: mood}"], "a type has exactly one of enum and struct"),
         (
             ["§create_type: {type: mood, enum: [a], struct: []}"],

@@ -1,0 +1,1001 @@
+"""Tenants: each at its own position, with its own records, indexes, archives, logs and settings."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import zapdb
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
+from tests.support import LIVE, Workspace, dump
+from zapdb.catalog import DEFAULT_TENANT, activation, load_view, retirement, rows, tenants
+from zapdb.catalog.fleet import bring_up_all, read_fleet
+from zapdb.catalog.removal import remove_tenant
+from zapdb.catalog.tenants import create_tenant, find_tenant
+from zapdb.catalog.up import catch_up, migrate_up
+from zapdb.database import Database
+from zapdb.errors import (
+    ForgetInProgress,
+    MigrationConflict,
+    SchemaFrozen,
+    TenantExists,
+    UniqueViolation,
+    UnknownName,
+    UsageError,
+)
+from zapdb.jobs import forget_newest, run_locally
+from zapdb.records import asdict
+from zapdb.storage import Mode, Storage
+from zapdb.storage.physical import list_tenant_tables
+
+UNIQUE_TITLE = (
+    "create_index: {table: items, index: by_title, unique: true, fields: [{field: title}]}"
+)
+ARCHIVE_NOTE = (
+    "drop_field: {table: items, field: note, restore: {archive: true, otherwise: {value: lost}}}"
+)
+DROP_ITEMS = "drop_table: {table: items, records: discard}"
+TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
+BLOB = "x" * 10_000
+COUNT = 20
+
+
+def fill(db: Database, word: str, count: int = COUNT) -> list[dict[str, Any]]:
+    db.table("items").insert_many(
+        {"id": at, "title": f"{word} {at}", "size": at % 5, "note": f"{word} note"}
+        for at in range(count)
+    )
+    return contents(db)
+
+
+def contents(db: Database, table: str = "items") -> list[dict[str, Any]]:
+    return [asdict(record) for record in db.table(table).scan()]
+
+
+def assert_clean(db: Database) -> None:
+    for report in db.verify():
+        assert report.problems == ()
+
+
+def log(db: Database, table: str = "items") -> list[tuple[int, str, int, int]]:
+    return [
+        (entry.generation, entry.event, entry.position, entry.layout_revision)
+        for entry in db.history(table)
+    ]
+
+
+def number_of(place: Workspace, name: str) -> int:
+    return find_tenant(place.control.connection(), name).number
+
+
+def position_of(place: Workspace, name: str) -> int:
+    return find_tenant(place.control.connection(), name).position
+
+
+def retired(place: Workspace) -> list[Any]:
+    return place.execute("SELECT key FROM zapdb_catalog WHERE kind = 'retired'" + LIVE)
+
+
+def up(place: Workspace, tenant: str = "default", to: int | None = None) -> None:
+    migrate_up(place.connect(), number_of(place, tenant), place.directory, to=to)
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Database:
+    """The default tenant at migration 1, and `acme`, which is at 0."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.create_tenant("acme")
+    return db
+
+
+# Apart
+
+
+def test_rule_27_two_tenants_share_tables_and_nothing_else(
+    workspace: Workspace, db: Database
+) -> None:
+    workspace.write(2, UNIQUE_TITLE, INDEX_SIZE)
+    workspace.write(3, ARCHIVE_NOTE)
+    up(workspace, to=2)
+    db.close()
+    db = workspace.follow()
+    acme = db.for_tenant("acme")
+    assert (db.position, acme.position) == (2, 2)
+    mine, theirs = fill(db, "mine"), fill(acme, "theirs")
+    up(workspace)
+    assert (db.setting("on_read"), acme.setting("on_read")) == ("leave", "leave")
+    db.set_setting("on_read", "write_back", tenant="acme")
+    assert (db.setting("on_read"), acme.setting("on_read")) == ("leave", "write_back")
+    for one, records in ((db, mine), (acme, theirs)):
+        items = one.table("items")
+        assert items.count() == COUNT
+        assert [r.title for r in items.index("by_title").range()] == sorted(
+            r["title"] for r in records
+        )
+        assert [r.id for r in items.index("by_size").find(3)] == [3, 8, 13, 18]
+        # Equal keys, and equal values of a unique index, belong to each tenant alone.
+        items.insert(id=100, title="the same")
+        with pytest.raises(UniqueViolation):
+            items.insert(id=101, title="the same")
+    assert "note" not in db.table("items").field_names
+    assert acme.table("items").get(3).note == "theirs note"
+    db.run_jobs()
+    archived = workspace.execute("SELECT DISTINCT tenant FROM zapdb_archives")
+    assert archived == [(DEFAULT_TENANT,)]
+    assert log(db) == [(1, "create", 1, 1), (2, "change", 2, 1), (3, "change", 3, 3)]
+    assert log(acme) == [(1, "create", 2, 1)]
+    assert workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'physical'") == [(2,)]
+    for at in range(COUNT):
+        db.table("items").delete(at)
+    assert contents(acme)[:COUNT] == theirs
+    assert_clean(db)
+    assert_clean(acme)
+
+
+def test_rule_28_a_sweep_walks_the_records_of_all_tenants(
+    workspace: Workspace, db: Database
+) -> None:
+    acme = db.for_tenant("acme")
+    db.table("items").insert(id=1, title=BLOB)
+    acme.table("items").insert(id=1, title=BLOB + "acme")
+    assert db.sweep(older_than_seconds=0).deleted == 0
+    db.table("items").delete(1)
+    assert db.sweep(older_than_seconds=0).deleted == 1
+    assert acme.table("items").get(1).title == BLOB + "acme"
+    assert_clean(acme)
+
+
+def test_rule_14_jobs_are_those_of_one_tenant(workspace: Workspace, db: Database) -> None:
+    acme = db.for_tenant("acme")
+    fill(db, "mine")
+    fill(acme, "theirs")
+    db.close()
+    workspace.write(2, ADD_COLOR, INDEX_SIZE)
+    db = workspace.open()
+    acme = db.for_tenant("acme")
+    assert [report.job.tenant for report in acme.run_jobs()] == [number_of(workspace, "acme")] * 2
+    assert acme.count_by_revision("items") == {2: COUNT}
+    assert db.count_by_revision("items") == {1: COUNT}
+    assert acme.table("items").index("by_size").is_readable
+    assert not db.table("items").index("by_size").is_readable
+    assert [report.job.tenant for report in db.run_jobs()] == [DEFAULT_TENANT] * 2
+    assert_clean(db)
+    assert_clean(acme)
+
+
+def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
+    workspace: Workspace, db: Database
+) -> None:
+    db.close()
+    workspace.write(2, INDEX_SIZE)
+    db = workspace.open()
+    acme = db.for_tenant("acme")
+    fill(db, "mine")
+    fill(acme, "theirs")
+    db.run_jobs()
+    acme.run_jobs()
+
+    def physical(one: Database) -> int:
+        (row,) = rows.list_rows(
+            workspace.control.connection(), "index", f"{one.view.tenant}/"
+        ).values()
+        return int(row["physical"])
+
+    assert physical(db) == physical(acme)
+    with db.storage.transaction(Mode.CHANGE) as connection:
+        view = load_view(connection, acme.view.tenant)
+        state = view.table("items")
+        activation.rebuild_index(connection, view.tenant, state, state.indexes[0].index)
+    acme.table("items").insert(id=100, title="new", size=3)
+    assert physical(db) != physical(acme)
+    for one, extra in ((db, []), (acme, [100])):
+        assert [r.id for r in one.table("items").index("by_size").find(3)] == [3, 8, 13, 18, *extra]
+    retirement.sweep(workspace.connect())
+    assert retired(workspace) == []
+    acme.run_jobs()
+    assert_clean(db)
+    assert_clean(acme)
+    # Again: the first table has nothing of its own any more, and is taken instead of a third.
+    before = physical(acme)
+    with db.storage.transaction(Mode.CHANGE) as connection:
+        view = load_view(connection, acme.view.tenant)
+        state = view.table("items")
+        activation.rebuild_index(connection, view.tenant, state, state.indexes[0].index)
+    acme.run_jobs()
+    assert physical(acme) == physical(db)
+    retirement.sweep(workspace.connect())
+    names = workspace.control.table_names(workspace.control.connection())
+    assert f"zapdb_x{before}" not in names
+    assert_clean(acme)
+
+
+# Catching up
+
+
+def test_rule_06_a_tenant_that_is_behind_catches_up_in_one_jump(
+    workspace: Workspace, db: Database
+) -> None:
+    acme = db.for_tenant("acme")
+    before = fill(acme, "theirs")
+    db.close()
+    for number, operation in enumerate((TAGS, ADD_COLOR, RENAME_SIZE, ADD_WEIGHT), 2):
+        workspace.write(number, operation)
+    db = workspace.open()
+    assert position_of(workspace, "acme") == 1
+    acme = zapdb.open(
+        workspace.address, migrations=workspace.directory, apply="never", tenant="acme"
+    )
+    with acme:
+        assert acme.position == 5
+        assert [(one.number, one.tables) for one in acme.applied] == [(5, ("items", "tags"))]
+        assert log(acme) == [(1, "create", 1, 1), (2, "change", 5, 2)]
+        assert log(acme, "tags") == [(1, "create", 5, 1)]
+        assert len(log(db)) == 4
+        wanted = [
+            {"id": r["id"], "title": r["title"], "extent": r["size"], "note": r["note"]}
+            | {"color": "red", "weight": 7}
+            for r in before
+        ]
+        assert contents(acme) == wanted
+        assert_clean(acme)
+    assert db.for_tenant("acme").applied == ()
+
+
+def test_rule_06_two_processes_that_open_a_tenant_bring_it_up_once(
+    workspace: Workspace, db: Database
+) -> None:
+    db.close()
+    workspace.write(2, ADD_COLOR)
+    workspace.open().close()
+    storages = [workspace.connect() for _ in range(6)]
+    barrier, brought = threading.Barrier(6), list[int]()
+
+    def bring(storage: Storage) -> None:
+        barrier.wait()
+        brought.append(len(catch_up(storage, number_of_acme)[0]))
+        storage.release_connection()
+
+    number_of_acme = number_of(workspace, "acme")
+    threads = [threading.Thread(target=bring, args=(storage,)) for storage in storages]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(brought) == [0, 0, 0, 0, 0, 1]
+    acme = workspace.open().for_tenant("acme")
+    assert log(acme) == [(1, "create", 2, 1)]
+
+
+def test_rule_06_one_file_that_conflicts_conflicts_for_all_tenants(
+    workspace: Workspace, db: Database
+) -> None:
+    db.close()
+    workspace.write(1, ITEMS.replace("title", "name"))
+    before = dump(workspace)
+    with pytest.raises(MigrationConflict):
+        zapdb.open(workspace.address, migrations=workspace.directory, tenant="acme")
+    assert dump(workspace) == before
+
+
+# Names
+
+
+def test_names_of_tenants(workspace: Workspace, db: Database) -> None:
+    for name in ("a", "A", "x" * 63, "7", "a.b@c-d_e", "zapdb_r1", "null"):
+        db.create_tenant(name)
+        assert db.for_tenant(name).position == 1
+    before = dump(workspace)
+    hostile = [
+        "",
+        " ",
+        "a b",
+        "-a",
+        ".a",
+        "x" * 64,
+        "é",
+        "a\n",
+        "a/b",
+        "1/2",
+        "a%",
+        "*",
+        "a'--",
+        "\0",
+    ]
+    for name in hostile:
+        with pytest.raises(UsageError, match="not the name of a tenant") as caught:
+            db.create_tenant(name)
+        assert caught.value.context["name"] == name
+        with pytest.raises(UnknownName, match="no such tenant") as unknown:
+            db.for_tenant(name.replace("\0", "?"))
+        assert "acme" in unknown.value.context["tenants"]
+    for name in ("acme", "default"):
+        with pytest.raises(TenantExists) as taken:
+            db.create_tenant(name)
+        assert taken.value.context == {"tenant": name}
+    assert dump(workspace) == before
+
+
+def test_a_name_is_given_to_one_tenant(workspace: Workspace, db: Database) -> None:
+    barrier, made = threading.Barrier(6), list[int]()
+
+    def create(storage: Storage) -> None:
+        barrier.wait()
+        try:
+            made.append(create_tenant(storage, "wanted").number)
+        except TenantExists:
+            made.append(0)
+        storage.release_connection()
+
+    threads = [threading.Thread(target=create, args=(workspace.connect(),)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(made) == [0, 0, 0, 0, 0, number_of(workspace, "wanted")]
+    assert [t.name for t in db.tenants()] == ["default", "acme", "wanted"]
+
+
+# Frozen
+
+
+def freeze(db: Database, tenant: str | None = None) -> None:
+    db.set_setting("schema_changes", "refuse", tenant=tenant)
+
+
+def test_rule_06_a_frozen_database_stores_and_forgets_nothing(
+    workspace: Workspace, db: Database
+) -> None:
+    freeze(db)
+    db.close()
+    workspace.write(2, ADD_COLOR)
+    before = dump(workspace)
+    for action in (
+        workspace.open,
+        lambda: up(workspace),
+        lambda: forget_newest(workspace.connect()),
+    ):
+        with pytest.raises(SchemaFrozen, match="refused by a setting") as caught:
+            action()
+        assert "`zapdb settings set schema_changes allow`" in caught.value.hint
+    assert dump(workspace) == before
+    workspace.remove(2)
+    db = workspace.open()  # nothing to do
+    # A tenant that is behind stays where it is, and can't be served a shape that it has not.
+    with pytest.raises(SchemaFrozen):
+        db.for_tenant("acme")
+    with workspace.follow() as tool:
+        assert tool.for_tenant("acme").position == 0
+    (brought,) = bring_up_all(workspace.connect())
+    assert isinstance(brought.error, SchemaFrozen)
+    assert dump(workspace) == before
+    db.set_setting("schema_changes", None)
+    assert db.for_tenant("acme").position == 1
+
+
+def test_rule_06_a_frozen_tenant_stays_where_it_is(workspace: Workspace, db: Database) -> None:
+    acme = db.for_tenant("acme")
+    records = fill(acme, "theirs")
+    freeze(db, "acme")
+    db.create_tenant("other")
+    workspace.write(2, ADD_COLOR)
+    up(workspace)
+    assert db.position == 1 or contents(db) == []
+    with pytest.raises(SchemaFrozen) as caught:
+        zapdb.open(workspace.address, migrations=workspace.directory, tenant="acme")
+    assert "--tenant" in caught.value.hint
+    again = db.for_tenant("acme")  # this process's files end at 1
+    assert again.position == 1
+    assert contents(again) == records
+    found = {one.tenant.name: one.error for one in bring_up_all(workspace.connect())}
+    assert isinstance(found.pop("acme"), SchemaFrozen)
+    assert found == {"other": None}
+    # What never took force for it is forgotten; what has, is not.
+    assert forget_newest(workspace.connect()).number == 2
+    before = dump(workspace)
+    with pytest.raises(SchemaFrozen):
+        forget_newest(workspace.connect(), evict=True)
+    assert {k: v for k, v in dump(workspace).items() if k != "zapdb_activations"} == {
+        k: v for k, v in before.items() if k != "zapdb_activations"
+    }
+
+
+def test_rule_13_a_forget_that_began_before_the_freeze_is_finished(
+    workspace: Workspace, db: Database
+) -> None:
+    fill(db, "mine")
+    db.close()
+    workspace.write(2, ADD_COLOR)
+    with workspace.open() as db:
+        db.table("items").update(1, color="blue")
+    _stop_forget(workspace)
+    follower = workspace.follow
+    with workspace.control.transaction(Mode.CATALOG) as connection:
+        rows.put(connection, "setting", "*/*/*/schema_changes", {"value": "refuse"})
+    assert forget_newest(workspace.connect()).number == 2
+    assert follower().position == 1
+
+
+def _stop_forget(place: Workspace) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop(storage: Storage, job: Any) -> None:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        forget_newest(place.connect(), runner=stop)
+
+
+# Forgetting
+
+
+@pytest.fixture
+def spread(workspace: Workspace) -> dict[str, Any]:
+    """Five tenants, and what each had before migration 3 took force for some of them.
+
+    `default` went step by step, `jumped` from 1 to 3, `fresh` from 0 to 3; `behind` is at 2 and
+    `none` at 0. Some records of each were written under every revision that it had.
+    """
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    for name in ("jumped", "fresh", "behind", "none"):
+        db.create_tenant(name)
+    before: dict[str, Any] = {"none": None}
+    jumped = db.for_tenant("jumped")
+    fill(db, "default")
+    of_jumped = fill(jumped, "jumped")
+    db.close()
+    workspace.write(2, ADD_WEIGHT)
+    db = workspace.open()
+    behind = db.for_tenant("behind")
+    fill(behind, "behind")
+    db.table("items").update(3, weight=1)
+    before["default"], before["behind"] = contents(db), contents(behind)
+    before["jumped"] = [record | {"weight": 7} for record in of_jumped]
+    before["fresh"] = []
+    db.close()
+    workspace.write(3, ADD_COLOR, ARCHIVE_NOTE, INDEX_SIZE, TAGS)
+    db = workspace.open()
+    for name in ("default", "jumped", "fresh"):
+        one = db.for_tenant(name)
+        if name == "fresh":
+            one.table("items").insert(id=1, title="fresh", size=2)
+            before["fresh"] = [{"id": 1, "title": "fresh", "size": 2, "note": "lost", "weight": 7}]
+        for at in (1, 2, 3) if name != "fresh" else ():
+            one.table("items").update(at, color=name)
+        one.table("tags").insert(name=name)
+        one.run_jobs() if name == "jumped" else None
+    assert position_of(workspace, "behind") == 2
+    db.close()
+    return before
+
+
+def check_forgotten(place: Workspace, before: dict[str, Any]) -> None:
+    """Every tenant has what it had, in what it has now."""
+    place.remove(3)
+    assert [(t.name, t.position) for t in tenants.list_tenants(place.control.connection())] == [
+        ("default", 2),
+        ("jumped", 2),
+        ("fresh", 2),
+        ("behind", 2),
+        ("none", 0),
+    ]
+    with place.open() as db:
+        for name in ("default", "jumped", "fresh", "behind"):
+            one = db.for_tenant(name)
+            assert one.applied == ()
+            assert contents(one) == before[name], name
+            assert list(one.view.tables) == ["items"]
+            assert_clean(one)
+            fingerprints = {entry.fingerprint for entry in db.history("items")[1:2]}
+            assert one.history("items")[-1].fingerprint in fingerprints
+        assert log(db) == [
+            (1, "create", 1, 1),
+            (2, "change", 2, 2),
+            (3, "change", 3, 3),
+            (4, "forget", 2, 2),
+        ]
+        # One that jumped over has no revision for what it goes back to, and gets one.
+        assert log(db.for_tenant("jumped")) == [
+            (1, "create", 1, 1),
+            (2, "change", 3, 2),
+            (3, "forget", 2, 3),
+        ]
+        assert log(db.for_tenant("fresh")) == [(1, "create", 3, 1), (2, "forget", 2, 2)]
+        assert log(db.for_tenant("behind")) == [(1, "create", 2, 1)]
+        names = db.storage.table_names(db.storage.connection())
+        assert [
+            n for n in names if n.startswith(("zapdb_x", "zapdb_r")) and n != "zapdb_ranges"
+        ] == ["zapdb_r1"]
+    assert place.execute("SELECT count(*) FROM zapdb_archives") == [(0,)]
+    assert retired(place) == []
+
+
+def test_rule_13_a_forget_goes_through_all_tenants_that_reached_it(
+    workspace: Workspace, spread: dict[str, Any]
+) -> None:
+    assert forget_newest(workspace.connect()).number == 3
+    check_forgotten(workspace, spread)
+
+
+def test_rule_13_a_forget_that_is_killed_between_tenants_goes_on(
+    workspace: Workspace, spread: dict[str, Any]
+) -> None:
+    workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
+    tool = workspace.follow()
+    tool.set_setting("schema_changes", "refuse", tenant="behind")  # or opening would bring it up
+    behind, default = tool.for_tenant("behind"), tool.for_tenant("default")
+    positions = []
+    for function, kill_at in [
+        ("run_job", 3),
+        ("publish", 2),
+        ("end", 1),
+    ]:
+        killed = workspace.run("forget_dying", "forget", function, str(kill_at))
+        assert killed.returncode == -9, killed.stderr
+        positions.append([position_of(workspace, name) for name in ("default", "jumped", "fresh")])
+        with pytest.raises(ForgetInProgress):
+            workspace.open()
+        # A tenant that it is not, or no longer, in force for goes on.
+        behind.table("items").update(1, size=5)
+        behind.table("items").update(1, size=1)
+        if positions[-1][0] == 3:
+            with pytest.raises(ForgetInProgress):
+                default.table("items").update(1, size=5)
+        else:
+            default.table("items").update(1, size=5)
+            default.table("items").update(1, size=1)
+    assert positions == [[2, 3, 3], [2, 2, 3], [2, 2, 2]]
+    tool.close()
+    assert forget_newest(workspace.connect()).number == 3
+    check_forgotten(workspace, spread)
+
+
+def test_rule_02_another_migration_under_the_same_number_for_two_tenants(
+    workspace: Workspace,
+) -> None:
+    """Fields of one size at one place, archived values of both, and an older process beside."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.create_tenant("acme")
+    old = {name: db.for_tenant(name) for name in ("default", "acme")}
+    records = {name: fill(one, name, 12) for name, one in old.items()}
+    variants = [
+        ("width", 3, "{name: width, type: integer, default: 1}", 1),
+        ("paid", True, "{name: paid, type: boolean, default: false}", False),
+        ("height", -3, "{name: height, type: integer, default: 5}", 5),
+    ]
+    for turn, (field, value, shape, default) in enumerate(variants):
+        workspace.write(
+            2, f"add_field: {{table: items, field: {shape}}}", ARCHIVE_NOTE if turn != 1 else TAGS
+        )
+        up(workspace)
+        if turn:  # in the first, the second tenant is behind, and nothing of it is there
+            up(workspace, "acme")
+        tool = workspace.follow()
+        reached = ["default", "acme"] if turn else ["default"]
+        for name in reached:
+            new, wrote = tool.for_tenant(name), old[name].table("items")
+            for at in range(turn, 12, 4):
+                new.table("items").update(at, **{field: value})
+            wrote.update(turn + 1, size=99)  # by the older process, which does not know the field
+            if turn == 2:
+                new.run_jobs()
+            for record in contents(new):
+                at = record["id"]
+                assert record[field] == (value if at % 4 == turn else default), (name, at)
+                assert record["size"] == (99 if at == turn + 1 else records[name][at]["size"])
+            assert_clean(new)
+            assert contents(old[name]) == [
+                r | {"size": 99} if r["id"] == turn + 1 else r for r in records[name]
+            ]
+            wrote.update(turn + 1, size=records[name][turn + 1]["size"])
+            with pytest.raises(zapdb.errors.InvalidValue):
+                wrote.update(0, **{field: value})
+        tool.close()
+        assert forget_newest(workspace.connect()).number == 2
+        for name, one in old.items():
+            assert contents(one) == records[name], (turn, name)
+            assert_clean(one)
+    assert workspace.execute("SELECT count(*) FROM zapdb_archives") == [(0,)]
+    assert [entry[1] for entry in log(old["acme"])] == ["create", *["change", "forget"] * 2]
+    assert [entry[1] for entry in log(old["default"])] == ["create", *["change", "forget"] * 3]
+
+
+# What is discarded
+
+
+def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
+    workspace: Workspace, db: Database
+) -> None:
+    acme = db.for_tenant("acme")
+    fill(db, "mine")
+    records = fill(acme, "theirs")
+    db.close()
+    workspace.write(2, TAGS, INDEX_SIZE)
+    workspace.write(3, DROP_ITEMS)
+    up(workspace)
+    assert retired(workspace) == []
+    assert workspace.execute("SELECT DISTINCT tenant FROM zapdb_r1") == [
+        (number_of(workspace, "acme"),)
+    ]
+    up(workspace, "acme", to=2)
+    acme = workspace.follow().for_tenant("default")
+    number = number_of(workspace, "acme")
+    with workspace.control.transaction(Mode.READ) as connection:
+        assert load_view(connection, number).table("items").table.name == "items"
+    assert workspace.execute("SELECT count(*) FROM zapdb_r1") == [(COUNT,)]
+    # The forget brings the table back, empty for whoever discarded it.
+    workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
+    assert forget_newest(workspace.connect()).number == 3
+    workspace.remove(3)
+    db = workspace.open()
+    assert contents(db) == []
+    acme = db.for_tenant("acme")
+    assert contents(acme) == records
+    acme.run_jobs()
+    assert_clean(acme)
+    db.close()
+    # Once nobody has it any more, it goes.
+    workspace.write(3, DROP_ITEMS)
+    migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory, again=True)
+    names = workspace.control.table_names(workspace.control.connection())
+    assert "zapdb_r1" in names
+    bring_up_all(workspace.connect())
+    retirement.sweep(workspace.connect())
+    names = workspace.control.table_names(workspace.control.connection())
+    assert [n for n in names if n.startswith(("zapdb_r", "zapdb_x"))] == [
+        "zapdb_r2",
+        "zapdb_ranges",
+    ]
+
+
+def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that sweeps is suspended; another finishes the sweep and takes the drop back."""
+    fill(db, "mine", 5)
+    db.close()
+    workspace.write(2, INDEX_SIZE)
+    with workspace.open() as db:
+        db.run_jobs()
+    workspace.write(3, DROP_ITEMS)
+    monkeypatch.setattr("zapdb.catalog.up.sweep", lambda storage: None)
+    up(workspace)
+    monkeypatch.undo()
+    assert len(retired(workspace)) == 2
+    reached, go_on = threading.Event(), threading.Event()
+    slow, list_rows = workspace.connect(), rows.list_rows
+
+    def wait(connection: Any, kind: Any, prefix: str = "") -> Any:
+        found = list_rows(connection, kind, prefix)
+        if connection.storage is slow and kind == "retired":
+            reached.set()
+            go_on.wait(20)
+        return found
+
+    monkeypatch.setattr(rows, "list_rows", wait)
+
+    def sweep() -> None:
+        retirement.sweep(slow)
+        slow.release_connection()
+
+    sweeper = threading.Thread(target=sweep)
+    sweeper.start()
+    reached.wait(20)
+    workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
+    assert forget_newest(workspace.connect()).number == 3
+    workspace.remove(3)
+    db = workspace.open()
+    records = fill(db, "new", 5)
+    db.run_jobs()
+    go_on.set()
+    sweeper.join(20)
+    assert contents(db) == records
+    assert db.table("items").index("by_size").is_readable
+    assert_clean(db)
+
+
+# Removal
+
+
+def mentions(place: Workspace, number: int, name: str) -> list[str]:
+    """Where a tenant is still found: in any table with a column for it, in any row of the
+    catalog, and in the ranges of jobs."""
+    connection = place.control.connection()
+    found = [
+        table
+        for table in list_tenant_tables(connection)
+        if place.execute(f"SELECT 1 FROM {table} WHERE tenant = {number} LIMIT 1")
+    ]
+    for kind, key, value in place.execute(
+        "SELECT kind, key, value FROM zapdb_catalog WHERE value IS NOT NULL"
+    ):
+        says = f'"tenant":{number},' in value or name in key or name in value
+        of_kind = {
+            "tenant": key == str(number),
+            "tenant-name": f'"number":{number}}}' in value,
+            "index": key.startswith(f"{number}/"),
+            "constraint": key.startswith(f"{number}/"),
+            "setting": key.startswith(f"{number}/"),
+            "retired": key.endswith(f"/{number}"),
+            "lease": key.endswith(f"/{number}"),
+            "job": key.split("/")[1:2] == [str(number)],
+            "finding": key.split("/")[1:2] == [str(number)],
+        }
+        if says or of_kind.get(kind, False):
+            found.append(f"{kind} {key}")
+    jobs = place.execute("SELECT DISTINCT job FROM zapdb_ranges")
+    return found + [job for (job,) in jobs if job.split("/")[1] == str(number)]
+
+
+def of_others(place: Workspace, number: int) -> dict[str, list[Any]]:
+    """All rows but those of a tenant, and what counts changes."""
+    found = dump(place)
+    tables = list_tenant_tables(place.control.connection())
+    others = {
+        table: [row for row in found[table] if table not in tables or row[0] != number]
+        for table in found
+        if table not in ("zapdb_counters", "zapdb_catalog", "zapdb_ranges", "zapdb_blobs")
+    }
+    others["catalog"] = [
+        row for row in found["zapdb_catalog"] if row[0] != "physical" and not mentioned(row, number)
+    ]
+    return others
+
+
+def mentioned(row: Any, number: int) -> bool:
+    kind, key, value = row[0], row[1], row[3]
+    return (
+        str(number) in key.split("/")
+        or f'"tenant":{number},' in value
+        or (kind == "tenant-name" and f'"number":{number}}}' in value)
+    )
+
+
+@pytest.fixture
+def full(workspace: Workspace) -> Database:
+    """Two tenants that both have something everywhere."""
+    workspace.write(1, ITEMS, "add_check: {table: items, check: sized, expression: 'size >= 0'}")
+    workspace.write(2, INDEX_SIZE, TAGS)
+    with workspace.open() as db:
+        with db.storage.transaction(Mode.CATALOG) as connection:
+            rows.draw(connection, "tenant", 4711)  # so that its number is no part of others
+        db.create_tenant("acme")
+        for name in ("default", "acme"):
+            one = db.for_tenant(name)
+            fill(one, name)
+            one.table("items").insert(id=-1, title=BLOB, size=0, note=BLOB)
+            db.set_setting("on_read", "leave", tenant=name)
+            db.set_setting("on_read", "leave", tenant=name, table="items")
+            one.run_jobs()
+    workspace.write(3, ARCHIVE_NOTE)
+    workspace.write(4, "drop_table: {table: tags, records: discard}", ADD_COLOR, UNIQUE_TITLE)
+    db = workspace.open()
+    acme = db.for_tenant("acme")
+    for one in (db, acme):
+        one.run_jobs()
+    retirement.sweep(db.storage)
+    return db
+
+
+def test_a_tenant_that_is_removed_leaves_nothing(workspace: Workspace, full: Database) -> None:
+    number = number_of(workspace, "acme")
+    acme = full.for_tenant("acme")
+    tables = mentions(workspace, number, "acme")
+    assert {"zapdb_archives", "zapdb_fingerprints", "zapdb_activations", "zapdb_r1"} <= set(tables)
+    before = of_others(workspace, number)
+    assert str(number) not in "".join(str(row[1]) for row in before["catalog"]).split("/")
+    removed = remove_tenant(workspace.connect(), "acme")
+    assert removed.tenant.number == number
+    assert removed.rows["zapdb_r1"] == COUNT + 1
+    assert removed.rows["zapdb_archives"] == COUNT + 1
+    assert mentions(workspace, number, "acme") == []
+    assert of_others(workspace, number) == before
+    gone: list[Callable[[], object]] = [
+        lambda: acme.table("items").insert(id=500, title="late"),
+        lambda: acme.table("items").get(1),
+        lambda: acme.table("items").find(1),
+        lambda: list(acme.table("items").scan()),
+        lambda: list(acme.table("items").index("by_size").find(1)),
+        lambda: acme.run_jobs(),
+        lambda: acme.run(lambda: acme.table("items").delete(1)),
+        lambda: acme.verify(),
+        lambda: full.for_tenant("acme"),
+        lambda: remove_tenant(workspace.connect(), "acme"),
+    ]
+    for action in gone:
+        with pytest.raises(UnknownName, match="removed|no such tenant"):
+            action()
+    with pytest.raises(UnknownName), acme.snapshot():
+        pass
+    assert of_others(workspace, number) == before
+    assert full.sweep(older_than_seconds=0).deleted == 2
+    assert len(full.table("items").get(-1).title) == len(BLOB)
+    assert_clean(full)
+    # The name is free, the number never again.
+    full.create_tenant("acme")
+    assert number_of(workspace, "acme") > number
+    assert contents(full.for_tenant("acme")) == []
+
+
+def test_the_default_tenant_stays(workspace: Workspace, db: Database) -> None:
+    before = dump(workspace)
+    with pytest.raises(UsageError, match="the default tenant stays"):
+        remove_tenant(workspace.connect(), "default")
+    assert dump(workspace) == before
+
+
+def test_a_removal_that_is_killed_is_finished(workspace: Workspace, full: Database) -> None:
+    number = number_of(workspace, "acme")
+    acme = full.for_tenant("acme")
+    before = of_others(workspace, number)
+    for function, kill_at in [("delete_of_tenant", 3), ("_delete_states", 1)]:
+        killed = workspace.run("remove_dying", "acme", function, str(kill_at))
+        assert killed.returncode == -9, killed.stderr
+        assert mentions(workspace, number, "acme") != []
+        with pytest.raises(UnknownName, match="being removed") as caught:
+            full.for_tenant("acme")
+        assert "zapdb tenant remove" in caught.value.hint
+        with pytest.raises(UnknownName, match="the tenant was removed"):
+            acme.table("items").insert(id=500, title="late")
+        # The others go on: nothing that goes through all tenants stumbles over it.
+        assert_clean(full)
+        assert full.sweep(older_than_seconds=0).deleted <= 2
+        assert [b.tenant.name for b in bring_up_all(workspace.connect()) if b.error] == []
+        retirement.sweep(full.storage)
+        # Its process goes on following the catalog, for its other tenants.
+        token = full.set_setting("on_read", "leave")
+        full.wait_for_catalog(token)
+    remove_tenant(workspace.connect(), "acme")
+    assert mentions(workspace, number, "acme") == []
+    after = of_others(workspace, number)
+    after["catalog"] = [row for row in after["catalog"] if row[1] != "*/*/*/on_read"]
+    assert {
+        k: v
+        for k, v in after.items()
+        if k not in ("catalog", "zapdb_fingerprints", "zapdb_activations")
+    } == {
+        k: v
+        for k, v in before.items()
+        if k not in ("catalog", "zapdb_fingerprints", "zapdb_activations")
+    }
+    workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
+    assert full.sweep(older_than_seconds=0).blobs == 2
+
+
+def test_a_forget_goes_past_a_tenant_that_is_half_removed(
+    workspace: Workspace, db: Database
+) -> None:
+    fill(db.for_tenant("acme"), "theirs")
+    db.close()
+    workspace.write(2, ADD_COLOR)
+    with workspace.open() as db:
+        db.for_tenant("acme").table("items").update(1, color="blue")
+    killed = workspace.run("remove_dying", "acme", "_delete_rows", "1")
+    assert killed.returncode == -9, killed.stderr
+    assert forget_newest(workspace.connect()).number == 2
+    workspace.remove(2)
+    with workspace.open() as db:
+        number = db.tenants()[1].number
+        remove_tenant(workspace.connect(), "acme")
+        assert mentions(workspace, number, "acme") == []
+        assert db.position == 1
+
+
+def test_a_tenant_is_removed_while_its_jobs_run(workspace: Workspace, db: Database) -> None:
+    acme = db.for_tenant("acme")
+    fill(acme, "theirs", 300)
+    db.close()
+    workspace.write(2, ADD_COLOR, INDEX_SIZE)
+    db = workspace.open()
+    acme = db.for_tenant("acme")
+    number = number_of(workspace, "acme")
+
+    def remove_first(storage: Storage, job: Any) -> None:
+        remove_tenant(workspace.connect(), "acme")
+        run_locally(storage, job, workers=1)
+
+    with pytest.raises(UnknownName, match="removed|no such job"):
+        acme.run_jobs(runner=remove_first)
+    assert mentions(workspace, number, "acme") == []
+    assert_clean(db)
+
+
+def test_a_table_that_only_a_removed_tenant_had_goes_with_it(
+    workspace: Workspace, db: Database
+) -> None:
+    workspace.write(2, INDEX_SIZE)
+    workspace.write(3, DROP_ITEMS)
+    up(workspace, to=2)
+    db.close()
+    db = workspace.follow()
+    fill(db.for_tenant("acme"), "theirs")
+    db.close()
+    up(workspace)
+    assert workspace.execute("SELECT count(*) FROM zapdb_r1") == [(COUNT,)]
+    remove_tenant(workspace.connect(), "acme")
+    names = workspace.control.table_names(workspace.control.connection())
+    assert [n for n in names if n.startswith(("zapdb_r", "zapdb_x"))] == ["zapdb_ranges"]
+    workspace.write(4, ITEMS)
+    up(workspace)
+
+
+# The fleet
+
+
+def test_a_fleet_with_nothing_to_do_costs_no_statement_per_tenant(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = workspace.connect()
+    counts = []
+    for more in (3, 30):
+        with storage.transaction(Mode.CATALOG) as connection:
+            for at in range(more):
+                tenants.add_tenant(connection, f"t{more}-{at}")
+        bring_up_all(storage)
+        statements = count_statements(monkeypatch, storage)
+        assert bring_up_all(storage) == []
+        status = read_fleet(storage)
+        assert status.behind == ()
+        assert status.positions == {1: status.tenants}
+        counts.append(next(statements))
+        # Nor does opening one of them read the others.
+        before = next(statements)
+        listed: list[str] = []
+        list_rows = rows.list_rows
+
+        def note(connection: Any, kind: Any, prefix: str = "") -> Any:
+            listed.append(f"{kind} {prefix}")
+            return list_rows(connection, kind, prefix)
+
+        monkeypatch.setattr(rows, "list_rows", note)
+        zapdb.open(workspace.address, tenant=f"t{more}-1").close()
+        assert not [kind for kind in listed if kind.startswith("tenant")]
+        assert next(statements) == before
+        monkeypatch.undo()
+    assert counts[0] == counts[1]
+
+
+def count_statements(monkeypatch: pytest.MonkeyPatch, storage: Storage) -> Iterator[int]:
+    """How many statements a storage sent since this was made, whenever it is asked."""
+    from zapdb.storage import Connection
+
+    calls = itertools.count()
+    sent = [0]
+    for name in ("fetch_one", "fetch_all", "run", "run_many", "core_execute"):
+        original = getattr(Connection, name)
+
+        def call(this: Any, *arguments: Any, _original: Any = original, **named: Any) -> Any:
+            if this.storage is storage:
+                sent[0] = next(calls) + 1
+            return _original(this, *arguments, **named)
+
+        monkeypatch.setattr(Connection, name, call)
+    while True:
+        yield sent[0]
+
+
+def test_a_fleet_goes_on_where_one_tenant_fails(workspace: Workspace, db: Database) -> None:
+    for name in ("b", "c", "d"):
+        db.create_tenant(name)
+    db.set_setting("schema_changes", "refuse", tenant="b")
+    position = number_of(workspace, "c")
+    workspace.execute("UPDATE zapdb_activations SET tenant = 999 WHERE tenant = ?", (position,))
+    heard: list[str] = []
+    brought = bring_up_all(workspace.connect(), lambda one: heard.append(one.tenant.name))
+    assert heard == ["acme", "b", "c", "d"]
+    assert [(one.position, type(one.error).__name__) for one in brought] == [
+        (1, "NoneType"),
+        (0, "SchemaFrozen"),
+        (0, "CorruptCatalog"),
+        (1, "NoneType"),
+    ]
+    status = read_fleet(workspace.connect())
+    assert (status.end, status.tenants, status.positions) == (1, 5, {0: 2, 1: 3})
+    assert [tenant.name for tenant in status.behind] == ["b", "c"]
