@@ -3,6 +3,7 @@
 DATABASE ?= sqlite
 PYTEST_ARGS ?= -n 2 --dist worksteal
 SECONDS_EACH ?= 60
+SOAK_SECONDS ?= 600
 
 venv := .venv
 
@@ -10,7 +11,7 @@ venv := .venv
 python = JAVA_HOME="$$(cat $(venv)/java_home)" $(venv)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format fuzz bench docs test-system-icu clean
+.PHONY: help setup demo test lint format fuzz soak bench docs test-system-icu clean
 
 help: ## list these tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -35,6 +36,10 @@ format: setup ## repair style and layout where a tool can
 
 fuzz: setup ## fuzz what reads stored bytes; SECONDS_EACH=60 may be changed
 	$(python) -m tests.fuzz --seconds $(SECONDS_EACH)
+
+soak: setup ## rolling deployments with deaths, again and again; SOAK_SECONDS=600 on each engine
+	ZAPDB_SOAK_SECONDS=$(SOAK_SECONDS) $(python) -m pytest -s tests/contract/test_rolling.py \
+	  tests/contract/test_linearizable.py
 
 bench: setup ## measure speed against the ratios to reach
 	$(python) -m tests.bench

@@ -19,6 +19,7 @@ from tests.bench import (
     arrow,
     codec,
     convert,
+    fleet,
     full_scan,
     insert_many,
     memory,
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[Bench], list[Row]]] = {
     "arrow": arrow.run,
     "memory": memory.run,
     "open": open_database.run,
+    "fleet": fleet.run,
 }
 
 

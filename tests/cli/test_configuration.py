@@ -67,7 +67,7 @@ def test_an_empty_variable_is_as_good_as_none(
 
 def test_a_pyproject_that_is_not_asked_is_not_read(bare: Project) -> None:
     Path("pyproject.toml").write_text("this is not TOML")
-    given = ("-d", "sqlite:///test.db", "-m", "migrations")
+    given = ("-d", "sqlite:///test.db", "-m", "migrations", "--tenant", "default")
     assert bare.run("migrate", "up", *given).status == 0
 
 
@@ -81,7 +81,7 @@ def test_a_pyproject_that_is_not_asked_is_not_read(bare: Project) -> None:
         (
             b'[tool.zapdb]\ndatabse = "x"',
             "error: pyproject.toml: unknown key 'databse' under [tool.zapdb]\n"
-            "  way out: there are: database, migrations\n",
+            "  way out: there are: database, migrations, tenant\n",
         ),
         (
             b"[tool.zapdb]\ndatabase = 7",

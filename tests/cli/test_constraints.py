@@ -87,10 +87,10 @@ def test_rule_25_what_is_in_the_way_is_listed(constrained: Project) -> None:
     jobs = constrained.run("convert", "run", "--json")
     assert jobs.status == 1
     assert [len(job["findings"]) for job in jobs.json["jobs"]] == [1, 1]
-    entries = constrained.sql("SELECT count(*) FROM zapdb_x2")
+    entries = constrained.sql("SELECT count(*) FROM zapdb_x3")
     assert entries == [(3,)]
     constrained.sql("DELETE FROM zapdb_r1 WHERE key > (SELECT min(key) FROM zapdb_r1)")
-    constrained.sql("DELETE FROM zapdb_x2 WHERE record > (SELECT min(record) FROM zapdb_x2)")
+    constrained.sql("DELETE FROM zapdb_x3 WHERE record > (SELECT min(record) FROM zapdb_x3)")
     assert constrained.run("convert", "run").status == 0
     assert constrained.run("convert", "status").status == 0
     assert constrained.run("verify").status == 0

@@ -89,7 +89,7 @@ def test_run_as_json(people: Project) -> None:
     counted = {"superseded": False, "read": 20, "written": 20, "conflicts": 0, "table": "people"}
     counted["findings"] = []
     assert jobs == [
-        {"kind": "index", "target": 1} | counted,
+        {"kind": "index", "target": 2} | counted,
         {"kind": "convert", "target": 4} | counted,
     ]
 

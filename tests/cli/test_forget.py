@@ -124,6 +124,7 @@ def test_as_json(current: Project) -> None:
             {
                 "number": 4,
                 "label": "0004_split_name",
+                "tenants": 1,
                 "lossy": True,
                 "tables": [
                     {
@@ -138,6 +139,7 @@ def test_as_json(current: Project) -> None:
             {
                 "number": 3,
                 "label": "0003_index_age",
+                "tenants": 1,
                 "lossy": False,
                 "tables": [
                     {

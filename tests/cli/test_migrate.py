@@ -265,8 +265,9 @@ def test_up_as_json(project: Project) -> None:
     assert applied.pop("milliseconds") > 0
     assert found == {
         "position": 1,
-        "applied": [{"number": 1, "label": "0001_people", "tables": ["people"]}],
+        "applied": [{"number": 1, "label": "0001_people", "active": True, "tables": ["people"]}],
         "built": [],
+        "fleet": None,
     }
 
 
@@ -356,6 +357,7 @@ def test_status_as_json(project: Project) -> None:
             {"number": 1, "name": "people", "state": "applied"},
             {"number": 2, "name": "add_age", "state": "pending"},
         ],
+        "fleet": None,
     }
 
 

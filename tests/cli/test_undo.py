@@ -210,6 +210,8 @@ def test_a_plan_says_what_will_happen_and_changes_nothing(current: Project) -> N
         "records": 20,
         "converted": 20,
         "indexes": [],
+        "declared": [],
+        "unstored": [],
     }
 
 
@@ -217,7 +219,7 @@ def test_a_plan_names_live_processes_with_older_files(current: Project) -> None:
     with zapdb.open(ADDRESS, migrations="migrations"):
         write_changes(current, "0005_no_fax", DROP_FAX)
         result = current.run("migrate", "plan")
-        assert "live processes whose files end earlier:" in result.out
+        assert "live processes that will be served an older shape:" in result.out
         assert "files end at 0004" in result.out
         (process,) = current.run("migrate", "plan", "--json").json["processes"]
         assert process["files_end"] == 4

@@ -57,8 +57,15 @@ class Model:
     # A process at an older position
 
     def seen(self, chain: Chain, number: int, key: Key, at: int) -> Row:
-        """A record as a process sees it that works with the shapes of position `at`."""
+        """A record as a process sees it that works with the shapes of position `at`.
+
+        It sees what is in force where a table is the same there and its values mean the same.
+        """
         kept, position = self.rows[number][key]
+        ways = ((at, chain.end), (chain.end, at))
+        is_same_table = chain.table_at(at, number) == chain.table_at(chain.end, number)
+        if is_same_table and all(chain.route(number, *way).is_identity for way in ways):
+            at = chain.end
         return convert_kept(chain, number, kept, position, at).row
 
     def seen_all(self, chain: Chain, number: int, at: int) -> dict[Key, Row]:

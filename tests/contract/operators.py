@@ -129,7 +129,7 @@ class Operator:
         return variants.get(state.digest, ""), setting, tenants[1:], found
 
 
-def main(address: str, directory: str, number: str, _count: str, times: str, seed: str) -> None:
+def main(address: str, directory: str, number: str, times: str, seed: str) -> None:
     random.seed(int(seed) * 1_000 + int(number))
     storage = connect(address)
     operator = Operator(storage, Path(directory))

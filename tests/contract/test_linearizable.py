@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +21,7 @@ from tests.support import ROOT, Workspace
 
 PROCESSES = 8
 OPERATIONS = 12
+SOAK_SECONDS = float(os.environ.get("ZAPDB_SOAK_SECONDS", "0"))
 VARIANTS = ("a", "b", "c")
 
 
@@ -141,27 +144,30 @@ def prepare(place: Workspace, directory: Path) -> None:
         (directory / variant).mkdir()
         (directory / variant / first.name).write_bytes(first.read_bytes())
         (directory / variant / "0002_test.yaml").write_text(
-            document(f"add_field: {{table: items, field: {{name: {variant}, type: integer,"
-                     " default: 1}}")
+            document(
+                f"add_field: {{table: items, field: {{name: {variant}, type: integer,"
+                " default: 1}}"
+            )
         )
 
 
 def record_history(place: Workspace, directory: Path, seed: int) -> list[Operation]:
     """What the processes did, each at random; what was refused for the moment is left out."""
+    command = [sys.executable, "-m", "tests.contract.operators", place.address, str(directory)]
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.contract.operators", place.address, str(directory)]
-            + [str(number), str(PROCESSES), str(OPERATIONS), str(seed)],
+            [*command, str(number), str(OPERATIONS), str(seed)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,  # who was evicted, and the like
             text=True,
         )
         for number in range(PROCESSES)
     ]
     history = []
     for process in processes:
-        out, _ = process.communicate(timeout=120)
-        assert process.returncode == 0
+        out, told = process.communicate(timeout=120)
+        assert process.returncode == 0, told
         for line in out.splitlines():
             number, name, arguments, result, invoked, returned = json.loads(line)
             result = tuple(map(_frozen, result)) if isinstance(result, list) else result
@@ -173,6 +179,16 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _last_state(history: list[Operation], state: Catalog) -> Catalog:
+    order = find_order(history, catalog, state)
+    assert order is not None
+    for operation in order:
+        after = catalog(state, operation)
+        assert after is not None
+        state = after
+    return state
+
+
 @pytest.mark.parametrize("engine", ["postgresql"])
 def test_rule_06_changes_of_the_catalog_are_linearizable(
     workspace: Workspace, tmp_path: Path
@@ -180,7 +196,15 @@ def test_rule_06_changes_of_the_catalog_are_linearizable(
     directory = tmp_path / "variants"
     directory.mkdir()
     prepare(workspace, directory)
-    history = record_history(workspace, directory, seed=7)
+    state, deadline, seed = START, time.monotonic() + SOAK_SECONDS, 7
+    history = record_history(workspace, directory, seed)
+    while time.monotonic() < deadline:
+        state, seed = _last_state(history, state), seed + 1
+        history = record_history(workspace, directory, seed)
+        assert find_order(history, catalog, state) is not None
+    print(f"{seed - 6} histories")
+    if seed > 7:
+        return
     done = {(operation.name, str(operation.result)) for operation in history}
     assert {("up", "applied"), ("create", "created"), ("set", "set")} <= done
     assert {name for name, _ in done} >= {"read", "remove", "register", "evict", "forget"}

@@ -173,10 +173,10 @@ def _work(db: Any, options: dict[str, Any], notes: int, ended: threading.Event) 
         else:
             note("!")
             known[key, name] = value
-        for key in (key, random.randrange(RECORDS)):  # noqa: B020, PLW2901 - its own, and any
+        for key in (key, random.randrange(RECORDS)):  # noqa: B020 - its own, and any
             record = items.get(key)
             assert record.title == f"title {key}", record
-            for name in options["fields"]:  # noqa: PLW2901
+            for name in options["fields"]:
                 wanted = known.get((key, name), getattr(record, name))
                 assert getattr(record, name) == wanted, (record, name, wanted)
         if turn % 25 == 0:

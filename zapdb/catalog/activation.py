@@ -39,7 +39,7 @@ def activate(connection: Connection, view: View, chain: Chain, target: int) -> l
     changed = []
     for table in after:
         old = before.table_numbered(table.number)
-        if old == table:
+        if old is not None and is_unchanged(chain, old, table, view.position, target):
             continue
         changed.append(table.name)
         if old is None:
@@ -105,6 +105,15 @@ def is_same_layout(chain: Chain, old: Table, new: Table, source: int, target: in
         return False
     there, back = (source, target), (target, source)
     return all(chain.route(new.number, *way).is_identity for way in (there, back))
+
+
+def is_unchanged(chain: Chain, old: Table, new: Table, source: int, target: int) -> bool:
+    """Whether a table is the same at two positions, and its records mean the same.
+
+    To be the same is not enough: of several migrations that lie between, a later one may bring back
+    the names and types of before with other values, centimeters as millimeters.
+    """
+    return old == new and is_same_layout(chain, old, new, source, target)
 
 
 def _build_indexes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -68,8 +68,11 @@ def bring_up_all(
             finally:
                 storage.release_connection()
 
-        futures: Iterator[Brought] = pool.map(bring, behind)
-        return [_report(brought, on_brought) for brought in futures]
+        try:
+            return [_report(brought, on_brought) for brought in pool.map(bring, behind)]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # Ctrl-C ends it with the tenants that it is at
+            raise
 
 
 def _report(brought: Brought, on_brought: Callable[[Brought], None]) -> Brought:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import sqlalchemy as sa
 
@@ -26,6 +26,21 @@ from zapdb.storage.tables import FINGERPRINTS
 Event = Literal["create", "change", "drop", "restore", "forget", "pre-history"]
 
 COMPRESSION_LEVEL: Final = 9
+ENTRY_COLUMNS: Final = (
+    FINGERPRINTS.c.tenant,
+    FINGERPRINTS.c.table_number,
+    FINGERPRINTS.c.generation,
+    FINGERPRINTS.c.event,
+    FINGERPRINTS.c.fingerprint,
+    FINGERPRINTS.c.migrated_at,
+    FINGERPRINTS.c.migrated_by,
+    FINGERPRINTS.c.position,
+    FINGERPRINTS.c.digest,
+    FINGERPRINTS.c.record_format,
+    FINGERPRINTS.c.layout_revision,
+    FINGERPRINTS.c.snapshot,
+)
+"""What an `Entry` holds, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +48,7 @@ class Entry:
     """One schema change of one table; `position` and `digest` name the newest migration then.
 
     `migrated_at` is in microseconds since 1970-01-01 UTC by the database's clock, 0 for an entry of
-    `pre-history`. `snapshot` holds the canonical bytes of the schema.
+    `pre-history`. `packed` holds the canonical bytes of the schema, compressed.
     """
 
     tenant: int
@@ -47,7 +62,21 @@ class Entry:
     digest: str
     record_format: int
     layout_revision: int
-    snapshot: bytes
+    packed: bytes
+
+    @property
+    def snapshot(self) -> bytes:
+        """The canonical bytes of the schema; raises `CorruptCatalog`."""
+        try:
+            return zlib.decompress(self.packed)
+        except zlib.error as error:
+            raise CorruptCatalog(
+                "a schema snapshot can't be read",
+                table=self.table_number,
+                generation=self.generation,
+                cause=repr(error),
+                hint="restore this row of zapdb_fingerprints from a backup",
+            ) from error
 
     @property
     def table(self) -> Table:
@@ -110,28 +139,15 @@ def insert(
 def read_entries(
     connection: Connection, tenant: int, table_number: int | None = None
 ) -> Iterator[Entry]:
-    """The entries of a tenant's tables, or of one table, by table and generation.
-
-    Raises `CorruptCatalog` for an entry whose snapshot can't be expanded.
-    """
-    query = sa.select(FINGERPRINTS).where(FINGERPRINTS.c.tenant == tenant)
+    """The entries of a tenant's tables, or of one table, by table and generation."""
+    query = sa.select(*ENTRY_COLUMNS).where(FINGERPRINTS.c.tenant == tenant)
     if table_number is not None:
         query = query.where(FINGERPRINTS.c.table_number == table_number)
     query = query.order_by(FINGERPRINTS.c.table_number, FINGERPRINTS.c.generation)
     for row in connection.core_execute(query):
-        values: dict[str, Any] = row._asdict()
-        values["fingerprint"] = int.from_bytes(values["fingerprint"], "big")
-        try:
-            values["snapshot"] = zlib.decompress(values["snapshot"])
-        except zlib.error as error:
-            raise CorruptCatalog(
-                "a schema snapshot can't be read",
-                table=values["table_number"],
-                generation=values["generation"],
-                cause=repr(error),
-                hint="restore this row of zapdb_fingerprints from a backup",
-            ) from error
-        yield Entry(**values)
+        values = [*row]
+        values[4] = int.from_bytes(values[4], "big")
+        yield Entry(*values)
 
 
 def read_logged_tables(connection: Connection, tenant: int) -> set[int]:

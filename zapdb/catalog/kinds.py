@@ -77,10 +77,7 @@ FINDINGS: Final = _list_of(_object({"what": TEXT, "count": NUMBER, "examples": _
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of row: what its key and its value say.
-
-    A kind that is `extensible` may have more members than those listed.
-    """
+    """A kind of row: what its key and its value say."""
 
     name: KindName
     format: int
@@ -88,13 +85,10 @@ class Kind:
     says: str
     required: dict[str, Any]
     optional: dict[str, Any]
-    extensible: bool
 
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of the value as it is stored."""
         value = _object({FORMAT: {"const": self.format}, **self.required}, self.optional)
-        if self.extensible:
-            value["additionalProperties"] = True
         return {"title": self.name, "description": f"{self.says} Key: {self.key}.", **value}
 
 
@@ -104,10 +98,8 @@ def _kind(
     says: str,
     required: dict[str, Any],
     optional: dict[str, Any] | None = None,
-    *,
-    extensible: bool = False,
 ) -> Kind:
-    return Kind(name, 1, key, says, required, optional or {}, extensible)
+    return Kind(name, 1, key, says, required, optional or {})
 
 
 KINDS: Final[dict[str, Kind]] = {
@@ -124,7 +116,7 @@ KINDS: Final[dict[str, Kind]] = {
             "empty",
             "The level that every process must support (rule 10).",
             {"level": POSITIVE},
-            extensible=True,
+            {"raised_at": NUMBER, "raised_by": TEXT},
         ),
         _kind(
             "chain",
@@ -159,8 +151,18 @@ KINDS: Final[dict[str, Kind]] = {
             "node",
             "the process's id",
             "A process that has the database open: what it is, and what its files hold.",
-            {"release": TEXT, "level": NUMBER, "files_end": NUMBER},
-            extensible=True,
+            {
+                "release": TEXT,
+                "level": NUMBER,
+                "files_end": NUMBER,
+                "serves": NUMBER,
+                "pending": TEXTS,
+                "datasets": {
+                    "type": "object",
+                    "additionalProperties": {**_list_of(TEXT), "minItems": 2, "maxItems": 2},
+                },
+                "started_at": NUMBER,
+            },
         ),
         _kind(
             "lease",
@@ -171,7 +173,6 @@ KINDS: Final[dict[str, Kind]] = {
                 "owner": _object({"id": TEXT, "host": TEXT, "process": NUMBER}),
                 "since": NUMBER,
             },
-            extensible=True,
         ),
         _kind(
             "index",
@@ -179,14 +180,13 @@ KINDS: Final[dict[str, Kind]] = {
             "The state of a tenant's index, and what its entries were built with.",
             {
                 "table": POSITIVE,
-                "phase": TEXT,
+                "phase": _choice("write-only", "readable"),
                 "physical": POSITIVE,
                 "build": POSITIVE,
                 "key_format": POSITIVE,
                 "datasets": TEXTS,
                 "versions": TEXTS,
             },
-            extensible=True,
         ),
         _kind(
             "constraint",
@@ -205,7 +205,6 @@ KINDS: Final[dict[str, Kind]] = {
             "index/index/physical/tenant, or records/table/tenant",
             "Something that nothing uses any more, for the next sweep to take away.",
             {},
-            extensible=True,
         ),
         _kind(
             "job",
@@ -225,7 +224,6 @@ KINDS: Final[dict[str, Kind]] = {
                 "created_at": NUMBER,
             },
             {"findings": FINDINGS},
-            extensible=True,
         ),
         _kind(
             "finding",

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from zapdb.catalog import leases
+from zapdb.catalog import leases, rows
 from zapdb.catalog.activation import activate, warm_datasets
 from zapdb.catalog.leases import Lease, Owner
 from zapdb.catalog.level import check_level, level_of, require_level, settle_layout
@@ -26,7 +26,7 @@ from zapdb.catalog.verification import compare_files
 from zapdb.catalog.view import View, load_view
 from zapdb.catalog.waiting import Waiting, find_reachable
 from zapdb.catalog.zones import append_zones
-from zapdb.errors import ForgetInProgress, PendingMigrations
+from zapdb.errors import ForgetInProgress, LeaseHeld, PendingMigrations
 from zapdb.limits import ACTIVATION_POLL_SECONDS, CHAIN_LEASE_SECONDS
 from zapdb.logs import log_event
 from zapdb.migrations import (
@@ -88,7 +88,8 @@ def migrate_up(
     wait = CHAIN_LEASE_SECONDS * 2
     settle_layout(storage)
     append_zones(storage)  # the zones of defaults, too, which other processes may have to encode
-    done = []
+    done: list[Applied] = []
+    waiting: Waiting | None = None
     with leases.held(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait) as lease:
         with storage.transaction(Mode.READ) as connection:
             check_level(connection)
@@ -108,14 +109,14 @@ def migrate_up(
             warm_datasets(migration.after)
         target = view.chain.end if to is None else min(to, view.chain.end)
         if view.position < target:
-            done += catch_up(storage, tenant, to=target, on_applied=on_applied)[0]
+            done, waiting = catch_up(storage, tenant, to=target, on_applied=on_applied)
         name = tenant_lease(tenant)
         with leases.held(storage, name, owner, CHAIN_LEASE_SECONDS, wait) as mine:
             for file in wanted:
                 done.append(_apply(storage, tenant, (lease, mine), file))
                 on_applied(done[-1])
-    if any(not applied.active for applied in done):
-        target = done[-1].number
+    if waiting is not None or any(not applied.active for applied in done):
+        target = wanted[-1].number if wanted else target
         done += await_activation(storage, tenant, target, wait_seconds, on_applied=on_applied)
     if done:
         sweep(storage)
@@ -225,25 +226,33 @@ def catch_up(
     one is returned. Raises `SchemaFrozen` where the tenant may not be changed.
     """
     owner, name = Owner.here(), tenant_lease(tenant)
-    with leases.held(storage, name, owner, CHAIN_LEASE_SECONDS, CHAIN_LEASE_SECONDS * 2) as lease:
+    while True:
         with storage.transaction(Mode.READ) as connection:
             check_level(connection)
             view = load_view(connection, tenant, known)
             target, waiting = _find_target(connection, view, to)
-        if target <= view.position:
-            return [], waiting
-        refuse_if_frozen(storage.connection(), tenant)
-        warm_datasets(view.chain.schema_at(target))
-        started = time.perf_counter()
-        with storage.transaction(Mode.CHANGE) as connection:
-            leases.check(connection, lease)
-            view = load_view(connection, tenant, view)
-            refuse_changes_while_forgetting(view)
-            target, waiting = _find_target(connection, view, to)
             if target <= view.position:
                 return [], waiting
             refuse_if_frozen(connection, tenant)
-            tables = activate(connection, view, view.chain, target)
+        warm_datasets(view.chain.schema_at(target))
+        started = time.perf_counter()
+        try:
+            with storage.transaction(Mode.CHANGE) as connection:
+                # Taken and given back in the one transaction: nobody sees it held.
+                leases.take(connection, name, owner, CHAIN_LEASE_SECONDS)
+                view = load_view(connection, tenant, view)
+                refuse_changes_while_forgetting(view)
+                target, waiting = _find_target(connection, view, to)
+                if target <= view.position:
+                    return [], waiting
+                refuse_if_frozen(connection, tenant)
+                tables = activate(connection, view, view.chain, target)
+                rows.touch(connection, "lease", name, 0)
+            break
+        except LeaseHeld:
+            # Somebody applies migrations one after the other, and keeps it meanwhile.
+            with leases.held(storage, name, owner, CHAIN_LEASE_SECONDS, CHAIN_LEASE_SECONDS * 2):
+                continue
     last = view.chain.at(target)
     applied = Applied(last.number, last.label, tuple(tables), time.perf_counter() - started)
     _log(tenant, applied)

@@ -211,6 +211,12 @@ def load_view(connection: Connection, tenant: int, known: View | None = None) ->
             hint="restore it from a backup",
         )
     chain_state = read_chain_state(connection)
+    if known is not None and (known.tenant, known.activation, known.chain_state) == (
+        tenant,
+        active[0],
+        chain_state,
+    ):
+        return known  # nothing of it changes without another activation number
     stored, chain = _load_chain(connection, chain_state, known)
     position = row["position"]
     if position > chain.end:

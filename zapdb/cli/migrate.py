@@ -127,12 +127,13 @@ def forget(
 ) -> int:
     """Take the newest migration out of force, and convert its records back.
 
-    Shows what is lost, and asks. It works from what the database stores, without any files; one
-    that was interrupted is finished.
+    It goes for every tenant that reached it. Shows what is lost, and asks. It works from what the
+    database stores, without any files; one that was interrupted is finished.
 
-    With `--json`, which needs `--yes`: `{position, forgotten: [{number, label, lossy, tables:
-    [{table, fate, records, fields, indexes}], milliseconds}]}`. `fate` says what became of the
-    records: `deleted`, `converted` or `kept`; `fields` and `indexes` are lost.
+    With `--json`, which needs `--yes`: `{position, forgotten: [{number, label, tenants, lossy,
+    tables: [{table, fate, records, fields, indexes}], milliseconds}]}`. `tenants` is a count, and
+    so is `records`, of all of them together. `fate` says what became of the records: `deleted`,
+    `converted` or `kept`; `fields` and `indexes` are lost.
     """
     output = Output(as_json)
     with opened(database) as (storage, view):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ from zapdb.cli.configuration import (
 from zapdb.cli.opening import connected, read_view_if_any
 from zapdb.cli.output import Output, Part, format_seconds
 from zapdb.errors import EXIT_PENDING
-from zapdb.jobs.plan import Plan, TablePlan, make_plan
+from zapdb.jobs.plan import Loss, Plan, TablePlan, make_plan
 from zapdb.migrations import Chain, Migration, list_files, resolve_files
 from zapdb.migrations.undo import to_yaml
 
@@ -41,13 +42,18 @@ def plan_migrations(
 
     Their changes and resolved rollbacks; the records that will have to be converted and the indexes
     that will be built, in the background; how long converting takes, told from a sample of the
-    records, in one thread and without writing; and the live processes whose files end earlier.
+    records, in one thread and without writing. Then what processes with older code lose, which go
+    on in the shape of now: the fields of which they read what the rollbacks declare, and those that
+    they write in vain. And the live processes that do so, with the migration that waits for them.
     Exit status 3 if something is pending.
 
-    With `--json`: `{position, migrations: [{number, label, summary, changes, rollback}], tables:
-    [{table, fate, records, converted, indexes, seconds}], processes: [{process, release,
-    files_end}]}`. `fate` is `created`, `changed`, `restored`, `archived` or `discarded`; `changes`
-    and `rollback` are YAML.
+    With `--json`: `{position, migrations: [{number, label, summary, waits, changes, rollback}],
+    tables: [{table, fate, records, converted, indexes, seconds, declared, unstored}], processes:
+    [{process, release, files_end, serves, keeps_waiting}]}`. `fate` is `created`, `changed`,
+    `restored`, `archived` or `discarded`; `waits` is whether it takes force only once all live
+    processes have its file; `changes` and `rollback` are YAML; `declared` and `unstored` name
+    fields as they are called now; `serves` is the position whose shapes a process works with, and
+    `keeps_waiting` the label of a migration that waits for it, or null.
     """
     output = Output(as_json)
     files = list_files(find_migrations(migrations))
@@ -75,13 +81,12 @@ def plan_migrations(
                     "converted": table.converted,
                     "indexes": list(table.indexes),
                     "seconds": None if table.seconds is None else round(table.seconds, 3),
+                    "declared": list(table.loss.declared),
+                    "unstored": list(table.loss.unstored),
                 }
                 for table in plan.tables
             ],
-            "processes": [
-                {"process": p.process, "release": p.release, "files_end": p.files_end}
-                for p in plan.behind
-            ],
+            "processes": [asdict(process) for process in plan.older],
         }
     )
     return EXIT_PENDING if plan.migrations else 0
@@ -97,6 +102,7 @@ def _migration_to_json(migration: Migration) -> dict[str, Any]:
         "number": migration.number,
         "label": migration.label,
         "summary": migration.summary,
+        "waits": migration.waits_for_nodes,
         "changes": to_yaml(migration.changes),
         "rollback": to_yaml(migration.rollback),
     }
@@ -108,6 +114,8 @@ def _write_plan(plan: Plan, output: Output) -> None:
         return
     for migration in plan.migrations:
         output.write((migration.label, "bold"), f": {migration.summary}")
+        if migration.waits_for_nodes:
+            output.write("  takes force once all live processes have its file")
         for title, operations in (
             ("changes", migration.changes),
             ("rollback", migration.rollback),
@@ -133,11 +141,29 @@ def _write_plan(plan: Plan, output: Output) -> None:
         right=("records", "to convert", "converting takes"),
         empty="no table changes",
     )
+    _write_losses(plan, output)
     output.write()
-    if plan.behind:
-        output.write(("live processes whose files end earlier:", "yellow"))
-        for process in plan.behind:
-            files = f"files end at {process.files_end:04d}, release {process.release}"
-            output.write(f"  {process.process}: {files}")
-    else:
+    if not plan.older:
         output.write("every live process has the files of what is pending")
+        return
+    output.write(("live processes that will be served an older shape:", "yellow"))
+    for process in plan.older:
+        shape = f"shape {process.serves:04d}, files end at {process.files_end:04d}"
+        output.write(f"  {process.process}: {shape}, release {process.release}")
+        if process.keeps_waiting is not None:
+            output.write((f"    {process.keeps_waiting} waits until it has the file", "yellow"))
+
+
+def _write_losses(plan: Plan, output: Output) -> None:
+    lossy = [table for table in plan.tables if table.loss != Loss()]
+    if not lossy:
+        return
+    output.write()
+    output.write(("what processes with older code go without:", "yellow"))
+    for table in lossy:
+        for names, what in (
+            (table.loss.declared, "they read what the rollback declares"),
+            (table.loss.unstored, "what they write is not stored"),
+        ):
+            if names:
+                output.write(f"  {table.table}: {', '.join(names)}: {what}")

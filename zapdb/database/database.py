@@ -411,9 +411,10 @@ def open(
                 datasets=datasets_in_use(view),
             )
             try:
-                # Only now does a forget know of this process: one may have been faster.
+                # Only now do others know of this process: a forget, or the activation of a
+                # migration that waits for processes, may have been faster.
                 current = _load(storage, number, view)
-                if current.chain_state == view.chain_state:
+                if (current.chain_state, current.position) == (view.chain_state, view.position):
                     _check_pins(storage, current, files, pin or {})
                     current = settle_datasets(storage, current, node)
                     sweep(storage)

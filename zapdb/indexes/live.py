@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Final, cast
 
 from zapdb.catalog import TableState, View
-from zapdb.catalog.activation import is_same_layout
+from zapdb.catalog.activation import is_same_layout, is_unchanged
 from zapdb.indexes.checks import LiveCheck, compile_check
 from zapdb.indexes.maintenance import LiveIndex, open_index
 from zapdb.indexes.references import LiveReference, Referrer, find_referrers, open_reference
@@ -117,11 +117,13 @@ class LiveTable:
 
 
 def is_changed(view: View, state: TableState, served: int) -> bool:
-    """Whether the table looks different to a process whose files end at `served`."""
+    """Whether the table is another one to a process whose files end at `served`."""
     if served >= view.position:
         return False
     older = view.chain.schema_at(served).table_numbered(state.table.number)
-    return older is not None and older != state.table
+    return older is not None and not is_unchanged(
+        view.chain, older, state.table, served, view.position
+    )
 
 
 def archived_blobs(beside: Beside, fields: Mapping[int, Field]) -> dict[bytes, bytes]:

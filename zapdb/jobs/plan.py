@@ -3,6 +3,9 @@
 Applying takes milliseconds whatever a table holds. What takes long comes after it: records are
 converted and indexes are built in the background. How long is told from records that there are, by
 converting a sample of them here; writing them back comes on top.
+
+Processes whose files do not hold the migrations go on in their own shape (rule 11), except that a
+migration may wait for them (rule 12). What that shape loses is found in the conversions both ways.
 """
 
 from __future__ import annotations
@@ -11,22 +14,36 @@ import time
 from dataclasses import dataclass
 
 from zapdb.catalog import View, nodes
-from zapdb.catalog.activation import is_same_layout, keeps_entries
+from zapdb.catalog.activation import is_same_layout, is_unchanged, keeps_entries
+from zapdb.catalog.nodes import Node
 from zapdb.indexes import LiveTable
 from zapdb.jobs.sampling import sample_records
 from zapdb.migrations import Chain, Migration
-from zapdb.records import encode_prefix
-from zapdb.records.layout import decode_prefix
+from zapdb.records import decode_prefix, encode_prefix
+from zapdb.records.derivation import inputs_of, restored_in
 from zapdb.schema import Table
 from zapdb.storage import Connection, Mode, RecordTable, Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Fields that a process goes without that works with the shape of now, when all is applied.
+
+    What it reads of those `declared` is what the rollbacks say, and no value that was stored. What
+    it writes to those `unstored` is lost.
+    """
+
+    declared: tuple[str, ...] = ()
+    unstored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
     """What one table is in for, all pending migrations together.
 
-    `records` is what it holds now and `converted` how many of them will be stale; `seconds` is what
-    reading and converting those takes in one thread of this machine, None where none is converted.
+    `table` is its name afterwards. `records` is what it holds now and `converted` how many of them
+    will be stale; `seconds` is what reading and converting those takes in one thread of this
+    machine, None where none is converted.
     """
 
     table: str
@@ -35,47 +52,65 @@ class TablePlan:
     converted: int
     indexes: tuple[str, ...]
     seconds: float | None
+    loss: Loss = Loss()
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessPlan:
-    """A live process, and how far its files go."""
+    """A live process that works with the shape of an earlier position than the last pending one.
+
+    `files_end` is how far its files go, `serves` the position that its code is written for, and
+    `keeps_waiting` the first pending migration that can't take force before it has the file.
+    """
 
     process: str
     release: str
     files_end: int
+    serves: int
+    keeps_waiting: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`behind` are the live processes whose files end before the last pending migration."""
+    """`older` are the live processes that will be served an older shape, or keep it waiting."""
 
     migrations: tuple[Migration, ...]
     tables: tuple[TablePlan, ...]
-    behind: tuple[ProcessPlan, ...]
+    older: tuple[ProcessPlan, ...]
 
 
 def make_plan(storage: Storage, view: View, chain: Chain, sample: int) -> Plan:
     """The plan of bringing a tenant from the view's position to the end of the chain."""
+    pending = chain.after(view.position)
     with storage.transaction(Mode.READ) as connection:
         before, after = chain.schema_at(view.position), chain.schema_at(chain.end)
         tables = [
             _plan_table(connection, storage, view, chain, table, sample)
             for table in after
-            if before.table_numbered(table.number) != table
+            if (old := before.table_numbered(table.number)) is None
+            or not is_unchanged(chain, old, table, view.position, chain.end)
         ]
         tables += [
             _plan_drop(connection, view, chain, table)
             for table in before
             if after.table_numbered(table.number) is None
         ]
-        behind = [
-            ProcessPlan(str(node.lease.owner), node.release, node.files_end)
+        older = [
+            _plan_process(node, pending)
             for node, is_alive in nodes.list_nodes(connection)
-            if is_alive and node.files_end < chain.end
+            # One without files works with whatever is in force.
+            if is_alive and node.files_end and node.serves < chain.end
         ]
-    pending = chain.after(view.position)
-    return Plan(pending, tuple(tables), tuple(behind))
+    return Plan(pending, tuple(tables), tuple(older))
+
+
+def _plan_process(node: Node, pending: tuple[Migration, ...]) -> ProcessPlan:
+    waiting = (
+        m for m in pending if m.waits_for_nodes and not nodes.holds(node, m.number, m.digest)
+    )
+    first = next(waiting, None)
+    label = None if first is None else first.label
+    return ProcessPlan(str(node), node.release, node.files_end, node.serves, label)
 
 
 def _plan_table(
@@ -97,14 +132,34 @@ def _plan_table(
         if old is None or not keeps_entries(chain, old, table, index, view.position, chain.end)
     )
     fate = "restored" if old is None else "changed"
+    loss = Loss() if old is None else find_loss(chain, old, view.position, chain.end)
     if is_same_layout(chain, kept, table, view.position, chain.end):
-        return TablePlan(table.name, fate, records, 0, built, None)
+        return TablePlan(table.name, fate, records, 0, built, None, loss)
     seconds = None
     if old is not None and records:
         state = view.tables[old.name]
         live = LiveTable(storage, view, state)
         seconds = _measure(connection, live, chain, table.number, records, sample)
-    return TablePlan(table.name, fate, records, records, built, seconds)
+    return TablePlan(table.name, fate, records, records, built, seconds, loss)
+
+
+def find_loss(chain: Chain, old: Table, source: int, target: int) -> Loss:
+    """What a process loses that works with a table's shape at `source`, when `target` is in force.
+
+    A field whose values nothing is made of, there or in the archive, is not stored; and if what
+    comes back is made of neither, it is declared.
+    """
+    there, back = chain.route(old.number, source, target), chain.route(old.number, target, source)
+    declared, unstored = [], []
+    for field in old.value_fields:
+        made = {n for n, d in there.derivations.items() if field.number in inputs_of(d)}
+        is_archived = any(field.number in inputs_of(d) for d in there.archives.values())
+        derivation = back.derivations[field.number]
+        if not made and not is_archived:
+            unstored.append(field.name)
+        if not (inputs_of(derivation) & made) and not restored_in(derivation):
+            declared.append(field.name)
+    return Loss(tuple(declared), tuple(unstored))
 
 
 def _plan_drop(connection: Connection, view: View, chain: Chain, table: Table) -> TablePlan:

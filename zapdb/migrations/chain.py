@@ -172,10 +172,10 @@ def list_files(directory: Path) -> list[MigrationFile]:
         )
     files: list[MigrationFile] = []
     violations: list[Violation] = []
-    for path in sorted(directory.iterdir()):
-        if path.suffix.lower() not in (".yaml", ".yml") or path.name.startswith("."):
+    for name in sorted(path.name for path in directory.iterdir()):  # paths compare slowly
+        if not name.lower().endswith((".yaml", ".yml")) or name.startswith("."):
             continue
-        match = FILE_NAME.fullmatch(path.name)
+        path, match = directory / name, FILE_NAME.fullmatch(name)
         if match is None:
             violations.append(
                 Violation(

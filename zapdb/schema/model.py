@@ -184,10 +184,16 @@ class Schema:
         return iter(self.tables)
 
     def table_named(self, name: str) -> Table | None:
-        return next((t for t in self.tables if t.name == name), None)
+        for table in self.tables:
+            if table.name == name:
+                return table
+        return None
 
     def table_numbered(self, number: int) -> Table | None:
-        return next((t for t in self.tables if t.number == number), None)
+        for table in self.tables:
+            if table.number == number:
+                return table
+        return None
 
     def table_kept(self, number: int) -> Table | None:
         """The table with this number, in force or archived."""
@@ -204,9 +210,9 @@ class Schema:
     def with_table(self, changed: Table) -> Schema:
         """The schema with the table of the same number replaced, or added at the end."""
         if self.table_numbered(changed.number) is None:
-            return replace(self, tables=(*self.tables, changed))
-        tables = tuple(changed if t.number == changed.number else t for t in self.tables)
-        return replace(self, tables=tables)
+            return Schema((*self.tables, changed), self.types, self.archived)
+        tables = tuple([changed if t.number == changed.number else t for t in self.tables])
+        return Schema(tables, self.types, self.archived)
 
     def without_table(self, number: int) -> Schema:
         return replace(self, tables=tuple(t for t in self.tables if t.number != number))

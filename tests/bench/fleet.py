@@ -1,0 +1,125 @@
+"""Ten thousand tenants: with nothing to do, and some of them to be brought up."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import sqlalchemy as sa
+
+import zapdb
+from tests.bench.databases import ENGINES, TITLES, Bench, Engine, Migrations, opened
+from tests.bench.measure import Row, take_turns
+from zapdb.catalog.fleet import bring_up_all, read_fleet
+from zapdb.catalog.tenants import add_tenant
+from zapdb.storage import Mode, Storage, connect
+from zapdb.storage.tables import CATALOG
+
+TENANTS = 10_000
+BROUGHT = 200
+IDLE_SECONDS = 5.0
+BROUGHT_PER_SECOND = 200
+OPEN_SECONDS = 0.150
+ROUNDS = 3
+
+ITEMS = (
+    "create_table: {table: items, key: [id], fields: ["
+    "{name: id, type: integer}, {name: title, type: string}]}"
+)
+COLOR = "add_field: {table: items, field: {name: color, type: string, default: red}}"
+
+
+def run(bench: Bench) -> list[Row]:
+    return [row for engine in ENGINES for row in _measure(bench, engine)]
+
+
+def _measure(bench: Bench, engine: Engine) -> list[Row]:
+    migrations = bench.migrations(f"fleet-{engine}", ITEMS)
+    address = bench.address(engine, f"fleet-{engine}")
+    with opened(address, migrations):
+        pass
+    storage = connect(address)
+    count = TENANTS // 10 if bench.quick else TENANTS
+    with storage.transaction(Mode.CATALOG) as connection:
+        for number in range(count):
+            add_tenant(connection, f"tenant-{number}")
+    created = _bring_up(storage)
+    migrations.add(COLOR)
+    with opened(address, migrations):
+        pass
+    brought = _bring_up(storage)
+    _pretend_all_are_up(storage)
+
+    def look() -> None:
+        assert bring_up_all(storage) == []
+        assert not read_fleet(storage).behind
+
+    (idle,) = take_turns(ROUNDS, look)
+    one = _open_one(address, migrations)
+    storage.close()
+    title = TITLES[engine]
+    return [
+        Row(f"up and status, {count:,} tenants, {title}", "allowed", idle, IDLE_SECONDS, ("≤", 1)),
+        Row(f"open one of {count:,}, {title}", "the time allowed", one, OPEN_SECONDS, ("≤", 1)),
+        Row(
+            f"tenants brought up, a first table, {title}",
+            "to be brought up",
+            created,
+            BROUGHT_PER_SECOND,
+            ("≥", 1),
+            "/s",
+        ),
+        Row(
+            f"tenants brought up, a field more, {title}",
+            "to be brought up",
+            brought,
+            BROUGHT_PER_SECOND,
+            ("≥", 1),
+            "/s",
+        ),
+    ]
+
+
+def _bring_up(storage: Storage) -> float:
+    """Tenants per second, of some; the others stay behind."""
+    status = read_fleet(storage)
+    some = min(BROUGHT, len(status.behind))
+
+    class Enough(Exception):
+        pass
+
+    left = iter(range(some - 1))
+
+    def note(_: object) -> None:
+        if next(left, None) is None:
+            raise Enough
+
+    started = time.perf_counter()
+    with contextlib.suppress(Enough):
+        bring_up_all(storage, note)
+    seconds = time.perf_counter() - started
+    brought = len(status.behind) - len(read_fleet(storage).behind)
+    return brought / seconds
+
+
+def _pretend_all_are_up(storage: Storage) -> None:
+    with storage.transaction(Mode.CATALOG) as connection:
+        connection.core_execute(
+            sa.update(CATALOG)
+            .where(CATALOG.c.kind == "tenant")
+            .values(
+                value=sa.func.replace(
+                    sa.func.replace(CATALOG.c.value, '"position":0', '"position":2'),
+                    '"position":1',
+                    '"position":2',
+                )
+            )
+        )
+
+
+def _open_one(address: str, migrations: Migrations) -> float:
+    def open_and_close() -> None:
+        zapdb.open(address, migrations=migrations.directory, tenant="tenant-7").close()
+
+    (seconds,) = take_turns(ROUNDS, open_and_close)
+    return seconds
