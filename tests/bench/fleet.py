@@ -18,7 +18,6 @@ from zapdb.storage.tables import CATALOG
 TENANTS = 10_000
 BROUGHT = 200
 IDLE_SECONDS = 5.0
-BROUGHT_PER_SECOND = 200
 OPEN_SECONDS = 0.150
 ROUNDS = 3
 
@@ -62,19 +61,11 @@ def _measure(bench: Bench, engine: Engine) -> list[Row]:
         Row(f"up and status, {count:,} tenants, {title}", "allowed", idle, IDLE_SECONDS, ("≤", 1)),
         Row(f"open one of {count:,}, {title}", "the time allowed", one, OPEN_SECONDS, ("≤", 1)),
         Row(
-            f"tenants brought up, a first table, {title}",
-            "to be brought up",
-            created,
-            BROUGHT_PER_SECOND,
-            ("≥", 1),
-            "/s",
-        ),
-        Row(
             f"tenants brought up, a field more, {title}",
-            "to be brought up",
+            "those brought up to a first table",
             brought,
-            BROUGHT_PER_SECOND,
-            ("≥", 1),
+            created,
+            None,
             "/s",
         ),
     ]

@@ -46,7 +46,7 @@ def test_tenants_are_created_listed_and_removed(current: Project) -> None:
     )
     assert current.run("migrate", "up", "--tenant", "acme").status == 0
     removed = current.run("tenant", "remove", "acme", "--yes")
-    assert (removed.status, removed.out) == (0, "removed acme: 4 rows\n")
+    assert (removed.status, removed.out) == (0, "removed acme: 1 row\n")
     assert tenants(current) == {"default": 4, "b.corp": 0}
     as_json = current.run("tenant", "remove", "b.corp", "--yes", "--json").json
     assert as_json == {"tenant": "b.corp", "rows": {}}

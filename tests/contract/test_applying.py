@@ -138,7 +138,8 @@ def test_rule_06_many_processes_apply_a_new_migration_once(workspace: Workspace)
     workspace.write(1, ITEMS)
     workspace.write(2, ADD_COLOR)
     ran = workspace.run("open_together", str(PROCESSES))
-    assert ran.stderr == ""
+    told = [line for line in ran.stderr.splitlines() if "waited long for the gate" not in line]
+    assert told == []
     outcomes = [line.split() for line in ran.stdout.splitlines()]
     assert len(outcomes) == PROCESSES
     assert sum(int(applied) for applied, _ in outcomes) == 2

@@ -150,12 +150,13 @@ def test_rule_11_older_processes_go_on_beside_every_operation(
     told = workspace.open(serve_as=at)
     both = Beside(kept, newer, model, at)
     both.write_newer(10)
-    both.check()
+    model.check_at(kept, both.chain, at)
     both.write(20)
     both.older = told
     both.check()
     newer.run_jobs()
     model.convert(both.chain)
+    model.check_at(kept, both.chain, at)
     both.write(60)
     both.older = kept
     both.check()
@@ -168,7 +169,7 @@ def test_rule_11_older_processes_go_on_beside_every_operation(
     kept.wait_for_catalog(kept.catalog_token())
     again = Beside(kept, kept, model, at)
     again.write(100)
-    again.check()
+    model.check(kept)
 
 
 def test_rule_11_the_shape_before_a_dropped_table_is_not_served(workspace: Workspace) -> None:

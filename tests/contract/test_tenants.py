@@ -655,6 +655,19 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     assert physical_tables(workspace) == ["zapdb_r2"]
 
 
+def test_rule_27_a_discarded_table_stays_for_a_tenant_that_has_no_records_yet(
+    workspace: Workspace, db: Database
+) -> None:
+    acme = db.for_tenant("acme")
+    fill(db, "mine", 3)
+    workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
+    workspace.write(2, DROP_ITEMS)
+    up(workspace)
+    assert retired(workspace) == []
+    assert physical_tables(workspace) == ["zapdb_r1"]
+    assert contents(acme) == []
+
+
 def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,13 +187,14 @@ class Table:
                 beside = live.make_beside()
                 value = live.shape.encode(key, given, beside)
                 record = live.codec.decode(key, value, len(live.prefix), beside)
+                made = new_blobs(record, beside)  # before a check has looked at them
                 if live.checks:
                     check_records(live, [(key, record)])
                 try:
                     connection.run(live.records.insert_sql, (key, value))
                 except DuplicateKey:
                     raise self._exists(live, key) from None
-                live.blobs.insert(connection, new_blobs(record, beside))
+                live.blobs.insert(connection, made)
                 live.store_beside(connection, key, beside)
                 insert_entries(connection, live, key, record)
                 if live.references:

@@ -99,10 +99,11 @@ def store_change(
     """
     value = live.codec.encode(live.prefix, values, beside)
     new = live.codec.decode(key, value, len(live.prefix), beside)
+    made = new_blobs(new, beside)  # before a check has looked at them
     if live.checks:
         check_records(live, [(key, new)])
     connection.run(live.records.update_sql, (value, key))
-    live.blobs.insert(connection, new_blobs(new, beside))
+    live.blobs.insert(connection, made)
     live.store_beside(connection, key, beside)
     for index in live.indexes:
         # The others keep their entries, and large values need not be loaded for it.

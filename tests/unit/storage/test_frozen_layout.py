@@ -1,0 +1,41 @@
+"""The storage layout of revision 0001 is frozen: statements kept from then, for both engines.
+
+What has to change is a new Alembic revision with a level of its own, never this file: see
+docs/format/storage.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from zapdb.storage import connect
+from zapdb.storage.layout import LAYOUT_REVISION
+from zapdb.storage.tables import METADATA
+
+KEPT = Path(__file__).parent / "kept"
+DIALECTS: dict[str, sa.Dialect] = {"sqlite": sqlite.dialect(), "postgresql": postgresql.dialect()}
+
+
+def statements(engine: str) -> str:
+    """What creates the layout, one statement after the other."""
+    dialect = DIALECTS[engine]
+    made = []
+    for table in METADATA.sorted_tables:
+        made.append(str(CreateTable(table).compile(dialect=dialect)))
+        made += [str(CreateIndex(i).compile(dialect=dialect)) for i in table.indexes]
+    url = "sqlite:///unused.db" if engine == "sqlite" else "postgresql://unused"
+    storage = connect(url)  # nothing connects before the first statement
+    made.append(storage.create_record_table_sql("zapdb_r1"))
+    made += [storage.create_index_table_sql("zapdb_x1", unique=unique) for unique in (False, True)]
+    return "\n".join(" ".join(statement.split()) for statement in made) + "\n"
+
+
+@pytest.mark.parametrize("engine", DIALECTS)
+def test_rule_34_the_layout_is_what_it_was_when_it_was_frozen(engine: str) -> None:
+    assert LAYOUT_REVISION == "0001"
+    assert statements(engine) == (KEPT / f"{engine}.sql").read_text()
