@@ -55,6 +55,19 @@ def tamper(workspace: Workspace) -> None:
     workspace.execute("UPDATE zapdb_activations SET number = number + 1")
 
 
+def have_other_data(workspace: Workspace, db: Database) -> None:
+    """As if the process that has the database open were the one with the other ICU."""
+    where = f"WHERE kind = 'node' AND key = '{db._node.id}'"
+    ((text,),) = workspace.execute(f"SELECT value FROM zapdb_catalog {where}")
+    row = json.loads(text)
+    row["datasets"] = {name: ["ICU 1.0", "0" * 64] for name in row["datasets"]}
+    assert row["datasets"]
+    workspace.execute(
+        f"UPDATE zapdb_catalog SET value = ? {where}",
+        (json.dumps(row, sort_keys=True, separators=(",", ":")),),
+    )
+
+
 def found(db: Database) -> list[str]:
     return [record.title for record in db.table("items").index("by_title").range("a", "c")]
 
@@ -107,6 +120,7 @@ def test_rule_26_processes_with_other_data_are_refused_while_others_run(
     workspace: Workspace, db: Database
 ) -> None:
     tamper(workspace)
+    have_other_data(workspace, db)
     before = dump(workspace)
     with pytest.raises(
         DatasetMismatch, match="running processes use other collation or time zone data"
