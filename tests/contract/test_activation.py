@@ -15,7 +15,7 @@ from tests.support import Workspace, error_of, wait_until
 from zapdb.catalog import DEFAULT_TENANT, nodes
 from zapdb.catalog.cluster import read_status
 from zapdb.catalog.up import Applied, migrate_up
-from zapdb.database import Database, database
+from zapdb.database import Database, opening
 from zapdb.errors import ActivationPending, LeaseLost, ServedShapeUnavailable
 from zapdb.storage import Mode
 
@@ -296,15 +296,15 @@ def test_rule_12_what_takes_force_while_a_process_opens_is_looked_at_again(
     """It is no node yet when the table goes that it would need."""
     workspace.write(2, DROP, name="waits")
     assert isinstance(error_of(lambda: up(workspace)), ActivationPending)
-    register = database.register
+    register = opening.register
 
     def register_late(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(database, "register", register)
+        monkeypatch.setattr(opening, "register", register)
         older.close()
         assert [a.number for a in up(workspace)] == [2]
         return register(*arguments, **options)
 
-    monkeypatch.setattr(database, "register", register_late)
+    monkeypatch.setattr(opening, "register", register_late)
     refused = error_of(lambda: workspace.open(apply="never", serve_as=1))
     assert isinstance(refused, ServedShapeUnavailable)
     with workspace.connect().transaction(Mode.READ) as connection:

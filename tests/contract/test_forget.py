@@ -546,16 +546,16 @@ def test_rule_13_a_process_that_opens_while_it_is_forgotten_does_not_slip_throug
 ) -> None:
     """Between what it read and its registration, the migration went."""
     apply(workspace, 2, ADD_COLOR)
-    from zapdb.database import database
+    from zapdb.database import opening
 
-    register = database.register
+    register = opening.register
 
     def forget_first(*arguments: Any, **said: Any) -> Any:
         monkeypatch.undo()
         forget(workspace)
         return register(*arguments, **said)
 
-    monkeypatch.setattr(database, "register", forget_first)
+    monkeypatch.setattr(opening, "register", forget_first)
     with pytest.raises(PendingMigrations, match="does not store yet"):
         workspace.open(apply="never")
     storage = workspace.connect()

@@ -1,7 +1,8 @@
 """What an application imports: open a database, use its tables."""
 
-from zapdb.database.database import Database, open
+from zapdb.database.database import Database
 from zapdb.database.lookup import IndexLookup
+from zapdb.database.opening import open
 from zapdb.database.table import Table
 
 __all__ = ["Database", "IndexLookup", "Table", "open"]

@@ -1,27 +1,19 @@
-"""An open database, and how it is opened.
-
-Opening verifies every stored migration against itself and against the files, brings the tenant to
-where the files end, and registers this process as a node. Whatever is wrong is refused before
-anything is changed.
-"""
+"""An open database, as one tenant sees it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
-from zapdb.catalog import DEFAULT_TENANT_NAME, TableState, View, ensure_rows, prehistory
+from zapdb.catalog import TableState, View
 from zapdb.catalog.changelog import read_token
-from zapdb.catalog.datasets import datasets_in_use, settle_datasets
+from zapdb.catalog.datasets import settle_datasets
 from zapdb.catalog.history import Entry, read_entries
 from zapdb.catalog.localview import LocalView
-from zapdb.catalog.nodes import Heartbeat, Node, check_level, deregister, read_level, register
-from zapdb.catalog.pinning import Stamped, check_pins, find_fingerprint, list_fingerprints
-from zapdb.catalog.retirement import sweep
-from zapdb.catalog.serving import refuse_unserved
+from zapdb.catalog.nodes import Heartbeat, deregister, read_level
+from zapdb.catalog.pinning import Stamped, find_fingerprint
 from zapdb.catalog.settings import (
     Scope,
     read_settings,
@@ -29,29 +21,15 @@ from zapdb.catalog.settings import (
     unset_setting,
     write_setting,
 )
-from zapdb.catalog.stored import provisional_numbers
 from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant, list_tenants
-from zapdb.catalog.up import (
-    Applied,
-    await_activation,
-    catch_up,
-    migrate_up,
-    refuse_changes_while_forgetting,
-)
-from zapdb.catalog.verification import compare_files
-from zapdb.catalog.zones import append_zones
-from zapdb.database.following import Callback, Follower
+from zapdb.catalog.up import Applied
+from zapdb.database.following import Callback
 from zapdb.database.metrics import render as render_metrics
+from zapdb.database.process import Process, check_pinned, settle
 from zapdb.database.session import Session
 from zapdb.database.table import Table
 from zapdb.database.upkeep import Upkeep
-from zapdb.errors import (
-    ActivationPending,
-    PendingMigrations,
-    SchemaFrozen,
-    UsageError,
-    ZapdbError,
-)
+from zapdb.errors import ZapdbError
 from zapdb.jobs import (
     JobReport,
     Runner,
@@ -65,40 +43,10 @@ from zapdb.jobs import (
 )
 from zapdb.jobs.job import JobKind
 from zapdb.limits import CATALOG_WAIT_SECONDS
-from zapdb.migrations import MigrationFile, list_files, resolve_files
 from zapdb.records import decode_prefix
-from zapdb.storage import Mode, Storage, connect, ensure_layout
+from zapdb.storage import Mode, Storage
 
-Apply = Literal["never", "auto"]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """The migration files of a process; `serves` is the position whose shapes it works with.
-
-    A process without files works with whatever is in force.
-    """
-
-    directory: Path | None
-    found: list[MigrationFile]
-    serves: int | None
-
-    @property
-    def end(self) -> int:
-        return self.found[-1].number if self.found else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """What the databases of one process share, whatever their tenants: it is one node."""
-
-    storage: Storage
-    node: Node
-    files: Files
-    follower: Follower
-    pins: Mapping[str, int]
-    """By table: the fingerprint that the program was built for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +113,8 @@ class Database:
         number = find_tenant(self._storage.connection(), name).number
         applied: list[Applied] = []
         files = self._process.files
-        view, _ = _settle(self._storage, number, files, "never", 0.0, applied, self.view)
-        _check_pins(self._storage, view, files, self._process.pins)
+        view, _ = settle(self._storage, number, files, "never", 0.0, applied, self.view)
+        check_pinned(self._storage, view, files, self._process.pins)
         view = settle_datasets(self._storage, view, self._node)
         return Database(self._process, view, tuple(applied), heartbeat=self._heartbeat)
 
@@ -358,166 +306,3 @@ class Database:
         with suppress(ZapdbError):  # if the server is gone, the lease ends by itself
             deregister(self._storage, self._node)
         self._storage.close()
-
-
-def open(
-    url: str,
-    *,
-    migrations: str | Path | None = None,
-    apply: Apply = "never",
-    tenant: str = DEFAULT_TENANT_NAME,
-    serve_as: int | None = None,
-    pin: Mapping[str, int] | None = None,
-    wait_seconds: float | None = None,
-) -> Database:
-    """Open a database with the migrations of a directory, for one of its tenants.
-
-    With `apply="auto"`, migrations that the database does not store yet are applied; with "never",
-    they are refused, naming the command that applies them. A tenant that is behind what is stored
-    is brought up to it. Where the database is ahead of the files, or of `serve_as`, the number of
-    one of them, what the application sees has the shape that it had there (rule 11). Where it may
-    not take force yet, since running processes do not have the file, that is waited for.
-
-    Without `migrations`, the database is opened as it is, and its shapes are those in force at any
-    moment: for tools and prompts, whose code is not written for one shape.
-
-    `pin` maps names of tables to the fingerprint that the program was built for: one whose schema
-    by now is none that the files lead to is refused, and so is one that never had the fingerprint.
-
-    Raises `MigrationConflict` where a file differs from what is stored, `InvalidMigration`,
-    `NotProven`, `PendingMigrations`, `ActivationPending` after `wait_seconds`,
-    `ServedShapeUnavailable`, `FingerprintUnknown`, `UnknownName` for a tenant, `CorruptCatalog`,
-    `NotZapdb`, `NewerLayout` and `IncompatibleVersion`.
-    """
-    files = _read_files(migrations, apply, serve_as)
-    storage = connect(url)
-    try:
-        ensure_layout(storage, create=apply == "auto")
-        ensure_rows(storage)
-        append_zones(storage)
-        number = find_tenant(storage.connection(), tenant).number
-        wait = wait_seconds
-        if wait is None:
-            settings = read_settings(storage.connection(), number)
-            wait = float(settings.get("activation_wait_seconds"))
-        applied: list[Applied] = []
-        while True:
-            view, pending = _settle(storage, number, files, apply, wait, applied)
-            node = register(
-                storage,
-                files.end,
-                serves=files.serves,
-                pending=pending,
-                datasets=datasets_in_use(view),
-            )
-            try:
-                # Only now do others know of this process: a forget, or the activation of a
-                # migration that waits for processes, may have been faster.
-                current = _load(storage, number, view)
-                if (current.chain_state, current.position) == (view.chain_state, view.position):
-                    _check_pins(storage, current, files, pin or {})
-                    current = settle_datasets(storage, current, node)
-                    sweep(storage)
-                    process = Process(storage, node, files, Follower(storage), pin or {})
-                    return Database(process, current, tuple(applied))
-            except BaseException:
-                with suppress(ZapdbError):
-                    deregister(storage, node)
-                raise
-            deregister(storage, node)
-    except BaseException:
-        storage.close()
-        raise
-
-
-def _settle(
-    storage: Storage,
-    tenant: int,
-    files: Files,
-    apply: Apply,
-    wait_seconds: float,
-    applied: list[Applied],
-    known: View | None = None,
-) -> tuple[View, dict[int, str]]:
-    """Store and activate what is to be, until a tenant can be served to a process with the files.
-
-    Returns what is in force then, and the digests of the files that are not stored, by number. The
-    files are not compared again with a chain that they agreed with: that of `known`.
-    """
-    serves = files.serves or 0
-    while True:
-        view = _load(storage, tenant, known)
-        refuse_changes_while_forgetting(view)
-        pending: tuple[MigrationFile, ...] = ()
-        if known is None or view.stored is not known.stored:
-            pending = compare_files(files.found, list(view.stored), view.chain).pending
-        if pending and apply == "auto":
-            assert files.directory is not None
-            with suppress(ActivationPending):  # waited for below, where it is needed
-                applied += migrate_up(storage, tenant, files.directory)
-            continue
-        if pending and serves > view.chain.end:
-            raise _pending(pending[0].label, len(pending), storage)
-        if view.position < view.chain.end:
-            with suppress(SchemaFrozen):  # it stays where it is, as far as that can be served
-                applied += catch_up(storage, tenant, known=view)[0]
-            view = _load(storage, tenant, view)
-        if view.position < serves:
-            applied += await_activation(storage, tenant, serves, wait_seconds)
-            continue
-        if files.serves is not None:
-            settings = read_settings(storage.connection(), tenant)
-            refuse_unserved(view, files.serves, settings.get("served_window"))
-        resolved = resolve_files(pending, view.chain, provisional_numbers())
-        return view, {m.number: m.digest for m in resolved.after(view.chain.end)}
-
-
-def _load(storage: Storage, tenant: int, known: View | None = None) -> View:
-    check_level(storage.connection())
-    return prehistory.load(storage, tenant, known)
-
-
-def _check_pins(storage: Storage, view: View, files: Files, pins: Mapping[str, int]) -> None:
-    if not pins:
-        return
-    if not files.found:
-        raise UsageError(
-            "pins are checked against migration files, and none are given",
-            hint="give migrations=, the directory of the files",
-        )
-    known = list_fingerprints(view.chain, files.end)
-    with storage.transaction(Mode.READ) as connection:
-        check_pins(connection, view.tenant, pins, known)
-
-
-def _read_files(migrations: str | Path | None, apply: Apply, serve_as: int | None) -> Files:
-    if migrations is None:
-        if apply != "never" or serve_as is not None:
-            raise UsageError(
-                "apply and serve_as are about migration files, and none are given",
-                hint="give migrations=, the directory of the files",
-            )
-        return Files(None, [], None)
-    directory = Path(migrations)
-    found = list_files(directory)
-    if serve_as is not None and not found[0].number <= serve_as <= found[-1].number:
-        raise UsageError(
-            "serve_as is the number of one of the migration files",
-            serve_as=serve_as,
-            first=found[0].number,
-            last=found[-1].number,
-        )
-    return Files(directory, found, found[-1].number if serve_as is None else serve_as)
-
-
-def _pending(first: str, count: int, storage: Storage) -> PendingMigrations:
-    return PendingMigrations(
-        "the files hold migrations that the database does not store yet",
-        database=storage.shown_url,
-        pending=count,
-        first=first,
-        hint="run `zapdb migrate up`, or open the database with apply='auto'",
-    )
-
-
-__all__ = ["Applied", "Apply", "Database", "open"]

@@ -1,0 +1,158 @@
+"""What the databases of one process share, and bringing a tenant to where the process can work.
+
+The files are compared with what is stored; what they add is stored and activated, or refused. A
+tenant that is behind is brought up; where it is ahead, it is looked whether the shape that the
+process works with can be served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from zapdb.catalog import View, prehistory
+from zapdb.catalog.nodes import Node, check_level
+from zapdb.catalog.pinning import check_pins, list_fingerprints
+from zapdb.catalog.serving import refuse_unserved
+from zapdb.catalog.settings import read_settings
+from zapdb.catalog.stored import provisional_numbers
+from zapdb.catalog.up import (
+    Applied,
+    await_activation,
+    catch_up,
+    migrate_up,
+    refuse_changes_while_forgetting,
+)
+from zapdb.catalog.verification import compare_files
+from zapdb.database.following import Follower
+from zapdb.errors import (
+    ActivationPending,
+    PendingMigrations,
+    SchemaFrozen,
+    UsageError,
+)
+from zapdb.migrations import MigrationFile, list_files, resolve_files
+from zapdb.storage import Mode, Storage
+
+Apply = Literal["never", "auto"]
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The migration files of a process; `serves` is the position whose shapes it works with.
+
+    A process without files works with whatever is in force.
+    """
+
+    directory: Path | None
+    found: list[MigrationFile]
+    serves: int | None
+
+    @property
+    def end(self) -> int:
+        return self.found[-1].number if self.found else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What the databases of one process share, whatever their tenants: it is one node."""
+
+    storage: Storage
+    node: Node
+    files: Files
+    follower: Follower
+    pins: Mapping[str, int]
+    """By table: the fingerprint that the program was built for."""
+
+
+def settle(
+    storage: Storage,
+    tenant: int,
+    files: Files,
+    apply: Apply,
+    wait_seconds: float,
+    applied: list[Applied],
+    known: View | None = None,
+) -> tuple[View, dict[int, str]]:
+    """Store and activate what is to be, until a tenant can be served to a process with the files.
+
+    Returns what is in force then, and the digests of the files that are not stored, by number. The
+    files are not compared again with a chain that they agreed with: that of `known`.
+    """
+    serves = files.serves or 0
+    while True:
+        view = load(storage, tenant, known)
+        refuse_changes_while_forgetting(view)
+        pending: tuple[MigrationFile, ...] = ()
+        if known is None or view.stored is not known.stored:
+            pending = compare_files(files.found, list(view.stored), view.chain).pending
+        if pending and apply == "auto":
+            assert files.directory is not None
+            with suppress(ActivationPending):  # waited for below, where it is needed
+                applied += migrate_up(storage, tenant, files.directory)
+            continue
+        if pending and serves > view.chain.end:
+            raise _pending(pending[0].label, len(pending), storage)
+        if view.position < view.chain.end:
+            with suppress(SchemaFrozen):  # it stays where it is, as far as that can be served
+                applied += catch_up(storage, tenant, known=view)[0]
+            view = load(storage, tenant, view)
+        if view.position < serves:
+            applied += await_activation(storage, tenant, serves, wait_seconds)
+            continue
+        if files.serves is not None:
+            settings = read_settings(storage.connection(), tenant)
+            refuse_unserved(view, files.serves, settings.get("served_window"))
+        resolved = resolve_files(pending, view.chain, provisional_numbers())
+        return view, {m.number: m.digest for m in resolved.after(view.chain.end)}
+
+
+def load(storage: Storage, tenant: int, known: View | None = None) -> View:
+    check_level(storage.connection())
+    return prehistory.load(storage, tenant, known)
+
+
+def check_pinned(storage: Storage, view: View, files: Files, pins: Mapping[str, int]) -> None:
+    if not pins:
+        return
+    if not files.found:
+        raise UsageError(
+            "pins are checked against migration files, and none are given",
+            hint="give migrations=, the directory of the files",
+        )
+    known = list_fingerprints(view.chain, files.end)
+    with storage.transaction(Mode.READ) as connection:
+        check_pins(connection, view.tenant, pins, known)
+
+
+def read_files(migrations: str | Path | None, apply: Apply, serve_as: int | None) -> Files:
+    if migrations is None:
+        if apply != "never" or serve_as is not None:
+            raise UsageError(
+                "apply and serve_as are about migration files, and none are given",
+                hint="give migrations=, the directory of the files",
+            )
+        return Files(None, [], None)
+    directory = Path(migrations)
+    found = list_files(directory)
+    if serve_as is not None and not found[0].number <= serve_as <= found[-1].number:
+        raise UsageError(
+            "serve_as is the number of one of the migration files",
+            serve_as=serve_as,
+            first=found[0].number,
+            last=found[-1].number,
+        )
+    return Files(directory, found, found[-1].number if serve_as is None else serve_as)
+
+
+def _pending(first: str, count: int, storage: Storage) -> PendingMigrations:
+    return PendingMigrations(
+        "the files hold migrations that the database does not store yet",
+        database=storage.shown_url,
+        pending=count,
+        first=first,
+        hint="run `zapdb migrate up`, or open the database with apply='auto'",
+    )
