@@ -25,6 +25,9 @@ demo: setup ## run the demonstration; DATABASE=sqlite or postgres
 test: lint ## lint, then run all tests; PYTEST_ARGS="-n 2" may be given
 	$(python) -m pytest $(PYTEST_ARGS)
 
+test-long: lint ## the tests, with the long form of those that have one
+	$(python) -m pytest $(PYTEST_ARGS) --long
+
 lint: setup ## check style and types
 	$(python) -m ruff check
 	$(python) -m ruff format --check

@@ -10,6 +10,31 @@ import pytest
 from tests.support import PostgresServer, Workspace
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long", action="store_true", help="also run the long form of tests (make test-long)"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `long`, and `long_on` its storage engine, without `--long`."""
+    if config.getoption("--long"):
+        return
+    long = [item for item in items if _is_long(item)]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not _is_long(item)]
+
+
+def _is_long(item: pytest.Item) -> bool:
+    if item.get_closest_marker("short") is not None:
+        return False
+    callspec = getattr(item, "callspec", None)
+    engine = None if callspec is None else callspec.params.get("engine")
+    on = item.get_closest_marker("long_on")
+    return item.get_closest_marker("long") is not None or (on is not None and engine in on.args)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server of this test process, started at its first use."""

@@ -3,7 +3,10 @@
     ZapdbError
     ├── InvalidValue (ValueError)          a value does not fit its field          caller
     ├── UnknownName (LookupError)          no such table, field, index, migration  caller
+    │   └── UnknownField (AttributeError)  a table has no such field
     ├── UsageError (RuntimeError)          a call that makes no sense now          caller
+    ├── InvalidCursor (ValueError)         a cursor of another query, or none      caller
+    ├── SeveralRecords (LookupError)       one record is expected, several match   caller
     ├── RecordNotFound (KeyError)          no record has this key                  caller
     ├── RecordExists (ValueError)          a record with this key is there         caller
     ├── TenantExists (ValueError)          a tenant of this name is there          caller
@@ -43,6 +46,7 @@
     │   ├── ForgetInProgress               writes wait until a forget is finished
     │   ├── CatalogBehind (TimeoutError)   this process has not seen a change of the catalog yet
     │   ├── TransactionConflict            serialization failure; run it again
+    │   ├── StaleUpdate                    the record is not what `if_unchanged` says any more
     │   └── CommitUnknown                  COMMIT reported an error; the outcome is not known
     ├── JobError
     │   └── ExecutorUnfit                  a task's process differs from what its job needs
@@ -149,6 +153,22 @@ class InvalidValue(ZapdbError, ValueError):
 class UnknownName(ZapdbError, LookupError):
     code = "name.unknown"
     rpc_status = "NOT_FOUND"
+
+
+class UnknownField(UnknownName, AttributeError):
+    """A table has no field of this name; also what its attributes raise."""
+
+    code = "name.unknown_field"
+
+
+class InvalidCursor(ZapdbError, ValueError):
+    code = "query.cursor"
+    rpc_status = "INVALID_ARGUMENT"
+
+
+class SeveralRecords(ZapdbError, LookupError):
+    code = "query.several_records"
+    rpc_status = "FAILED_PRECONDITION"
 
 
 class UsageError(ZapdbError, RuntimeError):
@@ -416,6 +436,12 @@ class CatalogBehind(ConcurrencyError, TimeoutError):
 
 class TransactionConflict(ConcurrencyError):
     code = "concurrency.conflict"
+
+
+class StaleUpdate(ConcurrencyError):
+    """A record was changed between being read and `update(…, if_unchanged=record)`."""
+
+    code = "concurrency.stale_update"
 
 
 class CommitUnknown(ConcurrencyError):

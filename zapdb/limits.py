@@ -99,6 +99,12 @@ METRICS_TENANTS_MAX: Final = 100
 TOMBSTONES_KEPT: Final = 1_000
 """Changes of the catalog that remember which keys they deleted; a process that is further behind
 loads the catalog whole."""
+TOKEN_KEPT_SECONDS: Final = 600.0
+"""How long the row of a transaction with a token can settle whether its COMMIT took effect."""
+TOKEN_PURGE_SECONDS: Final = 60.0
+"""How often a process that writes tokens deletes expired ones."""
+TOKEN_SETTLE_SECONDS: Final = 10.0
+"""How long it is tried to find out whether a COMMIT took effect."""
 RETRIES_MAX: Final = 20
 """Attempts of one API operation on a serialization failure or deadlock."""
 RETRY_SECONDS_MAX: Final = 30.0
@@ -126,6 +132,14 @@ BATCH_BLOBS: Final = 16
 INSERT_BATCH_RECORDS: Final = 2_000
 PAGE_RECORDS_MAX: Final = 1_000
 """Records fetched at a time by a scan."""
+PAGE_RECORDS_FIRST: Final = 64
+"""Records fetched at first by a query or lookup: many want few."""
+PLAN_SPANS_MAX: Final = 1_000
+"""Ranges of an index that one query reads; of `in_` lists that would make more, fewer are used."""
+ESTIMATE_RECORDS_MAX: Final = 10_000
+"""As far as `explain` counts the records that a query reads."""
+CURSOR_SIZE_BYTES_MAX: Final = 16 * 1024
+"""The place in a query that a cursor holds, before it is made text."""
 ARROW_BATCH_SIZE_BYTES: Final = 64 * 1024 * 1024
 """An Arrow batch ends with the record that brings it to this size, blobs included."""
 VIOLATIONS_SHOWN_MAX: Final = 50

@@ -39,6 +39,7 @@ def counters(place: Workspace) -> dict[str, int]:
 # One transaction
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize(
     ("way", "lasting"), [*((way, False) for way in WAYS), ("before", True), ("after", True)]
 )
@@ -133,6 +134,7 @@ def test_rule_09_who_lost_the_chain_applies_nothing(
 # Many processes
 
 
+@pytest.mark.long_on("postgresql")
 def test_rule_06_many_processes_apply_a_new_migration_once(workspace: Workspace) -> None:
     """From an empty database, all at one moment."""
     workspace.write(1, ITEMS)

@@ -279,6 +279,7 @@ def test_values_are_shown_by_their_beginning() -> None:
 # Interruptions
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
 def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
     workspace: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch

@@ -98,6 +98,7 @@ def test_rule_10_a_new_database_begins_at_the_level_of_its_layout(db: Database) 
     assert db.cluster_level() == level.first_level() == 1
 
 
+@pytest.mark.long_on("sqlite")
 def test_rule_10_the_level_rises_once_all_support_it_and_keeps_older_releases_out(
     workspace: Workspace, db: Database
 ) -> None:
@@ -124,6 +125,7 @@ def test_rule_10_the_level_rises_once_all_support_it_and_keeps_older_releases_ou
         assert newer.ask("insert 1") == "written"
 
 
+@pytest.mark.long_on("sqlite")
 def test_rule_10_a_suspended_process_of_an_older_release_is_put_out_and_told(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +306,7 @@ def layouts(tmp_path: Path) -> dict[str, Any]:
     return {"level": 2, "layouts": str(directory), "layout": "0002"}
 
 
+@pytest.mark.long_on("sqlite")
 def test_rule_10_a_layout_waits_until_all_support_its_level(
     workspace: Workspace, db: Database, layouts: dict[str, Any]
 ) -> None:
@@ -351,6 +354,7 @@ def test_rule_09_rows_of_nodes_that_died_long_ago_are_removed_by_others(
     assert ids() == {db._node.id, watching._node.id}
 
 
+@pytest.mark.long_on("sqlite")
 def test_rule_09_processes_whose_clocks_are_wrong_change_nothing(
     workspace: Workspace, db: Database
 ) -> None:

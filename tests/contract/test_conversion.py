@@ -260,6 +260,7 @@ def test_a_conversion_goes_on_after_an_exception(
     assert (report.progress.read, report.progress.written) == (COUNT, COUNT)
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("kill_at", [1, 2, 11, 30])
 def test_a_conversion_goes_on_after_a_process_was_killed(
     workspace: Workspace, db: Database, kill_at: int
@@ -284,6 +285,7 @@ def run_all(storage: Storage) -> None:
         run_job(storage, job, lambda s, j: run_locally(s, j, workers=1, batch_records_max=64))
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_conversion_survives_a_fault_at_each_statement(
     workspace: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch

@@ -679,6 +679,7 @@ def test_rule_13_records_are_read_right_in_the_middle(
     assert contents(ahead) == base
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize(
     ("module", "function", "kill_at"),
     [
@@ -727,6 +728,7 @@ def one_worker(storage: Storage, job: Any) -> None:
     run_locally(storage, job, workers=1)
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
 def test_rule_13_a_forget_survives_a_fault_at_each_statement(
     workspace: Workspace, base: list[dict[str, Any]], way: Way, monkeypatch: pytest.MonkeyPatch

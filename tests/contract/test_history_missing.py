@@ -19,6 +19,9 @@ from zapdb.jobs import Job, forget_newest
 from zapdb.records import asdict
 from zapdb.storage import Mode, Storage, ensure_layout
 
+pytestmark = pytest.mark.long_on("sqlite")
+
+
 COUNT = 30
 TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
 

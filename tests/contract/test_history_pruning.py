@@ -19,6 +19,9 @@ from zapdb.jobs.archives import prune_archives
 from zapdb.records import asdict
 from zapdb.storage import Mode, Storage, ensure_layout
 
+pytestmark = pytest.mark.long_on("postgresql")
+
+
 COUNT = 60
 ARCHIVE_NOTE = (
     "drop_field: {table: items, field: note, restore: {archive: true, otherwise: {value: null}}}"

@@ -401,6 +401,7 @@ def test_verification_tells_a_record_that_no_encoder_wrote(
 # Interruptions
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
 def test_rule_23_a_build_survives_a_fault_at_each_statement(
     workspace: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch
@@ -427,6 +428,7 @@ def test_rule_23_a_build_survives_a_fault_at_each_statement(
     assert ids(db, 3) == [3]
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("kill_at", [1, 2, 5])
 def test_rule_23_a_build_goes_on_after_a_process_was_killed(
     workspace: Workspace, kill_at: int

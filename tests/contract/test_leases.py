@@ -369,7 +369,7 @@ def test_closing_inside_a_transaction_undoes_it(workspace: Workspace) -> None:
             db.table("items").insert(id=1, title="Milk")
             db.close()
 
-    assert isinstance(error_of(write), CommitUnknown)
+    assert isinstance(error_of(write), UsageError)  # refused, and so the block is undone
     assert workspace.open().table("items").count() == 0
 
 

@@ -289,17 +289,19 @@ class Life(RuleBasedStateMachine):
         self.model.check(self.db)
 
 
-LIVES = {"sqlite": 25, "postgresql": 8}
+LIVES = {"sqlite": 12, "postgresql": 5}
+LIVES_LONG = {"sqlite": 120, "postgresql": 40}
 
 
 def test_rule_02_every_life_is_what_the_model_says(
     engine: str, request: pytest.FixtureRequest
 ) -> None:
     server = request.getfixturevalue("postgres") if engine == "postgresql" else None
+    lives = LIVES_LONG if request.config.getoption("--long") else LIVES
     run_state_machine_as_test(
         lambda: Life(server),
         settings=settings(
-            max_examples=LIVES[engine],
+            max_examples=lives[engine],
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

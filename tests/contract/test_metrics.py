@@ -23,6 +23,8 @@ from zapdb.logs import EVENTS, log_as_json
 from zapdb.metrics import Counter, Histogram
 from zapdb.storage import Mode, base
 
+pytestmark = pytest.mark.long_on("postgresql")
+
 
 def parse(text: str) -> dict[tuple[str, ...], float]:
     """Samples by name and label values, which stand in the order of the labels' names."""

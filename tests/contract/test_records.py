@@ -462,6 +462,7 @@ def test_rule_14_settings_are_checked(db: Database) -> None:
 # Faults
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
 def test_rule_15_a_write_takes_force_whole_or_not_at_all(
     workspace: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch

@@ -446,6 +446,7 @@ def test_rule_15_of_an_insert_and_a_delete_that_do_not_see_each_other_one_runs_a
 # Interruptions
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("change", ["insert", "update", "delete"])
 def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(

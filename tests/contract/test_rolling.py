@@ -10,6 +10,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.contract.tables import ITEMS
 from tests.contract.traffic import RECORDS, Ledger, start_traffic
 from tests.documents import document
@@ -18,6 +20,9 @@ from zapdb.catalog.tenants import find_tenant
 from zapdb.database import Database
 from zapdb.jobs import forget_newest
 from zapdb.jobs.run import count_stale
+
+pytestmark = pytest.mark.long_on("sqlite")
+
 
 SOAK_SECONDS = float(os.environ.get("ZAPDB_SOAK_SECONDS", "0"))
 OLD = {"parts": 2, "fields": ["size", "note"]}

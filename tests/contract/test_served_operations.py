@@ -22,6 +22,9 @@ from zapdb.migrations import Chain
 from zapdb.migrations.operations.examples import EXAMPLES, FIRST
 from zapdb.schema import Table
 
+pytestmark = pytest.mark.long_on("postgresql")
+
+
 COUNT = 6
 """Records that each of the processes writes into each table: as many towns are referred to."""
 

@@ -23,6 +23,8 @@ from zapdb.catalog.settings import (
 from zapdb.errors import CorruptCatalog, SchemaFrozen, UnknownName, UsageError
 from zapdb.storage import Mode, Storage, ensure_layout
 
+pytestmark = pytest.mark.long_on("postgresql")
+
 
 @pytest.fixture
 def storage(workspace: Workspace) -> Storage:

@@ -33,6 +33,9 @@ from zapdb.records import asdict
 from zapdb.storage import Mode, Storage
 from zapdb.storage.physical import list_tenant_tables
 
+pytestmark = pytest.mark.long_on("postgresql")
+
+
 UNIQUE_TITLE = (
     "create_index: {table: items, index: by_title, unique: true, fields: [{field: title}]}"
 )
@@ -103,6 +106,7 @@ def db(workspace: Workspace) -> Database:
 # Apart
 
 
+@pytest.mark.short
 def test_rule_27_two_tenants_share_tables_and_nothing_else(
     workspace: Workspace, db: Database
 ) -> None:
@@ -253,6 +257,7 @@ def test_rule_06_a_tenant_that_is_behind_catches_up_in_one_jump(
     assert db.for_tenant("acme").applied == ()
 
 
+@pytest.mark.short
 def test_rule_06_two_processes_that_open_a_tenant_bring_it_up_once(
     workspace: Workspace, db: Database
 ) -> None:
@@ -520,6 +525,7 @@ def check_forgotten(place: Workspace, before: dict[str, Any]) -> None:
     assert retired(place) == []
 
 
+@pytest.mark.short
 def test_rule_13_a_forget_goes_through_all_tenants_that_reached_it(
     workspace: Workspace, spread: dict[str, Any]
 ) -> None:
@@ -614,6 +620,7 @@ def test_rule_02_another_migration_under_the_same_number_for_two_tenants(
 # What is discarded
 
 
+@pytest.mark.short
 def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     workspace: Workspace, db: Database
 ) -> None:
@@ -668,6 +675,7 @@ def test_rule_27_a_discarded_table_stays_for_a_tenant_that_has_no_records_yet(
     assert contents(acme) == []
 
 
+@pytest.mark.short
 def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -797,6 +805,7 @@ def full(workspace: Workspace) -> Database:
     return db
 
 
+@pytest.mark.short
 def test_a_tenant_that_is_removed_leaves_nothing(workspace: Workspace, full: Database) -> None:
     number = number_of(workspace, "acme")
     acme = full.for_tenant("acme")

@@ -576,6 +576,7 @@ def test_rule_26_a_rebuild_of_a_unique_index_lists_what_has_become_equal(
 # Interruptions
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("change", ["insert", "insert_many", "update", "delete", "violation"])
 def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
@@ -612,6 +613,7 @@ def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
     assert_clean(db)
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
 def test_rule_25_a_build_with_duplicates_survives_a_fault_at_each_statement(
     workspace: Workspace, doubled: Database, way: Way, monkeypatch: pytest.MonkeyPatch

@@ -79,15 +79,15 @@ def lease_name(node_id: str) -> str:
 
 
 def list_nodes(connection: Connection) -> list[tuple[Node, bool]]:
-    """Every registered node, with whether it is alive."""
+    """Every registered node, with whether it is alive; those that came first stand first."""
     now = connection.storage.now_us(connection)
     found = rows.list_rows(connection, "node")
-    held = {lease.owner.id: lease for lease in list_leases(connection, "node/")}
+    leases = sorted(list_leases(connection, "node/"), key=lambda lease: (lease.since, lease.name))
     # One without a lease is being evicted, or registered, at this moment.
     return [
-        (Node.from_row(held[node_id], row), not held[node_id].is_over(now))
-        for node_id, row in found.items()
-        if node_id in held
+        (Node.from_row(lease, found[lease.owner.id]), not lease.is_over(now))
+        for lease in leases
+        if lease.owner.id in found
     ]
 
 

@@ -3,6 +3,7 @@
 from zapdb.database.database import Database
 from zapdb.database.lookup import IndexLookup
 from zapdb.database.opening import open
+from zapdb.database.query import Page, Query
 from zapdb.database.table import Table
 
-__all__ = ["Database", "IndexLookup", "Table", "open"]
+__all__ = ["Database", "IndexLookup", "Page", "Query", "Table", "open"]

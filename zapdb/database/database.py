@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from zapdb.catalog import TableState, View
 from zapdb.catalog.changelog import read_token
@@ -29,7 +29,7 @@ from zapdb.database.process import Process, check_pinned, settle
 from zapdb.database.session import Session
 from zapdb.database.table import Table
 from zapdb.database.upkeep import Upkeep
-from zapdb.errors import ZapdbError
+from zapdb.errors import TransactionConflict, UsageError, ZapdbError
 from zapdb.jobs import (
     JobReport,
     Runner,
@@ -47,6 +47,11 @@ from zapdb.records import decode_prefix
 from zapdb.storage import Mode, Storage
 
 T = TypeVar("T")
+
+BLOCK_HINT: Final = (
+    "nothing was written; a with block can't be run again by itself: run it again, or put what it "
+    "does into a function and call db.run(function)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +151,28 @@ class Database:
         return Table(self._session, name)
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, *, token: bool = False) -> Iterator[None]:
         """A writing transaction of this thread; rolled back if the block raises.
 
+        Inside another one it is a savepoint: if the block raises, only what was done in it is
+        undone, and the outer one can go on. Other threads have transactions of their own.
+
         It can't be repeated by itself: when it meets another transaction, `TransactionConflict` is
-        raised. `run` repeats.
+        raised. `run` repeats. If COMMIT reports an error, `CommitUnknown` says that it is not known
+        whether it took effect; with `token`, that is found out: the block ends as usual if it did,
+        and with `TransactionConflict` if it did not. That costs one statement more.
         """
-        with self._session.writing():
-            yield
+        if self._storage.is_in_transaction:
+            self._session.refuse_inner_token(token)
+            with self._session.writing():
+                yield
+            return
+        try:
+            with self._session.settled(token):
+                yield
+        except TransactionConflict as conflict:
+            conflict.hint = BLOCK_HINT
+            raise
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -161,11 +180,19 @@ class Database:
         with self._session.snapshot():
             yield
 
-    def run(self, function: Callable[[], T]) -> T:
-        """Call `function` inside a transaction, again whenever it meets another transaction."""
+    def run(self, function: Callable[[], T], *, token: bool = False) -> T:
+        """Call `function` inside a transaction, again whenever it meets another transaction.
+
+        Returns what it returned. It must not do anything else that can't be done twice. Inside
+        another transaction it is called once, as a part of that one that is undone if it raises.
+        `token` is as for `transaction`: a COMMIT that turns out not to have taken effect is
+        repeated, too.
+        """
+        if self._storage.is_in_transaction:
+            self._session.refuse_inner_token(token)
 
         def attempt() -> T:
-            with self._session.writing():
+            with self._session.settled(token):
                 return function()
 
         return self._session.run(attempt)
@@ -295,9 +322,14 @@ class Database:
         return sweep_blobs(self._storage, older_than_seconds=older_than_seconds, dry_run=dry_run)
 
     def close(self) -> None:
-        """End this process's registration and close its connections; safe to repeat."""
-        if self._storage.is_closed:
-            return
+        """End this process's registration and close its connections; safe to repeat.
+
+        Raises `UsageError` inside a transaction or a snapshot of this thread. Those of other
+        threads are undone: they get `UsageError`, too.
+        """
+        if self._storage.is_closed or self._storage.is_inherited:
+            return  # where it was forked, the registration and the connections are the parent's
+        self._refuse_open_transaction()
         self._upkeep.stop()
         if not self._owns_process:
             return
@@ -306,3 +338,12 @@ class Database:
         with suppress(ZapdbError):  # if the server is gone, the lease ends by itself
             deregister(self._storage, self._node)
         self._storage.close()
+
+    def _refuse_open_transaction(self) -> None:
+        if self._owns_process and self._storage.is_in_transaction:
+            raise UsageError(
+                "this thread has a transaction or a snapshot open",
+                database=self._storage.shown_url,
+                hint="leave its with block first: it is committed at its end, or undone by an "
+                "error",
+            )

@@ -25,12 +25,13 @@ from zapdb.indexes import (
     LiveIndex,
     LiveTable,
     Search,
+    is_cut,
     search_equal,
     search_prefix,
     search_range,
     successor,
 )
-from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.limits import PAGE_RECORDS_FIRST, PAGE_RECORDS_MAX
 from zapdb.records import Record
 
 Plan = Callable[[KeyBuilder], Search]
@@ -49,6 +50,11 @@ class IndexLookup:
         self._live = live
         self._number = self._named(live, name).state.index.number
         self._name = name
+
+    @property
+    def live(self) -> LiveTable:
+        """The table in the shape that the last record was read in."""
+        return self._live
 
     @property
     def is_readable(self) -> bool:
@@ -106,8 +112,13 @@ class IndexLookup:
         return found if limit is None else islice(found, limit)
 
     def _search(self, plan: Plan, descending: bool = False) -> Iterator[Record]:
-        """Records in order."""
-        last: tuple[bytes, bytes] | None = None
+        for _, _, record in self.walk(plan, descending=descending):
+            yield record
+
+    def walk(
+        self, plan: Plan, *, descending: bool, last: tuple[bytes, bytes] | None = None
+    ) -> Iterator[Entry]:
+        """Records in order, with their full index keys and their own keys: those behind `last`."""
         known: KeyBuilder | None = None
         while True:
             live = self._live = self._session.find_again(self._live)
@@ -124,31 +135,48 @@ class IndexLookup:
             if last is not None:
                 search = _go_on(search, last[0], descending)
             try:
-                for key, record_key, record in self._entries(live, search, descending):
+                for key, record_key, record in self._entries(live, search, descending, last):
                     at = (key, record_key)
                     if last is None or (at < last if descending else at > last):
                         last = at
                         if matches is None or matches(record):
-                            yield record
+                            yield key, record_key, record
                 return
             except _Moved:
                 self._session.reload()
 
-    def _entries(self, live: LiveTable, search: Search, descending: bool) -> Iterator[Entry]:
-        """Entries between the bounds, in order of the full key, then of the record's."""
+    def _entries(
+        self,
+        live: LiveTable,
+        search: Search,
+        descending: bool,
+        last: tuple[bytes, bytes] | None,
+    ) -> Iterator[Entry]:
+        """Entries between the bounds, in order of the full key, then of the record's.
+
+        Those up to `last` may be left out.
+        """
         if not self._index(live).is_readable:
             yield from self._scan(live, search, descending)
             return
         yield from search.settle(
-            self._stored_entries(live, search, descending), descending=descending
+            self._stored_entries(live, search, descending, last), descending=descending
         )
 
-    def _stored_entries(self, live: LiveTable, search: Search, descending: bool) -> Iterator[Entry]:
+    def _stored_entries(
+        self,
+        live: LiveTable,
+        search: Search,
+        descending: bool,
+        last: tuple[bytes, bytes] | None,
+    ) -> Iterator[Entry]:
         """Whatever lies between the bounds as entries hold them: cut."""
         low, high = search.entry_bounds
         lower = None if low is None else (low, b"")
         after: tuple[bytes, bytes] | None = None
-        limit = 64  # the first page is small: many lookups want few records
+        if last is not None and not search.unique and not is_cut(last[0]):
+            after = last  # the entry has the full key
+        limit = PAGE_RECORDS_FIRST
         index, read = self._index(live), live.shape.reader.read
         while True:
             page = self._ask(

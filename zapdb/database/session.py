@@ -19,7 +19,9 @@ from zapdb.catalog.nodes import Node, lease_is_held
 from zapdb.catalog.serving import find_served
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.up import refuse_while_forgetting
+from zapdb.database.tokens import Purge, settle, write_token
 from zapdb.errors import (
+    CommitUnknown,
     ConcurrencyError,
     LeaseLost,
     TransactionConflict,
@@ -72,6 +74,7 @@ class Session:
         self._loaded = _Loaded(view)
         self._local = threading.local()
         self.activation_sql = activation_sql(view.tenant)
+        self._purge = Purge(storage)
         self._lease_sql = ""
         if node is not None:
             self._lease_sql = (
@@ -200,6 +203,33 @@ class Session:
         with self.storage.transaction(Mode.WRITE) as begun:
             self._check(begun)
             yield begun
+
+    @contextmanager
+    def settled(self, token: bool) -> Iterator[Connection]:
+        """`writing`, where a token settles what becomes of a COMMIT that reports an error."""
+        if not token:
+            with self.writing() as connection:
+                yield connection
+            return
+        written, is_done = None, False
+        try:
+            with self.writing() as connection:
+                assert self.node is not None  # it would not write
+                written = write_token(connection, self.node.id)
+                yield connection
+                is_done = True
+        except CommitUnknown as unknown:
+            if written is None or not is_done:  # another database's
+                raise
+            settle(self.storage, written, unknown)
+        self._purge.run_if_due()
+
+    def refuse_inner_token(self, token: bool) -> None:
+        if token:
+            raise UsageError(
+                "a token belongs to a whole transaction, and this one is part of another",
+                hint="give token=True to the outermost",
+            )
 
     def write_back(
         self, live: LiveTable, key: bytes, old: bytes, new: bytes, beside: Beside

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
+from zapdb.database.fields import FieldExpression, make_field
 from zapdb.database.lookup import IndexLookup
+from zapdb.database.many import KEYS_PER_STATEMENT, fetch_many, find_record, remove_many
+from zapdb.database.query import Query
 from zapdb.database.referrers import let_go
 from zapdb.database.session import Question, Session
 from zapdb.database.streams import Uploads, open_field
+from zapdb.database.unchanged import check_unchanged
 from zapdb.database.writing import (
     NONE_INSERTED,
     check_records,
@@ -23,8 +27,15 @@ from zapdb.database.writing import (
     remove_record,
     store_change,
 )
-from zapdb.errors import RecordExists, RecordNotFound, UnknownName, UsageError
+from zapdb.errors import (
+    RecordExists,
+    RecordNotFound,
+    TransactionConflict,
+    UnknownName,
+    UsageError,
+)
 from zapdb.indexes import LiveTable
+from zapdb.indexes.predicates import Predicate
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.records import Moved, Record, new_blobs
 from zapdb.storage import Connection, DuplicateKey, MissingTable
@@ -105,6 +116,34 @@ class Table:
             self._session.write_back(live, encoded, stored, converted, beside)
         return record if live.shape.is_current else read(encoded, stored)
 
+    def get_many(self, keys: Iterable[Any]) -> list[Record | None]:
+        """The records with these keys in the order of the keys, None where there is none.
+
+        A key of one field is given as its value, one of several as a tuple: `items.get_many([1,
+        2])`, `lines.get_many([(1, "a"), (1, "b")])`. One statement fetches some hundred; inside
+        `db.snapshot()` or `db.transaction()` all are read as of one moment. Stale records are
+        converted and not written back.
+        """
+        stream, found = iter(keys), list[Record | None]()
+        while some := list(itertools.islice(stream, KEYS_PER_STATEMENT)):
+            found += self._get_some(some)
+        return found
+
+    def _get_some(self, keys: list[Any]) -> list[Record | None]:
+        def fetch(connection: Connection, live: LiveTable) -> tuple[int | None, Any]:
+            encoded = [self._encode_key(live, _parts(live, key)) for key in keys]
+            activation, stored = fetch_many(connection, live, list(dict.fromkeys(encoded)))
+            return activation, (encoded, stored)
+
+        live, (encoded, stored) = self._ask(fetch)
+        read = live.shape.reader.read
+        return [read(key, stored[key]) if key in stored else None for key in encoded]
+
+    def exists(self, *key: Any) -> bool:
+        """Whether there is a record with this key."""
+        _, found = self._ask(lambda c, t: find_record(c, t, self._encode_key(t, key)))
+        return found
+
     def open(self, *key: Any, field: str) -> io.BufferedReader:
         """A string or binary field of a record as a binary file, a string as its UTF-8.
 
@@ -157,6 +196,24 @@ class Table:
         )
         return int(count)
 
+    def where(self, *predicates: Predicate) -> Query:
+        """The records for which the conditions are true: `items.where(items.due < today)`."""
+        return Query(self._session, self._current()).where(*predicates)
+
+    def order_by(self, *fields: Any) -> Query:
+        """All records in the order of fields: see `Query.order_by`."""
+        return Query(self._session, self._current()).order_by(*fields)
+
+    def __getattr__(self, name: str) -> FieldExpression:
+        """A field, for conditions: `items.due`; raises `UnknownField`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> FieldExpression:
+        """The same for a field whose name is that of a method: `items["count"]`."""
+        return make_field(self._current().shape.table, name)
+
     def index(self, name: str) -> IndexLookup:
         """Look records up by an index; raises `UnknownName`."""
         live, _ = self._ask(lambda c, _: (self._session.read_activation(c), None))
@@ -180,41 +237,81 @@ class Table:
 
         def insert() -> Record:
             with self._session.writing() as connection:
-                live = self._current()
-                given = self._generate(live, values)
-                key = live.shape.codec.encode_key(given)
-                given = uploads.store(live, connection, given)
-                beside = live.make_beside()
-                value = live.shape.encode(key, given, beside)
-                record = live.codec.decode(key, value, len(live.prefix), beside)
-                made = new_blobs(record, beside)  # before a check has looked at them
-                if live.checks:
-                    check_records(live, [(key, record)])
-                try:
-                    connection.run(live.records.insert_sql, (key, value))
-                except DuplicateKey:
-                    raise self._exists(live, key) from None
-                live.blobs.insert(connection, made)
-                live.store_beside(connection, key, beside)
-                insert_entries(connection, live, key, record)
-                if live.references:
-                    check_targets(connection, live, [(key, record)])
-                return live.shape.present(key, record, value)
+                return self._insert(connection, self._current(), values, uploads)
 
         return self._session.run(insert)
 
+    def upsert(self, /, **values: Any) -> Record:
+        """Insert a record, or change the one that has its key already; returns it.
+
+        Of a record that is there, the given fields are changed and all others stay; a new one
+        takes their defaults. A generated key that is not given is generated, so the record is a
+        new one. Raises `InvalidValue` and `ConstraintViolation`, as `insert` does: a
+        `UniqueViolation` names the record that is in the way, which is never one of the same key.
+        """
+        uploads = Uploads(values)
+
+        def upsert() -> Record:
+            with self._session.writing() as connection:
+                live = self._current()
+                given = self._generate(live, values)
+                key = live.shape.codec.encode_key(given)
+                row = connection.fetch_one(live.records.get_sql, (key,))
+                if row is None:
+                    try:
+                        return self._insert(connection, live, given, uploads)
+                    except RecordExists as met:  # it came since it was looked for
+                        raise _met_insert(met) from met
+                changes = {n: v for n, v in given.items() if n not in live.shape.key_names}
+                return self._change(connection, live, key, bytes(row[0]), changes, uploads)
+
+        return self._session.run(upsert)
+
+    def _insert(
+        self,
+        connection: Connection,
+        live: LiveTable,
+        values: Mapping[str, Any],
+        uploads: Uploads,
+    ) -> Record:
+        given = self._generate(live, values)
+        key = live.shape.codec.encode_key(given)
+        given = uploads.store(live, connection, given)
+        beside = live.make_beside()
+        value = live.shape.encode(key, given, beside)
+        record = live.codec.decode(key, value, len(live.prefix), beside)
+        made = new_blobs(record, beside)  # before a check has looked at them
+        if live.checks:
+            check_records(live, [(key, record)])
+        try:
+            connection.run(live.records.insert_sql, (key, value))
+        except DuplicateKey:
+            raise self._exists(live, key) from None
+        live.blobs.insert(connection, made)
+        live.store_beside(connection, key, beside)
+        insert_entries(connection, live, key, record)
+        if live.references:
+            check_targets(connection, live, [(key, record)])
+        return live.shape.present(key, record, value)
+
     def insert_many(
-        self, records: Iterable[Mapping[str, Any]], batch_records: int = INSERT_BATCH_RECORDS
+        self,
+        records: Iterable[Mapping[str, Any]],
+        batch_records: int = INSERT_BATCH_RECORDS,
+        progress: Callable[[int], object] | None = None,
     ) -> int:
         """Insert from a stream, each batch a transaction of its own; returns how many.
 
         Inside `db.transaction()` all batches belong to it. A batch that fails is not inserted at
-        all; those before it stay.
+        all; those before it stay. After each batch `progress` is called with how many are inserted
+        by then; what it raises ends the work.
         """
         stream, inserted = iter(records), 0
         while batch := list(itertools.islice(stream, batch_records)):
             self._session.run(partial(self._insert_batch, batch))
             inserted += len(batch)
+            if progress is not None:
+                progress(inserted)
         return inserted
 
     def _insert_batch(self, batch: list[Mapping[str, Any]]) -> None:
@@ -236,8 +333,12 @@ class Table:
             if live.references:
                 check_targets(connection, live, decoded, hint=NONE_INSERTED)
 
-    def update(self, /, *key: Any, **changes: Any) -> Record:
+    def update(self, /, *key: Any, if_unchanged: Record | None = None, **changes: Any) -> Record:
         """Change fields of a record and return it.
+
+        With `if_unchanged`, the record as it was read, it is changed only if each of its fields
+        still has the value that it had then: else `StaleUpdate` names those that have another, and
+        nothing is written. Values are compared, so a conversion in between is no change.
 
         Raises `RecordNotFound`, `InvalidValue` and `ConstraintViolation`, as `insert` does.
         Large values of other fields stay where they are. A new value may be an open binary file,
@@ -249,15 +350,28 @@ class Table:
             with self._session.writing() as connection:
                 live = self._current()
                 encoded, stored = self._fetch(connection, live, key)
-                # A stale record's new blobs, those that the conversion makes, are stored with it.
-                beside = live.make_beside(encoded, stored)
-                self._refuse_key_change(live, encoded, changes)
-                given = uploads.store(live, connection, changes)
-                old, values, changed = live.shape.change(encoded, stored, given, beside)
-                new, value = store_change(connection, live, encoded, old, values, changed, beside)
-                return live.shape.present(encoded, new, value)
+                if if_unchanged is not None:
+                    check_unchanged(live, encoded, stored, if_unchanged)
+                return self._change(connection, live, encoded, stored, changes, uploads)
 
         return self._session.run(update)
+
+    def _change(
+        self,
+        connection: Connection,
+        live: LiveTable,
+        key: bytes,
+        stored: bytes,
+        changes: Mapping[str, Any],
+        uploads: Uploads,
+    ) -> Record:
+        # A stale record's new blobs, those that the conversion makes, are stored with it.
+        beside = live.make_beside(key, stored)
+        self._refuse_key_change(live, key, changes)
+        given = uploads.store(live, connection, changes)
+        old, values, changed = live.shape.change(key, stored, given, beside)
+        new, value = store_change(connection, live, key, old, values, changed, beside)
+        return live.shape.present(key, new, value)
 
     def delete(self, *key: Any) -> None:
         """Delete a record, and what refers to it as the references say; raises `RecordNotFound`.
@@ -274,6 +388,28 @@ class Table:
                     let_go(self._session, connection, live, encoded)
 
         self._session.run(delete)
+
+    def delete_many(self, keys: Iterable[Any]) -> int:
+        """Delete the records with these keys, and what refers to them as the references say;
+        returns how many were there.
+
+        Keys are given as for `get_many`; those that no record has are passed over. Some hundred
+        are deleted at a time, each batch a transaction of its own, or all of them in that of
+        `db.transaction()`. Records of one batch may refer to each other.
+
+        Raises `ReferenceViolation` where other records refer to one and keep it: nothing of its
+        batch is deleted then, and those before it are.
+        """
+        stream, deleted = iter(keys), 0
+        while some := list(itertools.islice(stream, KEYS_PER_STATEMENT)):
+            deleted += self._session.run(partial(self._delete_some, some))
+        return deleted
+
+    def _delete_some(self, keys: list[Any]) -> int:
+        with self._session.writing() as connection:
+            live = self._current()
+            encoded = dict.fromkeys(self._encode_key(live, _parts(live, key)) for key in keys)
+            return remove_many(self._session, connection, live, list(encoded))
 
     # What they share
 
@@ -342,6 +478,20 @@ def _scan_page(
     after: bytes, connection: Connection, live: LiveTable
 ) -> tuple[Any, list[tuple[bytes, bytes]]]:
     return live.records.scan_page(connection, after)
+
+
+def _parts(live: LiveTable, key: Any) -> tuple[Any, ...]:
+    """The fields of a key that is given as one value: itself, or a tuple of several."""
+    is_whole = len(live.shape.key_names) > 1 and isinstance(key, tuple | list)
+    return tuple(key) if is_whole else (key,)
+
+
+def _met_insert(met: RecordExists) -> TransactionConflict:
+    return TransactionConflict(
+        "another transaction inserted the record at the same moment",
+        **met.context,
+        hint="run it again; db.run(function) does so by itself",
+    )
 
 
 def _show(key: tuple[Any, ...]) -> str:

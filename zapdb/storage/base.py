@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import enum
 import logging
+import os
 import threading
 import time
 import uuid
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -145,6 +147,9 @@ class Storage(ABC):
         self._connections: dict[threading.Thread, Connection] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self._process = os.getpid()
+        self._left_behind: Any = None
+        OPENED.add(self)
 
     @property
     def shown_url(self) -> str:
@@ -155,14 +160,47 @@ class Storage(ABC):
     def is_closed(self) -> bool:
         return self._closed
 
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether this thread has a transaction or a snapshot open."""
+        known: Connection | None = getattr(self._local, "connection", None)
+        return known is not None and known.mode is not None
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked from the one that opened the database."""
+        return self._left_behind is not None
+
+    def refuse_use(self) -> None:
+        """Raises `UsageError` where the database is closed, or another process opened it."""
+        if self.is_inherited:
+            raise UsageError(
+                "the database was opened by the process that this one was forked from",
+                database=self.shown_url,
+                opened_by=self._process,
+                process=os.getpid(),
+                hint="open it again in this process, since connections can't be shared; servers "
+                "that fork have a hook for it, and multiprocessing can start with 'spawn'",
+            )
+        if self._closed:
+            raise UsageError(
+                "the database is closed", database=self.shown_url, hint="open it again"
+            )
+
+    def leave_behind(self) -> None:
+        """In a process that was just forked: let go of all connections, which are the parent's.
+
+        They are kept and never touched: to close one here would end the session of the parent.
+        """
+        if self._left_behind is None:
+            self._left_behind = (self._local, self._connections, self.engine)
+        self._local, self._connections, self._lock = threading.local(), {}, threading.Lock()
+
     def connection(self) -> Connection:
         """This thread's connection."""
         known: Connection | None = getattr(self._local, "connection", None)
         if known is None or known.core.closed:
-            if self._closed:
-                raise UsageError(
-                    "the database is closed", database=self.shown_url, hint="open it again"
-                )
+            self.refuse_use()
             self._collect_connections()
             try:
                 known = Connection(self, self.engine.connect())
@@ -204,8 +242,10 @@ class Storage(ABC):
         return known
 
     def close(self) -> None:
-        """Close every thread's connection and the pool."""
+        """Close every thread's connection and the pool; what is in a transaction is undone."""
         self._closed = True
+        if self.is_inherited:
+            return
         with self._lock:
             connections, self._connections = [*self._connections.values()], {}
         for connection in connections:
@@ -227,10 +267,12 @@ class Storage(ABC):
             began = time.monotonic()
             try:
                 yield connection
+                self.refuse_use()
                 self.before_commit(connection, time.monotonic() - began)
             except BaseException:
                 connection.mode = None
-                self._roll_back(connection)
+                if not self.is_inherited:
+                    self._roll_back(connection)
                 raise
             connection.mode = None
             self._commit(connection)
@@ -244,10 +286,12 @@ class Storage(ABC):
         connection.run("SAVEPOINT zapdb")
         try:
             yield
+            self.refuse_use()
         except BaseException:
-            with suppress(ZapdbError):  # without a connection the whole transaction is undone
-                connection.run("ROLLBACK TO SAVEPOINT zapdb")
-                connection.run("RELEASE SAVEPOINT zapdb")
+            if not self.is_inherited:
+                with suppress(ZapdbError):  # without a connection the whole transaction is undone
+                    connection.run("ROLLBACK TO SAVEPOINT zapdb")
+                    connection.run("RELEASE SAVEPOINT zapdb")
             raise
         connection.run("RELEASE SAVEPOINT zapdb")
 
@@ -305,7 +349,8 @@ class Storage(ABC):
                 "COMMIT reported an error, so it is not known whether it took effect",
                 database=self.shown_url,
                 cause=error,
-                hint="look whether the change is there before you repeat it",
+                hint="look whether the change is there before you repeat it; with token=True, "
+                "db.run and db.transaction find out by themselves",
             ) from error
         except BaseException:
             self.discard_connection()
@@ -416,6 +461,19 @@ class Storage(ABC):
     @abstractmethod
     def key_slice_sql(self, table: str) -> str:
         """Every n-th key of a tenant, for (tenant, n): the bounds of ranges."""
+
+
+OPENED: Final[weakref.WeakSet[Storage]] = weakref.WeakSet()
+"""The storages of this process, for a fork of it."""
+
+
+def _leave_behind() -> None:
+    for storage in list(OPENED):
+        storage.leave_behind()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which can't fork
+    os.register_at_fork(after_in_child=_leave_behind)
 
 
 def index_columns(*, unique: bool) -> str:

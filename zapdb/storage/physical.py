@@ -119,6 +119,36 @@ def activation_sql(tenant: int) -> str:
     return f"SELECT number FROM zapdb_activations WHERE tenant = {int(tenant)}"
 
 
+def _between(
+    mark: str, tenant: int, lower: bytes | None, upper: bytes | None
+) -> tuple[str, list[bytes]]:
+    """A condition on a tenant's keys, lower ≤ key < upper, and its parameters."""
+    conditions, parameters = [f"tenant = {int(tenant)}"], []
+    for operator, bound in ((">=", lower), ("<", upper)):
+        if bound is not None:
+            conditions.append(f"key {operator} {mark}")
+            parameters.append(bound)
+    return " AND ".join(conditions), parameters
+
+
+def _count(
+    connection: Connection,
+    tenant: int,
+    name: str,
+    where: str,
+    parameters: Sequence[bytes],
+    limit: int | None,
+) -> tuple[int, int]:
+    """The activation number and the number of rows, as far as `limit`."""
+    rows = f"SELECT 1 FROM {name} WHERE {where}"
+    if limit is not None:
+        rows += f" LIMIT {int(limit)}"
+    row = connection.fetch_one(
+        f"SELECT ({activation_sql(tenant)}), count(*) FROM ({rows}) AS found", parameters
+    )
+    return (0, 0) if row[0] is None else (int(row[0]), int(row[1]))
+
+
 class RecordTable:
     """The statements on one table's records of one tenant."""
 
@@ -174,6 +204,36 @@ class RecordTable:
             return 0 if active is None else active[0], []
         return rows[0][2], [(key, value) for key, value, _ in rows]
 
+    def range_page(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        limit: int,
+        *,
+        descending: bool,
+    ) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """The activation number and the (key, record) pairs with lower ≤ key < upper, one page."""
+        where, parameters = self._between(lower, upper)
+        rows = connection.fetch_all(
+            f"SELECT key, value, ({activation_sql(self.tenant)}) FROM {self.name} WHERE {where}"
+            f" ORDER BY key {'DESC' if descending else 'ASC'} LIMIT {int(limit)}",
+            parameters,
+        )
+        if not rows:
+            active = connection.fetch_one(activation_sql(self.tenant))
+            return 0 if active is None else int(active[0]), []
+        return int(rows[0][2]), [(bytes(key), bytes(value)) for key, value, _ in rows]
+
+    def count_range(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
+    ) -> tuple[int, int]:
+        """The activation number, and how many records have lower ≤ key < upper: up to `limit`."""
+        return _count(connection, self.tenant, self.name, *self._between(lower, upper), limit)
+
+    def _between(self, lower: bytes | None, upper: bytes | None) -> tuple[str, list[bytes]]:
+        return _between(self.storage.mark, self.tenant, lower, upper)
+
     def count_by_prefix(self, connection: Connection) -> list[tuple[bytes, int]]:
         """How many records have each schema index, by its encoded prefix."""
         # The prefix is one byte up to revision 63, then two, then three (65,535 and beyond: four).
@@ -224,6 +284,13 @@ class IndexTable:
 
     def insert_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
         self.storage.insert_rows(connection, self.name, "key, record", self.tenant, rows)
+
+    def count_range(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
+    ) -> tuple[int, int]:
+        """The activation number, and how many entries have lower ≤ key < upper: up to `limit`."""
+        where, parameters = _between(self.storage.mark, self.tenant, lower, upper)
+        return _count(connection, self.tenant, self.name, where, parameters, limit)
 
     def insert_absent(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> int:
         return self.storage.insert_entries_if_absent(connection, self.name, self.tenant, rows)

@@ -1,0 +1,414 @@
+"""Transactions as an application uses them: nested, repeated, left open, closed, forked, in
+threads, and those whose COMMIT reports an error."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from tests.contract.tables import INDEX_SIZE, ITEMS
+from tests.support import BACKGROUND, WAYS, Faults, Way, Workspace, error_of, wait_until
+from zapdb.database import Database, Table, tokens
+from zapdb.database.tokens import _took_effect, write_token
+from zapdb.errors import (
+    CommitUnknown,
+    RecordExists,
+    StorageError,
+    TransactionConflict,
+    UsageError,
+)
+from zapdb.storage import Connection, Mode, Storage
+
+TOKENS = "SELECT count(*) FROM zapdb_ranges WHERE state = 'commit'"
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Database:
+    workspace.write(1, ITEMS, INDEX_SIZE)
+    return workspace.open()
+
+
+@pytest.fixture
+def items(db: Database) -> Table:
+    return db.table("items")
+
+
+def ids(items: Table) -> list[int]:
+    found = [record.id for record in items.scan()]
+    assert sorted(record.id for record in items.index("by_size").range()) == found
+    return found
+
+
+# Nested
+
+
+def test_an_inner_transaction_is_undone_and_the_outer_goes_on(db: Database, items: Table) -> None:
+    with db.transaction():
+        items.insert(id=1, title="outer")
+        with suppress(ZeroDivisionError), db.transaction():
+            items.insert(id=2, title="inner")
+            with db.transaction():
+                items.insert(id=3, title="innermost")
+            assert ids(items) == [1, 2, 3]
+            raise ZeroDivisionError
+        assert ids(items) == [1]
+        with pytest.raises(RecordExists):
+            items.insert(id=1, title="again")
+        with db.transaction():
+            items.insert(id=4, title="kept")
+            with pytest.raises(ZeroDivisionError):
+                db.run(lambda: (items.insert(id=5, title="undone"), 1 / 0))
+            assert db.run(lambda: items.insert(id=6, title="kept").id) == 6
+    assert ids(items) == [1, 4, 6]
+    with suppress(ZeroDivisionError), db.transaction():
+        with db.transaction():
+            items.insert(id=7, title="inner")
+        raise ZeroDivisionError
+    assert ids(items) == [1, 4, 6]
+
+
+# Conflicts
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_15_a_function_is_repeated_and_a_block_says_that_it_can_not_be(
+    db: Database, items: Table
+) -> None:
+    items.insert(id=1, title="Milk", size=0)
+    calls = []
+
+    def add() -> int:
+        size = items.get(1).size
+        if not calls:
+            other = threading.Thread(target=lambda: items.update(1, size=10))
+            other.start()
+            other.join()
+        calls.append(size)
+        return items.update(1, size=size + 1).size
+
+    assert db.run(add) == 11
+    assert calls == [0, 10]
+    calls.clear()
+
+    def block() -> None:
+        with db.transaction():
+            items.insert(id=9, title="undone")
+            add()
+
+    error = error_of(block)
+    assert isinstance(error, TransactionConflict)
+    assert error.hint == (
+        "nothing was written; a with block can't be run again by itself: run it again, or put "
+        "what it does into a function and call db.run(function)"
+    )
+    assert (items.get(1).size, items.exists(9)) == (10, False)
+
+
+def test_a_transaction_is_its_threads(db: Database, items: Table) -> None:
+    """Another thread sees nothing of it, and is in none."""
+    seen: list[object] = []
+
+    def look() -> None:
+        seen.append(items.find(1))
+        if db.storage.dialect == "postgresql":
+            seen.append(items.insert(id=2, title="theirs").id)
+
+    with db.transaction():
+        items.insert(id=1, title="mine")
+        other = threading.Thread(target=look)
+        other.start()
+        other.join()
+        assert seen in ([None], [None, 2])
+    assert items.exists(1)
+
+
+def test_rule_15_no_lock_error_reaches_the_application(db: Database, items: Table) -> None:
+    """8 threads that read and 2 that write at once."""
+    items.insert_many({"id": at, "title": "x", "size": at} for at in range(200))
+    stop, errors, done = time.monotonic() + 0.8, [], [0] * 10
+
+    def work(number: int) -> None:
+        try:
+            while time.monotonic() < stop:
+                if number < 8:
+                    assert len(list(items.index("by_size").range(limit=20))) == 20
+                    assert items.get_many([number, 500 + number])[0] is not None
+                else:
+                    with db.transaction():
+                        size = items.get(number).size
+                        items.update(number, size=size + 1)
+                    items.insert(id=1000 * number + done[number], title="more")
+                done[number] += 1
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # A with block can't be repeated; on SQLite one writer waits for the other, and none must be.
+    if db.storage.dialect == "sqlite":
+        assert errors == []
+        assert [items.get(n).size for n in (8, 9)] == [8 + done[8], 9 + done[9]]
+    else:
+        assert {type(error) for error in errors} <= {TransactionConflict}
+    assert min(done[:8]) > 0
+
+
+# Left open, closed
+
+
+def test_a_database_is_not_closed_inside_a_transaction(db: Database, items: Table) -> None:
+    for enter in (db.transaction, db.snapshot):
+        with enter():
+            error = error_of(db.close)
+            assert isinstance(error, UsageError)
+            assert str(error) == (
+                "this thread has a transaction or a snapshot open\n"
+                f"  database: {db.storage.shown_url}\n"
+                "  way out: leave its with block first: it is committed at its end, or undone by "
+                "an error"
+            )
+            assert items.count() == 0
+    with suppress(UsageError), db.transaction():
+        items.insert(id=1, title="undone")
+        db.close()
+    assert items.count() == 0
+
+
+def test_closing_undoes_the_transactions_of_other_threads(
+    workspace: Workspace, db: Database
+) -> None:
+    errors: list[BaseException | None] = []
+    inside, closed = threading.Event(), threading.Event()
+
+    def write(db: Database, goes_on: bool) -> None:
+        with db.transaction():
+            db.table("items").insert(id=1, title="undone")
+            inside.set()
+            closed.wait(20)
+            if goes_on:
+                db.table("items").insert(id=2, title="late")
+
+    def run(db: Database, goes_on: bool) -> None:
+        errors.append(error_of(lambda: write(db, goes_on)))
+
+    for goes_on in (False, True):
+        inside.clear()
+        closed.clear()
+        other = threading.Thread(target=run, args=(db, goes_on))
+        other.start()
+        assert inside.wait(20)
+        db.storage.close()
+        closed.set()
+        other.join()
+        error = errors.pop()
+        assert isinstance(error, UsageError)
+        assert error.message == "the database is closed"
+        db = workspace.open()
+        assert db.table("items").count() == 0
+
+
+def test_a_closed_database_says_so(db: Database, items: Table) -> None:
+    db.close()
+    for act in (
+        lambda: items.get(1),
+        lambda: items.get_many([1]),
+        lambda: items.upsert(id=1, title="x"),
+        lambda: db.run(lambda: None),
+        lambda: db.transaction().__enter__(),
+        lambda: db.snapshot().__enter__(),
+    ):
+        error = error_of(act)
+        assert isinstance(error, UsageError)
+        assert str(error) == (
+            f"the database is closed\n  database: {db.storage.shown_url}\n  way out: open it again"
+        )
+
+
+# Forks
+
+
+def in_a_fork(act: Callable[[], str]) -> str:
+    """What `act` returns in a process that is forked from this one."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # this process has threads
+        child = os.fork()
+    if not child:
+        try:
+            os.write(writing, act().encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading) as pipe:
+        return pipe.read()
+
+
+def test_a_forked_process_must_open_the_database_again(
+    workspace: Workspace, db: Database, items: Table
+) -> None:
+    items.insert(id=1, title="Milk")
+
+    def use() -> str:
+        said = str(error_of(lambda: items.get(1)))
+        for act in (lambda: items.insert(id=2, title="x"), db.snapshot().__enter__, db.metrics):
+            error = error_of(act)
+            assert isinstance(error, UsageError)
+            assert str(error) == said
+        db.close()  # of nothing: the node and the connections are the parent's
+        return said.replace(str(os.getpid()), "CHILD")
+
+    assert in_a_fork(use) == (
+        "the database was opened by the process that this one was forked from\n"
+        f"  database: {db.storage.shown_url}\n"
+        f"  opened_by: {os.getpid()}\n"
+        "  process: CHILD\n"
+        "  way out: open it again in this process, since connections can't be shared; servers that "
+        "fork have a hook for it, and multiprocessing can start with 'spawn'"
+    )
+    items.insert(id=2, title="Bread")
+    assert ids(items) == [1, 2]
+
+
+def test_a_fork_inside_a_transaction_leaves_it_to_the_parent(db: Database, items: Table) -> None:
+    def leave() -> str:
+        return type(error_of(lambda: block.__exit__(None, None, None))).__name__
+
+    block = db.transaction()
+    block.__enter__()
+    items.insert(id=1, title="Milk")
+    inner = db.transaction()
+    inner.__enter__()
+    assert in_a_fork(lambda: type(error_of(lambda: inner.__exit__(None, None, None))).__name__)
+    assert in_a_fork(leave) == "UsageError"
+    inner.__exit__(None, None, None)
+    items.insert(id=2, title="Bread")
+    block.__exit__(None, None, None)
+    assert ids(items) == [1, 2]
+
+
+# COMMIT
+
+
+def fail_commit(
+    place: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[], object]], Exception | None]:
+    """What makes the next COMMIT of an action fail, and returns what the action raises."""
+    faults, kind = Faults(place, db.storage, way, lasting=False), type(db.storage)
+    commit, armed = kind.commit, []
+
+    def fail(storage: Storage, connection: Connection) -> None:
+        if storage is not db.storage or threading.current_thread().name in BACKGROUND or not armed:
+            commit(storage, connection)
+            return
+        armed.clear()
+        if way == "after":
+            commit(storage, connection)
+        if way == "drop":
+            faults._drop(connection)
+        raise StorageError("the database reported an error", error="made by a test")
+
+    def run(act: Callable[[], object]) -> Exception | None:
+        armed.append(1)
+        error = error_of(act)
+        assert not armed
+        return error
+
+    monkeypatch.setattr(kind, "commit", fail)
+    return run
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rule_15_a_token_settles_what_a_commit_did(
+    workspace: Workspace, db: Database, items: Table, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = fail_commit(workspace, db, way, monkeypatch)
+    took_effect = way == "after"
+
+    def block(key: int, *, token: bool) -> None:
+        with db.transaction(token=token):
+            items.insert(id=key, title="Milk")
+
+    unknown = run(lambda: block(1, token=False))
+    assert isinstance(unknown, CommitUnknown)
+    assert unknown.hint == (
+        "look whether the change is there before you repeat it; with token=True, db.run and "
+        "db.transaction find out by themselves"
+    )
+    assert items.exists(1) == took_effect
+    error = run(lambda: block(2, token=True))
+    assert items.exists(2) == took_effect
+    if took_effect:
+        assert error is None
+    else:
+        assert isinstance(error, TransactionConflict)
+        assert error.message == "COMMIT reported an error, and did not take effect"
+    calls: list[int] = []
+
+    def write() -> int:
+        calls.append(1)
+        return items.insert(id=3, title="Milk").id
+
+    found: list[int] = []
+    assert run(lambda: found.append(db.run(write, token=True))) is None
+    assert (found, len(calls), items.exists(3)) == ([3], 1 if took_effect else 2, True)
+    assert isinstance(run(lambda: db.run(lambda: items.insert(id=4, title="x"))), CommitUnknown)
+    assert items.exists(4) == took_effect
+    ids(items)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_15_a_token_waits_for_the_session_that_was_lost_sight_of(
+    workspace: Workspace, db: Database, items: Table
+) -> None:
+    """Its COMMIT may still be on its way: what is not there yet is not taken for absent."""
+    other, found = workspace.connect(), list[bool | None]()
+    with other.transaction(Mode.WRITE) as connection:
+        token = write_token(connection, "another")
+        asking = threading.Thread(target=lambda: found.append(_took_effect(db.storage, token)))
+        asking.start()
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        wait_until(lambda: workspace.execute(waiting), "it waits")
+        assert found == []
+    asking.join()
+    assert found == [True]
+
+
+def test_a_token_settles_nothing_once_it_may_be_gone(
+    workspace: Workspace, db: Database, items: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "TOKEN_KEPT_SECONDS", -1.0)
+    run = fail_commit(workspace, db, "after", monkeypatch)
+    error = run(lambda: db.run(lambda: items.insert(id=1, title="x"), token=True))
+    assert isinstance(error, CommitUnknown)
+    assert items.exists(1)
+    assert workspace.execute(TOKENS) == [(1,)]
+    assert db.run(lambda: 7, token=True) == 7
+    assert workspace.execute(TOKENS) == [(0,)]  # the first and its own are expired
+    monkeypatch.setattr(tokens, "TOKEN_KEPT_SECONDS", 60.0)
+    assert db.run(lambda: 7, token=True) == 7
+    assert workspace.execute(TOKENS) == [(1,)]
+    assert tokens.purge_tokens(db.storage) == 0
+    db.run_jobs()
+
+
+def test_a_token_belongs_to_a_whole_transaction(db: Database, items: Table) -> None:
+    with db.transaction(token=True):
+        items.insert(id=1, title="x")
+        for act in (
+            lambda: db.run(lambda: None, token=True),
+            lambda: db.transaction(token=True).__enter__(),
+        ):
+            error = error_of(act)
+            assert isinstance(error, UsageError)
+            assert error.hint == "give token=True to the outermost"
+    assert items.exists(1)

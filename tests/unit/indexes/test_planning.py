@@ -1,0 +1,163 @@
+"""Plans: which index, what of it, what is left to compare and to sort."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zapdb.database.fields import as_order, make_field
+from zapdb.datasets import Collation
+from zapdb.indexes import build_keys, is_cut
+from zapdb.indexes.planning import KEY_NAME, Plan, Span, make_plan
+from zapdb.indexes.predicates import EVERYTHING, And, Comparison
+from zapdb.limits import PLAN_SPANS_MAX
+from zapdb.schema import Field, Index, IndexComponent, Table
+from zapdb.values import Boolean, Integer, String
+
+ROOT = Collation("und")
+FIELDS = (
+    Field(1, "id", Integer()),
+    Field(2, "part", Integer()),
+    Field(3, "done", Boolean()),
+    Field(4, "due", Integer(), optional=True),
+    Field(5, "title", String(), optional=True),
+    Field(6, "other", Integer()),
+)
+NAMES = {field.name: field.number for field in FIELDS}
+
+
+def index(name: str, *fields: str) -> Index:
+    """`-due` is descending, `~title` collated."""
+    components = [
+        IndexComponent(NAMES[f.strip("-~")], ROOT if "~" in f else None, "-" in f) for f in fields
+    ]
+    return Index(len(name), name, tuple(components))
+
+
+INDEXES = (
+    index("due", "due"),
+    index("done_due", "done", "due"),
+    index("title_due", "~title", "-due"),
+    index("code", "title"),
+)
+TABLE = Table(1, "items", (1, 2), FIELDS, INDEXES)
+
+
+def field(name: str) -> Any:
+    return make_field(TABLE, name)
+
+
+def plan(*parts: Any, order: tuple[Any, ...] = (), total: bool = False, without: str = "") -> Plan:
+    keys = [build_keys(TABLE, i) for i in INDEXES if i.name not in without.split()]
+    predicate = EVERYTHING
+    for part in parts:
+        predicate = predicate & part
+    return make_plan(TABLE, keys, predicate, [as_order(TABLE, o) for o in order], total=total)
+
+
+def seen(found: Plan) -> tuple[str, int, str, bool]:
+    return found.path.name, len(found.spans), found.sorting, found.order.is_reversed
+
+
+DONE, DUE, TITLE, OTHER = field("done"), field("due"), field("title"), field("other")
+
+CASES: list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[str, int, str, bool]]] = [
+    ("nothing fits", (OTHER == 1,), (), (KEY_NAME, 1, "none", False)),
+    ("the key", (field("id") == 1, field("part") > 2), (), (KEY_NAME, 1, "none", False)),
+    ("the key's beginning", (field("id").in_([1, 2]),), (), (KEY_NAME, 2, "none", False)),
+    ("the key backwards", (), ("-id", "-part"), (KEY_NAME, 1, "none", True)),
+    ("the key, other ties", (), ("id", "-part"), (KEY_NAME, 1, "all", False)),
+    ("one field", (DUE == 1,), (), ("due", 1, "none", False)),
+    ("null is a value", (DUE.is_null(),), (), ("due", 1, "none", False)),
+    ("not null is a range", (~DUE.is_null(),), (), ("due", 1, "none", False)),
+    ("two fields", (DONE == True, DUE == 1), (), ("done_due", 1, "none", False)),  # noqa: E712
+    ("a field and bounds", (DONE == True, DUE < 1), ("due",), ("done_due", 1, "none", False)),  # noqa: E712
+    ("several values", (DONE.in_([True, False]), DUE < 1), (), ("done_due", 2, "none", False)),
+    ("an order that skips the fixed", (DONE == True,), ("-due",), ("done_due", 1, "none", True)),  # noqa: E712
+    ("values, their order", (DONE.in_([True, False]),), ("due",), ("done_due", 2, "all", False)),
+    ("an order alone", (), ("-due",), ("due", 1, "none", True)),
+    ("the key decides ties anyhow", (), ("due", "id", "part"), ("due", 1, "none", False)),
+    ("an order's first fields", (), ("done",), ("done_due", 1, "ties", False)),
+    ("mixed", (), (TITLE.collated(), "-due"), ("title_due", 1, "none", False)),
+    ("mixed, backwards", (), (-TITLE.collated(), "due"), ("title_due", 1, "none", True)),
+    ("mixed the other way", (), (TITLE.collated(), "due"), (KEY_NAME, 1, "all", False)),
+    ("code points", (TITLE < "b",), (), ("code", 1, "none", False)),
+    ("a collation", (TITLE.collated() < "b",), (), ("title_due", 1, "none", False)),
+    ("no such collation", (TITLE.collated("sv") < "b",), (), (KEY_NAME, 1, "none", False)),
+    ("a choice is compared", ((DUE == 1) | (DUE == 2),), (), (KEY_NAME, 1, "none", False)),
+    ("bounds that exclude each other", (DUE > 3, DUE < 2), (), ("due", 0, "none", False)),
+    ("no values", (DUE.in_([]),), (), ("due", 0, "none", False)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("parts", "order", "wanted"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_a_plan(parts: Any, order: Any, wanted: Any) -> None:
+    assert seen(plan(*parts, order=order)) == wanted
+
+
+def test_records_in_the_order_of_keys_are_sorted_out_of_a_range() -> None:
+    assert plan(DUE > 1, total=True).sorting == "all"
+    assert plan(DUE == 1, total=True).sorting == "none"
+
+
+def test_what_the_spans_do_not_answer_is_compared() -> None:
+    found = plan(DUE == 1, OTHER == 2, ~(DONE == True))  # noqa: E712
+    assert [str(p) for p in found.bounds] == ["due == 1"]
+    assert [str(p) for p in found.residual] == ["other == 2", "done != True"]
+    assert found.rechecked == ()
+
+
+def test_rule_24_a_recheck_is_decided_from_the_value() -> None:
+    assert plan(TITLE == "a").rechecked == ()
+    assert plan(TITLE == "a" * 2_000).rechecked != ()
+    # Equal under a collation is not equal; the same under it is.
+    assert plan(TITLE == "a", without="code").rechecked != ()
+    assert plan(TITLE.matches("a")).rechecked == ()
+    assert plan(TITLE.startswith("a")).rechecked == ()
+    assert plan(TITLE.startswith("a"), without="code").rechecked != ()
+    assert plan(TITLE.startswith("a"), without="code").path.name == "title_due"
+
+
+def test_spans_hold_exactly_the_keys_that_are_meant() -> None:
+    keys = build_keys(TABLE, INDEXES[0])
+    values = [None, -300, -1, 0, 1, 2, 3, 400]
+    for condition, meant in (
+        (DUE > 1, [2, 3, 400]),
+        (DUE >= 1, [1, 2, 3, 400]),
+        (DUE < 1, [-300, -1, 0]),
+        (DUE <= 1, [-300, -1, 0, 1]),
+        (DUE.between(0, 2), [0, 1, 2]),
+        (DUE.is_null(), [None]),
+        (DUE != None, values[1:]),  # noqa: E711
+        (DUE.in_([3, None, 3]), [None, 3]),
+    ):
+        spans = plan(condition).spans
+        assert [v for v in values if any(_holds(s, keys.encode([v])) for s in spans)] == meant
+    down = build_keys(TABLE, INDEXES[2])
+    spans = plan(TITLE.matches("a"), DUE > 1, DUE <= 3).spans
+    assert [v for v in values if any(_holds(s, down.encode(["a", v])) for s in spans)] == [2, 3]
+
+
+def _holds(span: Span, key: bytes) -> bool:
+    assert not is_cut(key)
+    return (span.lower or b"") <= key and (span.upper is None or key < span.upper)
+
+
+def test_more_values_than_a_query_reads_ranges_are_compared() -> None:
+    assert len(plan(DUE.in_(range(PLAN_SPANS_MAX))).spans) == PLAN_SPANS_MAX
+    assert plan(DUE.in_(range(PLAN_SPANS_MAX + 1))).is_scan
+    both = plan(DUE.in_(range(PLAN_SPANS_MAX)), DONE.in_([True, False]), without="due")
+    assert len(both.spans) == 2
+
+
+def test_conditions_combine_flat_and_are_shown() -> None:
+    three = (DUE == 1) & (OTHER == 2) & (DONE == True)  # noqa: E712
+    assert isinstance(three, And)
+    assert all(isinstance(part, Comparison) for part in three.parts)
+    assert str((three | (DUE != None)) & ~(OTHER < 3)) == (  # noqa: E711
+        "((due == 1 and other == 2 and done == True) or due is not null) and not (other < 3)"
+    )
+    assert str(~(OTHER != 1)) == "other == 1"

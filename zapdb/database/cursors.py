@@ -1,0 +1,104 @@
+"""Places in the order of a query, as text that applications hand out and get back.
+
+    cursor = base64url( 01 | fingerprint of the query, 8 bytes | size of the order's key, 4 bytes
+                      | the order's key | the record's key )
+
+The fingerprint covers the tenant, the table, the condition, the order, and the data that the order
+depends on. A cursor holds keys made of the last record's values: it is opaque, and no secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+from zapdb.datasets import dataset_of
+from zapdb.errors import InvalidCursor, UsageError
+from zapdb.indexes import LiveTable
+from zapdb.indexes.planning import TotalOrder
+from zapdb.indexes.predicates import And, Comparison, Not, Or, Predicate, find_field
+from zapdb.limits import CURSOR_SIZE_BYTES_MAX
+
+VERSION: Final = b"\x01"
+FINGERPRINT_SIZE_BYTES: Final = 8
+HEAD_SIZE_BYTES: Final = len(VERSION) + FINGERPRINT_SIZE_BYTES + 4
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Behind the record with this key, whose order's key is this one."""
+
+    order_key: bytes
+    record_key: bytes
+
+
+def encode_cursor(fingerprint: bytes, place: Place) -> str:
+    """Raises `UsageError` where the values are too long."""
+    size = len(place.order_key).to_bytes(4, "big")
+    raw = VERSION + fingerprint + size + place.order_key + place.record_key
+    if len(raw) > CURSOR_SIZE_BYTES_MAX:
+        raise UsageError(
+            "the values that the query is ordered by are too long for a cursor",
+            size_bytes=len(raw),
+            size_bytes_max=CURSOR_SIZE_BYTES_MAX,
+            hint="order by a shorter field, or iterate",
+        )
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def decode_cursor(fingerprint: bytes, cursor: str) -> Place:
+    """Raises `InvalidCursor`."""
+    try:
+        raw = base64.b64decode(
+            cursor.encode("ascii") + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True
+        )
+    except (AttributeError, UnicodeEncodeError, binascii.Error):
+        raw = b""
+    size = int.from_bytes(raw[HEAD_SIZE_BYTES - 4 : HEAD_SIZE_BYTES], "big")
+    if raw[:1] != VERSION or not HEAD_SIZE_BYTES + size < len(raw) <= CURSOR_SIZE_BYTES_MAX:
+        raise InvalidCursor(
+            "this is no cursor", hint="pass the cursor of the page before, or None for the first"
+        )
+    if raw[1 : 1 + FINGERPRINT_SIZE_BYTES] != fingerprint:
+        raise InvalidCursor(
+            "the cursor is one of another query",
+            hint="conditions, order, table and tenant must be those that the cursor was made with; "
+            "begin again without a cursor",
+        )
+    rest = raw[HEAD_SIZE_BYTES:]
+    return Place(rest[:size], rest[size:])
+
+
+def fingerprint_query(live: LiveTable, predicate: Predicate, order: TotalOrder) -> bytes:
+    """Equal for the same query in any process, unless keys of the order would differ."""
+    table = live.shape.table
+    depends = [dataset_of(d).fingerprint for d in table.datasets_of(order.index)]
+    wires = [repr(find_field(table, o.field, o.name).type.index_wire) for o in order.fields]
+    fields = [(o.field, str(o.collation), o.descending) for o in order.fields]
+    meant = (
+        live.view.tenant,
+        table.number,
+        _describe(live, predicate),
+        fields,
+        wires,
+        order.tie_descends,
+        depends,
+    )
+    return hashlib.sha256(repr(meant).encode()).digest()[:FINGERPRINT_SIZE_BYTES]
+
+
+def _describe(live: LiveTable, predicate: Predicate) -> Any:
+    match predicate:
+        case Comparison(number, name, op, value, collation):
+            kind = find_field(live.shape.table, number, name).type
+            values = value if op == "in" else (value,)
+            plain = [None if v is None else kind.to_document(v) for v in values]
+            return number, op, str(collation), plain
+        case And(parts) | Or(parts):
+            return type(predicate).__name__, [_describe(live, part) for part in parts]
+        case Not(part):
+            return "Not", _describe(live, part)
+    raise TypeError(predicate)

@@ -1,0 +1,59 @@
+"""Several records by their keys: read, or deleted, some hundred with each statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zapdb.database.referrers import let_go
+from zapdb.database.session import Session
+from zapdb.database.writing import remove_record
+from zapdb.indexes import LiveTable
+from zapdb.storage import Connection
+from zapdb.storage.physical import VALUES_PER_STATEMENT, activation_sql, fetch_in
+
+KEYS_PER_STATEMENT = VALUES_PER_STATEMENT
+
+
+def fetch_many(
+    connection: Connection, live: LiveTable, keys: Sequence[bytes]
+) -> tuple[int | None, dict[bytes, bytes]]:
+    """The activation number, and the stored records by key; at most `KEYS_PER_STATEMENT` keys."""
+    records = live.records
+    active = activation_sql(records.tenant)
+    sql = (
+        f"SELECT key, value, ({active}) FROM {records.name}"
+        f" WHERE tenant = {records.tenant} AND key IN"
+    )
+    rows = list(fetch_in(connection, sql, keys))
+    if rows:
+        return rows[0][2], {bytes(key): value for key, value, _ in rows}
+    row = connection.fetch_one(active)
+    return 0 if row is None else row[0], {}
+
+
+def find_record(connection: Connection, live: LiveTable, key: bytes) -> tuple[int | None, bool]:
+    """The activation number, and whether there is a record with a key."""
+    records = live.records
+    row = connection.fetch_one(
+        f"SELECT a.number, EXISTS (SELECT 1 FROM {records.name} WHERE tenant = {records.tenant}"
+        f" AND key = {connection.storage.mark}) FROM ({activation_sql(records.tenant)}) AS a",
+        (key,),
+    )
+    return (0, False) if row is None else (row[0], bool(row[1]))
+
+
+def remove_many(
+    session: Session, connection: Connection, live: LiveTable, keys: Sequence[bytes]
+) -> int:
+    """Delete the records with these keys, as far as they are there; returns how many were.
+
+    Who refers to them is looked at once all of them are gone: records that refer to each other go
+    together. Raises `ReferenceViolation`.
+    """
+    _, found = fetch_many(connection, live, keys)
+    for key, stored in found.items():
+        remove_record(connection, live, key, bytes(stored))
+    if live.referrers:
+        for key in found:
+            let_go(session, connection, live, key)
+    return len(found)

@@ -1,0 +1,127 @@
+"""Token rows: they settle whether a COMMIT took effect whose outcome is unknown (rule 15).
+
+A transaction that carries a token inserts a row with it. If COMMIT then reports an error, the same
+row is inserted again, by another connection: the database makes that wait until the first
+transaction has ended, and then either the row is there, and with it all that was written, or it is
+not, and never will be.
+
+The rows are ranges of no job in `zapdb_ranges`: that table has no counter that all writers would
+wait for, as the catalog's changelog has one. A row expires by the database's clock; later than that
+nothing is settled by it, and it is deleted by whoever settles or writes others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from zapdb.errors import CommitUnknown, TransactionConflict, ZapdbError
+from zapdb.limits import TOKEN_KEPT_SECONDS, TOKEN_PURGE_SECONDS, TOKEN_SETTLE_SECONDS
+from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.identifiers import make_uuid7
+
+PREFIX: Final = "commit/"
+ABSENT_HINT: Final = "nothing was written; run it again, or give the work to db.run(function)"
+
+INSERT: Final = (
+    'INSERT INTO zapdb_ranges (job, "range", state, fence, owner, expires_at, "read", written,'
+    " conflicts) SELECT {mark}, 0, 'commit', 0, {mark}, ({clock}) + {kept}, 0, 0, 0"
+)
+PURGE: Final = "DELETE FROM zapdb_ranges WHERE state = 'commit' AND expires_at < {mark}"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`expires_at` by the database's clock, in microseconds since 1970-01-01 UTC."""
+
+    name: str
+    owner: str
+    expires_at: int
+
+
+def write_token(connection: Connection, owner: str) -> Token:
+    """Insert a new token, in the transaction that it is about."""
+    name = PREFIX + str(UUID(bytes=make_uuid7()))
+    (expires_at,) = connection.fetch_one(
+        _insert_sql(connection.storage) + " RETURNING expires_at", (name, owner)
+    )
+    return Token(name, owner, int(expires_at))
+
+
+def settle(storage: Storage, token: Token, unknown: CommitUnknown) -> None:
+    """Return if the transaction took effect; raise `TransactionConflict` if it did not and never
+    will, and `unknown` where that can't be found out."""
+    deadline = time.monotonic() + TOKEN_SETTLE_SECONDS
+    while True:
+        try:
+            took_effect = _took_effect(storage, token)
+        except ZapdbError as error:  # the server is still gone, or the first session not ended
+            if time.monotonic() > deadline:
+                raise unknown from error
+            time.sleep(0.1)
+            continue
+        break
+    if took_effect is None:
+        raise unknown
+    if not took_effect:
+        raise TransactionConflict(
+            "COMMIT reported an error, and did not take effect",
+            database=storage.shown_url,
+            hint=ABSENT_HINT,
+        ) from unknown
+
+
+class _Undo(Exception):
+    """Ends the transaction that only looks."""
+
+
+def _took_effect(storage: Storage, token: Token) -> bool | None:
+    found: bool | None = None
+    with suppress(_Undo), storage.transaction(Mode.CATALOG) as connection:
+        if storage.dialect == "postgresql":
+            connection.run(f"SET LOCAL lock_timeout = {int(TOKEN_SETTLE_SECONDS * 1000)}")
+        sql = _insert_sql(storage) + _UNLESS[storage.dialect]
+        added = connection.run(sql, (token.name, token.owner))
+        # The row may have been purged if that took so long.
+        if storage.now_us(connection) < token.expires_at:
+            found = added == 0
+        raise _Undo
+    return found
+
+
+_UNLESS: Final = {
+    "sqlite": " WHERE true ON CONFLICT DO NOTHING",  # WHERE keeps ON from being a join's
+    "postgresql": " ON CONFLICT DO NOTHING",
+}
+
+
+def _insert_sql(storage: Storage) -> str:
+    kept = int(TOKEN_KEPT_SECONDS * 1e6)
+    return INSERT.format(mark=storage.mark, clock=storage.clock_sql, kept=kept)
+
+
+class Purge:
+    """Deletes expired tokens now and then, in a process that writes others."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._next = 0.0
+        self._lock = threading.Lock()
+
+    def run_if_due(self) -> None:
+        with self._lock:
+            if time.monotonic() < self._next:
+                return
+            self._next = time.monotonic() + TOKEN_PURGE_SECONDS
+        with suppress(ZapdbError):  # another one does it, or the next
+            purge_tokens(self._storage)
+
+
+def purge_tokens(storage: Storage) -> int:
+    """Delete expired tokens; returns how many."""
+    with storage.transaction(Mode.CATALOG) as connection:
+        return connection.run(PURGE.format(mark=storage.mark), (storage.now_us(connection),))

@@ -1,0 +1,75 @@
+"""Optimistic concurrency: a record is changed only if it still is what somebody saw of it.
+
+Values are compared, never bytes or revisions: a record that was converted meanwhile, in the
+background or since it was read, is still the same one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zapdb.errors import BlobMissing, InvalidValue, StaleUpdate, UsageError
+from zapdb.indexes import LiveTable
+from zapdb.indexes.violations import show_key
+from zapdb.records import Record, held_as
+from zapdb.values import Blob, ValueType
+
+
+def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record) -> None:
+    """Raises `StaleUpdate` unless every field of `seen` has the value that is stored now.
+
+    Raises `UsageError` where `seen` is no record of the table, or another one.
+    """
+    table = live.shape.table
+    if _key_of(live, seen) != key:
+        raise UsageError(
+            "if_unchanged is the record of this key, as it was read",
+            table=table.name,
+            key=show_key(live, key),
+            given=repr(type(seen).__name__),
+            hint="pass what get() returned for the same key",
+        )
+    now = live.shape.reader.read(key, stored)
+    types = {f.name: f.type for f in table.fields}
+    changed = [
+        name
+        for name in seen._fields
+        if name not in types or not _is_same(types[name], seen, now, name)
+    ]
+    if changed:
+        raise StaleUpdate(
+            "the record was changed since it was read",
+            table=table.name,
+            key=show_key(live, key),
+            changed=", ".join(changed),
+            hint="nothing was written; get the record again and decide anew",
+        )
+
+
+def _key_of(live: LiveTable, seen: object) -> bytes | None:
+    """The key of a record of the table; None for anything else."""
+    names = live.shape.key_names
+    if not isinstance(seen, Record) or not set(names) <= set(seen._fields):
+        return None
+    try:
+        return live.shape.codec.encode_key({name: getattr(seen, name) for name in names})
+    except InvalidValue:  # another table's
+        return None
+
+
+def _is_same(kind: ValueType, seen: Record, now: Record, name: str) -> bool:
+    before, after = held_as(seen, name)[0], held_as(now, name)[0]
+    if isinstance(before, Blob) or isinstance(after, Blob):
+        if before == after:
+            return True  # blobs never change: one id is one value
+        try:
+            before, after = getattr(seen, name), getattr(now, name)
+        except BlobMissing:  # what was seen is gone
+            return False
+    return _is_same_value(kind, before, after)
+
+
+def _is_same_value(kind: ValueType, before: Any, after: Any) -> bool:
+    if before is None or after is None:
+        return before is after
+    return kind.is_same(before, after)

@@ -1,0 +1,255 @@
+"""What a query demands of a record: plain data, and the functions that are made of it.
+
+The law: a predicate is true or false of every record; there is no third value. A null is equal to
+null alone, and neither less nor greater than anything. Without a collation, `==` means that two
+values have the same bytes, and strings are ordered by code points. Under a collation, strings are
+equal and ordered as their sort keys are. All other types are ordered as their index keys are: as
+Python orders their values, where it does; NaN behind all other floats, members of an enum as they
+are declared, local times by their instants, structs member by member.
+
+So an index never decides what a comparison means; it may only make it fast.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from zapdb.datasets import Collation, sort_keys
+from zapdb.errors import UnknownName, UsageError
+from zapdb.records import Record
+from zapdb.schema import Field, Table
+from zapdb.values import (
+    Binary,
+    Boolean,
+    Date,
+    Decimal,
+    Integer,
+    String,
+    Timestamp,
+    Uuid,
+)
+
+Operator = Literal["==", "<", "<=", ">", ">=", "in", "starts with"]
+RANGES: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+NATIVE: Final = (Binary, Boolean, Date, Decimal, Integer, String, Timestamp, Uuid)
+"""Types whose checked values Python compares as their index keys are."""
+
+Matches = Callable[[Record], bool]
+
+
+class Predicate:
+    """Of a record, true or false; combined with `&`, `|` and `~`."""
+
+    __slots__ = ()
+
+    def __and__(self, other: Predicate) -> Predicate:
+        return And((*parts_of(self, And), *parts_of(_as_predicate(other), And)))
+
+    def __or__(self, other: Predicate) -> Predicate:
+        return Or((*parts_of(self, Or), *parts_of(_as_predicate(other), Or)))
+
+    def __invert__(self) -> Predicate:
+        return self.part if isinstance(self, Not) else Not(self)
+
+    def __bool__(self) -> bool:
+        raise UsageError(
+            "a condition on records is neither true nor false by itself",
+            condition=self,
+            hint="combine conditions with & | ~ and parentheses, not with and, or, not, and write "
+            "between(low, high) for low <= x <= high",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(Predicate):
+    """A field, by its number, compared with a checked value; of `in`, a tuple of them.
+
+    `name` is for people: the field may have another one by the time of the query.
+    """
+
+    field: int
+    name: str
+    op: Operator
+    value: Any
+    collation: Collation | None = None
+
+    def __str__(self) -> str:
+        left = self.name if self.collation is None else f"{self.name} under {self.collation}"
+        if self.op == "==" and self.value is None:
+            return f"{left} is null"
+        return f"{left} {self.op} {_show(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class And(Predicate):
+    parts: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(_enclose(part, Or) for part in self.parts) or "anything"
+
+
+@dataclass(frozen=True, slots=True)
+class Or(Predicate):
+    parts: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(_enclose(part, And) for part in self.parts) or "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Predicate):
+    part: Predicate
+
+    def __str__(self) -> str:
+        if isinstance(self.part, Comparison):
+            if self.part.op == "==" and self.part.value is None:
+                return str(self.part).replace("is null", "is not null")
+            if self.part.op == "==":
+                return str(self.part).replace(" == ", " != ", 1)
+        return f"not ({self.part})"
+
+
+EVERYTHING: Final = And(())
+"""True of every record."""
+
+
+def parts_of(predicate: Predicate, kind: type[And | Or]) -> tuple[Predicate, ...]:
+    """The parts of a conjunction or disjunction, or the predicate as the only one."""
+    return predicate.parts if isinstance(predicate, kind) else (predicate,)
+
+
+def comparisons_in(predicate: Predicate) -> Iterator[Comparison]:
+    """All comparisons, from left to right."""
+    match predicate:
+        case Comparison():
+            yield predicate
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from comparisons_in(part)
+        case Not(part):
+            yield from comparisons_in(part)
+
+
+def find_field(table: Table, number: int, name: str) -> Field:
+    """The field that a query was made with; raises `UnknownName` if it was dropped since."""
+    for field in table.fields:
+        if field.number == number:
+            return field
+    raise UnknownName(
+        "a field of the query was dropped", table=table.name, field=name, hint="make the query anew"
+    )
+
+
+def compile_predicate(predicate: Predicate, table: Table) -> Matches:
+    """The predicate as a function of the table's records.
+
+    Raises `UnknownName` for a field that the table has no more, `InvalidValue` for a value that
+    does not fit it any more.
+    """
+    match predicate:
+        case Comparison():
+            return _compile_comparison(
+                predicate, find_field(table, predicate.field, predicate.name)
+            )
+        case And(parts):
+            return _compile_and([compile_predicate(part, table) for part in parts])
+        case Or(parts):
+            some = [compile_predicate(part, table) for part in parts]
+            return lambda record: any(matches(record) for matches in some)
+        case Not(part):
+            matches = compile_predicate(part, table)
+            return lambda record: not matches(record)
+    raise TypeError(predicate)
+
+
+def order_value(field: Field, collation: Collation | None) -> Callable[[Any], Any] | None:
+    """What values are compared by instead of themselves; None where it is themselves."""
+    if collation is not None:
+        keys = sort_keys(collation)
+        return lambda value: keys.get(value)  # each thread has a collator of its own
+    return None if isinstance(field.type, NATIVE) else field.type.encode_index_key
+
+
+def _compile_and(every: list[Matches]) -> Matches:
+    if len(every) == 1:
+        return every[0]
+    if len(every) == 2:
+        one, other = every
+        return lambda record: one(record) and other(record)
+    return lambda record: all(matches(record) for matches in every)
+
+
+def _compile_comparison(comparison: Comparison, field: Field) -> Matches:
+    get, op = operator.attrgetter(field.name), comparison.op
+    given = comparison.value if op == "in" else (comparison.value,)
+    values = [None if v is None else field.type.check(v, field.name) for v in given]
+    if op == "starts with":
+        (prefix,) = values
+        return lambda record: (v := get(record)) is not None and v.startswith(prefix)
+    by = order_value(field, comparison.collation)
+    if op == "==" or op == "in":
+        return _compile_equal(get, field, comparison.collation, by, values)
+    (value,) = values
+    is_so = RANGES[op]
+    if by is None:
+        return lambda record: (v := get(record)) is not None and is_so(v, value)
+    bound = by(value)
+    return lambda record: (v := get(record)) is not None and is_so(by(v), bound)
+
+
+def _compile_equal(
+    get: Callable[[Record], Any],
+    field: Field,
+    collation: Collation | None,
+    by: Callable[[Any], Any] | None,
+    values: list[Any],
+) -> Matches:
+    if len(values) == 1 and (values[0] is None or by is None):
+        (value,) = values
+        if value is None:
+            return lambda record: get(record) is None
+        return lambda record: bool(get(record) == value)
+    if by is None:
+        wanted = frozenset(values)
+        return lambda record: get(record) in wanted
+    if collation is not None:
+        keys = frozenset(None if v is None else by(v) for v in values)
+        return lambda record: (None if (v := get(record)) is None else by(v)) in keys
+    is_same, has_null = field.type.is_same, None in [v for v in values if v is None]
+    others = [v for v in values if v is not None]
+
+    def matches(record: Record) -> bool:
+        found = get(record)
+        if found is None:
+            return has_null
+        return any(is_same(found, value) for value in others)
+
+    return matches
+
+
+def _as_predicate(given: Any) -> Predicate:
+    if not isinstance(given, Predicate):
+        raise UsageError(
+            "a condition on records is expected",
+            got=type(given).__name__,
+            hint="& and | bind more tightly than ==: put parentheses around each comparison",
+        )
+    return given
+
+
+def _enclose(part: Predicate, kind: type[Predicate]) -> str:
+    return f"({part})" if isinstance(part, kind) else str(part)
+
+
+def _show(value: Any) -> str:
+    """A value, shortened: conditions are shown in explanations."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
