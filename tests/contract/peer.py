@@ -10,13 +10,16 @@ import importlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy.engine import make_url
 
 import zapdb
 from tests.support import ROOT, Workspace, wait_until
@@ -50,6 +53,14 @@ class Peer:
         os.kill(self.pid, signal.SIGSTOP)
         stat = Path(f"/proc/{self.pid}/stat")
         wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it stopped")
+
+    def suspend_idle(self, place: Workspace) -> None:
+        """Suspend it while it does not write: on SQLite nobody else could then."""
+        self.suspend()
+        while place.engine == "sqlite" and _is_locked(place):
+            self.resume()  # it was caught in a heartbeat
+            time.sleep(0.01)
+            self.suspend()
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
@@ -178,6 +189,18 @@ def _do(db: Any, directory: Path, command: list[str], transaction: ExitStack) ->
             transaction.enter_context(db.storage.transaction(Mode.CHANGE))
             return "taken"
     raise ValueError(command)
+
+
+def _is_locked(place: Workspace) -> bool:
+    path = make_url(place.address).database
+    assert path is not None
+    with closing(sqlite3.connect(path, timeout=0.2, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        connection.execute("ROLLBACK")
+        return False
 
 
 def _told(error: zapdb.ZapdbError) -> str:

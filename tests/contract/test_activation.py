@@ -238,7 +238,7 @@ def test_rule_12_a_suspended_process_is_put_out(workspace: Workspace, older: Dat
         refused = error_of(lambda: workspace.open(wait_seconds=0))
         assert isinstance(refused, ActivationPending)
         assert f"process {peer.pid}" in refused.context["nodes"]
-        peer.suspend()
+        peer.suspend_idle(workspace)
         newer = workspace.open(wait_seconds=10)
         assert newer.position == 2
         peer.resume()

@@ -135,7 +135,7 @@ def test_rule_10_a_suspended_process_of_an_older_release_is_put_out_and_told(
         storage = workspace.connect()
         with pytest.raises(IncompatibleVersion, match="running processes"):
             level.require_level(storage, 2)
-        older.suspend()
+        older.suspend_idle(workspace)
         wait_until(lambda: error_of(lambda: level.require_level(storage, 2)) is None, "it rose")
         assert nodes.list_nodes(storage.connection()) == []
         older.resume()

@@ -191,9 +191,9 @@ def without_the_gate(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def write_around(
-    workspace: Workspace, db: Database, change: Callable[[], object]
+    db: Database, change: Callable[[], object], seconds: float
 ) -> tuple[bool, ZapdbError | None]:
-    """Begin a writing transaction, try the change beside it for a while, then write and commit.
+    """Begin a writing transaction, try the change beside it for so long, then write and commit.
 
     Returns whether the change was done before the commit, and what the writer got.
     """
@@ -211,7 +211,7 @@ def write_around(
     writer.start()
     began.wait(20)
     changer.start()
-    changer.join(0.3)
+    changer.join(seconds)
     was_first = not changer.is_alive()
     go_on.set()
     for thread in (writer, changer):
@@ -241,7 +241,7 @@ def test_rule_07_a_writer_that_began_before_a_change_of_state(
 
     if not gate:
         without_the_gate(workspace, monkeypatch)
-    was_first, error = write_around(workspace, db, do_it)
+    was_first, error = write_around(db, do_it, 0.3 if gate else 15)
 
     if gate:
         # The change waits for the writer, whose record belongs to what was in force before.
@@ -394,7 +394,7 @@ def test_rule_09_a_suspended_process_that_was_put_out_wakes_up(
     """Between two transactions: nothing had to be ended for it."""
     with open_peer(workspace, patches=QUICK) as peer:
         assert peer.ask("insert 1") == "written"
-        peer.suspend()
+        peer.suspend_idle(workspace)
         (node,) = [n for n, _ in nodes.list_nodes(db.storage.connection()) if n.id != db._node.id]
         wait_until(lambda: not is_alive(db, node.id), "its lease was over")
         assert [n.id for n in nodes.evict_dead(db.storage, 0)] == [node.id]

@@ -296,7 +296,7 @@ def test_rule_02_a_path_in_steps_is_the_path_at_once() -> None:
         nonlocal cases
         for number, positions in spans(chain):
             converter = Converter(chain, number)
-            drawn = {p: data.draw(several_of(table_at(chain, p, number), 24)) for p in positions}
+            drawn = {p: data.draw(several_of(table_at(chain, p, number), 60)) for p in positions}
             ways = list(itertools.combinations(positions, 3))
             for source, between, target in [*ways, *(way[::-1] for way in ways)]:
                 for record in drawn[source]:
