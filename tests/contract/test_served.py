@@ -30,6 +30,8 @@ from zapdb.records import asdict
 from zapdb.records.record import held
 from zapdb.values import Blob
 
+pytestmark = pytest.mark.long_on("postgresql")
+
 LARGE = "large " * 2_000
 
 PEOPLE = """\
