@@ -55,7 +55,7 @@ def test_a_file_begins_with_the_fields_that_are_given(people: Project) -> None:
         "people.friend:reference(people)?",
     )
     assert (result.status, result.err) == (0, "")
-    fields = [change["add_field"]["field"] for change in changes_of(people, 5)]  # type: ignore[index,call-overload]  # plain YAML
+    fields = [change["add_field"]["field"] for change in changes_of(people, 5)]
     assert fields == [
         {"name": "email", "type": "string", "optional": True},
         {"name": "price", "type": "decimal", "scale": 2},

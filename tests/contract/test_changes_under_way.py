@@ -279,7 +279,7 @@ def in_another_thread(action: object) -> None:
 
     def run() -> None:
         try:
-            action()  # type: ignore[operator]  # any function
+            action()
         except BaseException as error:
             problems.append(error)
 

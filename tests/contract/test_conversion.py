@@ -163,7 +163,7 @@ def test_rule_17_writers_lose_nothing_to_a_conversion(
                 if stop.is_set() and len(counted) > 20:
                     return
                 at = turn * 37 % COUNT
-                db.run(lambda at=at: items.update(at, size=items.get(at).size + 100))  # type: ignore[misc]  # the default binds it
+                db.run(lambda at=at: items.update(at, size=items.get(at).size + 100))
                 counted[at] = counted.get(at, 0) + 1
                 time.sleep(0.001)
         except BaseException as error:

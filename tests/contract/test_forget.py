@@ -659,11 +659,11 @@ def test_rule_13_records_are_read_right_in_the_middle(
                 raise Stopped
             return run(task, position, skips)
 
-        tasks._Task._run_batch = run_batch  # type: ignore[method-assign]  # for this call
+        tasks._Task._run_batch = run_batch
         try:
             tasks.run_range(storage, work, Owner.here(), batch_records_max=16)
         finally:
-            tasks._Task._run_batch = run  # type: ignore[method-assign]  # back again
+            tasks._Task._run_batch = run
 
     with pytest.raises(Stopped):
         forget(workspace, runner=stop_half_way)

@@ -103,7 +103,7 @@ def compare_strings(collation: str | None) -> Callable[[Any, Any], int]:
     locale, strength = collation.split("/")
     collator = icu.Collator.createInstance(icu.Locale(locale))
     collator.setStrength(getattr(icu.Collator, strength.upper()))
-    return collator.compare  # type: ignore[no-any-return]  # ICU ships no types
+    return collator.compare
 
 
 def compare_component(component: tuple[str, str | None, bool], left: Any, right: Any) -> int:

@@ -264,7 +264,7 @@ def test_what_stops_a_real_record_is_told_without_its_contents(
     def fail(text: str, separator: str) -> str:
         raise LookupError(text)
 
-    monkeypatch.setitem(FUNCTIONS, "before", replace(FUNCTIONS["before"], apply=fail))  # type: ignore[misc]  # final
+    monkeypatch.setitem(FUNCTIONS, "before", replace(FUNCTIONS["before"], apply=fail))
     (found,) = sample(workspace)
     (failure,) = found.failures
     assert (failure.kind, failure.cause) == ("conversion", "LookupError")

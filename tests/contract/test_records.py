@@ -426,7 +426,7 @@ def test_rule_14_reads_leave_records_as_they_are_unless_told_to_write_back(
     assert contents(items) == NEWEST
     other = workspace.open()
     assert other.setting("on_read") == "write_back"
-    assert other.table("items").find(2).extent == 2  # type: ignore[union-attr]  # it is there
+    assert other.table("items").find(2).extent == 2
     assert db.count_by_revision("items") == {3: 1, 4: 1, 5: 3}
     with db.transaction():
         items.get(3)

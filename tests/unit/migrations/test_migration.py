@@ -304,7 +304,7 @@ def test_a_rollback_that_cannot_have_been_stored_is_found_when_it_is_looked_at(
     with pytest.raises(CorruptCatalog, match="a stored migration can't be read"):
         assert read.rollback
     with pytest.raises(AttributeError, match="no_such_name"):
-        assert read.no_such_name  # type: ignore[attr-defined]
+        assert read.no_such_name
 
 
 def test_a_stored_migration_pickles_with_and_without_its_rollback() -> None:

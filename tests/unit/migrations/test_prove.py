@@ -168,7 +168,7 @@ def test_a_conversion_that_raises_is_a_failure(monkeypatch: pytest.MonkeyPatch) 
         return text
 
     monkeypatch.setattr("zapdb.migrations.prove._remembered", {})  # functions are no part of a key
-    monkeypatch.setitem(FUNCTIONS, "before", replace(FUNCTIONS["before"], apply=fail))  # type: ignore[misc]  # final
+    monkeypatch.setitem(FUNCTIONS, "before", replace(FUNCTIONS["before"], apply=fail))
     proof = prove(migration)
     stopped = [f for f in proof.failures if f.kind == "conversion"]
     assert [f.record for f in stopped] == [{"name": "'007'"}]

@@ -36,7 +36,7 @@ def test_tables_in_a_circle_are_created_and_then_referred_to(rest: str) -> None:
     made = squash(chain, 4)
     assert {t.name: shape(t) for t in made.after} == {t.name: shape(t) for t in chain.schema_at(4)}
     assert [op.keyword for op in made.changes[:3]] == ["create_table"] * 3
-    added = [op.field.name for op in made.changes if op.keyword == "add_field"]  # type: ignore[attr-defined]
+    added = [op.field.name for op in made.changes if op.keyword == "add_field"]
     assert len(added) < 5, "what can be created at once, is"
     source = Source("0004_squashed.yaml", to_document(made).encode())
     read = resolve(parse_document(read_document(source), source, 4, "x"), Schema(), Numbers())
@@ -48,7 +48,7 @@ def test_tables_without_a_circle_are_created_whole() -> None:
         document(TABLE % ("a", ""), TABLE % ("b", ""), refer("a", "b", ", optional: true"))
     )
     made = squash(chain, 1)
-    assert [(op.keyword, op.table) for op in made.changes] == [  # type: ignore[attr-defined]
+    assert [(op.keyword, op.table) for op in made.changes] == [
         ("create_table", "b"),
         ("create_table", "a"),
     ]
