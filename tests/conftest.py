@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forms
 from tests.support import PostgresServer, Workspace
 
 
@@ -14,6 +15,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="also run the long form of tests (make test-long)"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    forms.is_long = config.getoption("--long")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

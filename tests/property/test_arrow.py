@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.blobs import BESIDE
+from tests.forms import cases
 from tests.strategies import damage, records_of, tables
 from zapdb.errors import BlobMissing, CorruptRecord
 from zapdb.records import codec_for, decoder_of
@@ -109,7 +110,7 @@ def fits(kind: ValueType, value: Any) -> bool:
     return True
 
 
-@settings(unhurried, max_examples=200)
+@settings(unhurried, max_examples=cases(200))
 @given(tables_and_records, st.data())
 def test_batches_show_what_the_codec_decodes_and_give_back_its_bytes(
     drawn: tuple[Table, list[dict[str, Any]]], data: st.DataObject
@@ -139,7 +140,7 @@ def test_batches_show_what_the_codec_decodes_and_give_back_its_bytes(
             assert part.column(f.name).equals(batch.column(f.name))
 
 
-@settings(unhurried, max_examples=200)
+@settings(unhurried, max_examples=cases(200))
 @given(tables(6).flatmap(lambda t: st.tuples(st.just(t), records_of(t))), st.data())
 def test_batches_refuse_the_damaged_records_that_the_codec_refuses(
     drawn: tuple[Table, dict[str, Any]], data: st.DataObject

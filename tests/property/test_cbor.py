@@ -8,13 +8,14 @@ import cbor2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.forms import cases
 from tests.strategies import damage, json_values
 from zapdb.values.cbor import pack, unpack
 
 DEPTH = 64
 CASES = 10
 """So many of them in one drawn example: drawing takes longest."""
-many = settings(deadline=None, max_examples=10_000 // CASES)
+many = settings(deadline=None, max_examples=cases(10_000 // CASES))
 
 floats = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
@@ -100,7 +101,7 @@ def test_damaged_bytes_are_read_exactly_when_they_are_canonical(
         assert is_read(raw) == is_canonical(raw)
 
 
-@settings(many, max_examples=10_000)
+@settings(many, max_examples=cases(10_000))
 @given(
     st.lists(
         st.sampled_from(

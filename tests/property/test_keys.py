@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.forms import cases
 from tests.strategies import INDEX_TYPES, collations, index_order_of, values_of
 from zapdb.datasets import STRENGTHS, Collation, collator, sort_keys, zone
 from zapdb.indexes import Search, build_keys, cut, is_cut, search_equal, search_prefix, search_range
@@ -30,9 +31,9 @@ from zapdb.records.record import record_class
 from zapdb.schema import Field, Index, IndexComponent, Table
 from zapdb.values import Binary, Integer, String, ValueType, ZonedTimestamp
 
-many = settings(deadline=None, max_examples=10_000)
+many = settings(deadline=None, max_examples=cases(10_000))
 unhurried = settings(
-    deadline=None, max_examples=1_000, suppress_health_check=[HealthCheck.too_slow]
+    deadline=None, max_examples=cases(1_000), suppress_health_check=[HealthCheck.too_slow]
 )
 """For properties that look at all pairs of what is drawn, and count them."""
 
@@ -167,22 +168,22 @@ def found_by(search: Search, drawn: Drawn) -> list[int]:
 
 def test_rule_24_keys_compare_as_values_do_and_cutting_reverses_nothing() -> None:
     """For all pairs of the rows of an index: full keys, components, cut keys, unique keys."""
-    cases = 0
+    tried = 0
 
     @unhurried
     @given(indexes())
     def compare_all(drawn: Drawn) -> None:
-        nonlocal cases
+        nonlocal tried
         assert [drawn.keys.build(drawn.record(at)) for at in range(len(drawn.rows))] == drawn.full
         for one, other in itertools.combinations(range(len(drawn.rows)), 2):
-            cases += 1
+            tried += 1
             wanted = drawn.compare(drawn.rows[one], drawn.rows[other])
             check_cut_keys(drawn.full[one], drawn.full[other], wanted)
             check_components(drawn, one, other)
             check_unique_keys(drawn, one, other, wanted)
 
     compare_all()
-    assert cases >= 10_000
+    assert tried >= cases(10_000)
 
 
 def check_cut_keys(left: bytes, right: bytes, wanted: int) -> None:
@@ -225,13 +226,13 @@ def check_unique_keys(drawn: Drawn, one: int, other: int, wanted: int) -> None:
 
 def test_rule_24_readers_put_ties_in_order() -> None:
     """What entries are sorted by, then settled, is the order of values, then of record keys."""
-    cases = 0
+    tried = 0
 
     @unhurried
     @given(indexes(), st.booleans())
     def settle(drawn: Drawn, descending: bool) -> None:
-        nonlocal cases
-        cases += len(drawn.rows) * (len(drawn.rows) - 1) // 2
+        nonlocal tried
+        tried += len(drawn.rows) * (len(drawn.rows) - 1) // 2
         stored = sorted(
             ((cut(key), bytes([number]), number) for number, key in enumerate(drawn.full)),
             reverse=descending,
@@ -248,7 +249,7 @@ def test_rule_24_readers_put_ties_in_order() -> None:
         assert [record_key[0] for _, record_key, _ in settled] == wanted
 
     settle()
-    assert cases >= 10_000
+    assert tried >= cases(10_000)
 
 
 # --- searches ------------------------------------------------------------------------------------
@@ -256,19 +257,19 @@ def test_rule_24_readers_put_ties_in_order() -> None:
 
 def test_rule_24_an_exact_search_knows_whether_it_may_find_something_else() -> None:
     """For none, some and all of the leading values of each row of an index."""
-    cases = 0
+    tried = 0
 
-    @settings(unhurried, max_examples=2_000)
+    @settings(unhurried, max_examples=cases(2_000))
     @given(indexes())
     def search_all(drawn: Drawn) -> None:
-        nonlocal cases
+        nonlocal tried
         for count in range(len(drawn.keys.fields) + 1):
             for at in drawn.distinct(count):
-                cases += 1
+                tried += 1
                 check_exact_search(drawn, at, count)
 
     search_all()
-    assert cases >= 10_000
+    assert tried >= cases(10_000)
 
 
 def check_exact_search(drawn: Drawn, at: int, count: int) -> None:
@@ -319,19 +320,19 @@ counts = st.integers(0, 3)
 
 def test_rule_24_a_range_knows_whether_entries_tell_what_is_in_it() -> None:
     """Between the leading values of all pairs of rows of an index."""
-    cases = 0
+    tried = 0
 
     @unhurried
     @given(indexes(), counts, counts)
     def search_all(drawn: Drawn, lower: int, upper: int) -> None:
-        nonlocal cases
+        nonlocal tried
         lows, highs = bounds_of(drawn, lower), bounds_of(drawn, upper)
         for low, high, include_upper in itertools.product(lows, highs, (False, True)):
-            cases += 1
+            tried += 1
             check_range(drawn, low, high, include_upper)
 
     search_all()
-    assert cases >= 10_000
+    assert tried >= cases(10_000)
 
 
 def check_range(drawn: Drawn, low: Bound, high: Bound, include_upper: bool) -> None:
@@ -355,20 +356,20 @@ ends = st.tuples(st.integers(0, 1100), st.sampled_from(["", "a"]))
 
 def test_rule_24_a_search_by_prefix_finds_what_python_says_begins_with_it() -> None:
     """For parts of the last string of each row of an index, with another letter or without."""
-    cases = 0
+    tried = 0
 
     @unhurried
     @given(indexes(strings=True), st.lists(ends, min_size=5, max_size=5))
     def search_all(drawn: Drawn, drawn_ends: list[tuple[int, str]]) -> None:
-        nonlocal cases
+        nonlocal tried
         for at, (size, more) in itertools.product(
             drawn.distinct(len(drawn.keys.fields)), drawn_ends
         ):
-            cases += 1
+            tried += 1
             check_prefix_search(drawn, at, (drawn.rows[at][-1] or "")[:size] + more)
 
     search_all()
-    assert cases >= 10_000
+    assert tried >= cases(10_000)
 
 
 def check_prefix_search(drawn: Drawn, at: int, prefix: str) -> None:

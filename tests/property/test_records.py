@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.blobs import BESIDE
+from tests.forms import cases
 from tests.strategies import damage, order_of, records_of, tables
 from zapdb.errors import CorruptRecord
 from zapdb.records import asdict, codec_for, decoder_of, encode_prefix, held
@@ -29,20 +30,20 @@ revisions = st.one_of(st.integers(1, 70), st.integers(1, 2**40))
 
 
 def test_records_round_trip_whole_and_in_part_and_skipping_ends_where_decoding_does() -> None:
-    cases = 0
+    tried = 0
 
-    @settings(unhurried, max_examples=500)
+    @settings(unhurried, max_examples=cases(500))
     @given(tables_and_records, revisions, st.data())
     def round_trip(
         drawn: tuple[Table, list[dict[str, Any]]], revision: int, data: st.DataObject
     ) -> None:
-        nonlocal cases
+        nonlocal tried
         table, records = drawn
         codec, prefix = codec_for(table), encode_prefix(revision)
         selected = data.draw(st.lists(st.sampled_from(table.fields), unique_by=lambda f: f.number))
         decode = decoder_of(table, frozenset(f.number for f in selected))
         for record in records:
-            cases += 1
+            tried += 1
             key, value = codec.encode_key(record), codec.encode(prefix, record, BESIDE)
             assert value.startswith(prefix)
             decoded = codec.decode(key, value, len(prefix), BESIDE)
@@ -56,10 +57,10 @@ def test_records_round_trip_whole_and_in_part_and_skipping_ends_where_decoding_d
         assert repr(decoded).startswith(f"{table.name}(")
 
     round_trip()
-    assert cases >= 10_000
+    assert tried >= cases(10_000)
 
 
-@settings(unhurried, max_examples=200)
+@settings(unhurried, max_examples=cases(200))
 @given(tables().flatmap(lambda t: st.tuples(st.just(t), records_of(t))), st.data())
 def test_missing_values_get_their_defaults(
     drawn: tuple[Table, dict[str, Any]], data: st.DataObject
@@ -75,12 +76,12 @@ def test_missing_values_get_their_defaults(
 
 
 def test_rule_21_keys_sort_as_their_values_do() -> None:
-    cases = 0
+    tried = 0
 
-    @settings(unhurried, max_examples=300)
+    @settings(unhurried, max_examples=cases(300))
     @given(tables(4).flatmap(lambda t: st.tuples(st.just(t), several_of(t))))
     def sort(drawn: tuple[Table, list[dict[str, Any]]]) -> None:
-        nonlocal cases
+        nonlocal tried
         table, records = drawn
         encode = codec_for(table).encode_key
         orders = [
@@ -90,29 +91,29 @@ def test_rule_21_keys_sort_as_their_values_do() -> None:
         for (left, first), (right, second) in itertools.combinations(
             zip(orders, keys, strict=True), 2
         ):
-            cases += 1
+            tried += 1
             assert (first < second) == (left < right)
             assert (first == second) == (left == right)
 
     sort()
-    assert cases >= 10_000
+    assert tried >= cases(10_000)
 
 
 def test_rule_18_damaged_records_are_corrupt_or_canonical() -> None:
     """Nothing but `CorruptRecord` comes out, with an offset inside of the bytes."""
-    cases = 0
+    tried = 0
 
-    @settings(unhurried, max_examples=250)
+    @settings(unhurried, max_examples=cases(250))
     @given(tables_and_records, st.data())
     def read_damaged(drawn: tuple[Table, list[dict[str, Any]]], data: st.DataObject) -> None:
-        nonlocal cases
+        nonlocal tried
         table, records = drawn
         codec = codec_for(table)
         for record in records:
             key, value = codec.encode_key(record), codec.encode(b"\x81", record, BESIDE)
             bad_value, bad_key = value[:1] + damage(value[1:], data), damage(key, data)
             for given_key, given_value in ((key, bad_value), (bad_key, value)):
-                cases += 1
+                tried += 1
                 try:
                     decoded = codec.decode(given_key, given_value, 1, BESIDE)
                 except CorruptRecord as error:
@@ -124,10 +125,10 @@ def test_rule_18_damaged_records_are_corrupt_or_canonical() -> None:
                 assert codec.skip(given_value, 1) == len(given_value)
 
     read_damaged()
-    assert cases >= 10_000
+    assert tried >= cases(10_000)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=cases(150))
 @given(tables())
 def test_rule_04_snapshots_give_back_equal_tables(table: Table) -> None:
     read = read_snapshot(snapshot(table))
@@ -138,7 +139,7 @@ def test_rule_04_snapshots_give_back_equal_tables(table: Table) -> None:
     ]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=cases(150))
 @given(tables(), st.integers(1, 1_000))
 def test_rule_04_fingerprints_do_not_depend_on_numbers(table: Table, by: int) -> None:
     """Numbers in reverse, and moved: the order in which fields were made is not covered either."""
@@ -161,7 +162,7 @@ def test_rule_04_fingerprints_do_not_depend_on_numbers(table: Table, by: int) ->
     assert snapshot(moved) != snapshot(table)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=cases(150))
 @given(tables(6), tables(6))
 def test_rule_04_tables_that_differ_have_different_fingerprints(left: Table, right: Table) -> None:
     def described(table: Table) -> Any:

@@ -1,7 +1,7 @@
 """Laws of every value type: round trips, order, prefixes, generated source, damaged bytes.
 
 The type is drawn inside each property, so each of them holds for all types and for types within
-types. Every law is tried on ten thousand cases.
+types. Every law is tried on ten thousand cases, in the long form of the tests.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.blobs import BESIDE
+from tests.forms import cases
 from tests.strategies import (
     KEY_TYPES,
     TYPES,
@@ -31,9 +32,9 @@ from zapdb.values import Integer, ValueType
 from zapdb.values.source import Namespace, compile_function, indent
 from zapdb.values.varint import decode_varint, encode_varint, skip_varint
 
-many = settings(deadline=None, max_examples=10_000)
+many = settings(deadline=None, max_examples=cases(10_000))
 unhurried = settings(
-    deadline=None, max_examples=1_000, suppress_health_check=[HealthCheck.too_slow]
+    deadline=None, max_examples=cases(1_000), suppress_health_check=[HealthCheck.too_slow]
 )
 """For properties that look at many values of one type, and count them."""
 
@@ -91,19 +92,19 @@ def generated(kind: ValueType) -> dict[str, Callable[..., Any]]:
 
 def test_values_and_documents_round_trip_and_skipping_ends_where_decoding_does() -> None:
     """By the methods that define the format, and by the source that codecs are made of."""
-    cases = 0
+    tried = 0
 
     @unhurried
     @given(with_values(types(), 20), padding, padding)
     def take_all(drawn: tuple[ValueType, list[Any]], before: bytes, behind: bytes) -> None:
-        nonlocal cases
+        nonlocal tried
         kind, values = drawn
-        cases += len(values)
+        tried += len(values)
         for value in values:
             check_round_trip(kind, value, before, behind)
 
     take_all()
-    assert cases >= 10_000
+    assert tried >= cases(10_000)
 
 
 def check_round_trip(kind: ValueType, value: Any, before: bytes, behind: bytes) -> None:
@@ -126,28 +127,28 @@ def check_round_trip(kind: ValueType, value: Any, before: bytes, behind: bytes) 
 
 
 def test_equal_values_have_equal_bytes() -> None:
-    cases = 0
+    tried = 0
 
     @unhurried
     @given(with_values(types(), 8))
     def compare_all(drawn: tuple[ValueType, list[Any]]) -> None:
-        nonlocal cases
+        nonlocal tried
         kind, values = drawn
         for (left, first), (right, second) in pairs((v, kind.encode(v)) for v in values):
-            cases += 1
+            tried += 1
             assert (first == second) == kind.is_same(left, right)
 
     compare_all()
-    assert cases >= 10_000
+    assert tried >= cases(10_000)
 
 
 def test_rule_21_keys_can_be_read_back_and_compare_as_their_values() -> None:
-    cases = 0
+    tried = 0
 
     @unhurried
     @given(with_values(key_types, 8), padding)
     def compare_all(drawn: tuple[ValueType, list[Any]], behind: bytes) -> None:
-        nonlocal cases
+        nonlocal tried
         kind, values = drawn
         functions, order = generated(kind), order_of(kind)
         keys = [kind.encode_key(value) for value in values]
@@ -157,37 +158,37 @@ def test_rule_21_keys_can_be_read_back_and_compare_as_their_values() -> None:
             assert functions["decode_key"](data, 1) == (value, 1 + len(key))
             assert functions["encode_key"](value, BESIDE) == key
         for (left, first), (right, second) in pairs(zip(values, keys, strict=True)):
-            cases += 1
+            tried += 1
             assert sign(first, second) == sign(order(left), order(right))
             assert (first == second) == kind.is_same(left, right)
             assert first == second or not second.startswith(first)
 
     compare_all()
-    assert cases >= 10_000
+    assert tried >= cases(10_000)
 
 
 def test_rule_24_index_encodings_compare_as_their_values_and_are_no_prefixes() -> None:
-    cases = 0
+    tried = 0
 
     @unhurried
     @given(with_values(index_types, 8))
     def compare_all(drawn: tuple[ValueType, list[Any]]) -> None:
-        nonlocal cases
+        nonlocal tried
         kind, values = drawn
         order = index_order_of(kind)
         encodings = ((order(value), kind.encode_index_key(value)) for value in values)
         for (left, first), (right, second) in pairs(encodings):
-            cases += 1
+            tried += 1
             assert sign(first, second) == sign(left, right)
             assert first == second or not second.startswith(first)
 
     compare_all()
-    assert cases >= 10_000
+    assert tried >= cases(10_000)
 
 
 def test_rule_21_composite_keys_compare_as_the_tuples_do() -> None:
     """Also of tuples that begin alike; nearly all others differ in the first field."""
-    cases = 0
+    tried = 0
     kinds_and_rows = st.lists(key_types, min_size=2, max_size=3).flatmap(
         lambda kinds: st.tuples(
             st.just(kinds),
@@ -198,7 +199,7 @@ def test_rule_21_composite_keys_compare_as_the_tuples_do() -> None:
     @unhurried
     @given(kinds_and_rows)
     def compare_all(drawn: tuple[list[ValueType], list[tuple[Any, ...]]]) -> None:
-        nonlocal cases
+        nonlocal tried
         kinds, rows = drawn
         keys = [
             [kind.encode_key(value) for kind, value in zip(kinds, row, strict=True)] for row in rows
@@ -208,12 +209,12 @@ def test_rule_21_composite_keys_compare_as_the_tuples_do() -> None:
         ]
         for (one, left), (other, right) in pairs(zip(keys, orders, strict=True)):
             for shared in range(len(kinds)):
-                cases += 1
+                tried += 1
                 first, second = b"".join(one), b"".join(one[:shared] + other[shared:])
                 assert sign(first, second) == sign(left, left[:shared] + right[shared:])
 
     compare_all()
-    assert cases >= 10_000
+    assert tried >= cases(10_000)
 
 
 @many
