@@ -11,8 +11,12 @@ from typing import Final
 
 __version__ = "0.1.0"
 
-LEVEL: Final = 1
-"""The highest that this release supports. Read it as `release.LEVEL`, where it is used."""
+LEVEL: Final = 2
+"""The highest that this release supports. Read it as `release.LEVEL`, where it is used.
+
+    1   the first one
+    2   the history log: layout revision 0002
+"""
 
 OPERATION_LEVELS: Final[Mapping[str, int]] = {}
 """The level that storing a migration with an operation needs, where it is not 1, by keyword."""

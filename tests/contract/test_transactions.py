@@ -162,6 +162,30 @@ def test_rule_15_no_lock_error_reaches_the_application(db: Database, items: Tabl
     assert min(done[:8]) > 0
 
 
+def test_writers_of_one_process_take_turns(db: Database, items: Table) -> None:
+    """One that writes without a pause keeps no other out."""
+    items.insert_many({"id": at, "title": "x"} for at in range(2))
+    done, is_over = 0, threading.Event()
+
+    def write_on() -> None:
+        nonlocal done
+        while not is_over.is_set():
+            items.update(0, title=str(done))
+            done += 1
+
+    other = threading.Thread(target=write_on)
+    other.start()
+    wait_until(lambda: done > 5, "the other one writes")
+    before = done
+    for number in range(10):
+        items.update(1, title=str(number))
+    meanwhile = done - before
+    is_over.set()
+    other.join()
+    # In turn it would be 10; without a queue it was thousands on SQLite.
+    assert meanwhile < 100
+
+
 # Left open, closed
 
 
@@ -399,6 +423,11 @@ def test_a_token_settles_nothing_once_it_may_be_gone(
     assert workspace.execute(TOKENS) == [(1,)]
     assert tokens.purge_tokens(db.storage) == 0
     db.run_jobs()
+    workspace.execute("UPDATE zapdb_ranges SET expires_at = 1 WHERE state = 'commit'")
+    db.sweep(dry_run=True)
+    assert workspace.execute(TOKENS) == [(1,)]
+    db.sweep()
+    assert workspace.execute(TOKENS) == [(0,)]
 
 
 def test_a_token_belongs_to_a_whole_transaction(db: Database, items: Table) -> None:

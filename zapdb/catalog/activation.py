@@ -7,10 +7,9 @@ write-only, and a job fills it; what needs looking at (a check, a reference) sta
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from zapdb.catalog import history, rows
 from zapdb.catalog.entries import assign, retire
+from zapdb.catalog.recording import note_position
 from zapdb.catalog.retirement import retire_record_table
 from zapdb.catalog.view import (
     ConstraintState,
@@ -45,9 +44,10 @@ def activate(connection: Connection, view: View, chain: Chain, target: int) -> l
         if old is None:
             create_record_table(connection, table.number)
         _append_entry(connection, view, chain, target, table)
-        is_new = before.table_kept(table.number) is None
+        # Writers are kept out meanwhile: what is empty now has nothing to be indexed.
+        is_empty = RecordTable(connection.storage, table.number, view.tenant).is_empty(connection)
         _build_indexes(
-            connection, view.tenant, old, table, chain, view.position, target, empty=is_new
+            connection, view.tenant, old, table, chain, view.position, target, empty=is_empty
         )
         settle_constraints(connection, view.tenant, old, table)
     digest = chain.at(target).digest
@@ -170,8 +170,7 @@ def create_index(
         {dataset.name: dataset.fingerprint for dataset in datasets},
         {dataset.name: dataset.version for dataset in datasets},
     )
-    key = index_key(tenant, index.number)
-    rows.put(connection, "index", key, state.to_row(table.number))
+    _put_index(connection, tenant, table, state)
     return state
 
 
@@ -199,6 +198,26 @@ def rebuild_index(connection: Connection, tenant: int, state: TableState, index:
     drop_index(connection, tenant, index)
     create_index(connection, tenant, state.table, index, empty=False)
     bump_activation(connection, tenant)
+
+
+def rewrite_index(connection: Connection, tenant: int, table: Table, state: IndexState) -> None:
+    """Begin to bring its entries to the datasets of this process, where they are (rule 26)."""
+    build = rows.draw(connection, "physical")
+    _put_index(connection, tenant, table, state.rewritten(build))
+    bump_activation(connection, tenant)
+
+
+def disable_index(connection: Connection, tenant: int, table: Table, state: IndexState) -> None:
+    """Throw the entries away; nobody reads or writes the index until it is rebuilt."""
+    retire(connection, tenant, state.index.number, state.physical)
+    build = rows.draw(connection, "physical")
+    _put_index(connection, tenant, table, state.disabled(build))
+    bump_activation(connection, tenant)
+
+
+def _put_index(connection: Connection, tenant: int, table: Table, state: IndexState) -> None:
+    key = index_key(tenant, state.index.number)
+    rows.put(connection, "index", key, state.to_row(table.number))
 
 
 def settle_constraints(
@@ -233,9 +252,7 @@ def publish_constraint(
 
 def publish_index(connection: Connection, tenant: int, table: Table, state: IndexState) -> None:
     """Make a built index readable, inside a CHANGE transaction."""
-    readable = replace(state, phase="readable")
-    key = index_key(tenant, state.index.number)
-    rows.put(connection, "index", key, readable.to_row(table.number))
+    _put_index(connection, tenant, table, state.readable())
     bump_activation(connection, tenant)
 
 
@@ -243,6 +260,7 @@ def set_position(connection: Connection, tenant: int, position: int) -> None:
     row = rows.get(connection, "tenant", str(tenant), lock=True)
     assert row is not None
     rows.put(connection, "tenant", str(tenant), row | {"position": position})
+    note_position(connection, tenant, row["position"], position)
     bump_activation(connection, tenant)
 
 

@@ -1,22 +1,26 @@
 """Datasets in use against those that indexes were built with (rule 26).
 
 An index whose collation or time zone data are not this process's is not read or written: old
-entries under new bounds miss rows without an error. Where no other live process has the data that
-it was built with, it is started anew with those of this process; where one has, the two must not
-mix.
+entries under new bounds miss rows without an error. What becomes of it, the setting `datasets`
+says. `block` starts it anew with the data of this process, `background` brings its entries to them
+one by one; both only where no live process has other data, since the two must not mix. `scan` takes
+it out of use for everybody, so that processes with different data can work side by side, until an
+operator has it built again.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from zapdb.catalog import nodes
-from zapdb.catalog.activation import rebuild_index
+from zapdb.catalog.activation import disable_index, rebuild_index, rewrite_index
 from zapdb.catalog.nodes import Node
+from zapdb.catalog.settings import DatasetPolicy, read_settings
 from zapdb.catalog.view import IndexState, TableState, View, load_view
 from zapdb.datasets import dataset_of
 from zapdb.errors import DatasetMismatch
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Connection, Mode, Storage
 
 logger = logging.getLogger("zapdb.datasets")
 
@@ -52,38 +56,140 @@ def _agrees(other: Node, outdated: list[tuple[TableState, IndexState]]) -> bool:
 
 
 def settle_datasets(storage: Storage, view: View, node: Node) -> View:
-    """Start outdated indexes anew; raises `DatasetMismatch` while others use the other data."""
+    """Do with outdated indexes what their policies say.
+
+    Raises `DatasetMismatch` where the policy does not let them be while others use the other data,
+    and for a unique index that would have to be rewritten in the background; nothing is changed
+    then.
+    """
     if not outdated_indexes(view):
         return view
     with storage.transaction(Mode.CHANGE) as connection:
         view = load_view(connection, view.tenant, view)
-        outdated = outdated_indexes(view)
-        others = []
-        for other, alive in nodes.list_nodes(connection):
-            if not alive:
-                # It may only be suspended, and have the other data when it wakes up.
-                nodes.evict(connection, other)
-            elif other.id != node.id and not _agrees(other, outdated):
-                others.append(str(other))
-        for state, index in outdated:
-            built_with, here = index.describe_difference()
-            if others:
-                raise DatasetMismatch(
-                    "running processes use other collation or time zone data than this one",
-                    table=state.table.name,
-                    index=index.index.name,
-                    built_with=built_with,
-                    here=here,
-                    processes="; ".join(others),
-                    hint="stop them, or give all processes the same ICU and time zone data",
-                )
-            logger.warning(
-                "the collation or time zone data changed: index %r of table %r is built again, and "
-                "queries on it scan until then (built with %s, here %s)",
-                index.index.name,
-                state.table.name,
-                built_with,
-                here,
-            )
-            rebuild_index(connection, view.tenant, state, index.index)
+        settings = read_settings(connection, view.tenant)
+        outdated = [
+            (state, index, settings.dataset_policy(state.table, index.index))
+            for state, index in outdated_indexes(view)
+        ]
+        for state, index, policy in outdated:
+            if policy == "background" and index.index.unique:
+                raise _no_background(state, index)
+        # Where nobody keeps the index any more, it does not matter what data others have. A unique
+        # one goes on binding them.
+        shared = [
+            (state, index)
+            for state, index, policy in outdated
+            if policy != "scan" or index.index.unique
+        ]
+        refuse_disagreement(connection, shared, node)
+        for state, index, policy in outdated:
+            _settle(connection, view.tenant, state, index, policy)
         return load_view(connection, view.tenant, view)
+
+
+def _settle(
+    connection: Connection,
+    tenant: int,
+    state: TableState,
+    index: IndexState,
+    policy: DatasetPolicy,
+) -> None:
+    rewrites = policy == "background" and _is_whole(index)
+    fate = "is built again, and queries on it scan until then"
+    if policy == "scan":
+        fate = "is kept by nobody, and queries on it scan until `zapdb reindex run`"
+    elif rewrites:
+        fate = "gets its entries rewritten, and queries on it scan until then"
+    logger.warning(
+        "the collation or time zone data changed: index %r of table %r %s (built with %s, here %s)",
+        index.index.name,
+        state.table.name,
+        fate,
+        *index.describe_difference(),
+    )
+    if policy == "scan":
+        disable_index(connection, tenant, state.table, index)
+    elif rewrites:
+        rewrite_index(connection, tenant, state.table, index)
+    else:
+        rebuild_index(connection, tenant, state, index.index)
+
+
+def _is_whole(index: IndexState) -> bool:
+    """Whether every record has an entry, be it made with whatever data."""
+    return index.phase == "readable" or index.is_rewritten
+
+
+def refuse_disagreement(
+    connection: Connection, indexes: list[tuple[TableState, IndexState]], node: Node | None
+) -> None:
+    """Raises `DatasetMismatch` while other processes than `node` have not this one's data.
+
+    Inside a CHANGE transaction; nodes whose lease is over are put out.
+    """
+    if not any(index.dependencies for _, index in indexes):
+        return
+    others, silent = [], []
+    for other, alive in nodes.list_nodes(connection):
+        if not alive:
+            silent.append(other)
+        elif (node is None or other.id != node.id) and not _agrees(other, indexes):
+            others.append(str(other))
+    if others:
+        state, index = indexes[0]
+        built_with, here = index.describe_difference()
+        raise DatasetMismatch(
+            "running processes use other collation or time zone data than this one",
+            table=state.table.name,
+            index=index.index.name,
+            built_with=built_with,
+            here=here,
+            processes="; ".join(others),
+            hint="stop them, or give all processes the same ICU and time zone data; under the "
+            "policy `scan` processes with different data work side by side",
+        )
+    for other in silent:
+        # It may only be suspended, and have the other data when it wakes up.
+        nodes.evict(connection, other)
+
+
+def _no_background(state: TableState, index: IndexState) -> DatasetMismatch:
+    built_with, here = index.describe_difference()
+    table, name = state.table.name, index.index.name
+    return DatasetMismatch(
+        "the collation or time zone data changed, and a unique index can't be rewritten in the "
+        "background",
+        table=table,
+        index=name,
+        built_with=built_with,
+        here=here,
+        hint=f"`zapdb settings set datasets block --table {table} --index {name}` has it built "
+        "again as a whole",
+    )
+
+
+def needs_rebuilding(index: IndexState) -> bool:
+    """Whether an index is of no use to this process until it is rebuilt."""
+    return index.is_disabled or index.is_outdated
+
+
+def restart_indexes(
+    storage: Storage, view: View, chosen: Callable[[TableState, IndexState], bool]
+) -> list[tuple[TableState, IndexState]]:
+    """Have indexes built anew with the data of this process, which is no node.
+
+    Returns them as they were. Raises `DatasetMismatch` while processes use other data, and changes
+    nothing then.
+    """
+    with storage.transaction(Mode.CHANGE) as connection:
+        view = load_view(connection, view.tenant, view)
+        found = [
+            (state, index)
+            for state in view.tables.values()
+            for index in state.indexes
+            if chosen(state, index)
+        ]
+        refuse_disagreement(connection, found, None)
+        for state, index in found:
+            rebuild_index(connection, view.tenant, state, index.index)
+    return found

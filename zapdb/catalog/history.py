@@ -17,6 +17,7 @@ from typing import Final, Literal
 import sqlalchemy as sa
 
 from zapdb.catalog import principal
+from zapdb.catalog.recording import note_entry
 from zapdb.errors import CorruptCatalog
 from zapdb.records import RECORD_FORMAT
 from zapdb.schema import Table, fingerprint, read_snapshot, snapshot
@@ -134,6 +135,8 @@ def insert(
             snapshot=zlib.compress(snapshot(table), COMPRESSION_LEVEL),
         )
     )
+    if event != "pre-history":
+        note_entry(connection, tenant, table.number, event, generation)
 
 
 def read_entries(

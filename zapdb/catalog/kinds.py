@@ -177,7 +177,8 @@ KINDS: Final[dict[str, Kind]] = {
         _kind(
             "index",
             "tenant/index",
-            "The state of a tenant's index, and what its entries were built with.",
+            "The state of a tenant's index, and what its entries are made with; behind `was:` what "
+            "some still are while they are rewritten, an empty fingerprint where nobody keeps it.",
             {
                 "table": POSITIVE,
                 "phase": _choice("write-only", "readable"),
@@ -233,7 +234,7 @@ KINDS: Final[dict[str, Kind]] = {
         ),
         _kind(
             "setting",
-            "tenant/table/field/name, with * for all of them",
+            "tenant/table/field or index-number/name, with * for all of them",
             "What a setting was set to.",
             {"value": TEXT},
         ),

@@ -101,13 +101,12 @@ def _list_dead(connection: Connection, older_than_seconds: float) -> list[Node]:
     ]
 
 
-def lease_is_held(connection: Connection, lease_sql: str, epoch: int) -> bool:
-    """The check of every writing transaction, as one statement of the hot path.
+def lease_is_held(connection: Connection, value: str | None, epoch: int) -> bool:
+    """The check of every writing transaction, of the value that its node's lease has there.
 
     Raises `IncompatibleVersion` where the lease was lost since the level rose above this release.
     """
-    row = connection.fetch_one(lease_sql)
-    if row is not None and row[0] is not None and _epoch(row[0]) == epoch:
+    if value is not None and _epoch(value) == epoch:
         return True
     check_level(connection)
     return False

@@ -18,6 +18,8 @@ from zapdb.errors import ConcurrencyError, ForgetInProgress, UsageError
 from zapdb.records import decode_prefix
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.archives import count_archives
+from zapdb.storage.changes import count_changes
+from zapdb.storage.layout import has_history
 from zapdb.storage.physical import RecordTable, list_record_tables
 
 
@@ -113,7 +115,7 @@ def prune(storage: Storage, pruning: Pruning) -> None:
             table=newest.table.name,
             needed="; ".join(f"generation {use.generation}: {use.what}" for use in pruning.uses),
             hint="convert old records with `zapdb convert run`, and delete what is archived with "
-            "`zapdb migrate prune-archive`; or prune less",
+            "`zapdb migrate prune-archive`; or prune less: the history log keeps what it needs",
         )
     with storage.transaction(Mode.CHANGE) as connection:
         log = tuple(read_entries(connection, newest.tenant, newest.table_number))
@@ -165,5 +167,19 @@ def _find_archives(
                 yield Use(entry.generation, f"{what} of {field.name}")
 
 
-USERS: Final[tuple[Find, ...]] = (_find_records, _find_archives)
+def _find_changes(
+    connection: Connection, pruned: Sequence[Entry], _: Sequence[Entry]
+) -> Iterator[Use]:
+    """Changes in the history log, whose records are read by the schema of their time."""
+    if not pruned or not has_history(connection):
+        return
+    found = count_changes(connection, pruned[0].tenant, pruned[0].table_number)
+    counts = {decode_prefix(prefix, 0)[0]: count for prefix, count in found}
+    for entry in pruned:
+        count = counts.get(entry.generation)
+        if count:
+            yield Use(entry.generation, f"{count:,} change" + "s" * (count != 1))
+
+
+USERS: Final[tuple[Find, ...]] = (_find_records, _find_archives, _find_changes)
 """Whatever stores something that the log is needed to read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zapdb.catalog.view import TableState, View
-from zapdb.errors import ServedShapeUnavailable, UnknownName
+from zapdb.errors import PendingMigrations, ServedShapeUnavailable, UnknownName
 
 ALL = "all"
 
@@ -16,9 +16,20 @@ def find_served(view: View, serves: int | None, name: str) -> TableState:
     for table in schema:
         if table.name == name:
             return view.table_numbered(table.number, name)
-    raise UnknownName(
-        "no such table", table=name, tables=", ".join(t.name for t in schema) or "(none)"
-    )
+    raise UnknownName.of_table(name, [table.name for table in schema])
+
+
+def refuse_behind(view: View, serves: int) -> None:
+    """Raises `PendingMigrations` where a process that can't bring the tenant up would have to."""
+    if view.position < serves:
+        raise PendingMigrations(
+            "a migration of the files is not in force for the tenant, and a read-only process "
+            "brings nothing up",
+            files_end=serves,
+            position=view.position,
+            hint="run `zapdb migrate up`, or open the database once without read_only; "
+            "serve_as=N reads it in the shape of an earlier file",
+        )
 
 
 def refuse_unserved(view: View, serves: int, window: str) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from zapdb.catalog import principal, rows
-from zapdb.errors import CorruptCatalog, TenantExists, UnknownName, UsageError
+from zapdb.errors import CorruptCatalog, TenantExists, UnknownName, UsageError, suggest
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.tables import ACTIVATIONS, CATALOG
 
@@ -79,7 +79,9 @@ def find_tenant(connection: Connection, name: str) -> Tenant:
 
 def find_tenant_row(connection: Connection, name: str) -> Tenant:
     """The same, also of one that is being removed."""
-    row = rows.get(connection, "tenant-name", name)
+    # Of what is no name there is no row, and PostgreSQL would refuse to look for some of it.
+    is_name = isinstance(name, str) and NAME.fullmatch(name) is not None
+    row = rows.get(connection, "tenant-name", name) if is_name else None
     if row is None:
         query = (
             sa.select(CATALOG.c.key)
@@ -93,7 +95,8 @@ def find_tenant_row(connection: Connection, name: str) -> Tenant:
             "no such tenant",
             tenant=name,
             tenants=shown,
-            hint="create it with `zapdb tenant create NAME`, or `db.create_tenant(name)`",
+            hint=suggest(name, names)
+            or "create it with `zapdb tenant create NAME`, or `db.create_tenant(name)`",
         )
     return read_tenant(connection, row["number"])
 

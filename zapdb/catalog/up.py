@@ -243,11 +243,13 @@ def catch_up(
                 view = load_view(connection, tenant, view)
                 refuse_changes_while_forgetting(view)
                 target, waiting = _find_target(connection, view, to)
-                if target <= view.position:
-                    return [], waiting
-                refuse_if_frozen(connection, tenant)
-                tables = activate(connection, view, view.chain, target)
+                tables = None
+                if target > view.position:
+                    refuse_if_frozen(connection, tenant)
+                    tables = activate(connection, view, view.chain, target)
                 rows.touch(connection, "lease", name, 0)
+            if tables is None:  # somebody else was faster
+                return [], waiting
             break
         except LeaseHeld:
             # Somebody applies migrations one after the other, and keeps it meanwhile.

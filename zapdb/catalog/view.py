@@ -9,11 +9,12 @@ reloads it (rule 8).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from zapdb.catalog import rows
 from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.settings import read_history_settings
 from zapdb.catalog.stored import (
     ChainState,
     StoredMigration,
@@ -33,6 +34,13 @@ from zapdb.values import Zones
 IndexPhase = Literal["write-only", "readable"]
 ConstraintKind = Literal["check", "reference"]
 ConstraintPhase = Literal["unvalidated", "validated"]
+IndexCondition = Literal["write-only", "readable", "rewritten", "disabled"]
+
+FORMER: Final = "was:"
+"""Before the names of the datasets that entries of an index that is being rewritten may be of."""
+
+NOBODYS: Final = ""
+"""In the place of the fingerprints of an index that is disabled: nobody's data give it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +48,15 @@ class IndexState:
     """An index of a tenant: where its entries are, and what they were built with (rule 23).
 
     `physical` is the table that holds them, `build` the number of this building of the index: it
-    never repeats. `datasets` maps the name of each dataset to the fingerprint that its keys were
-    made with.
+    never repeats. `datasets` maps the name of each dataset to the fingerprint that its keys are
+    made with, `versions` to its version, for people.
+
+    An index whose entries are *rewritten* one by one is write-only, and has the entries of before
+    in its table; those datasets are named, too, behind `FORMER`. One that is *disabled* is
+    write-only, has no entries, and nobody makes any (rule 26): its fingerprints are `NOBODYS`.
+    Both are said without a member of their own, in the format that the rows are frozen in: a
+    release that does not know of it finds an index that is not its own, and neither reads nor
+    publishes it.
     """
 
     index: Index
@@ -54,9 +69,29 @@ class IndexState:
     versions: dict[str, str] = field(hash=False)
 
     @property
+    def is_disabled(self) -> bool:
+        """Whether nobody keeps it, and it has no entries."""
+        return NOBODYS in self.datasets.values()
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether its entries are being brought to other data one by one."""
+        return any(name.startswith(FORMER) for name in self.datasets)
+
+    @property
+    def condition(self) -> IndexCondition:
+        """Its state, for people."""
+        if self.is_disabled:
+            return "disabled"
+        return "rewritten" if self.is_rewritten else self.phase
+
+    @property
     def is_outdated(self) -> bool:
-        """Whether this process would build other keys: its datasets are not the index's."""
-        return bool(self._differing())
+        """Whether this process would build other keys: its datasets are not the index's.
+
+        Never of a disabled one, whose keys nobody makes.
+        """
+        return not self.is_disabled and bool(self._differing())
 
     def _differing(self) -> list[Dataset]:
         """This process's datasets that are not the index's."""
@@ -68,6 +103,46 @@ class IndexState:
         differing = self._differing()
         built_with = (self.versions.get(found.name, "unknown") for found in differing)
         return "; ".join(built_with), "; ".join(found.version for found in differing)
+
+    def describe_rewriting(self) -> tuple[str, str]:
+        """The versions of the data that the entries of a rewritten index were of, and will be."""
+        names = [name.removeprefix(FORMER) for name in self.datasets if name.startswith(FORMER)]
+        before = (self.versions.get(FORMER + name, "unknown") for name in names)
+        return "; ".join(before), "; ".join(self.versions.get(name, "unknown") for name in names)
+
+    def disabled(self, build: int) -> IndexState:
+        """The same index when nobody keeps it any more; no job works towards `build`."""
+        versions = {name: self.versions.get(name, "unknown") for name in self._current}
+        datasets = dict.fromkeys(versions, NOBODYS)
+        return replace(self, phase="write-only", build=build, datasets=datasets, versions=versions)
+
+    def rewritten(self, build: int) -> IndexState:
+        """The same index when its entries begin to be brought to this process's data."""
+        differing = {found.name: found for found in self._differing()}
+        datasets, versions = {}, {}
+        for name in self._current:
+            found = differing.get(name)
+            version = self.versions.get(name, "unknown")
+            datasets[name] = self.datasets[name] if found is None else found.fingerprint
+            versions[name] = version if found is None else found.version
+            if found is not None:
+                datasets[FORMER + name] = self.datasets[name]
+                versions[FORMER + name] = version
+        return replace(self, phase="write-only", build=build, datasets=datasets, versions=versions)
+
+    def readable(self) -> IndexState:
+        """The same index when it holds what it must."""
+        current = self._current
+        return replace(
+            self,
+            phase="readable",
+            datasets={name: self.datasets[name] for name in current},
+            versions={name: self.versions[name] for name in current if name in self.versions},
+        )
+
+    @property
+    def _current(self) -> list[str]:
+        return [name for name in self.datasets if not name.startswith(FORMER)]
 
     def to_row(self, table: int) -> dict[str, Any]:
         return {
@@ -132,6 +207,8 @@ class TableState:
     """The layout revision of each revision, those of forgotten migrations too."""
     indexes: tuple[IndexState, ...]
     constraints: tuple[ConstraintState, ...] = ()
+    has_history: bool = False
+    """Whether changes of its records are kept in the history log."""
 
     @property
     def unvalidated(self) -> tuple[ConstraintState, ...]:
@@ -168,9 +245,7 @@ class View:
     def table(self, name: str) -> TableState:
         found = self.tables.get(name)
         if found is None:
-            raise UnknownName(
-                "no such table", table=name, tables=", ".join(self.tables) or "(none)"
-            )
+            raise UnknownName.of_table(name, self.tables)
         return found
 
     def table_numbered(self, number: int, name: str) -> TableState:
@@ -230,6 +305,7 @@ def load_view(connection: Connection, tenant: int, known: View | None = None) ->
         entries.setdefault(entry.table_number, []).append(entry)
     indexes = rows.list_rows(connection, "index", f"{tenant}/")
     constraints = rows.list_rows(connection, "constraint", f"{tenant}/")
+    recorded = read_history_settings(connection, tenant)
     forgetting = _find_forgetting(chain_state, chain, position, entries)
     tables = {
         table.name: _table_state(
@@ -239,6 +315,7 @@ def load_view(connection: Connection, tenant: int, known: View | None = None) ->
             forgetting,
             _index_states(tenant, table, indexes),
             _constraint_states(tenant, table, constraints),
+            recorded.records(table.number),
         )
         for table in chain.schema_at(position)
     }
@@ -309,6 +386,7 @@ def _table_state(
     forgetting: Forgetting | None,
     indexes: tuple[IndexState, ...],
     constraints: tuple[ConstraintState, ...],
+    has_history: bool,
 ) -> TableState:
     if not entries:
         raise MissingHistory(
@@ -339,5 +417,12 @@ def _table_state(
         origins[forgetting.revisions[table.number]] = forgetting.number - 1
     last = entries[-1]
     return TableState(
-        table, last.generation, last.layout_revision, origins, layouts, indexes, constraints
+        table,
+        last.generation,
+        last.layout_revision,
+        origins,
+        layouts,
+        indexes,
+        constraints,
+        has_history,
     )

@@ -31,19 +31,23 @@ __all__ = [
 SCHEMES = "sqlite:///path/to/file.db or postgresql+psycopg://user@host/database"
 
 
-def connect(address: str) -> Storage:
-    """The storage at a SQLAlchemy address; nothing is read or written yet."""
+def connect(address: str, *, read_only: bool = False) -> Storage:
+    """The storage at a SQLAlchemy address; nothing is read or written yet.
+
+    With `read_only`, connections are made that can't write, and other transactions than READ are
+    refused.
+    """
     try:
         url = sqlalchemy.make_url(address)
     except sqlalchemy.exc.ArgumentError:
         raise UsageError("this is not a database address", address=address, hint=SCHEMES) from None
     match url.drivername:
         case "sqlite" | "sqlite+pysqlite":
-            return SQLite(url)
+            return SQLite(url, read_only=read_only)
         case "postgresql" | "postgres" | "postgresql+psycopg":
             from zapdb.storage.postgresql import PostgreSQL
 
-            return PostgreSQL(url.set(drivername="postgresql+psycopg"))
+            return PostgreSQL(url.set(drivername="postgresql+psycopg"), read_only=read_only)
     raise UsageError(
         "zapdb has no storage of this kind", kind=url.drivername, hint=f"give {SCHEMES}"
     )

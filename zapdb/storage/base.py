@@ -26,15 +26,19 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import sqlalchemy
 from sqlalchemy.engine import URL
+from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 
 from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, UsageError, ZapdbError
 from zapdb.limits import GATE_WAIT_LOGGED_SECONDS
 from zapdb.logs import log_event
 from zapdb.metrics import CONFLICTS, GATE_WAITS
+
+if TYPE_CHECKING:
+    from zapdb.storage.changes import PendingChanges
 
 logger = logging.getLogger("zapdb.storage")
 
@@ -77,8 +81,17 @@ class Connection:
         self.storage = storage
         self.core = core
         self.driver: Any = core.connection.dbapi_connection
+        self.thread = threading.current_thread()
+        self.is_abandoned = False
+        """Whether its thread ended inside a transaction, which was undone."""
+        self.is_doomed = False
+        """Whether a part of its transaction could not be undone, so that all of it must be."""
         self._executor = storage.executor(self.driver)
         self.mode: Mode | None = None
+        self.has_turn = False
+        """Whether it is this one's turn to write, where the engine has a queue of writers."""
+        self.pending: PendingChanges | None = None
+        """What the transaction did, for the history log: written at its end."""
 
     def fetch_one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """The first row of a statement of the hot path, or None."""
@@ -109,12 +122,17 @@ class Connection:
             raise self._meaning(error) from error
 
     def core_execute(self, statement: sqlalchemy.Executable) -> Rows:
-        """Execute a statement of SQLAlchemy Core."""
+        """Execute a statement of SQLAlchemy Core; its rows are fetched already."""
         try:
             result = self.core.execute(statement)
+            if result.returns_rows and result.cursor is not None:
+                rows = result.cursor.fetchall()
+                result.cursor_strategy = FullyBufferedCursorFetchStrategy(
+                    result.cursor, initial_buffer=rows
+                )
         except sqlalchemy.exc.DBAPIError as error:
             raise self._meaning(error.orig or error) from error
-        except sqlalchemy.exc.SQLAlchemyError as error:  # after a connection was lost
+        except Exception as error:  # while fetching, or after a connection was lost
             raise self._meaning(error) from error
         assert isinstance(result, sqlalchemy.CursorResult)
         return result
@@ -123,7 +141,7 @@ class Connection:
         # A connection that was lost is of no use to the next statement. Inside a transaction it
         # stays until that ends: what follows in it must not succeed on another connection.
         if self.mode is None and self.storage.is_lost(self.driver):
-            self.storage.discard_connection()
+            self.storage.discard_connection(self)
         return self.storage.translate(error)
 
 
@@ -134,9 +152,10 @@ class Storage(ABC):
     mark: ClassVar[str]
     """The driver's placeholder of a bound parameter."""
 
-    def __init__(self, url: URL, engine: sqlalchemy.Engine) -> None:
+    def __init__(self, url: URL, engine: sqlalchemy.Engine, *, read_only: bool) -> None:
         self.url = url
         self.engine = engine
+        self.read_only = read_only
         # SQLAlchemy would end transactions that it did not begin: on SQLite its commit and rollback
         # act even in autocommit mode. Beginning and ending is done here alone.
         engine.dialect.do_commit = _do_nothing  # type: ignore[assignment]  # no connection is looked at
@@ -187,6 +206,15 @@ class Storage(ABC):
                 "the database is closed", database=self.shown_url, hint="open it again"
             )
 
+    def refuse_write(self) -> None:
+        """Raises `UsageError` where the database was opened read-only."""
+        if self.read_only:
+            raise UsageError(
+                "the database was opened read-only",
+                database=self.shown_url,
+                hint="open it without read_only",
+            )
+
     def leave_behind(self) -> None:
         """In a process that was just forked: let go of all connections, which are the parent's.
 
@@ -201,32 +229,48 @@ class Storage(ABC):
         known: Connection | None = getattr(self._local, "connection", None)
         if known is None or known.core.closed:
             self.refuse_use()
-            self._collect_connections()
-            try:
-                known = Connection(self, self.engine.connect())
-            except sqlalchemy.exc.DBAPIError as error:
-                raise self.translate(error.orig or error) from error
+            self.collect_connections()
+            known = self._connect()
             self._local.connection = known
             with self._lock:
                 self._connections[threading.current_thread()] = known
         return known
 
-    def _collect_connections(self) -> None:
-        """Give the connections of threads that ended back to the pool."""
+    def _connect(self) -> Connection:
+        try:
+            core = self.engine.connect()
+        except sqlalchemy.exc.DBAPIError as error:
+            raise self.translate(error.orig or error) from error
+        try:
+            return Connection(self, core)
+        except Exception as error:
+            core.invalidate()
+            core.close()
+            raise self.translate(error) from error
+
+    def collect_connections(self) -> None:
+        """Give the connections of threads that ended back to the pool; undo what they left open."""
         with self._lock:
             ended = [thread for thread in self._connections if not thread.is_alive()]
             connections = [self._connections.pop(thread) for thread in ended]
         for connection in connections:
-            if connection.mode is not None:
-                connection.core.invalidate()
-            connection.core.close()
+            if connection.mode is None:
+                connection.core.close()
+                continue
+            connection.mode, connection.is_abandoned = None, True
+            self._throw_away(connection)
+            self.ended(connection)
 
-    def discard_connection(self) -> None:
-        """Throw this thread's connection away, transaction and all."""
-        known = self._forget_connection()
-        if known is not None and not known.core.closed:
-            known.core.invalidate()
-            known.core.close()
+    def discard_connection(self, connection: Connection) -> None:
+        """Throw a connection away, transaction and all."""
+        if getattr(self._local, "connection", None) is connection:
+            self._forget_connection()
+        self._throw_away(connection)
+
+    def _throw_away(self, connection: Connection) -> None:
+        if not connection.core.closed:
+            connection.core.invalidate()
+            connection.core.close()
 
     def release_connection(self) -> None:
         """Give this thread's connection back to the pool; a thread that ends calls it."""
@@ -261,39 +305,88 @@ class Storage(ABC):
                 "this thread is in a transaction already",
                 hint="finish it first; a change of state can't run inside a transaction",
             )
+        if mode is not Mode.READ:
+            self.refuse_write()
         try:
-            self._begin_measured(connection, mode)
-            connection.mode = mode
-            began = time.monotonic()
             try:
-                yield connection
-                self.refuse_use()
-                self.before_commit(connection, time.monotonic() - began)
-            except BaseException:
-                connection.mode = None
-                if not self.is_inherited:
-                    self._roll_back(connection)
-                raise
-            connection.mode = None
-            self._commit(connection)
+                self._begin_measured(connection, mode)
+                yield from self._within(connection, mode)
+            finally:
+                self.ended(connection)
         except TransactionConflict:
             CONFLICTS.add(mode.value)
             raise
 
+    def _within(self, connection: Connection, mode: Mode) -> Iterator[Connection]:
+        """A transaction that was begun, to its end."""
+        connection.mode, connection.is_doomed = mode, False
+        began = time.monotonic()
+        try:
+            yield connection
+            self.refuse_use()
+            self._refuse_other_thread(connection)
+            self._refuse_doomed(connection)
+            if connection.pending is not None:
+                connection.pending.flush(connection)
+                connection.pending = None
+            self.before_commit(connection, time.monotonic() - began)
+        except BaseException:
+            connection.mode = connection.pending = None
+            if not (self.is_inherited or connection.is_abandoned):
+                self._roll_back(connection)
+            raise
+        connection.mode = None
+        self._commit(connection)
+
+    def _refuse_other_thread(self, connection: Connection) -> None:
+        if connection.thread is not threading.current_thread():
+            raise UsageError(
+                "a transaction is left by another thread than the one that began it",
+                database=self.shown_url,
+                hint="it was undone; enter and leave the with block in one thread, or give the "
+                "work to db.run(function)",
+            )
+
     @contextmanager
     def savepoint(self, connection: Connection) -> Iterator[None]:
         """Part of a transaction: undone on an exception, while the rest of it may go on."""
-        connection.run("SAVEPOINT zapdb")
+        pending = connection.pending
+        self._run_or_doom(connection, "SAVEPOINT zapdb")
+        if pending is not None:
+            pending.begin_savepoint()
         try:
             yield
             self.refuse_use()
         except BaseException:
+            if pending is not None:
+                pending.roll_back_savepoint()
+            else:
+                connection.pending = None  # all of it was done since
             if not self.is_inherited:
-                with suppress(ZapdbError):  # without a connection the whole transaction is undone
-                    connection.run("ROLLBACK TO SAVEPOINT zapdb")
-                    connection.run("RELEASE SAVEPOINT zapdb")
+                with suppress(ZapdbError):  # what the block raised is what is told
+                    self._run_or_doom(connection, "ROLLBACK TO SAVEPOINT zapdb")
+                    self._run_or_doom(connection, "RELEASE SAVEPOINT zapdb")
             raise
-        connection.run("RELEASE SAVEPOINT zapdb")
+        self._run_or_doom(connection, "RELEASE SAVEPOINT zapdb")
+        if pending is not None:
+            pending.release_savepoint(connection)
+
+    def _run_or_doom(self, connection: Connection, sql: str) -> None:
+        """Run a statement about a savepoint. Where it fails it is not known how many there are, and
+        what the next one would undo: the transaction must not be committed."""
+        try:
+            connection.run(sql)
+        except BaseException:
+            connection.is_doomed = True
+            raise
+
+    def _refuse_doomed(self, connection: Connection) -> None:
+        if connection.is_doomed:
+            raise TransactionConflict(
+                "a part of the transaction could not be undone, so all of it is",
+                database=self.shown_url,
+                hint="the database reported an error meanwhile; nothing was written; run it again",
+            )
 
     def _begin_measured(self, connection: Connection, mode: Mode) -> None:
         gate = GATES.get(mode)
@@ -334,7 +427,7 @@ class Storage(ABC):
         try:
             self.roll_back(connection)
         except Exception:  # the connection is gone, and with it the transaction
-            self.discard_connection()
+            self.discard_connection(connection)
 
     def _commit(self, connection: Connection) -> None:
         try:
@@ -344,7 +437,7 @@ class Storage(ABC):
             if isinstance(translated, TransactionConflict):
                 self._roll_back(connection)
                 raise translated from error
-            self.discard_connection()
+            self.discard_connection(connection)
             raise CommitUnknown(
                 "COMMIT reported an error, so it is not known whether it took effect",
                 database=self.shown_url,
@@ -353,7 +446,7 @@ class Storage(ABC):
                 "db.run and db.transaction find out by themselves",
             ) from error
         except BaseException:
-            self.discard_connection()
+            self.discard_connection(connection)
             raise
 
     def now_us(self, connection: Connection) -> int:
@@ -365,6 +458,9 @@ class Storage(ABC):
 
     @abstractmethod
     def begin(self, connection: Connection, mode: Mode) -> None: ...
+
+    def ended(self, connection: Connection) -> None:  # noqa: B027 - see prepare
+        """After a transaction that was to begin, whatever became of it; may be called again."""
 
     def before_commit(self, connection: Connection, seconds: float) -> None:  # noqa: B027 - see prepare
         """The end of a transaction that took so long, inside it."""

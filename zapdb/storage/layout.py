@@ -19,8 +19,11 @@ from zapdb.storage.base import Connection, Mode, Storage
 if TYPE_CHECKING:
     from alembic.config import Config
 
-LAYOUT_REVISION: Final = "0001"
+LAYOUT_REVISION: Final = "0002"
 """The newest revision under `migrations/versions`; this code works on it and on those before it."""
+
+HISTORY_REVISION: Final = "0002"
+"""Databases that are older have no history log: `has_history` tells."""
 
 VERSION_TABLE: Final = "zapdb_layout"
 
@@ -110,6 +113,12 @@ def pending_revisions(storage: Storage) -> list[LayoutRevision]:
     if current in (None, LAYOUT_REVISION):
         return []
     return [revision for revision in list_revisions() if revision.revision > str(current)]
+
+
+def has_history(connection: Connection) -> bool:
+    """Whether the layout has the tables of the history log."""
+    row = connection.fetch_one(f"SELECT version_num FROM {VERSION_TABLE}")
+    return row is not None and str(row[0]) >= HISTORY_REVISION
 
 
 def list_revisions() -> list[LayoutRevision]:

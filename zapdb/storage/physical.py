@@ -115,6 +115,20 @@ def fetch_in(connection: Connection, sql: str, values: Sequence[bytes]) -> Itera
         yield from connection.fetch_all(f"{sql} ({marks})", some)
 
 
+def prefix_sql(mark: str, column: str) -> str:
+    """The schema index of a record in a column, encoded; with `PREFIX_PARAMETERS`."""
+    # It is one byte up to revision 63, then two, then three (65,535 and beyond: four).
+    first = f"substr({column}, 1, 1)"
+    size = (
+        f"CASE WHEN {first} < {mark} THEN 1 WHEN {first} = {mark} THEN 2"
+        f" WHEN {first} = {mark} THEN 3 ELSE 4 END"
+    )
+    return f"substr({column}, 1, {size})"
+
+
+PREFIX_PARAMETERS: Final = (b"\xc0", b"\xc0", b"\xc1")
+
+
 def activation_sql(tenant: int) -> str:
     return f"SELECT number FROM zapdb_activations WHERE tenant = {int(tenant)}"
 
@@ -236,20 +250,14 @@ class RecordTable:
 
     def count_by_prefix(self, connection: Connection) -> list[tuple[bytes, int]]:
         """How many records have each schema index, by its encoded prefix."""
-        # The prefix is one byte up to revision 63, then two, then three (65,535 and beyond: four).
-        mark = self.storage.mark
-        first = "substr(value, 1, 1)"
-        size = (
-            f"CASE WHEN {first} < {mark} THEN 1 WHEN {first} = {mark} THEN 2"
-            f" WHEN {first} = {mark} THEN 3 ELSE 4 END"
-        )
+        prefix = prefix_sql(self.storage.mark, "value")
         return [
             (bytes(prefix), count)
             for prefix, count in connection.fetch_all(
-                f"SELECT prefix, count(*) FROM (SELECT substr(value, 1, {size}) AS prefix"
+                f"SELECT prefix, count(*) FROM (SELECT {prefix} AS prefix"
                 f" FROM {self.name} WHERE tenant = {self.tenant}) AS prefixes"
                 " GROUP BY prefix ORDER BY prefix",
-                (b"\xc0", b"\xc0", b"\xc1"),
+                PREFIX_PARAMETERS,
             )
         ]
 
@@ -261,6 +269,17 @@ class RecordTable:
         """Every n-th key, in order."""
         sql = self.storage.key_slice_sql(self.name)
         return [bytes(key) for (key,) in connection.fetch_all(sql, (self.tenant, every))]
+
+
+def join_place(key: bytes, record: bytes) -> bytes:
+    """The place of an entry among those of its index, as the bounds of ranges hold it."""
+    return len(key).to_bytes(2) + key + record
+
+
+def split_place(place: bytes) -> tuple[bytes, bytes]:
+    """The key of the entry at a place, and that of its record."""
+    end = 2 + int.from_bytes(place[:2])
+    return place[2:end], place[end:]
 
 
 class IndexTable:
@@ -310,6 +329,53 @@ class IndexTable:
             f" ORDER BY key LIMIT {int(limit)}"
         )
         return [bytes(key) for (key,) in rows]
+
+    def slice_places(self, connection: Connection, every: int) -> list[bytes]:
+        """The place of every n-th entry, in order."""
+        mark = self.storage.mark
+        rows = connection.fetch_all(
+            "SELECT key, record FROM (SELECT key, record,"
+            f" row_number() OVER (ORDER BY key, record) AS at FROM {self.name}"
+            f" WHERE tenant = {self.tenant}) AS numbered"
+            f" WHERE at = at / {mark} * {mark} ORDER BY key, record",
+            (every, every),
+        )
+        return [join_place(bytes(key), bytes(record)) for key, record in rows]
+
+    def walk(
+        self, connection: Connection, after: bytes | None, last: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Entries by their places, behind `after` up to `last`, each with its record, which is
+        empty where there is none."""
+        conditions, parameters = [f"x.tenant = {self.tenant}"], list[bytes]()
+        for operator, place in ((">", after), ("<=", last)):
+            if place is not None:
+                conditions.append(
+                    f"(x.key, x.record) {operator} ({self.storage.mark}, {self.storage.mark})"
+                )
+                parameters += split_place(place)
+        rows = connection.fetch_all(
+            f"SELECT x.key, x.record, r.value FROM {self.name} AS x"
+            f" LEFT JOIN {self.records.name} AS r ON r.tenant = x.tenant AND r.key = x.record"
+            f" WHERE {' AND '.join(conditions)} ORDER BY x.key, x.record LIMIT {int(limit)}",
+            parameters,
+        )
+        return [
+            (join_place(bytes(key), bytes(record)), b"" if value is None else bytes(value))
+            for key, record, value in rows
+        ]
+
+    def list_strays(self, connection: Connection, limit: int) -> list[tuple[bytes, bytes]]:
+        """Entries whose record is not there, or has several, by record: (key, record key)."""
+        mine = f"tenant = {self.tenant}"
+        rows = connection.fetch_all(
+            f"SELECT x.key, x.record FROM {self.name} AS x WHERE x.{mine}"
+            f" AND (NOT EXISTS (SELECT 1 FROM {self.records.name} AS r"
+            " WHERE r.tenant = x.tenant AND r.key = x.record)"
+            f" OR x.record IN (SELECT record FROM {self.name} WHERE {mine}"
+            f" GROUP BY record HAVING count(*) > 1)) ORDER BY x.record LIMIT {int(limit)}"
+        )
+        return [(bytes(key), bytes(record)) for key, record in rows]
 
     def page(
         self,

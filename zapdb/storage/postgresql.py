@@ -75,7 +75,7 @@ class PostgreSQL(Storage):
     mark = "%s"
     clock_sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, *, read_only: bool = False) -> None:
         engine = sqlalchemy.create_engine(
             url,
             isolation_level="AUTOCOMMIT",
@@ -84,8 +84,10 @@ class PostgreSQL(Storage):
             # The hot statements are few and always the same: prepare each at its second use.
             connect_args={"prepare_threshold": 1},
         )
-        super().__init__(url, engine)
+        super().__init__(url, engine, read_only=read_only)
         sqlalchemy.event.listen(engine, "do_connect", self._name_session)
+        if read_only:
+            sqlalchemy.event.listen(engine, "connect", _read_only)
 
     def _name_session(self, _dialect: Any, _record: Any, _given: Any, arguments: Any) -> None:
         """Whose it is can be seen in the server: how a suspended holder of the gate is found."""
@@ -121,11 +123,12 @@ class PostgreSQL(Storage):
         if mode is Mode.CHANGE:
             self._take_gate_exclusively(connection)
             return
-        driver.execute(BEGIN[mode])
+        statements = [BEGIN[mode]]
         if mode is Mode.ASIDE:
-            driver.execute(f"SET LOCAL lock_timeout = {ASIDE_LOCK_TIMEOUT_MS}")
+            statements.append(f"SET LOCAL lock_timeout = {ASIDE_LOCK_TIMEOUT_MS}")
         if mode in (Mode.WRITE, Mode.ASIDE, Mode.TASK):
-            driver.execute(GATE_SHARED)
+            statements.append(GATE_SHARED)
+        driver.execute("; ".join(statements))  # one way to the server and back
 
     def _take_gate_exclusively(self, connection: Connection) -> None:
         """Short attempts: while one waits, new writers wait behind it."""
@@ -256,6 +259,14 @@ class PostgreSQL(Storage):
                 )
             case driver_errors.UniqueViolation():
                 return DuplicateKey(str(error))
+            case driver_errors.InsufficientPrivilege():
+                return StorageError(
+                    "the role may not do this in the database",
+                    database=self.shown_url,
+                    detail=str(error).splitlines()[0],
+                    hint="grant it what it lacks: read_only=True needs SELECT on all tables of the "
+                    "schema, those that migrations will make, too (ALTER DEFAULT PRIVILEGES)",
+                )
             case (
                 driver_errors.SerializationFailure()
                 | driver_errors.DeadlockDetected()
@@ -350,6 +361,11 @@ class PostgreSQL(Storage):
             f"SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at FROM {table}"
             " WHERE tenant = %s) AS numbered WHERE at %% %s = 0 ORDER BY key"
         )
+
+
+def _read_only(driver: Any, _record: object) -> None:
+    driver.execute("SET default_transaction_read_only = on")
+    driver.commit()  # it is not in autocommit mode yet
 
 
 def _columns(rows: Sequence[Any], width: int) -> list[list[Any]]:

@@ -3,12 +3,17 @@
 Write-ahead logging, `synchronous=FULL` (a commit that returned survives a loss of power), and
 `BEGIN IMMEDIATE` for whatever writes: it takes the single writer's place before the snapshot, which
 is the gate, shared and exclusive alike.
+
+SQLite has no queue of writers: one that waits looks again after ever longer pauses, and with two
+threads that write without a pause the second got in once in two seconds. So those of one process
+stand in a queue first.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
+import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,11 +33,18 @@ from zapdb.storage.base import (
     unexpected,
 )
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
+from zapdb.storage.waiting import FairLock
 
 # Nobody could renew a lease meanwhile, and nobody take one over: time stood still for leases.
 MAKE_UP_SQL = (
     "UPDATE zapdb_catalog SET expires_at = expires_at + ?"
     " WHERE kind = 'lease' AND expires_at > ? AND value IS NOT NULL"
+)
+
+READ_ONLY_HINT = (
+    "the file must be there, and its -wal and -shm files, too, where its directory can't be "
+    "written; if nothing at all writes the file as long as it is open, give "
+    "sqlite:///file:PATH?immutable=1&uri=true"
 )
 
 BEGIN = {
@@ -51,21 +63,22 @@ class SQLite(Storage):
     # SQLite's own clock is the host's, to the millisecond.
     clock_sql = "SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, *, read_only: bool = False) -> None:
         if url.database in (None, "", ":memory:"):
             raise UsageError(
                 "a database in memory can't be shared by threads and jobs",
                 hint="give a file: sqlite:///path/to/file.db",
             )
         engine = sqlalchemy.create_engine(
-            url,
+            _without_writing(url) if read_only else url,
             isolation_level="AUTOCOMMIT",
             poolclass=sqlalchemy.QueuePool,
             pool_size=0,  # no limit: each thread holds one
             connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000},
         )
         sqlalchemy.event.listen(engine, "connect", _configure)
-        super().__init__(url, engine)
+        super().__init__(url, engine, read_only=read_only)
+        self._writers = FairLock()
 
     def is_absent(self) -> bool:
         return "uri" not in self.url.query and not Path(str(self.url.database)).exists()
@@ -73,6 +86,8 @@ class SQLite(Storage):
     def prepare(self) -> None:
         # Kept in the file, so never done to one that is somebody else's. SQLite's own waiting does
         # not cover this statement: of processes that do it at one moment, all but one are refused.
+        if self.read_only:
+            return
         connection = self.connection()
         deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
         while connection.fetch_one("PRAGMA journal_mode")[0] != "wal":
@@ -85,19 +100,41 @@ class SQLite(Storage):
 
     def begin(self, connection: Connection, mode: Mode) -> None:
         driver = connection.driver
-        if mode is not Mode.ASIDE:
-            try:
-                driver.execute(BEGIN[mode])
-            except sqlite3.OperationalError as error:
-                if _is_busy(error):
-                    raise self._kept_out(driver, mode) from error
-                raise
+        if mode is Mode.READ:
+            driver.execute(BEGIN[mode])
             return
+        if mode is Mode.ASIDE:
+            self._begin_unless_kept_out(connection)
+            return
+        connection.has_turn = self._writers.acquire(BUSY_TIMEOUT_MS / 1000)
+        if not connection.has_turn:
+            raise self._kept_out(driver, mode)
+        try:
+            driver.execute(BEGIN[mode])
+        except sqlite3.OperationalError as error:
+            if _is_busy(error):
+                raise self._kept_out(driver, mode) from error
+            raise
+
+    def _begin_unless_kept_out(self, connection: Connection) -> None:
+        driver, mode = connection.driver, Mode.ASIDE
+        connection.has_turn = self._writers.acquire(0)
+        if not connection.has_turn:
+            raise TransactionConflict("another thread is writing", database=self.shown_url)
         driver.execute("PRAGMA busy_timeout = 0")
         try:
             driver.execute(BEGIN[mode])
         finally:
             driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+
+    def ended(self, connection: Connection) -> None:
+        if connection.has_turn:
+            connection.has_turn = False
+            self._writers.release()
+
+    def leave_behind(self) -> None:
+        super().leave_behind()
+        self._writers = FairLock()
 
     def _kept_out(self, driver: Any, mode: Mode) -> GateTimeout | TransactionConflict:
         """Another process has the single writer's place: which, as far as it is known."""
@@ -176,6 +213,13 @@ class SQLite(Storage):
                     waited_ms=BUSY_TIMEOUT_MS,
                     hint="try again; long transactions of other processes keep all writers out",
                 )
+            case sqlite3.OperationalError() if _is_closed_to_readers(error) and self.read_only:
+                return StorageError(
+                    "the database file can't be opened",
+                    database=self.shown_url,
+                    detail=str(error),
+                    hint=READ_ONLY_HINT,
+                )
             case sqlite3.OperationalError() if "unable to open" in str(error):
                 return StorageError(
                     "the database file can't be opened",
@@ -183,7 +227,12 @@ class SQLite(Storage):
                     hint="its directory must exist and be writable",
                 )
             case sqlite3.OperationalError() if "readonly" in str(error):
-                return StorageError("the database is read-only", database=self.shown_url)
+                return StorageError(
+                    "the database is read-only",
+                    database=self.shown_url,
+                    hint="let this process write the file and its directory, or open it with "
+                    "read_only=True",
+                )
         return unexpected(error)
 
     def table_names(self, connection: Connection) -> list[str]:
@@ -261,6 +310,29 @@ class SQLite(Storage):
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:
     return "locked" in str(error) or "busy" in str(error)
+
+
+def _is_closed_to_readers(error: sqlite3.OperationalError) -> bool:
+    """Whether the file, or those beside it that readers need, can't be opened or made."""
+    return getattr(error, "sqlite_errorname", "") in (  # Python's own have none
+        "SQLITE_CANTOPEN",
+        "SQLITE_READONLY_CANTINIT",
+        "SQLITE_READONLY_CANTLOCK",
+        "SQLITE_READONLY_DIRECTORY",
+        "SQLITE_READONLY_RECOVERY",
+    )
+
+
+def _without_writing(url: URL) -> URL:
+    """The address of a connection that can't write the file.
+
+    SQLite still makes the files beside it by which readers and writers know of each other.
+    """
+    query = dict(url.query)
+    if "uri" not in query:
+        path = Path(str(url.database)).absolute()
+        url = url.set(database=f"file:{urllib.parse.quote(str(path))}")
+    return url.set(query=query | {"uri": "true", "mode": "ro"})
 
 
 def _configure(driver: sqlite3.Connection, _record: object) -> None:

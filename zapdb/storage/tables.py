@@ -133,3 +133,58 @@ RANGES = Table(
     Column("conflicts", BigInteger, nullable=False),
 )
 """The key ranges (lower, upper] of a job, each with its own lease, fence and counters."""
+
+TRANSACTIONS = Table(
+    "zapdb_transactions",
+    METADATA,
+    Column("tenant", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, nullable=False),
+    Column("principal", Text, nullable=False),
+    Column("made_at", BigInteger, nullable=False),
+)
+"""The transactions of the history log (rule 29): whose they were, and when.
+
+A number is a transaction's id on PostgreSQL, and a counter's on SQLite. Positions are drawn at the
+end of a transaction: what depends on another one has a higher one. Since revision 0002.
+"""
+
+CHANGES = Table(
+    "zapdb_changes",
+    METADATA,
+    Column("tenant", BigInteger, primary_key=True, autoincrement=False),
+    Column("transaction_number", BigInteger, primary_key=True, autoincrement=False),
+    Column("table_number", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", LargeBinary, primary_key=True),
+    Column("event", Text),
+    Column("before", LargeBinary),
+    Column("after", LargeBinary),
+    sqlite_with_rowid=False,
+)
+"""What each transaction did to each key, `before` and `after` as the records' bytes; an insert has
+no `before`, a deletion no `after`.
+
+Rows with an `event` are about schemas: of a table, by its new revision, or of the tenant, whose
+table number is 0. Since revision 0002.
+"""
+
+STAMPS = Table(
+    "zapdb_stamps",
+    METADATA,
+    Column("tenant", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("snapshot", Text, nullable=False),
+    Column("stamped_at", BigInteger, nullable=False),
+)
+"""Logical timestamps on PostgreSQL: `number` is that of all changes which are visible in `snapshot`
+and in none before. On SQLite the transaction's number is the timestamp. Since revision 0002."""
+
+FOLLOWERS = Table(
+    "zapdb_followers",
+    METADATA,
+    Column("tenant", BigInteger, primary_key=True, autoincrement=False),
+    Column("name", Text, primary_key=True),
+    Column("bookmark", Text, nullable=False),
+    Column("moved_at", BigInteger, nullable=False),
+)
+"""How far each named follower of the history log has come. Since revision 0002."""

@@ -1,0 +1,42 @@
+"""Events of the history log: what became of a schema, in the order of the changes of records.
+
+They are written by the CHANGE transaction that does it, so they are as old as that: whoever wrote
+before held the gate, and is older; whoever writes after is younger. There is one for each entry of
+a table's fingerprint history, and one where a tenant's position moves. (Another one, of
+`zapdb.catalog.settings`, says where history is switched on or off.)
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from zapdb.catalog import principal
+from zapdb.catalog.settings import Settings, read_history_settings
+from zapdb.records import encode_prefix
+from zapdb.storage import Connection
+from zapdb.storage.changes import OF_TENANT, record_event
+
+TenantEvent = Literal["activation", "forget"]
+
+
+def note_entry(
+    connection: Connection, tenant: int, table: int, event: str, generation: int
+) -> None:
+    """A table has a new revision, by an entry of its fingerprint history."""
+    if read_history_settings(connection, tenant).records(table):
+        made = encode_prefix(generation)
+        record_event(connection, principal.current(), (tenant, table, made, event, None, made))
+
+
+def note_position(connection: Connection, tenant: int, before: int, after: int) -> None:
+    """A tenant stands somewhere else: an activation, or the end of a forget."""
+    settings = read_history_settings(connection, tenant)
+    if not _records_any(settings):
+        return
+    event: TenantEvent = "activation" if after > before else "forget"
+    positions = encode_prefix(before), encode_prefix(after)
+    record_event(connection, principal.current(), (tenant, OF_TENANT, b"", event, *positions))
+
+
+def _records_any(settings: Settings) -> bool:
+    return "on" in settings.values.values()

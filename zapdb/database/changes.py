@@ -1,0 +1,409 @@
+"""The history log as applications see it: what became of records and schemas, in order (rule 29).
+
+Whoever reads gives what became visible a logical timestamp first, if nobody did; see
+`zapdb.storage.log`. A change is decoded under the schema of its time, which the fingerprint history
+keeps. Bookmarks are places in the order, and stay good for ever; those of named followers are rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Literal
+
+from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.settings import HISTORY
+from zapdb.catalog.stored import read_chain_state
+from zapdb.database.session import Session
+from zapdb.errors import (
+    ConcurrencyError,
+    CorruptCatalog,
+    ForgetInProgress,
+    IncompatibleVersion,
+    UsageError,
+)
+from zapdb.limits import NAME_LENGTH_MAX
+from zapdb.records import Beside, Codec, Record, codec_for, decode_prefix
+from zapdb.storage import BlobTable, Connection, DuplicateKey, Mode, read_layout
+from zapdb.storage.identifiers import make_uuid7
+from zapdb.storage.layout import HISTORY_REVISION, has_history
+from zapdb.storage.log import START, Bookmark, ChangeLog, Lag, Row
+
+Operation = Literal["insert", "update", "delete"]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one transaction did to one record, all its writes taken together.
+
+    `before` and `after` are records of the table as it was then, None where there was none. `key`
+    are the values of the key's fields. `transaction` is equal for all that one transaction did,
+    `timestamp` for all that became visible together; `stamped_at`, its time, never decreases from
+    change to change. `made_at` is when the transaction wrote its changes, by the database's clock.
+    """
+
+    table: str
+    operation: Operation
+    key: tuple[Any, ...]
+    before: Record | None
+    after: Record | None
+    revision: int
+    principal: str
+    made_at: datetime
+    transaction: int
+    timestamp: int
+    stamped_at: datetime
+    bookmark: Bookmark
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaEvent:
+    """What became of a schema, among the changes of records.
+
+    Of a table, `event` is `create`, `change`, `drop`, `restore` or `forget`, and `revision` what it
+    is from then on, as in `db.history`. Where `table` is None it is about all of them: `activation`
+    or `forget`, which bring the tenant to `position`. `history_on` and `history_off`, of a table or
+    of all, say that changes are recorded from there on, or are missing.
+    """
+
+    event: str
+    table: str | None
+    revision: int | None
+    position: int | None
+    principal: str
+    made_at: datetime
+    transaction: int
+    timestamp: int
+    stamped_at: datetime
+    bookmark: Bookmark
+
+
+def read_changes(session: Session, since: Bookmark) -> Iterator[Change | SchemaEvent]:
+    """What is behind a bookmark now, page by page; ends there.
+
+    Raises `UsageError` inside a writing transaction, and for a bookmark that lies beyond the log.
+    """
+    log = open_log(session)
+    until = _find_end(session, log)
+    if since.timestamp > until:
+        raise UsageError(
+            "the bookmark lies beyond the end of the history log",
+            database=session.storage.shown_url,
+            bookmark_timestamp=since.timestamp,
+            newest_timestamp=until,
+            hint="it is another database's, or this one was restored from an older backup: begin "
+            "anew",
+        )
+    reader = _Reader(session)
+    for row in log.read(partial(_fetch, session), since, until):
+        found = reader.decode(row)
+        if found is None:
+            return
+        yield found
+
+
+def find_bookmark(session: Session) -> Bookmark:
+    """The place behind all that is there now."""
+    return Bookmark.behind(_find_end(session, open_log(session)))
+
+
+def open_log(session: Session) -> ChangeLog:
+    """Raises `IncompatibleVersion` where the layout has no log, and `UsageError` inside a writing
+    transaction: what it has not committed is in no order yet."""
+    connection = session.storage.connection()
+    if connection.mode not in (None, Mode.READ):
+        raise UsageError(
+            "the history log is not read inside a writing transaction",
+            hint="read changes first, then write in db.transaction(), and move the follower in it",
+        )
+    if not has_history(connection):
+        raise IncompatibleVersion(
+            "the database's layout has no history log yet",
+            database=session.storage.shown_url,
+            layout=read_layout(session.storage),
+            layout_needed=HISTORY_REVISION,
+            hint="run `zapdb cluster upgrade`, and switch it on with"
+            f" `zapdb settings set {HISTORY} on`",
+        )
+    return ChangeLog(session.storage, session.view.tenant)
+
+
+def _find_end(session: Session, log: ChangeLog) -> int:
+    """The newest timestamp, once what is visible now has one.
+
+    A snapshot, a read-only process, and whoever reads during a forget see what has one already.
+    """
+    connection = session.storage.connection()
+    if connection.mode is None and not session.is_read_only and log.needs_stamp(connection):
+        try:
+            with session.beside() as begun:
+                log.stamp(begun)
+        except (DuplicateKey, ForgetInProgress):
+            pass  # another process was faster; or what was done to the records is not over
+    return log.read_newest(session.storage.connection())
+
+
+def _fetch(session: Session, sql: str, parameters: Sequence[Any]) -> list[Any]:
+    connection = session.storage.connection()
+    if connection.mode is not None:
+        return connection.fetch_all(sql, parameters)
+    with session.reading() as begun:
+        return begun.fetch_all(sql, parameters)
+
+
+class _Reader:
+    """Decodes rows of the log by the fingerprint history."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._tenant = session.view.tenant
+        self._entries: dict[int, dict[int, Entry]] = {}
+        self._codecs: dict[tuple[int, int], tuple[str, Codec]] = {}
+        self._beside = Beside(BlobTable(session.storage).load, make_uuid7)
+
+    def decode(self, row: Row) -> Change | SchemaEvent | None:
+        """None for a record of a revision that is not in force yet: a forget is under way."""
+        if row.event is not None:
+            return self._decode_event(row, row.event)
+        value = row.before if row.after is None else row.after
+        assert value is not None
+        revision, _ = decode_prefix(value, 0)
+        opened = self._open(row.table, revision)
+        if opened is None:
+            return None
+        name, codec = opened
+        return Change(
+            table=name,
+            operation=_name_operation(row),
+            key=codec.decode_key(row.key),
+            before=self._read(row, row.before),
+            after=self._read(row, row.after),
+            revision=revision,
+            **_say(row),
+        )
+
+    def _read(self, row: Row, value: bytes | None) -> Record | None:
+        if value is None:
+            return None
+        revision, start = decode_prefix(value, 0)
+        opened = self._open(row.table, revision)
+        assert opened is not None, "what a forget goes back from has been in force"
+        return opened[1].decode(row.key, value, start, self._beside)
+
+    def _decode_event(self, row: Row, event: str) -> SchemaEvent | None:
+        table = revision = position = None
+        if row.table and row.after:  # a new revision
+            revision, _ = decode_prefix(row.after, 0)
+            entry = self._find_entry(row.table, revision)
+            if entry is None:
+                return None
+            table, position = entry.table.name, entry.position
+        elif row.table:  # history was switched for it
+            entries = self._load_entries(row.table)
+            table = entries[max(entries)].table.name if entries else None
+        elif row.after:
+            position, _ = decode_prefix(row.after, 0)
+        return SchemaEvent(
+            event=event, table=table, revision=revision, position=position, **_say(row)
+        )
+
+    def _open(self, table: int, revision: int) -> tuple[str, Codec] | None:
+        opened = self._codecs.get((table, revision))
+        if opened is None:
+            entry = self._find_entry(table, revision)
+            if entry is None:
+                return None
+            shape = entry.table
+            opened = (shape.name, codec_for(shape, self._session.view.zones))
+            self._codecs[table, revision] = opened
+        return opened
+
+    def _find_entry(self, table: int, revision: int) -> Entry | None:
+        found = self._entries.get(table, {}).get(revision)
+        if found is not None:
+            return found
+        connection = self._session.storage.connection()
+        is_forgetting = read_chain_state(connection).forgetting is not None  # looked at first
+        found = self._load_entries(table).get(revision)
+        if found is None and not is_forgetting:
+            raise CorruptCatalog(
+                "the history log has a revision that the fingerprint history does not",
+                table=table,
+                revision=revision,
+                hint="restore zapdb_fingerprints from a backup",
+            )
+        return found
+
+    def _load_entries(self, table: int) -> dict[int, Entry]:
+        connection = self._session.storage.connection()
+        found = {e.generation: e for e in read_entries(connection, self._tenant, table)}
+        self._entries[table] = found
+        return found
+
+
+def _name_operation(row: Row) -> Operation:
+    if row.before is None:
+        return "insert"
+    return "delete" if row.after is None else "update"
+
+
+def _say(row: Row) -> dict[str, Any]:
+    """What changes and events have in common."""
+    made = row.transaction
+    return {
+        "principal": made.principal,
+        "made_at": to_time(made.made_at),
+        "transaction": made.number,
+        "timestamp": made.timestamp,
+        "stamped_at": to_time(made.stamped_at),
+        "bookmark": row.bookmark,
+    }
+
+
+def to_time(microseconds: int) -> datetime:
+    return EPOCH + timedelta(microseconds=microseconds)
+
+
+# Followers
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerStatus:
+    """A named follower: where it stands, since when, and what it has not seen."""
+
+    name: str
+    bookmark: Bookmark
+    moved_at: datetime
+    lag: Lag
+
+
+class ChangeFollower:
+    """Somebody who follows the history log under a name; the bookmark is kept in the database.
+
+    One that never moved stands at the beginning of the log.
+    """
+
+    def __init__(self, session: Session, name: str) -> None:
+        if not 0 < len(name) <= NAME_LENGTH_MAX or not name.isprintable():
+            raise UsageError(
+                "this can't be the name of a follower",
+                length=len(name),
+                longest=NAME_LENGTH_MAX,
+                hint="give printable characters, at least one",
+            )
+        self.name = name
+        self._session = session
+        self._known: set[str] = set()
+        """What the bookmark may be, unless somebody else moves it."""
+        open_log(session)
+
+    def __repr__(self) -> str:
+        return f"<follower {self.name!r} of the history log>"
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """Where it stands, as stored."""
+        stored = self._read(self._session.storage.connection())
+        self._known = {str(stored)}
+        return stored
+
+    def changes(self) -> Iterator[Change | SchemaEvent]:
+        """What it has not seen, in order; ends at what is there now. It does not move by itself."""
+        return read_changes(self._session, self.bookmark)
+
+    def move(self, bookmark: Bookmark | str) -> None:
+        """Store that everything up to a bookmark is done with.
+
+        Inside `db.transaction()` it is part of it: what the follower writes there is written once,
+        and no change is lost. Raises `ConcurrencyError` where another process has moved it.
+        """
+        wanted = Bookmark.parse(str(bookmark))
+        if not self._known:
+            self._known = {str(self._read(self._session.storage.connection()))}
+
+        def move() -> None:
+            with self._session.writing() as connection:
+                self._store(connection, wanted)
+
+        self._session.run(move)
+        self._known.add(str(wanted))
+
+    def _store(self, connection: Connection, wanted: Bookmark) -> None:
+        storage, tenant = self._session.storage, self._session.view.tenant
+        mark, now = storage.mark, storage.now_us(connection)
+        stored = self._find(connection)
+        if str(stored or START) not in self._known:
+            raise self._moved(stored)
+        if stored is not None:
+            connection.run(
+                f"UPDATE zapdb_followers SET bookmark = {mark}, moved_at = {mark}"
+                f" WHERE tenant = {tenant} AND name = {mark}",
+                (str(wanted), now, self.name),
+            )
+            return
+        try:
+            connection.run(
+                f"INSERT INTO zapdb_followers VALUES ({tenant}, {mark}, {mark}, {mark})",
+                (self.name, str(wanted), now),
+            )
+        except DuplicateKey:
+            raise self._moved(None) from None
+
+    def _moved(self, stored: Bookmark | None) -> ConcurrencyError:
+        return ConcurrencyError(
+            "another process follows under this name, and has moved on",
+            follower=self.name,
+            bookmark=stored or "just stored",
+            hint="nothing was written; ask for changes() again, or give each its own name",
+        )
+
+    def measure_lag(self) -> Lag:
+        """What it has not seen."""
+        connection = self._session.storage.connection()
+        log = ChangeLog(self._session.storage, self._session.view.tenant)
+        return log.measure_lag(connection, self._read(connection))
+
+    def remove(self) -> None:
+        """Forget the bookmark; who follows under the name again begins anew."""
+
+        def remove() -> None:
+            with self._session.writing() as connection:
+                connection.run(
+                    f"DELETE FROM zapdb_followers WHERE tenant = {self._session.view.tenant}"
+                    f" AND name = {connection.storage.mark}",
+                    (self.name,),
+                )
+
+        self._session.run(remove)
+        self._known = set()
+
+    def _read(self, connection: Connection) -> Bookmark:
+        return self._find(connection) or START
+
+    def _find(self, connection: Connection) -> Bookmark | None:
+        row = connection.fetch_one(
+            f"SELECT bookmark FROM zapdb_followers WHERE tenant = {self._session.view.tenant}"
+            f" AND name = {connection.storage.mark}",
+            (self.name,),
+        )
+        return None if row is None else Bookmark.parse(row[0])
+
+
+def list_followers(connection: Connection, tenant: int) -> list[FollowerStatus]:
+    """Those that ever moved, by name; none where the layout has no log."""
+    if not has_history(connection):
+        return []
+    log = ChangeLog(connection.storage, tenant)
+    rows = connection.fetch_all(
+        "SELECT name, bookmark, moved_at FROM zapdb_followers"
+        f" WHERE tenant = {int(tenant)} ORDER BY name"
+    )
+    found = []
+    for name, text, moved_at in rows:
+        bookmark = Bookmark.parse(text)
+        lag = log.measure_lag(connection, bookmark)
+        found.append(FollowerStatus(name, bookmark, to_time(moved_at), lag))
+    return found

@@ -1,0 +1,321 @@
+"""What a transaction did to its records, gathered until it ends, and the statements of the log.
+
+A transaction appends one change for each key that it wrote, with what the record was before its
+first write and what it is after the last (rule 29):
+
+    insert + update = insert        delete + insert = update
+    update + update = update        insert + delete = nothing
+
+They are gathered in memory, in a level for each savepoint that is open: rolling one back drops its
+level, releasing it joins that to the one below. Where a level gets large, it is written early;
+later changes of the same keys then update what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from zapdb.errors import CorruptCatalog
+from zapdb.limits import (
+    CHANGES_PENDING_MAX,
+    CHANGES_PENDING_SIZE_BYTES_MAX,
+    PAGE_RECORDS_MAX,
+)
+from zapdb.storage.base import DuplicateKey
+from zapdb.storage.physical import PREFIX_PARAMETERS, prefix_sql
+
+if TYPE_CHECKING:
+    from zapdb.storage.base import Connection
+
+Name = tuple[int, int, bytes]
+"""Tenant, table and key."""
+Pair = tuple[bytes | None, bytes | None]
+"""A record before and after; None where there is none."""
+Event = tuple[int, int, bytes, str, bytes | None, bytes]
+"""Tenant, table (0 for the tenant itself), key, what happened, before and after."""
+
+OF_TENANT: Final = 0
+"""The table number of events that are about a tenant as a whole."""
+MOVED_HINT: Final = (
+    "the database was moved to another server, or restored: what is in zapdb_transactions, "
+    "zapdb_changes and zapdb_stamps belongs to the old one; empty them, and begin followers anew"
+)
+HISTORY_ON: Final = "history_on"
+HISTORY_OFF: Final = "history_off"
+"""Events: from here on changes are recorded, or are missing."""
+
+_COLUMNS: Final = "tenant, transaction_number, table_number, key, event, before, after"
+_COALESCE: Final = (
+    " ON CONFLICT (tenant, transaction_number, table_number, key)"
+    " DO UPDATE SET after = excluded.after"
+)
+_XACT: Final = "pg_current_xact_id()::text::bigint"
+# Nobody's record is empty: an empty one stands for none, so that arrays need no nulls.
+_CHANGES_POSTGRESQL: Final = (
+    f"INSERT INTO zapdb_changes ({_COLUMNS}) SELECT given.tenant, {_XACT}, given.number,"
+    " given.key, NULL, nullif(given.old, ''::bytea), nullif(given.new, ''::bytea)"
+    " FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[])"
+    " AS given(tenant, number, key, old, new)"
+)
+_TRANSACTION_POSTGRESQL: Final = (
+    "INSERT INTO zapdb_transactions (tenant, number, position, principal, made_at)"
+    f" SELECT given.tenant, {_XACT}, nextval('zapdb_positions'), %s, ({{clock}})"
+    " FROM unnest(%b::bigint[]) AS given(tenant)"
+)
+_CHANGES_SQLITE: Final = f"INSERT INTO zapdb_changes ({_COLUMNS}) VALUES (?, ?, ?, ?, NULL, ?, ?)"
+_TRANSACTION_SQLITE: Final = (
+    "INSERT INTO zapdb_transactions (tenant, number, position, principal, made_at)"
+    " VALUES (?, ?, ?, ?, ?)"
+)
+# The clock row: transactions are numbered in the order of their commits, and time never goes back.
+_TICK: Final = (
+    "UPDATE zapdb_counters SET value = CASE name WHEN 'change' THEN value + 1"
+    " ELSE max(value, ({clock})) END WHERE name IN ('change', 'change_at') RETURNING name, value"
+)
+
+
+@dataclass(slots=True)
+class _Level:
+    """What was done since a savepoint, or since the transaction began.
+
+    `taken` are keys whose changes of lower levels were written together with those of this one;
+    `ticked` says that this level drew the transaction's number.
+    """
+
+    changes: dict[Name, Pair] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    size_bytes: int = 0
+    taken: set[Name] = field(default_factory=set)
+    ticked: bool = False
+
+
+class PendingChanges:
+    """The changes of one transaction, made by `principal`, until they are written at its end."""
+
+    def __init__(self, principal: str) -> None:
+        self.principal = principal
+        self._levels = [_Level()]
+        self._spilled: set[int] = set()
+        """The tenants of which changes were written early: there may be rows to update."""
+        self._tick: tuple[int, int] | None = None
+
+    def add(
+        self,
+        connection: Connection,
+        tenant: int,
+        table: int,
+        key: bytes,
+        before: bytes | None,
+        after: bytes | None,
+    ) -> None:
+        """A record is `after` now and was `before` until now."""
+        level, name = self._levels[-1], (tenant, table, key)
+        self._join(level, name, (before, after))
+        level.size_bytes += len(before or b"") + len(after or b"") + len(key)
+        self._spill_if_full(connection)
+
+    def add_event(self, event: Event) -> None:
+        self._levels[-1].events.append(event)
+
+    def _join(self, level: _Level, name: Name, later: Pair) -> None:
+        earlier = level.changes.get(name)
+        joined = later if earlier is None else (earlier[0], later[1])
+        if joined == (None, None):  # nothing was there, and nothing is
+            level.changes.pop(name, None)
+        else:
+            level.changes[name] = joined
+
+    # Savepoints
+
+    def begin_savepoint(self) -> None:
+        self._levels.append(_Level())
+
+    def roll_back_savepoint(self) -> None:
+        """What was written early since then, the database itself undoes."""
+        if self._levels.pop().ticked:
+            self._tick = None
+
+    def release_savepoint(self, connection: Connection) -> None:
+        top = self._levels.pop()
+        below = self._levels[-1]
+        for name in top.taken:
+            below.changes.pop(name, None)
+            if any(name in level.changes for level in self._levels[:-1]):
+                below.taken.add(name)
+        for name, pair in top.changes.items():
+            self._join(below, name, pair)
+        below.events += top.events
+        below.size_bytes += top.size_bytes
+        below.ticked = below.ticked or top.ticked
+        self._spill_if_full(connection)
+
+    # Writing
+
+    def _spill_if_full(self, connection: Connection) -> None:
+        level = self._levels[-1]
+        is_full = level.size_bytes >= CHANGES_PENDING_SIZE_BYTES_MAX
+        if is_full or len(level.changes) >= CHANGES_PENDING_MAX:
+            self._spill(connection)
+
+    def _spill(self, connection: Connection) -> None:
+        """Write the topmost level early: all that it holds belongs to its savepoint.
+
+        What lower levels hold of the same keys is written with it, and stays with them, too: it
+        is still to be written if the savepoint is rolled back.
+        """
+        top = self._levels[-1]
+        for name, pair in top.changes.items():
+            for level in reversed(self._levels[:-1]):
+                earlier = level.changes.get(name)
+                if earlier is not None:
+                    pair = (earlier[0], pair[1])
+                    top.taken.add(name)
+            top.changes[name] = pair
+        self._write(connection, top)
+        self._spilled.update(tenant for tenant, _, _ in top.changes)
+        top.changes, top.size_bytes = {}, 0
+
+    def flush(self, connection: Connection) -> None:
+        """Write all that is left, at the end of the transaction, and whose transaction it was.
+
+        Its position is drawn only now: whoever it waited for has drawn one before (rule 29).
+        """
+        (level,) = self._levels
+        tenants = {tenant for tenant, _, _ in level.changes} | self._spilled
+        tenants |= {event[0] for event in level.events}
+        if not tenants:
+            return
+        try:
+            self._write(connection, level, sorted(tenants))
+        except DuplicateKey as error:
+            raise CorruptCatalog(
+                "the history log has a transaction of this number already",
+                database=connection.storage.shown_url,
+                detail=str(error).splitlines()[0],
+                hint=MOVED_HINT,
+            ) from error
+        if level.events:
+            mark = connection.storage.mark
+            connection.run_many(
+                f"INSERT INTO zapdb_changes ({_COLUMNS}) VALUES ({mark},"
+                f" {self._number(connection)}, {mark}, {mark}, {mark}, {mark}, {mark})",
+                level.events,
+            )
+        for tenant in self._spilled:  # a record that came and went left a row
+            connection.run(
+                f"DELETE FROM zapdb_changes WHERE tenant = {int(tenant)}"
+                f" AND transaction_number = {self._number(connection)}"
+                " AND before IS NULL AND after IS NULL"
+            )
+
+    def _write(self, connection: Connection, level: _Level, tenants: Sequence[int] = ()) -> None:
+        """Write a level's changes; and at the end, the transaction itself for all its tenants."""
+        coalesce = _COALESCE if self._spilled else ""
+        if connection.storage.dialect == "sqlite":
+            number, now = self._ticked(connection)
+            rows = [
+                (tenant, number, table, key, before, after)
+                for (tenant, table, key), (before, after) in level.changes.items()
+            ]
+            connection.run_many(_CHANGES_SQLITE + coalesce, rows)
+            made = [(tenant, number, number, self.principal, now) for tenant in tenants]
+            connection.run_many(_TRANSACTION_SQLITE, made)
+            return
+        columns = [
+            [tenant for tenant, _, _ in level.changes],
+            [table for _, table, _ in level.changes],
+            [key for _, _, key in level.changes],
+            [before or b"" for before, _ in level.changes.values()],
+            [after or b"" for _, after in level.changes.values()],
+        ]
+        if not tenants:
+            connection.run(_CHANGES_POSTGRESQL + coalesce, columns)
+            return
+        transaction = _TRANSACTION_POSTGRESQL.format(clock=connection.storage.clock_sql)
+        connection.run(
+            f"WITH made AS ({transaction}) {_CHANGES_POSTGRESQL}{coalesce}",
+            (self.principal, list(tenants), *columns),
+        )
+
+    def _number(self, connection: Connection) -> str:
+        """The transaction's number, as a statement says it."""
+        return str(self._ticked(connection)[0]) if connection.storage.dialect == "sqlite" else _XACT
+
+    def _ticked(self, connection: Connection) -> tuple[int, int]:
+        """On SQLite: the transaction's number and time, drawn once for the transaction."""
+        if self._tick is None:
+            sql = _TICK.format(clock=connection.storage.clock_sql)
+            found = dict(connection.fetch_all(sql))
+            self._tick = (int(found["change"]), int(found["change_at"]))
+            self._levels[-1].ticked = True
+        return self._tick
+
+
+# Filling it
+
+
+def record_change(
+    connection: Connection,
+    principal: str,
+    tenant: int,
+    table: int,
+    key: bytes,
+    before: bytes | None,
+    after: bytes | None,
+) -> None:
+    """Inside a transaction: note what was done to a record; written at its end."""
+    pending = connection.pending
+    if pending is None:
+        pending = connection.pending = PendingChanges(principal)
+    pending.add(connection, tenant, table, key, before, after)
+
+
+def record_event(connection: Connection, principal: str, event: Event) -> None:
+    """Inside a CHANGE transaction: note what happened to a schema."""
+    if connection.pending is None:
+        connection.pending = PendingChanges(principal)
+    connection.pending.add_event(event)
+
+
+# For those who look after what is stored
+
+
+def walk_changes(
+    connection: Connection, size_bytes_min: int
+) -> Iterator[list[tuple[int, int, bytes]]]:
+    """Tenant, table and bytes of every record in the log that has so many bytes, page by page."""
+    mark = connection.storage.mark
+    names = "tenant, transaction_number, table_number, key"
+    sql = (
+        f"SELECT {names}, before, after FROM zapdb_changes WHERE event IS NULL"
+        f" AND (length(before) >= {int(size_bytes_min)} OR length(after) >= {int(size_bytes_min)})"
+        f" AND ({names}) > ({mark}, {mark}, {mark}, {mark}) ORDER BY {names}"
+        f" LIMIT {int(PAGE_RECORDS_MAX)}"
+    )
+    place: tuple[int, int, int, bytes] = (0, 0, 0, b"")
+    while page := connection.fetch_all(sql, place):
+        yield [
+            (tenant, table, bytes(value))
+            for tenant, _, table, _, before, after in page
+            for value in (before, after)
+            if value is not None and len(value) >= size_bytes_min
+        ]
+        place = (*page[-1][:3], bytes(page[-1][3]))
+
+
+def count_changes(connection: Connection, tenant: int, table: int) -> list[tuple[bytes, int]]:
+    """How many changes of a table have each revision, before or after, by its encoded prefix."""
+    mark, of = connection.storage.mark, "FROM zapdb_changes"
+    mine = f"tenant = {int(tenant)} AND table_number = {int(table)}"
+    # Tenants' events have no table, and those about switching no revision.
+    sides = " UNION ALL ".join(
+        f"SELECT {prefix_sql(mark, side)} AS prefix {of} WHERE {mine} AND length({side}) > 0"
+        for side in ("before", "after")
+    )
+    rows = connection.fetch_all(
+        f"SELECT prefix, count(*) FROM ({sides}) AS prefixes GROUP BY prefix ORDER BY prefix",
+        PREFIX_PARAMETERS * 2,
+    )
+    return [(bytes(prefix), int(count)) for prefix, count in rows]

@@ -1,0 +1,384 @@
+"""Reading the history log in an order that every follower sees, and that never changes (rule 29).
+
+On PostgreSQL transactions commit in another order than that of their numbers, and a number says
+nothing of what else is visible. So whoever reads stores a snapshot now and then: what became
+visible between two stored snapshots has one logical timestamp. Nobody who writes waits for that.
+
+Within a timestamp transactions have the order of their positions, drawn from a sequence when they
+are about to commit. Whoever writes a record that another one has written waits for its end, and
+draws later; so of one key it is the order in which it was written. (Numbers of transactions would
+not do: one that began earlier may insert a record that a younger one deleted and committed.)
+
+On SQLite transactions commit one after the other, and are numbered by a clock row: the number is
+timestamp and position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from zapdb.errors import CorruptCatalog, UsageError
+from zapdb.limits import CHANGES_COUNTED_MAX, CHANGES_PAGE
+from zapdb.storage.base import Connection, Storage
+from zapdb.storage.changes import MOVED_HINT
+
+VERSION: Final = "1"
+POSITION_MAX: Final = 2**63 - 1
+STAMPS_PAGE: Final = 256
+TRANSACTIONS_PAGE: Final = 10_000
+"""Of one timestamp, whose transactions are sorted anew for each page."""
+CHUNK_FIRST: Final = 64
+"""Transactions whose changes are asked for together at first."""
+COLUMNS: Final = "transaction_number, table_number, key, event, before, after"
+ORDER: Final = "transaction_number, table_number, key"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Bookmark:
+    """A place in a tenant's log, behind one change: `str(bookmark)` can be kept anywhere.
+
+    It holds the key of that change's record, in hexadecimal digits.
+    """
+
+    timestamp: int
+    position: int
+    table: int
+    key: bytes
+
+    @classmethod
+    def behind(cls, timestamp: int) -> Bookmark:
+        """Behind all that has a timestamp."""
+        return cls(timestamp, POSITION_MAX, 0, b"") if timestamp else START
+
+    def __str__(self) -> str:
+        numbers = f"{self.timestamp}.{self.position}.{self.table}"
+        return f"{VERSION}.{numbers}.{self.key.hex()}"
+
+    @classmethod
+    def parse(cls, text: str) -> Bookmark:
+        """Raises `UsageError`."""
+        try:
+            version, timestamp, position, table, key = text.split(".")
+            if version != VERSION:
+                raise ValueError(version)
+            return cls(int(timestamp), int(position), int(table), bytes.fromhex(key))
+        except (AttributeError, ValueError):
+            raise UsageError(
+                "this is no bookmark",
+                hint="give the bookmark of a change, or None for the beginning of the log",
+            ) from None
+
+
+START: Final = Bookmark(0, 0, 0, b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Which transactions are over: those below `xmax` that are not `running`."""
+
+    xmax: int
+    running: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Snapshot:
+        """From PostgreSQL's text form, `xmin:xmax:running,running,…`."""
+        _, xmax, running = text.split(":")
+        return cls(int(xmax), tuple(int(number) for number in running.split(",") if number))
+
+    @property
+    def lowest(self) -> int:
+        """The lowest transaction that is not over in it."""
+        return min((self.xmax, *self.running))
+
+
+NOTHING: Final = Snapshot(0, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One transaction of the log; times in microseconds since 1970-01-01 UTC by the database's
+    clock. `stamped_at` is the time of the logical timestamp, which never decreases."""
+
+    timestamp: int
+    stamped_at: int
+    position: int
+    number: int
+    principal: str
+    made_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the log."""
+
+    transaction: Transaction
+    table: int
+    key: bytes
+    event: str | None
+    before: bytes | None
+    after: bytes | None
+
+    @property
+    def bookmark(self) -> Bookmark:
+        made = self.transaction
+        return Bookmark(made.timestamp, made.position, self.table, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What a follower has not seen: how many changes, counted up to a limit, and how old the oldest
+    of them is, in seconds (0 where there is none)."""
+
+    changes: int
+    seconds: float
+
+
+Fetch = Callable[[str, Sequence[Any]], list[Any]]
+"""Runs one statement of a reader, as `Connection.fetch_all`."""
+
+
+class ChangeLog:
+    """One tenant's log, to be read."""
+
+    def __init__(self, storage: Storage, tenant: int) -> None:
+        self.storage = storage
+        self.tenant = int(tenant)
+        self._is_numbered = storage.dialect == "sqlite"
+        """Whether a transaction's number is its timestamp."""
+
+    # Timestamps
+
+    @property
+    def has_stamps(self) -> bool:
+        return not self._is_numbered
+
+    def read_newest(self, connection: Connection) -> int:
+        """The newest timestamp; 0 before the first."""
+        if self._is_numbered:
+            sql = "SELECT max(number) FROM zapdb_transactions"
+        else:
+            sql = "SELECT max(number) FROM zapdb_stamps"
+        (newest,) = connection.fetch_one(f"{sql} WHERE tenant = {self.tenant}")
+        return int(newest or 0)
+
+    def needs_stamp(self, connection: Connection) -> bool:
+        """Whether there are changes without a timestamp."""
+        if self._is_numbered:
+            return False
+        row = connection.fetch_one(
+            "SELECT snapshot FROM zapdb_stamps"
+            f" WHERE tenant = {self.tenant} ORDER BY number DESC LIMIT 1"
+        )
+        return self._any_since(connection, NOTHING if row is None else Snapshot.parse(row[0]))
+
+    def stamp(self, connection: Connection) -> None:
+        """Give what became visible since the last one a timestamp, inside a TASK transaction.
+
+        Where another process does so at the same moment, that one's holds. What is looked at last
+        is the number of the next one: so its snapshot is younger than that of the one before.
+        """
+        row = connection.fetch_one(
+            "SELECT pg_current_snapshot()::text, last.number, last.snapshot, last.stamped_at,"
+            f" ({self.storage.clock_sql}) FROM (SELECT 1) AS one LEFT JOIN (SELECT * FROM"
+            f" zapdb_stamps WHERE tenant = {self.tenant} ORDER BY number DESC LIMIT 1) AS last"
+            " ON true"
+        )
+        text, number, last, stamped_at, now = row
+        before = NOTHING if last is None else Snapshot.parse(last)
+        if Snapshot.parse(text).xmax < before.xmax:
+            raise CorruptCatalog(
+                "the server's transaction numbers are lower than those of the history log",
+                database=self.storage.shown_url,
+                number=Snapshot.parse(text).xmax,
+                stored=before.xmax,
+                hint=MOVED_HINT,
+            )
+        if not self._any_since(connection, before):
+            return
+        mark = self.storage.mark
+        connection.run(
+            f"INSERT INTO zapdb_stamps (tenant, number, snapshot, stamped_at)"
+            f" VALUES ({self.tenant}, {mark}, {mark}, {mark})",
+            ((number or 0) + 1, text, max(stamped_at or 0, now)),
+        )
+
+    def _any_since(self, connection: Connection, before: Snapshot) -> bool:
+        condition, parameters = _not_in(before)
+        sql = "SELECT 1 FROM zapdb_transactions"
+        sql += f" WHERE tenant = {self.tenant} AND {condition} LIMIT 1"
+        return connection.fetch_one(sql, parameters) is not None
+
+    # Reading
+
+    def read(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[Row]:
+        """The rows behind a bookmark up to a timestamp, some at a time.
+
+        All of them are committed, and no more can come between them.
+        """
+        transactions, some = self._list_transactions(fetch, since, until), CHUNK_FIRST
+        waiting: list[Transaction] = []
+        while waiting := waiting or list(islice(transactions, some)):
+            page = self._read_page(fetch, waiting[:some], since)
+            if page is not None:
+                yield from page
+                waiting, some = waiting[some:], min(some * 2, CHANGES_PAGE)
+            elif some > 1:
+                some = max(1, some // 4)
+            else:
+                yield from self._read_large(fetch, waiting[0], since)
+                waiting = waiting[1:]
+
+    def _list_transactions(
+        self, fetch: Fetch, since: Bookmark, until: int
+    ) -> Iterator[Transaction]:
+        """In order, beginning with that of the bookmark."""
+        if self._is_numbered:
+            sql = (
+                "SELECT position, number, principal, made_at FROM zapdb_transactions"
+                f" WHERE tenant = {self.tenant} AND number >= ? AND number <= ?"
+                " ORDER BY number LIMIT ?"
+            )
+            place = since.timestamp
+            while page := fetch(sql, (place, until, CHANGES_PAGE)):
+                for position, number, principal, made_at in page:
+                    yield Transaction(number, made_at, position, number, principal, made_at)
+                place = page[-1][1] + 1
+            return
+        for stamp in self._stamps(fetch, since, until):
+            place = since.position if stamp.number == since.timestamp else 0
+            condition, parameters = stamp.condition
+            sql = (
+                "SELECT position, number, principal, made_at FROM zapdb_transactions"
+                f" WHERE tenant = {self.tenant} AND {condition} AND position >= %s"
+                " ORDER BY position LIMIT %s"
+            )
+            while page := fetch(sql, (*parameters, place, TRANSACTIONS_PAGE)):
+                for row in page:
+                    yield Transaction(stamp.number, stamp.stamped_at, *row)
+                if len(page) < TRANSACTIONS_PAGE:
+                    break
+                place = page[-1][0] + 1
+
+    def _stamps(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[_Stamp]:
+        """The timestamps from that of the bookmark on."""
+        sql = (
+            f"SELECT number, snapshot, stamped_at FROM zapdb_stamps WHERE tenant = {self.tenant}"
+            " AND number >= %s AND number <= %s ORDER BY number LIMIT %s"
+        )
+        at, before = since.timestamp - 1, NOTHING
+        while page := fetch(sql, (at, until, STAMPS_PAGE)):
+            for number, text, stamped_at in page:
+                snapshot = Snapshot.parse(text)
+                if number >= since.timestamp:
+                    yield _Stamp(number, before, snapshot, stamped_at)
+                before = snapshot
+            at = page[-1][0] + 1
+
+    def _read_page(
+        self, fetch: Fetch, transactions: Sequence[Transaction], since: Bookmark
+    ) -> Iterator[Row] | None:
+        """The rows of some transactions; None if they are too many for one page."""
+        mark = self.storage.mark
+        marks = ", ".join([mark] * len(transactions))
+        numbers = [made.number for made in transactions]
+        rows = fetch(
+            f"SELECT {COLUMNS} FROM zapdb_changes WHERE tenant = {self.tenant}"
+            f" AND transaction_number IN ({marks}) ORDER BY {ORDER} LIMIT {CHANGES_PAGE + 1}",
+            numbers,
+        )
+        if len(rows) > CHANGES_PAGE:
+            return None
+        found: dict[int, list[Any]] = {number: [] for number in numbers}
+        for row in rows:
+            found[row[0]].append(row)
+        return (
+            made
+            for transaction in transactions
+            for made in (_row(transaction, row) for row in found[transaction.number])
+            if made.bookmark > since
+        )
+
+    def _read_large(self, fetch: Fetch, transaction: Transaction, since: Bookmark) -> Iterator[Row]:
+        mark, place = self.storage.mark, (-1, b"")
+        if (transaction.timestamp, transaction.position) == (since.timestamp, since.position):
+            place = (since.table, since.key)
+        sql = (
+            f"SELECT {COLUMNS} FROM zapdb_changes WHERE tenant = {self.tenant}"
+            f" AND transaction_number = {int(transaction.number)}"
+            f" AND (table_number, key) > ({mark}, {mark}) ORDER BY {ORDER} LIMIT {CHANGES_PAGE}"
+        )
+        while page := fetch(sql, place):
+            yield from (_row(transaction, row) for row in page)
+            place = (page[-1][1], bytes(page[-1][2]))
+
+    # Lag
+
+    def measure_lag(self, connection: Connection, since: Bookmark) -> Lag:
+        """What is behind a bookmark, with a timestamp or without."""
+        mark = self.storage.mark
+        here = f"t.position > {mark} OR (t.position = {mark}"
+        here += f" AND (c.table_number, c.key) > ({mark}, {mark}))"
+        place: list[Any] = [since.position, since.position, since.table, since.key]
+        if self._is_numbered:
+            condition = f"t.number > ? OR (t.number = ? AND ({here}))"
+            parameters = [since.timestamp, since.timestamp, *place]
+        else:
+            stamp = next(self._stamps(connection.fetch_all, since, since.timestamp), None)
+            if stamp is None:
+                condition, parameters = _not_in(NOTHING)
+            else:
+                later, more = _not_in(stamp.snapshot)
+                inside, parameters = stamp.condition
+                condition = f"({later}) OR ({inside} AND ({here}))"
+                parameters = [*more, *parameters, *place]
+        rows = (
+            "SELECT t.made_at FROM zapdb_transactions AS t JOIN zapdb_changes AS c"
+            " ON c.tenant = t.tenant AND c.transaction_number = t.number"
+            f" WHERE t.tenant = {self.tenant} AND ({condition}) LIMIT {CHANGES_COUNTED_MAX}"
+        )
+        count, oldest, now = connection.fetch_one(
+            f"SELECT count(*), min(made_at), ({self.storage.clock_sql}) FROM ({rows}) AS behind",
+            parameters,
+        )
+        return Lag(int(count), 0.0 if oldest is None else max(0.0, (now - oldest) / 1e6))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stamp:
+    """A timestamp: what is visible in `snapshot` and was not in `before`."""
+
+    number: int
+    before: Snapshot
+    snapshot: Snapshot
+    stamped_at: int
+
+    @property
+    def condition(self) -> tuple[str, list[Any]]:
+        condition, parameters = _not_in(self.before)
+        return (
+            f"{condition} AND number < %s AND number <> ALL(%b::bigint[])",
+            [*parameters, self.snapshot.xmax, list(self.snapshot.running)],
+        )
+
+
+def _not_in(snapshot: Snapshot) -> tuple[str, list[Any]]:
+    """The condition of rows that a snapshot does not show; the first part is for the index."""
+    return (
+        "number >= %s AND (number >= %s OR number = ANY(%b::bigint[]))",
+        [snapshot.lowest, snapshot.xmax, list(snapshot.running)],
+    )
+
+
+def _row(transaction: Transaction, found: Any) -> Row:
+    _, table, key, event, before, after = found
+    return Row(
+        transaction,
+        int(table),
+        bytes(key),
+        event,
+        None if before is None else bytes(before),
+        None if after is None else bytes(after),
+    )
