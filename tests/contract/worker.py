@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import itertools
 import json
@@ -16,6 +17,7 @@ from typing import Any
 import zapdb
 from zapdb.catalog import DEFAULT_TENANT, removal, up
 from zapdb.catalog.zones import append_zones
+from zapdb.datasets import zone as named
 from zapdb.jobs import forget, forget_newest, sweep, tasks
 from zapdb.storage import connect
 
@@ -149,8 +151,28 @@ def zoned(address: str, directory: str, *commands: str) -> None:
                         print(key, met.replace(tzinfo=None).isoformat(), met.tzinfo, met.fold)
                 case ["verify"]:
                     (report,) = db.verify()
-                    found = report.problems[0].partition(": ")[2]
-                    print(report.problem_count, "problem:", found)
+                    if report.problems:
+                        found = report.problems[0].partition(": ")[2]
+                        print(report.problem_count, "problem:", found)
+                    else:
+                        print("ok", *report.entries)
+                case ["between", lower, upper]:
+                    index, bounds = visits.index("by_met"), (read_utc(lower), read_utc(upper))
+                    print(*(record.id for record in index.range(*bounds)))
+                case ["query"]:
+                    print(*(record.id for record in visits.where().order_by("met")))
+                case ["write", key, zone, local]:
+                    met = datetime.datetime.fromisoformat(local).replace(tzinfo=named(zone))
+                    visits.upsert(id=int(key), met=met)
+                case ["delete", key]:
+                    visits.delete(int(key))
+                case ["wait"]:
+                    print("waiting", flush=True)
+                    sys.stdin.readline()
+
+
+def read_utc(text: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text).replace(tzinfo=named("UTC"))
 
 
 def sweep_dying(address: str, _directory: str, kill_at: str) -> None:

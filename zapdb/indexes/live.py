@@ -55,6 +55,8 @@ class LiveTable:
         self.codec = codec_for(state.table, view.zones)
         self.reader = make_reader(storage, view, state, view.position, state.revision)
         self.prefix = self.reader.prefix
+        self.has_history = state.has_history
+        """Whether changes of records are kept in the history log."""
         indexed = {c.field for index in state.table.indexes for c in index.components}
         self.decode_indexed = decoder_of(state.table, frozenset(indexed), view.zones)
         """Decodes the fields that indexes are on, and no others: enough to build entries."""

@@ -11,6 +11,10 @@ In a unique index a key has one entry, whoever's it is. Entries are inserted if 
 they are is looked up where they were not: the database's own constraint decides, not the lookup.
 Only a record's own entry is ever deleted: one that the builder left without, since the key is
 another's, has none.
+
+An index whose entries are rewritten for other collation or time zone data is maintained like one
+that is being built, with the new keys: an old one can't be computed any more. What a writer leaves
+behind of it, the job that rewrites finds (decisions/0015). One that is disabled has no entries.
 """
 
 from __future__ import annotations
@@ -167,9 +171,47 @@ class UniqueIndex(LiveIndex):
         self.insert_many(connection, [(key, record_key)])
 
 
+@dataclass(frozen=True, slots=True)
+class DisabledIndex(LiveIndex):
+    """One that nobody keeps, until an operator rebuilds it (rule 26).
+
+    A unique one still binds: nobody can tell whether a new value is another's, so none gets in.
+    """
+
+    def check_fits(self) -> None:
+        """Raises `DatasetMismatch` where the index is unique."""
+        if self.state.index.unique:
+            raise DatasetMismatch(
+                "a unique index is disabled since its collation or time zone data changed, so "
+                "records can't get other values of its fields",
+                index=self.name,
+                built_with="; ".join(self.state.versions.values()),
+                hint="`zapdb reindex run` builds it again",
+            )
+
+    def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:
+        self.check_fits()
+        return []
+
+    def insert(self, connection: Connection, record_key: bytes, record: Record) -> None:
+        self.check_fits()
+
+    def insert_many(self, connection: Connection, entries: Sequence[EntryRow]) -> None:
+        self.check_fits()
+
+    def delete(self, connection: Connection, record_key: bytes, record: Record) -> None:
+        pass
+
+    def update(self, connection: Connection, record_key: bytes, old: Record, new: Record) -> None:
+        if self.state.index.unique and self.keys.build(old) != self.keys.build(new):
+            self.check_fits()
+
+
 def open_index(table: Table, state: IndexState, records: RecordTable) -> LiveIndex:
     keys, index = build_keys(table, state.index), state.index
     entries = IndexTable(records.storage, state.physical, records, unique=index.unique)
+    if state.is_disabled:
+        return DisabledIndex(state, keys, entries, fits=False)
     if not index.unique:
         return LiveIndex(state, keys, entries, not state.is_outdated)
     optional = tuple(field.name for field in keys.fields if field.optional)

@@ -25,7 +25,7 @@ from zapdb.catalog.leases import Owner
 from zapdb.errors import LeaseLost, UnknownName
 from zapdb.jobs.findings import Finding, clear_findings
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
-from zapdb.storage import Connection, Mode, RecordTable, Storage
+from zapdb.storage import Connection, IndexTable, Mode, RecordTable, Storage
 from zapdb.storage.tables import RANGES
 
 JobKind = Literal["convert", "index", "revert", "validate"]
@@ -44,10 +44,10 @@ RANGES_PER_STATEMENT: Final = 500
 class Job:
     """What is to be done to one table of one tenant.
 
-    `target` is the layout revision that records get (convert, revert), or the physical table of
-    the index that is filled (index), or the revision of the table whose constraints are validated
-    (validate). `chain` is the digest of the chain up to `position`, and
-    `datasets` what the index keys depend on: executors compare both with their own.
+    `target` is the layout revision that records get (convert, revert), or the build of the index
+    that is filled or rewritten (index), or the revision of the table whose constraints are
+    validated (validate). `chain` is the digest of the chain up to `position`, and `datasets` what
+    the index keys depend on: executors compare both with their own.
     """
 
     id: str
@@ -78,7 +78,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Keys above `lower` up to `upper`, both open-ended where None; `position` is done so far."""
+    """Keys above `lower` up to `upper`, both open-ended where None; `position` is done so far.
+
+    Where entries are gone through, these are their places (`storage.physical.join_place`).
+    """
 
     job: str
     number: int
@@ -97,8 +100,10 @@ class Progress:
     conflicts: int
 
 
-def plan(storage: Storage, job: Job) -> Job:
+def plan(storage: Storage, job: Job, entries: IndexTable | None = None) -> Job:
     """Enter the job with its ranges unless it is there; returns it as it stands.
+
+    The ranges are those of the table's records, or of `entries` where these are gone through.
 
     One that was superseded is wanted again, after a forget: it begins anew. So does one that was
     blocked: what blocked it may have been repaired.
@@ -110,7 +115,8 @@ def plan(storage: Storage, job: Job) -> Job:
         records = RecordTable(storage, job.table, job.tenant)
         (count,) = connection.fetch_one(records.count_sql)
         every = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))
-        bounds = [None, *records.slice_keys(connection, every), None]
+        slices = records.slice_keys if entries is None else entries.slice_places
+        bounds = [None, *slices(connection, every), None]
     with storage.transaction(Mode.CATALOG) as connection:
         job = replace(job, records=count, created_at=storage.now_us(connection))
         if rows.put_if_absent(connection, "job", job.id, job.to_row()):

@@ -21,6 +21,7 @@ from zapdb.catalog.leases import Owner
 from zapdb.errors import JobError, LeaseLost
 from zapdb.indexes import find_collision, violations
 from zapdb.jobs.archives import sweep_archives
+from zapdb.jobs.building import IndexWork, RewriteWork, remove_strays
 from zapdb.jobs.findings import EXAMPLES_MAX, Finding, clear_findings
 from zapdb.jobs.job import (
     Job,
@@ -35,14 +36,14 @@ from zapdb.jobs.job import (
     set_state,
 )
 from zapdb.jobs.pace import Pace, Stopped
-from zapdb.jobs.tasks import ConvertWork, IndexWork, load_work, run_range
+from zapdb.jobs.tasks import ConvertWork, load_work, run_range
 from zapdb.jobs.validation import ValidateWork, publish_validated
 from zapdb.jobs.work import Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.logs import log_event
 from zapdb.migrations.chain import digest_chain
 from zapdb.records import encode_prefix
-from zapdb.storage import Connection, Mode, RecordTable, Storage
+from zapdb.storage import Connection, IndexTable, Mode, RecordTable, Storage
 from zapdb.storage.physical import activation_sql
 
 logger = logging.getLogger("zapdb.jobs")
@@ -79,8 +80,22 @@ def plan_jobs(
             return []
         wanted = _wanted_jobs(view)
         if _supersede_all_but(storage, view, {job.id for job in wanted}):
-            planned = [plan(storage, job) for job in wanted if job.kind in kinds]
+            planned = [
+                plan(storage, job, _entries_of(storage, view, job))
+                for job in wanted
+                if job.kind in kinds
+            ]
             return [job for job in planned if job.state == "planned"]
+
+
+def _entries_of(storage: Storage, view: View, job: Job) -> IndexTable | None:
+    """What a job goes through that goes through entries: those of an index that it rewrites."""
+    for state in view.tables.values():
+        for index in state.indexes:
+            if job.kind == "index" and index.build == job.target and index.is_rewritten:
+                records = RecordTable(storage, job.table, job.tenant)
+                return IndexTable(storage, index.physical, records)
+    return None
 
 
 def _wanted_jobs(view: View) -> list[Job]:
@@ -88,7 +103,7 @@ def _wanted_jobs(view: View) -> list[Job]:
         _new_job(view, state, "index", index.build, view.position, index.datasets)
         for state in view.tables.values()
         for index in state.indexes
-        if index.phase == "write-only"
+        if index.phase == "write-only" and not index.is_disabled
     ]
     wanted += [
         _new_job(
@@ -217,6 +232,8 @@ def _find_ended(storage: Storage, job: Job) -> Job | None:
 def _finish(storage: Storage, job: Job, *, is_last: bool) -> Job | None:
     """Count before the result is relied upon; None if the ranges had to be opened again."""
     work = load_work(storage, job.id)
+    if isinstance(work, RewriteWork):
+        _remove_strays(storage, work)
     with storage.transaction(Mode.READ) as connection:
         if open_ranges(connection, job.id):
             raise JobError(
@@ -271,6 +288,14 @@ def _find_duplicates(connection: Connection, work: Work, *, is_last: bool) -> tu
     if count <= entries:
         return ()
     return (Finding(f"index {index.name}", int(count - entries), tuple(examples)),)
+
+
+def _remove_strays(storage: Storage, work: RewriteWork) -> None:
+    """Finding them takes looking for all records: they are looked for where there must be some."""
+    with storage.transaction(Mode.READ) as connection:
+        if open_ranges(connection, work.job.id) or _is_complete(storage, work):
+            return
+    remove_strays(storage, work)
 
 
 def _is_complete(storage: Storage, work: Work) -> bool:

@@ -1,4 +1,4 @@
-"""The sweep: blobs that nobody owns are found by walking records and archives, and
+"""The sweep: blobs that nobody owns are found by walking records, archives and the history log, and
 deleted (rule 28).
 
 Blobs are marked in slices of a bounded number, in the order of their ids, each slice in a READ
@@ -8,9 +8,9 @@ walked, and what they own is struck out. What is left is deleted afterwards, in 
 No writer waits for it, and none can be hurt. A blob is stored in the transaction that stores the
 first record which owns it, so a snapshot shows both or neither: what is being written is no
 candidate. And a blob that no record of the snapshot owns can't be owned later. Its id stands in
-records alone, and who writes a record takes ids over from the version that it replaces, which it
-locks, compares or reads serializably; conversions and forgets do so, too. What an older snapshot
-still reads, the database keeps for it.
+records, and in the history log as their past, and who writes a record takes ids over from the
+version that it replaces, which it locks, compares or reads serializably; conversions and forgets do
+so, too. What an older snapshot still reads, the database keeps for it.
 
 The age is a margin on top: for clocks that differ, and for whoever has just read a record and looks
 at its blob in a moment. A record that can't be read may own anything: it ends the sweep.
@@ -35,7 +35,9 @@ from zapdb.limits import (
 from zapdb.records import OwnedBlobs
 from zapdb.storage import BlobTable, Connection, MissingTable, Mode, Storage
 from zapdb.storage.archives import list_archived_fields, walk_archive
+from zapdb.storage.changes import walk_changes
 from zapdb.storage.identifiers import first_id_at_ms
+from zapdb.storage.layout import has_history
 from zapdb.storage.physical import RecordTable, list_record_tables, list_tenants
 from zapdb.values.blob import REFERENCE_SIZE_BYTES_MIN, is_blob, read_blob
 
@@ -138,8 +140,10 @@ def delete_blobs(storage: Storage, ids: list[bytes]) -> int:
 
 
 def _walk(connection: Connection) -> Iterator[list[bytes]]:
-    """The blobs that records and archives of all tables and tenants own, page by page."""
+    """The blobs that records, archives and the history log own, of all tables and tenants, page
+    by page."""
     yield from _walk_archives(connection)
+    yield from _walk_changes(connection)
     for number in list_record_tables(connection):
         for tenant in list_tenants(connection, number):
             owned = OwnedBlobs(load_layouts(connection, tenant, number))
@@ -159,6 +163,23 @@ def _walk_archives(connection: Connection) -> Iterator[list[bytes]]:
         if field in outlined[tenant]:
             for page in walk_archive(connection, tenant, field, REFERENCE_SIZE_BYTES_MIN):
                 yield [read_blob(encoded, 0)[0][0] for encoded in page if is_blob(encoded)]
+
+
+def _walk_changes(connection: Connection) -> Iterator[list[bytes]]:
+    """What records were before and after their changes."""
+    if not has_history(connection):
+        return
+    owners: dict[tuple[int, int], OwnedBlobs] = {}
+    for page in walk_changes(connection, REFERENCE_SIZE_BYTES_MIN):
+        found: list[bytes] = []
+        for tenant, table, value in page:
+            owned = owners.get((tenant, table))
+            if owned is None:
+                owned = OwnedBlobs(load_layouts(connection, tenant, table))
+                owners[tenant, table] = owned
+            if owned.are_possible:
+                found += (made for made, _ in owned.find(value))
+        yield found
 
 
 def _walk_records(

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from zapdb.catalog import load_view
+from zapdb.catalog import load_view, principal
 from zapdb.catalog.forget import Revert, find_revert, revert_condition
 from zapdb.catalog.leases import Owner
 from zapdb.catalog.nodes import check_level
 from zapdb.catalog.view import TableState, View
 from zapdb.datasets import dataset_of
 from zapdb.errors import ExecutorUnfit, TransactionConflict
-from zapdb.indexes import LiveIndex, LiveTable, make_reader
+from zapdb.indexes import LiveTable, make_reader
+from zapdb.jobs.building import open_index_work
 from zapdb.jobs.job import Job, Range, claim, give_back, read_job, record_progress
 from zapdb.jobs.pace import Pace, Stopped
 from zapdb.jobs.validation import ValidateWork
@@ -35,8 +36,10 @@ from zapdb.limits import (
 )
 from zapdb.metrics import JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
 from zapdb.migrations.chain import digest_chain
-from zapdb.records import Beside, encode_prefix
+from zapdb.records import Beside, decode_prefix, encode_prefix
 from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.changes import record_change
+from zapdb.storage.identifiers import make_uuid7
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,36 +73,6 @@ class ConvertWork(Work):
         return self.swap(connection, batch, self.live.reader.convert)
 
 
-class IndexWork(Work):
-    """Every record gets its entry, built from the record in its current shape.
-
-    In a unique index, a record whose key is another's by then gets none. It is found at the end.
-    """
-
-    # A row that is skipped would have to be found again; the writer is done in a moment.
-    skips_locked = False
-
-    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
-        super().__init__(storage, view, state, job)
-        self.live = LiveTable(storage, view, state)
-        self.index: LiveIndex | None = next(
-            (index for index in self.live.indexes if index.state.build == job.target), None
-        )
-        if self.index is None or self.index.is_built:
-            raise Superseded
-        self.read = self.live.index_reader.read
-
-    @property
-    def condition(self) -> tuple[str, list[Any]]:
-        return "1 = 1", []
-
-    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
-        assert self.index is not None
-        # In the order of their keys: where they are unique, workers wait for each other's.
-        entries = self.index.list_entries([(key, self.read(key, value)) for key, value in batch])
-        return self.index.entries.insert_absent(connection, entries)
-
-
 class RevertWork(Work):
     """Records of forgotten revisions go back to the layout before, or away with their table."""
 
@@ -123,6 +96,8 @@ class RevertWork(Work):
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         convert = self.convert
         if convert is None:
+            for key, value in batch if self.state.has_history else ():
+                self._record(connection, key, value, None)
             connection.run_many(self.records.delete_sql, [(key,) for key, _ in batch])
             self.archives.delete_many(connection, [key for key, _ in batch])
             return len(batch)
@@ -130,10 +105,41 @@ class RevertWork(Work):
         # needs what it takes from the archive.
         return self.swap(connection, batch, convert, consumes=True)
 
+    def note(
+        self, connection: Connection, key: bytes, old: bytes, new: bytes, beside: Beside
+    ) -> None:
+        """What is lost on the way back is a change: where the way there would make another record
+        of what comes out (rule 22)."""
+        forgetting = self.view.forgetting
+        if not self.state.has_history or forgetting is None:
+            return
+        number, table = forgetting.number, self.state.table.number
+        forwards = self.view.chain.program(table, number - 1, number, self.view.zones)
+        _, start = decode_prefix(old, 0)
+        _, start_new = decode_prefix(new, 0)
+        aside = Beside(beside.load, make_uuid7, _Kept(beside))
+        if forwards.convert(key, new, start_new, old[:start], aside) != old:
+            self._record(connection, key, old, new)
 
-WORK: dict[str, type[Work]] = {
+    def _record(self, connection: Connection, key: bytes, old: bytes, new: bytes | None) -> None:
+        who, job = principal.current(), self.job
+        record_change(connection, who, job.tenant, job.table, key, old, new)
+
+
+class _Kept:
+    """The archive of a record that was taken back: what the way back left comes first."""
+
+    def __init__(self, beside: Beside) -> None:
+        self._beside = beside
+
+    def get(self, number: int, /) -> bytes | None:
+        found = self._beside.archived.get(number)
+        return self._beside.archive.get(number) if found is None else found
+
+
+WORK: dict[str, Callable[[Storage, View, TableState, Job], Work]] = {
     "convert": ConvertWork,
-    "index": IndexWork,
+    "index": open_index_work,
     "revert": RevertWork,
     "validate": ValidateWork,
 }
@@ -279,18 +285,9 @@ class _Task:
         with self.storage.transaction(Mode.TASK) as connection:
             work = self._current_work(connection)
             started = time.perf_counter()
-            condition, parameters = self._range_condition(position)
-            rows = [
-                (bytes(key), bytes(value))
-                for key, value in self.storage.lock_records(
-                    connection,
-                    work.records.name,
-                    condition,
-                    parameters,
-                    self.limit,
-                    skip_locked=skips,
-                )
-            ]
+            rows = work.fetch(
+                connection, position, self.claimed.upper, self.limit, skip_locked=skips
+            )
             if not rows:
                 return rows
             written = work.write(connection, rows, self.claimed.number)
@@ -323,27 +320,18 @@ class _Task:
             self.work = _make_work(self.storage, view, self.work.job)
         return self.work
 
-    def _range_condition(self, position: bytes | None) -> tuple[str, list[Any]]:
-        mark = self.storage.mark
-        condition, parameters = self.work.condition
-        condition = f"tenant = {self.work.job.tenant} AND {condition}"
-        if position is not None:
-            condition += f" AND key > {mark}"
-            parameters.append(position)
-        if self.claimed.upper is not None:
-            condition += f" AND key <= {mark}"
-            parameters.append(self.claimed.upper)
-        return condition, parameters
-
     def _any_left(self) -> bool:
         """Whether the range has to be gone through again; notes that it is done if not."""
 
         def look() -> bool:
             with self.storage.transaction(Mode.TASK) as connection:
-                if self._current_work(connection).condition[1]:
-                    condition, parameters = self._range_condition(self.claimed.lower)
+                work = self._current_work(connection)
+                if work.condition[1]:
+                    condition, parameters = work.range_condition(
+                        self.claimed.lower, self.claimed.upper
+                    )
                     left = connection.fetch_one(
-                        f"SELECT 1 FROM {self.work.records.name} WHERE {condition} LIMIT 1",
+                        f"SELECT 1 FROM {work.records.name} WHERE {condition} LIMIT 1",
                         parameters,
                     )
                     if left is not None:

@@ -39,6 +39,36 @@ class Work(ABC):
     def condition(self) -> tuple[str, list[Any]]:
         """Which records of a range are to be worked on, besides the range itself."""
 
+    def range_condition(self, lower: bytes | None, upper: bytes | None) -> tuple[str, list[Any]]:
+        """Which records are to be worked on of a range above `lower`, up to `upper`."""
+        mark = self.storage.mark
+        condition, parameters = self.condition
+        condition, parameters = f"tenant = {self.job.tenant} AND {condition}", [*parameters]
+        for operator, bound in ((">", lower), ("<=", upper)):
+            if bound is not None:
+                condition += f" AND key {operator} {mark}"
+                parameters.append(bound)
+        return condition, parameters
+
+    def fetch(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        limit: int,
+        *,
+        skip_locked: bool,
+    ) -> list[tuple[bytes, bytes]]:
+        """The next rows of a range, locked, in the order of their places: (place, value).
+
+        The places of records are their keys.
+        """
+        condition, parameters = self.range_condition(lower, upper)
+        rows = self.storage.lock_records(
+            connection, self.records.name, condition, parameters, limit, skip_locked=skip_locked
+        )
+        return [(bytes(key), bytes(value)) for key, value in rows]
+
     def swap(
         self,
         connection: Connection,
@@ -59,10 +89,12 @@ class Work(ABC):
         consumed: list[tuple[int, bytes]] = []
         for key, value in batch:
             if archives.fields:
-                new = beside.take_blobs()
+                made = beside.take_blobs()
                 beside = Beside(blobs.load, make_uuid7, kept.get(key, NOTHING))
-                beside.blobs = new
-            swaps.append((key, value, convert(key, value, beside)))
+                beside.blobs = made
+            new = convert(key, value, beside)
+            self.note(connection, key, value, new, beside)
+            swaps.append((key, value, new))
             consumed += ((field, key) for field in beside.restored)
             archived += archive_rows(key, beside.archived)
             if len(beside.blobs) >= BATCH_BLOBS:
@@ -73,6 +105,12 @@ class Work(ABC):
         archives.insert(connection, archived)
         return self.storage.swap_values(connection, self.records.name, self.job.tenant, swaps)
 
+    def note(  # noqa: B027 - only one kind has something to note
+        self, connection: Connection, key: bytes, old: bytes, new: bytes, beside: Beside
+    ) -> None:
+        """A record is about to be swapped; most kinds of work leave nothing in the history log."""
+
     @abstractmethod
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
-        """Work on locked (key, value) rows of range `number`; returns how many were written."""
+        """Work on the (place, value) rows that `fetch` gave, of range `number`; returns how many
+        were written."""

@@ -1,0 +1,760 @@
+"""What becomes of an index whose collation or time zone data changed: three policies (rule 26).
+
+Most tests change the data by changing what an index says that it was built with, and some of its
+entries; those at the end have two releases of the tz database.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import subprocess
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.contract.tables import INDEX_SIZE, INDEX_TITLE, ITEMS
+from tests.contract.test_datasets import TITLES, found, have_other_data, row_of
+from tests.contract.test_zones import INDEX_ID, INDEX_MET, MET, VISITS, in_order, local
+from tests.support import ROOT, Workspace, dump
+from tests.timezones import release
+from zapdb.catalog.datasets import datasets_in_use, needs_rebuilding, restart_indexes
+from zapdb.catalog.kinds import dump_value
+from zapdb.catalog.settings import read_settings, write_setting
+from zapdb.catalog.view import load_view
+from zapdb.database import Database
+from zapdb.datasets import Collation, sort_keys
+from zapdb.errors import (
+    DatasetMismatch,
+    JobError,
+    TransactionConflict,
+    UniqueViolation,
+    UnknownName,
+    UsageError,
+)
+from zapdb.jobs import plan_jobs, run_job, run_locally
+from zapdb.logs import EVENT, FIELDS
+from zapdb.storage import Mode
+
+UNIQUE_TITLE = """\
+create_index: {table: items, index: one_title, unique: true, fields: [
+      {field: title, collation: {locale: und}}]}"""
+
+RIGHT = ["a", "ä", "Ä", "ae", "b"]
+"""What lies from a to c."""
+
+OLD = "0" * 64
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Database:
+    workspace.write(1, ITEMS, INDEX_TITLE, INDEX_SIZE)
+    db = workspace.open()
+    fill(db)
+    return db
+
+
+def fill(db: Database) -> None:
+    db.table("items").insert_many(
+        {"id": at, "title": title, "size": at} for at, title in enumerate(TITLES)
+    )
+
+
+def change_data(workspace: Workspace, every: int, fingerprint: str = OLD) -> None:
+    """As if the index on titles had been built by another ICU, whose keys are the same but for
+    those of every n-th record."""
+    row = row_of(workspace, 1)
+    (name,) = (name for name in row["datasets"] if not name.startswith("was:"))
+    del row["format"]
+    row["datasets"][name], row["versions"][name] = fingerprint, "ICU 1.0"
+    workspace.execute(
+        "UPDATE zapdb_catalog SET value = ? WHERE kind = 'index' AND key = '1/1'",
+        (dump_value("index", row),),
+    )
+    table = f"zapdb_x{row['physical']}"
+    records = workspace.execute(f"SELECT DISTINCT record FROM {table} ORDER BY record")
+    for (record,) in records[::every]:
+        is_sqlite = workspace.engine == "sqlite"
+        longer = "CAST(x'ff' || key AS BLOB)" if is_sqlite else "'\\xff'::bytea || key"
+        workspace.execute(f"UPDATE {table} SET key = {longer} WHERE record = ?", (record,))
+    workspace.execute("UPDATE zapdb_activations SET number = number + 1")
+
+
+def watch_entries(workspace: Workspace, table: str) -> None:
+    """From now on, note each entry that is written or deleted, in a table `touched`."""
+    workspace.execute(
+        "CREATE TABLE touched (what TEXT, record "
+        + ("BLOB)" if workspace.engine == "sqlite" else "BYTEA)")
+    )
+    if workspace.engine == "sqlite":
+        for what, row in (("insert", "NEW"), ("delete", "OLD"), ("update", "OLD")):
+            workspace.execute(
+                f"CREATE TRIGGER note_{what} AFTER {what} ON {table} BEGIN"
+                f" INSERT INTO touched VALUES ('{what}', {row}.record); END"
+            )
+        return
+    workspace.execute(
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO touched"
+        " VALUES (lower(TG_OP), coalesce(NEW.record, OLD.record)); RETURN NULL; END $$"
+    )
+    workspace.execute(
+        f"CREATE TRIGGER note AFTER INSERT OR DELETE OR UPDATE ON {table}"
+        " FOR EACH ROW EXECUTE FUNCTION note()"
+    )
+
+
+def touched(workspace: Workspace) -> list[tuple[str, bytes]]:
+    rows = workspace.execute("SELECT what, record FROM touched")
+    return sorted((str(what), bytes(record)) for what, record in rows)
+
+
+def condition_of(db: Database, name: str = "by_title") -> str:
+    """Of an index, as everybody sees it now."""
+    with db.storage.transaction(Mode.READ) as connection:
+        states = load_view(connection, db.view.tenant).tables["items"].indexes
+    return next(state.condition for state in states if state.index.name == name)
+
+
+def check_whole(db: Database) -> None:
+    """Every index holds exactly the entries of the records, and finds them."""
+    (report,) = db.verify()
+    assert (report.problems, report.building) == ((), ())
+    items = db.table("items")
+    assert sorted(r.id for r in items.index("by_title").range()) == [r.id for r in items.scan()]
+
+
+# --- block ----------------------------------------------------------------------------------------
+
+
+def test_rule_26_block_builds_another_table_of_entries_and_scans_meanwhile(
+    workspace: Workspace, db: Database
+) -> None:
+    assert db.setting("datasets", table="items", index="by_title") == "block"
+    before = row_of(workspace, 1)
+    db.close()
+    change_data(workspace, 2)
+    db = workspace.open()
+    row = row_of(workspace, 1)
+    assert (row["phase"], row["datasets"]) == ("write-only", before["datasets"])
+    assert row["physical"] != before["physical"]
+    assert db.storage.connection().fetch_all(f"SELECT * FROM zapdb_x{row['physical']}") == []
+    assert found(db) == RIGHT
+    assert [r.id for r in db.table("items").index("by_title").find("Ä")] == [2]
+    (report,) = db.run_jobs()
+    assert report.progress.written == len(TITLES)
+    assert found(db) == RIGHT
+    check_whole(db)
+
+
+# --- background -----------------------------------------------------------------------------------
+
+
+def test_rule_26_background_leaves_entries_alone_whose_key_is_unchanged(
+    workspace: Workspace, db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    db.set_setting("datasets", "background")
+    before, key_of = row_of(workspace, 1), db.table("items")._live.codec.encode_key
+    db.close()
+    change_data(workspace, 3)
+    with caplog.at_level(logging.WARNING, "zapdb.datasets"):
+        db = workspace.open()
+    assert "index 'by_title' of table 'items' gets its entries rewritten" in caplog.text
+    assert condition_of(db) == "rewritten"
+    row = row_of(workspace, 1)
+    assert (row["phase"], row["physical"]) == ("write-only", before["physical"])
+    (name,) = before["datasets"]
+    assert row["datasets"] == before["datasets"] | {f"was:{name}": OLD}
+    assert row["versions"] == before["versions"] | {f"was:{name}": "ICU 1.0"}
+    assert not db.table("items").index("by_title").is_readable
+    assert found(db) == RIGHT
+    watch_entries(workspace, f"zapdb_x{row['physical']}")
+    (report,) = db.run_jobs()
+    changed = [key_of({"id": at}) for at in (0, 3, 6)]
+    assert touched(workspace) == sorted(
+        (what, record) for what in ("delete", "insert") for record in changed
+    )
+    assert (report.progress.read, report.progress.written) == (len(TITLES), 3)
+    assert row_of(workspace, 1) == before | {"build": row["build"]}
+    assert db.table("items").index("by_title").is_readable
+    assert found(db) == RIGHT
+    check_whole(db)
+    assert db.run_jobs() == []
+
+
+def test_rule_26_background_warns_on_every_query_that_needs_the_index(
+    workspace: Workspace, db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    db.set_setting("datasets", "background", table="items", index="by_title")
+    db.close()
+    change_data(workspace, 2)
+    db = workspace.open()
+    items = db.table("items")
+    here = datasets_in_use(db.view).popitem()[1][0]
+    title = items.title.collated("und")
+    affected = (
+        lambda: list(items.index("by_title").find("Ä")),
+        lambda: found(db),
+        lambda: list(items.where(title.matches("Ä"))),
+        lambda: items.where(title.between("a", "c")).count(),
+        lambda: items.where().order_by(title).first(),
+    )
+    others = (
+        lambda: items.get(1),
+        lambda: list(items.index("by_size").find(3)),
+        lambda: list(items.where(items.size == 3)),
+        lambda: items.where(items.id == 3).count(),
+        lambda: list(items.scan()),
+    )
+
+    def warnings(asked: Any) -> list[dict[str, Any]]:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "zapdb.datasets"):
+            asked()
+        assert all(getattr(record, EVENT) == "query.scanned" for record in caplog.records)
+        return [getattr(record, FIELDS) for record in caplog.records]
+
+    wanted = {
+        "table": "items",
+        "index": "by_title",
+        "built_with": "ICU 1.0",
+        "rewritten_for": here,
+    }
+    for _ in range(2):
+        assert [warnings(asked) for asked in affected] == [[wanted]] * len(affected)
+    assert [warnings(asked) for asked in others] == [[]] * len(others)
+    explained = items.where(items.size == 3).explain()
+    assert explained.warnings == (
+        f"the entries of the index by_title are being rewritten, of ICU 1.0 to {here}",
+    )
+    assert f"warning: {explained.warnings[0]}" in str(explained)
+    db.run_jobs()
+    assert [warnings(asked) for asked in affected] == [[]] * len(affected)
+    assert items.where(items.size == 3).explain().warnings == ()
+
+
+def test_rule_26_writers_beside_a_rewriting_leave_nothing_behind(
+    workspace: Workspace, db: Database
+) -> None:
+    """They can't compute the old keys of what they change and delete."""
+    db.set_setting("datasets", "background")
+    db.close()
+    change_data(workspace, 1)
+    db = workspace.open()
+    items = db.table("items")
+    items.delete(0)
+    items.delete(1)
+    items.insert(id=1, title="another")  # its old entry names a record again
+    items.update(2, title="z")
+    items.update(3, size=9)
+    items.insert(id=20, title="new")
+    (entries,) = db.storage.connection().fetch_one(
+        f"SELECT count(*) FROM zapdb_x{row_of(workspace, 1)['physical']}"
+    )
+    assert entries == len(TITLES) + 3  # an old one each, and those of 1, 2 and 20
+    db.run_jobs()
+    assert found(db) == ["ä", "ae", "another", "b"]
+    check_whole(db)
+
+
+def test_rule_26_entries_of_records_that_are_gone_are_deleted_at_the_end_only(
+    workspace: Workspace, db: Database
+) -> None:
+    """Its key may be the right one of a record that is being inserted: nobody could tell."""
+    db.set_setting("datasets", "background")
+    db.close()
+    change_data(workspace, 2)
+    db = workspace.open()
+    items = db.table("items")
+    items.delete(0)
+    items.delete(2)
+    seen = []
+
+    def runner(storage: Any, job: Any) -> None:
+        run_locally(storage, job)
+        seen.extend(
+            storage.connection().fetch_all(
+                f"SELECT record FROM zapdb_x{row_of(workspace, 1)['physical']} WHERE record NOT IN"
+                " (SELECT key FROM zapdb_r1)"
+            )
+        )
+        items.insert(id=2, title="b")  # one of them names a record again
+
+    (report,) = db.run_jobs(runner)
+    assert len(seen) == 2
+    assert report.progress.written == 2  # the others are those two
+    assert report.job.state == "done"
+    assert found(db) == ["a", "ä", "ae", "b", "b"]
+    check_whole(db)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_rule_26_any_writes_between_the_batches_of_a_rewriting(
+    workspace: Workspace, db: Database, seed: int
+) -> None:
+    db.set_setting("datasets", "background")
+    items, chance = db.table("items"), random.Random(seed)
+    items.insert_many({"id": at, "title": f"t{at % 7}", "size": 0} for at in range(10, 60))
+    db.close()
+    change_data(workspace, 2)
+    db = workspace.open()
+    items = db.table("items")
+
+    def write() -> bool:
+        key, title = chance.randrange(64), f"t{chance.randrange(9)}"
+        if chance.random() < 0.4:
+            items.delete_many([key])
+        else:
+            items.upsert(id=key, title=title)
+        assert [r.title for r in items.index("by_title").find(title)] == [
+            r.title for r in items.scan() if r.title == title
+        ]
+        return chance.random() < 0.1  # the runner stops, and another one goes on
+
+    (job,) = plan_jobs(db.storage, 1, ["index"])
+    runner = partial(run_locally, batch_records_max=3, workers=1, should_stop=write)
+    report = None
+    while report is None:
+        with suppress(JobError):  # the runner stopped before it was done
+            report = run_job(db.storage, job, runner)
+    check_whole(db)
+    keys = [sort_keys(Collation("und")).get(r.title) for r in items.index("by_title").range()]
+    assert keys == sorted(keys)
+
+
+def test_rule_26_writers_at_the_same_moment_as_a_rewriting(
+    workspace: Workspace, db: Database
+) -> None:
+    db.set_setting("datasets", "background")
+    db.table("items").insert_many(
+        {"id": at, "title": f"t{at % 7}", "size": 0} for at in range(10, 200)
+    )
+    db.close()
+    change_data(workspace, 2)
+    db = workspace.open()
+    stop = threading.Event()
+
+    def write(seed: int) -> None:
+        chance, items = random.Random(seed), db.table("items")
+        while not stop.is_set():
+            key = chance.randrange(200)
+            try:
+                if chance.random() < 0.4:
+                    items.delete_many([key])
+                else:
+                    items.upsert(id=key, title=f"t{chance.randrange(9)}")
+            except TransactionConflict:
+                pass
+
+    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(2)]
+    for writer in writers:
+        writer.start()
+    try:
+        (report,) = db.run_jobs(partial(run_locally, batch_records_max=8))
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    assert report.job.state == "done"
+    check_whole(db)
+
+
+def test_rule_26_data_that_change_again_while_entries_are_rewritten(
+    workspace: Workspace, db: Database
+) -> None:
+    db.set_setting("datasets", "background")
+    db.close()
+    change_data(workspace, 2)
+    db = workspace.open()
+    db.table("items").update(0, title="ab")
+    before = row_of(workspace, 1)
+    db.close()
+    change_data(workspace, 3, "1" * 64)  # as if those of now had been others
+    db = workspace.open()
+    row = row_of(workspace, 1)
+    assert row["build"] != before["build"]
+    assert row["physical"] == before["physical"]
+    assert found(db) == ["a", "ä", "Ä", "ab", "ae", "b"]
+    assert [report.job.target for report in db.run_jobs()] == [row["build"]]
+    assert found(db) == ["a", "ä", "Ä", "ab", "ae", "b"]
+    check_whole(db)
+
+
+def test_rule_26_an_index_that_was_not_built_yet_is_built_as_a_whole(
+    workspace: Workspace, db: Database
+) -> None:
+    db.set_setting("datasets", "background")
+    db.close()
+    storage = workspace.connect()
+    with storage.transaction(Mode.READ) as connection:
+        view = load_view(connection, 1)
+    restart_indexes(storage, view, lambda _, index: index.index.name == "by_title")
+    change_data(workspace, 1)
+    before = row_of(workspace, 1)
+    db = workspace.open()
+    assert condition_of(db) == "write-only"
+    assert row_of(workspace, 1)["physical"] != before["physical"]
+    db.run_jobs()
+    check_whole(db)
+
+
+def test_rule_26_background_is_refused_while_processes_have_other_data(
+    workspace: Workspace, db: Database
+) -> None:
+    db.set_setting("datasets", "background")
+    change_data(workspace, 2)
+    have_other_data(workspace, db)
+    before = dump(workspace)
+    with pytest.raises(DatasetMismatch, match="running processes use other"):
+        workspace.open()
+    assert dump(workspace) == before
+
+
+def test_rule_26_background_is_refused_for_unique_indexes(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS, INDEX_TITLE)
+    workspace.write(2, UNIQUE_TITLE)
+    db = workspace.open()
+    before = dump(workspace)
+    for scope in (
+        {},
+        {"table": "items"},
+        {"table": "items", "index": "one_title"},
+        {"table": "items", "field": "title"},
+        {"tenant": "default"},
+    ):
+        with pytest.raises(UsageError, match="a unique index can't be rewritten") as caught:
+            db.set_setting("datasets", "background", **scope)
+        assert caught.value.context["index"] == "one_title"
+        assert "--table items --index one_title" in str(caught.value.hint)
+    assert dump(workspace) == before
+    db.set_setting("datasets", "background", table="items", index="by_title")
+    db.set_setting("datasets", "block")  # what keeps the unique one out is not taken back, either
+    db.set_setting("datasets", "block", table="items", index="one_title")
+    db.set_setting("datasets", "background", table="items")
+    with pytest.raises(UsageError, match="a unique index can't be rewritten"):
+        db.set_setting("datasets", None, table="items", index="one_title")
+
+
+def test_rule_26_a_unique_index_that_would_be_rewritten_is_refused_when_opening(
+    workspace: Workspace,
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    fill(db)
+    db.set_setting("datasets", "background")
+    db.close()
+    workspace.write(1, ITEMS)
+    workspace.write(2, UNIQUE_TITLE)
+    db = workspace.open()  # as long as the data stay, it does not matter
+    db.run_jobs()
+    db.close()
+    change_data(workspace, 2)
+    before = dump(workspace)
+    with pytest.raises(DatasetMismatch, match="a unique index can't be rewritten") as caught:
+        workspace.open()
+    assert caught.value.context["index"] == "one_title"
+    assert "settings set datasets block --table items --index one_title" in str(caught.value.hint)
+    assert dump(workspace) == before
+    with workspace.connect().transaction(Mode.CATALOG) as connection:
+        write_setting(connection, "datasets", "block")
+    db = workspace.open()
+    db.run_jobs()
+    with pytest.raises(UniqueViolation):
+        db.table("items").insert(id=30, title="a")
+    (report,) = db.verify()
+    assert (report.problems, report.building) == ((), ())
+
+
+# --- scan -----------------------------------------------------------------------------------------
+
+
+def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
+    workspace: Workspace, db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    db.set_setting("datasets", "scan", table="items", field="title")
+    before = row_of(workspace, 1)
+    db.close()
+    change_data(workspace, 2)
+    with caplog.at_level(logging.WARNING, "zapdb.datasets"):
+        db = workspace.open()
+    assert "index 'by_title' of table 'items' is kept by nobody" in caplog.text
+    assert condition_of(db) == "disabled"
+    items = db.table("items")
+    for _ in range(2):
+        assert found(db) == RIGHT
+        assert items.index("by_size").is_readable
+        assert not items.index("by_title").is_readable
+        explained = items.where().explain()
+        assert explained.warnings == ("nobody keeps the index by_title until `zapdb reindex run`",)
+        assert db.run_jobs() == []
+        db.close()
+        caplog.clear()
+        db = workspace.open()  # nothing more becomes of it
+        items = db.table("items")
+        assert caplog.text == ""
+    items.insert(id=20, title="abc")
+    items.insert_many([{"id": 21, "title": "abd"}])
+    items.delete(1)
+    items.update(2, title="B")
+    items.upsert(id=3, title="a")
+    assert found(db) == ["a", "abc", "abd", "ae", "b", "B"]
+    table = f"zapdb_x{row_of(workspace, 1)['physical']}"
+    assert workspace.execute(f"SELECT * FROM {table}") == []
+    (report,) = db.verify()
+    assert (report.problems, report.building) == ((), ("by_title",))
+    storage = workspace.connect()
+    with storage.transaction(Mode.READ) as connection:
+        view = load_view(connection, 1)
+    ((state, index),) = restart_indexes(storage, view, lambda _, found: needs_rebuilding(found))
+    assert (state.table.name, index.index.name) == ("items", "by_title")
+    items.insert(id=22, title="ad")
+    assert [report.job.kind for report in db.run_jobs()] == ["index"]
+    assert found(db) == ["a", "abc", "abd", "ad", "ae", "b", "B"]
+    check_whole(db)
+    row = row_of(workspace, 1)
+    assert (row["datasets"], row["phase"]) == (before["datasets"], "readable")
+    assert items.where().explain().warnings == ()
+
+
+def test_rule_26_a_rewriting_ends_where_the_policy_is_scan_by_then(
+    workspace: Workspace, db: Database
+) -> None:
+    db.set_setting("datasets", "background")
+    db.close()
+    change_data(workspace, 2)
+    db = workspace.open()
+    db.set_setting("datasets", "scan")
+    (job,) = plan_jobs(db.storage, 1)
+    db.close()
+    change_data(workspace, 3, "1" * 64)
+    db = workspace.open()
+    assert condition_of(db) == "disabled"
+    assert run_job(db.storage, job, run_locally) is None
+    assert db.run_jobs() == []
+    assert found(db) == RIGHT
+
+
+def test_rule_26_a_unique_index_that_nobody_keeps_lets_no_new_value_in(
+    workspace: Workspace,
+) -> None:
+    workspace.write(1, ITEMS, UNIQUE_TITLE)
+    db = workspace.open()
+    fill(db)
+    db.set_setting("datasets", "scan")
+    change_data(workspace, 2)
+    have_other_data(workspace, db)
+    with pytest.raises(DatasetMismatch, match="running processes use other"):
+        workspace.open()  # it would keep them from writing
+    db.close()
+    db = workspace.open()
+    items, one_title = db.table("items"), db.table("items").index("one_title")
+    assert [r.title for r in one_title.range("a", "c")] == RIGHT
+    for write in (
+        lambda: items.insert(id=30, title="new"),
+        lambda: items.insert_many([{"id": 30, "title": "new"}]),
+        lambda: items.update(1, title="new"),
+    ):
+        with pytest.raises(DatasetMismatch, match="a unique index is disabled"):
+            write()
+    items.update(1, size=7)
+    items.delete(0)
+    storage = workspace.connect()
+    with storage.transaction(Mode.READ) as connection:
+        view = load_view(connection, 1)
+    restart_indexes(storage, view, lambda _, found: needs_rebuilding(found))
+    db.run_jobs()
+    items.insert(id=30, title="new")
+    with pytest.raises(UniqueViolation):
+        items.insert(id=31, title="new")
+    (report,) = db.verify()
+    assert (report.problems, report.building) == ((), ())
+
+
+def test_rule_26_a_rebuild_is_refused_while_processes_have_other_data(
+    workspace: Workspace, db: Database
+) -> None:
+    db.set_setting("datasets", "scan")
+    change_data(workspace, 2)
+    have_other_data(workspace, db)
+    workspace.open()
+    storage = workspace.connect()
+    with storage.transaction(Mode.READ) as connection:
+        view = load_view(connection, 1)
+    before = dump(workspace)
+    with pytest.raises(DatasetMismatch, match="running processes use other") as caught:
+        restart_indexes(storage, view, lambda _, found: needs_rebuilding(found))
+    assert db._node.id in caught.value.context["processes"]
+    assert dump(workspace) == before
+
+
+# --- the setting ----------------------------------------------------------------------------------
+
+
+def test_rule_14_the_policy_of_an_index_comes_before_that_of_its_fields(
+    workspace: Workspace,
+) -> None:
+    both = """create_index: {table: items, index: both, fields: [
+        {field: size}, {field: note, collation: {locale: und}},
+        {field: title, collation: {locale: und}}]}"""
+    workspace.write(1, ITEMS, both)
+    db = workspace.open()
+    table = db.view.tables["items"].table
+    scopes: list[dict[str, str]] = [
+        {},
+        {"tenant": "default"},
+        {"table": "items"},
+        {"table": "items", "tenant": "default"},
+        {"table": "items", "field": "title"},
+        {"table": "items", "field": "note"},
+        {"table": "items", "field": "note", "tenant": "default"},
+        {"table": "items", "index": "both"},
+        {"table": "items", "index": "both", "tenant": "default"},
+    ]
+
+    def policy() -> str:
+        (index,) = table.indexes
+        settings = read_settings(db.storage.connection(), 1)
+        named = db.setting("datasets", table="items", index="both")
+        assert settings.dataset_policy(table, index) == named
+        return named
+
+    db.set_setting("datasets", "scan", table="items", field="size")  # depends on no data
+    values = ["block", "scan", "background"]
+    for at, scope in enumerate(scopes):
+        db.set_setting("datasets", values[at % 3], **scope)
+        assert policy() == values[at % 3]
+    for at in reversed(range(len(scopes))):
+        assert policy() == values[at % 3]
+        db.set_setting("datasets", None, **scopes[at])
+    assert policy() == "block"
+    with pytest.raises(UsageError, match="for an index"):
+        db.set_setting("on_read", "leave", table="items", index="both")
+    with pytest.raises(UsageError, match="a setting is for a field or for an index"):
+        db.set_setting("datasets", "scan", table="items", index="both", field="title")
+    with pytest.raises(UnknownName, match="no such index"):
+        db.setting("datasets", table="items", index="none")
+
+
+# --- two releases of the time zone data -----------------------------------------------------------
+
+
+@pytest.fixture
+def visits(workspace: Workspace) -> Database:
+    workspace.write(1, VISITS, INDEX_MET, INDEX_ID)
+    db = workspace.open()
+    db.table("visits").insert_many({"id": at, "met": met} for at, met in reversed(MET.items()))
+    return db
+
+
+class Elsewhere:
+    """Another process, with another release of the time zone data, that stays open meanwhile."""
+
+    def __init__(self, workspace: Workspace, version: str, *commands: str) -> None:
+        self.process = subprocess.Popen(
+            workspace.command("zoned", *commands),
+            cwd=ROOT,
+            env=os.environ | {"ZAPDB_TZDATA": str(release(version))},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def read(self) -> list[str]:
+        """What it says until it waits, or ends."""
+        assert self.process.stdout is not None
+        said: list[str] = []
+        for line in self.process.stdout:
+            if line == "waiting\n":
+                return said
+            said.append(line.rstrip("\n"))
+        assert self.process.wait(60) == 0
+        return said
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def go_on(self) -> list[str]:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.read()
+
+
+def test_rule_26_two_processes_with_different_data_both_give_right_answers(
+    workspace: Workspace, visits: Database
+) -> None:
+    """Beirut kept winter time until 20 April 2023, by the older data: 5 and 8 are an hour later."""
+    visits.set_setting("datasets", "scan")
+    nine = ("2023-03-26T08:30:00", "2023-03-26T09:15:00")
+    asked = ("order", "query", f"between {nine[0]} {nine[1]}")
+    other = Elsewhere(
+        workspace,
+        "2023.2",
+        *("wait", *asked, "wait", *asked),
+        *("write 8 Asia/Beirut 2023-03-26T12:10:00", "delete 1", "write 2 UTC 2023-03-26T09:20:00"),
+        *("wait", *asked),
+    )
+    here = visits.table("visits")
+
+    def ask() -> list[str]:
+        utc = [local("UTC", 2023, 3, 26, 8, 30), local("UTC", 2023, 3, 26, 9, 15)]
+        ordered = in_order(visits), [r.id for r in here.where().order_by("met")]
+        between = [r.id for r in here.index("by_met").range(*utc)]
+        return [" ".join(map(str, ids)) for ids in (*ordered, between)]
+
+    try:
+        assert other.read()[-1] == "reopened"
+        assert not here.index("by_met").is_readable
+        assert here.index("by_id").is_readable
+        assert ask() == ["1 2 3 4 5 6 7"] * 2 + ["5"]
+        assert other.go_on() == ["1 2 3 4 6 5 7"] * 2 + [""]
+        here.insert(id=9, met=local("Asia/Beirut", 2023, 3, 26, 11, 5))
+        here.delete(3)
+        assert other.go_on() == ["1 2 4 9 6 5 7"] * 2 + ["9"]
+        assert ask() == ["4 9 5 8 2 6 7"] * 2 + ["5 8"]
+        assert other.go_on() == ["4 9 2 6 5 8 7"] * 2 + ["9"]
+    finally:
+        other.end()
+
+
+def test_rule_26_background_rewrites_the_instants_that_moved(
+    workspace: Workspace, visits: Database
+) -> None:
+    visits.set_setting("datasets", "background", table="visits", index="by_met")
+    here = visits.view.tables["visits"].indexes[0].versions["time zones"]
+    visits.close()
+    other = Elsewhere(
+        workspace, "2023.2", "readable", "query", "run", "readable", "order", "query", "verify"
+    )
+    said = other.read()
+    other.end()
+    assert said[0] == (
+        "warned: the collation or time zone data changed: index 'by_met' of table 'visits' gets its"
+        f" entries rewritten, and queries on it scan until then (built with {here}, here tz"
+        " database 2023b)"
+    )
+    assert said[3].startswith("warned: a query scans, since the entries of its index are being")
+    assert said[:3] + said[4:] == [
+        said[0],
+        "reopened",
+        "by_met False, by_id True",
+        "1 2 3 4 6 5 7",
+        "ran index",
+        "by_met True, by_id True",
+        "1 2 3 4 6 5 7",
+        "1 2 3 4 6 5 7",
+        "ok by_met by_id",
+    ]
+    again = workspace.open()
+    assert not again.table("visits").index("by_met").is_readable
+    assert in_order(again) == [*MET]
+    (report,) = again.run_jobs()
+    assert report.progress.written == 1
+    assert again.table("visits").index("by_met").is_readable
+    assert in_order(again) == [*MET]
+    (verified,) = again.verify()
+    assert verified.problems == ()

@@ -1,0 +1,168 @@
+"""`zapdb reindex`: what indexes were built with, and building them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from zapdb.catalog import IndexState, TableState, View
+from zapdb.catalog.datasets import needs_rebuilding, restart_indexes
+from zapdb.catalog.settings import Settings, read_settings
+from zapdb.catalog.up import refuse_while_forgetting
+from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
+from zapdb.cli.opening import opened, read_view
+from zapdb.cli.output import Output, note
+from zapdb.cli.running import Ran, run_jobs, stopping_on_interrupt
+from zapdb.datasets import dataset_of
+from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UnknownName, UsageError
+from zapdb.jobs import Job, plan_jobs, run_locally
+from zapdb.storage import Mode, Storage
+
+TableOption = Annotated[str | None, typer.Option(metavar="NAME", help="Of this table only.")]
+IndexOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="This index of the table only.")
+]
+
+Choice = Callable[[TableState, IndexState], bool]
+
+group = typer.Typer(name="reindex", help="Build indexes again, and show what they are built with.")
+
+
+@group.command("run")
+def run(
+    table: TableOption = None,
+    index: IndexOption = None,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="How many threads, as `convert run`.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Throw indexes away and build them anew, with the collation and time zone data of this
+    process.
+
+    By default those that are of no use with these data: disabled ones, and those built with others.
+    A table or an index that is named is built anew in any case. Refused while running processes
+    have other data. If it is interrupted, `zapdb convert run` goes on. Exit status 1 where records
+    violate a unique index.
+
+    With `--json`: `{indexes: [{table, index}], jobs}`, with the jobs as of `convert run`.
+    """
+    output = Output(as_json)
+    ran: list[Ran] = []
+    with opened(database, tenant) as (storage, view):
+        refuse_while_forgetting(view)
+        found = restart_indexes(storage, view, _choose(view, table, index))
+        view = read_view(storage, tenant)
+        jobs = _plan(storage, view, found)
+        with stopping_on_interrupt() as should_stop:
+
+            def runner(storage: Storage, job: Job) -> None:
+                run_locally(storage, job, workers=workers, should_stop=should_stop)
+
+            try:
+                run_jobs(storage, view, jobs, runner, output, ran.append)
+            except KeyboardInterrupt:
+                note("nothing is lost: `zapdb convert run` goes on where this stopped")
+                raise
+    if not found:
+        output.write("nothing to do: every index fits the collation and time zone data in use")
+    output.document(
+        {
+            "indexes": [{"table": s.table.name, "index": i.index.name} for s, i in found],
+            "jobs": [one.to_json() for one in ran],
+        }
+    )
+    return EXIT_ERROR if any(one.job.findings for one in ran) else 0
+
+
+def _choose(view: View, table: str | None, index: str | None) -> Choice:
+    if table is None:
+        if index is not None:
+            raise UsageError("an index is one of a table", index=index, hint="name the table, too")
+        return lambda _, found: needs_rebuilding(found)
+    state = view.table(table)
+    if index is None:
+        return lambda s, _: s.table.number == state.table.number
+    named = next((i.index for i in state.indexes if i.index.name == index), None)
+    if named is None:
+        there = ", ".join(i.index.name for i in state.indexes) or "(none)"
+        raise UnknownName("no such index", table=table, index=index, indexes=there)
+    return lambda _, found: found.index.number == named.number
+
+
+def _plan(
+    storage: Storage, view: View, restarted: list[tuple[TableState, IndexState]]
+) -> list[Job]:
+    """The jobs of the indexes that were begun anew, and of no others."""
+    numbers = {index.index.number for _, index in restarted}
+    builds = {
+        index.build
+        for state in view.tables.values()
+        for index in state.indexes
+        if index.index.number in numbers
+    }
+    return [job for job in plan_jobs(storage, view.tenant, ["index"]) if job.target in builds]
+
+
+@group.command("status")
+def status(
+    database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
+) -> int:
+    """Show for each index its state, what it is built with, and what becomes of it when that
+    changes.
+
+    Exit status 3 if an index can't be read by a process with the data of this one.
+
+    With `--json`: `{pending, indexes: [{table, index, state, policy, fits, built_with, here}]}`:
+    `policy` is the setting `datasets`; `built_with` and `here` map the names of datasets to
+    versions.
+    """
+    output = Output(as_json)
+    with opened(database, tenant) as (storage, view):
+        with storage.transaction(Mode.READ) as connection:
+            settings = read_settings(connection, view.tenant)
+        found = [
+            _describe(settings, state, index)
+            for state in view.tables.values()
+            for index in state.indexes
+        ]
+    output.table(
+        ("table", "index", "state", "policy", "built with", "here"),
+        [
+            (
+                one["table"],
+                one["index"],
+                (one["state"], "green" if one["state"] == "readable" and one["fits"] else "yellow"),
+                one["policy"] or "-",
+                _show(one["built_with"]),
+                _show(one["here"]),
+            )
+            for one in found
+        ],
+        empty="no indexes",
+    )
+    is_pending = any(one["state"] != "readable" or not one["fits"] for one in found)
+    output.document({"pending": is_pending, "indexes": found})
+    return EXIT_PENDING if is_pending else 0
+
+
+def _describe(settings: Settings, state: TableState, index: IndexState) -> dict[str, Any]:
+    here = [dataset_of(dependency) for dependency in index.dependencies]
+    policy = settings.dataset_policy(state.table, index.index) if here else None
+    return {
+        "table": state.table.name,
+        "index": index.index.name,
+        "state": index.condition,
+        "policy": policy,
+        "fits": not needs_rebuilding(index),
+        "built_with": {one.name: index.versions.get(one.name) for one in here},
+        "here": {one.name: one.version for one in here},
+    }
+
+
+def _show(versions: dict[str, str | None]) -> str:
+    return "; ".join(dict.fromkeys(str(version) for version in versions.values())) or "-"

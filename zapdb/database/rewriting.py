@@ -1,0 +1,72 @@
+"""Telling of queries that scan since an index fits the collation or time zone data no more.
+
+The answers are right; they take longer. While an index is rewritten in the background, each query
+that would be read by it logs a warning, in the words of `explain`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from zapdb.indexes import KeyBuilder, LiveIndex, LiveTable
+from zapdb.indexes.choosing import Union
+from zapdb.indexes.planning import Plan
+from zapdb.logs import log_event
+
+logger: Final = logging.getLogger("zapdb.datasets")
+
+MakePlan = Callable[[Sequence[KeyBuilder]], Plan | Union]
+"""A query's plan by the indexes that may be read."""
+
+
+def list_warnings(live: LiveTable) -> tuple[str, ...]:
+    """What there is to say of the indexes of a table that do not fit the data in use."""
+    return tuple(_describe(live))
+
+
+def _describe(live: LiveTable) -> Iterator[str]:
+    for index in live.shape.indexes:
+        if index.state.is_rewritten:
+            before, after = index.state.describe_rewriting()
+            yield (
+                f"the entries of the index {index.name} are being rewritten, of {before} to {after}"
+            )
+        elif index.state.is_disabled:
+            yield f"nobody keeps the index {index.name} until `zapdb reindex run`"
+
+
+def warn_if_affected(live: LiveTable, plan: MakePlan) -> None:
+    """Warn of a query that would be read by an index that is being rewritten."""
+    indexes = live.shape.indexes
+    rewritten = [index for index in indexes if index.state.is_rewritten]
+    if not rewritten:
+        return
+    found = plan([i.keys for i in indexes if i.is_readable or i.state.is_rewritten])
+    used = {
+        branch.path.keys.index.number
+        for branch in (found.branches if isinstance(found, Union) else (found,))
+        if branch.path.keys is not None
+    }
+    for index in rewritten:
+        if index.keys.index.number in used:
+            warn(live, index)
+
+
+def warn(live: LiveTable, index: LiveIndex) -> None:
+    """Warn of a query that needs an index, if that is being rewritten."""
+    if not index.state.is_rewritten:
+        return
+    before, after = index.state.describe_rewriting()
+    log_event(
+        logger,
+        "query.scanned",
+        "a query scans, since the entries of its index are being rewritten for other collation or "
+        "time zone data",
+        level=logging.WARNING,
+        table=live.shape.table.name,
+        index=index.name,
+        built_with=before,
+        rewritten_for=after,
+    )

@@ -1,0 +1,165 @@
+"""Filling an index: from all records, or by bringing the entries that it has to other data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zapdb.catalog import TableState, View, load_view
+from zapdb.indexes import LiveIndex, LiveTable
+from zapdb.indexes.maintenance import EntryRow
+from zapdb.jobs.job import Job
+from zapdb.jobs.work import Superseded, Work
+from zapdb.limits import BATCH_RECORDS_MAX
+from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.physical import VALUES_PER_STATEMENT, split_place
+
+
+class IndexWork(Work):
+    """Every record gets its entry, built from the record in its current shape.
+
+    In a unique index, a record whose key is another's by then gets none. It is found at the end.
+    """
+
+    # A row that is skipped would have to be found again; the writer is done in a moment.
+    skips_locked = False
+
+    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
+        super().__init__(storage, view, state, job)
+        self.live = LiveTable(storage, view, state)
+        self.index: LiveIndex | None = next(
+            (index for index in self.live.indexes if index.state.build == job.target), None
+        )
+        if self.index is None or self.index.is_built:
+            raise Superseded
+        self.read = self.live.index_reader.read
+
+    @property
+    def condition(self) -> tuple[str, list[Any]]:
+        return "1 = 1", []
+
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
+        assert self.index is not None
+        # In the order of their keys: where they are unique, workers wait for each other's.
+        entries = self.index.list_entries([(key, self.read(key, value)) for key, value in batch])
+        return self.index.entries.insert_absent(connection, entries)
+
+
+class RewriteWork(IndexWork):
+    """Entries that were made with other data are replaced one by one; all others are left alone.
+
+    The table of entries is walked, not that of records: what an old key was, nobody can compute any
+    more, but each entry names its record, and what its key has to be follows from that. A place is
+    that of an entry. One whose record is gone is left for the end: it can't be locked, and its key
+    may be the right one of a record that is just being inserted (decisions/0015).
+    """
+
+    def fetch(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        limit: int,
+        *,
+        skip_locked: bool,
+    ) -> list[tuple[bytes, bytes]]:
+        """Entries by their places, with their records; nothing is locked."""
+        assert self.index is not None
+        return self.index.entries.walk(connection, lower, upper, limit)
+
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
+        suspects = [
+            entry for place, value in batch if self._is_wrong(entry := split_place(place), value)
+        ]
+        return self.replace(connection, suspects)
+
+    def _is_wrong(self, entry: EntryRow, value: bytes) -> bool:
+        return bool(value) and self._make_key(entry[1], value) != entry[0]
+
+    def _make_key(self, record_key: bytes, value: bytes) -> bytes:
+        assert self.index is not None
+        return self.index.entry_key(self.read(record_key, value), record_key)
+
+    def replace(
+        self, connection: Connection, suspects: list[EntryRow], *, strays: bool = False
+    ) -> int:
+        """Replace those of some entries that are wrong by now, their records locked.
+
+        With `strays`, those without a record are deleted, too: under the gate.
+        """
+        assert self.index is not None
+        entries, values = self.index.entries, self._lock({record for _, record in suspects})
+        wrong, right = list[EntryRow](), set[EntryRow]()
+        for key, record_key in suspects:
+            value = values.get(record_key)
+            if value is None:
+                if strays:
+                    wrong.append((key, record_key))
+                continue
+            made = self._make_key(record_key, value)
+            if made != key:
+                wrong.append((key, record_key))
+                right.add((made, record_key))
+        connection.run_many(entries.delete_sql, wrong)
+        entries.insert_absent(connection, sorted(right))
+        return len(wrong)
+
+    def _lock(self, keys: set[bytes]) -> dict[bytes, bytes]:
+        """The records with these keys as they are now, locked in the order of their keys."""
+        connection, found = self.storage.connection(), dict[bytes, bytes]()
+        ordered, mine = sorted(keys), f"tenant = {self.job.tenant}"
+        for start in range(0, len(ordered), VALUES_PER_STATEMENT):
+            some = ordered[start : start + VALUES_PER_STATEMENT]
+            marks = ", ".join([self.storage.mark] * len(some))
+            rows = self.storage.lock_records(
+                connection,
+                self.records.name,
+                f"{mine} AND key IN ({marks})",
+                some,
+                len(some),
+                skip_locked=False,
+            )
+            found |= {bytes(key): bytes(value) for key, value in rows}
+        return found
+
+
+def open_index_work(storage: Storage, view: View, state: TableState, job: Job) -> IndexWork:
+    """The work of a job that builds an index, or rewrites its entries."""
+    rewritten = (index.build for index in state.indexes if index.is_rewritten)
+    kind = RewriteWork if job.target in rewritten else IndexWork
+    return kind(storage, view, state, job)
+
+
+def remove_strays(storage: Storage, work: RewriteWork) -> int:
+    """Delete what writers left behind of records that they deleted; returns how much that was.
+
+    They could not compute the old key. Such a record may have been inserted again by now: then it
+    has its right entry besides, as all records have once every entry was looked at. So one snapshot
+    shows all that there is, and no more comes up. Raises `Superseded`.
+    """
+    assert work.index is not None
+    removed = 0
+    while True:
+        with storage.transaction(Mode.READ) as connection:
+            strays = work.index.entries.list_strays(connection, BATCH_RECORDS_MAX)
+        if not strays:
+            return removed
+        # Nobody writes meanwhile, and inserts one of these records.
+        with storage.transaction(Mode.CHANGE) as connection:
+            view = load_view(connection, work.job.tenant, work.view)
+            if view is not work.view:
+                work = _renew(work, view)
+            found = work.replace(connection, strays, strays=True)
+        if not found:  # each of these records has one entry by now
+            return removed
+        removed += found
+
+
+def _renew(work: RewriteWork, view: View) -> RewriteWork:
+    """The same work under what is in force now."""
+    state = next((s for s in view.tables.values() if s.table.number == work.job.table), None)
+    if state is None:
+        raise Superseded
+    made = open_index_work(work.storage, view, state, work.job)
+    if not isinstance(made, RewriteWork):
+        raise Superseded
+    return made
