@@ -6,6 +6,7 @@
     │   └── UnknownField (AttributeError)  a table has no such field
     ├── UsageError (RuntimeError)          a call that makes no sense now          caller
     ├── InvalidCursor (ValueError)         a cursor of another query, or none      caller
+    ├── SqlError (ValueError)              an SQL statement that can't be answered caller
     ├── SeveralRecords (LookupError)       one record is expected, several match   caller
     ├── RecordNotFound (KeyError)          no record has this key                  caller
     ├── RecordExists (ValueError)          a record with this key is there         caller
@@ -38,6 +39,7 @@
     │   ├── UnknownZone                    the tz data in use lack a time zone
     │   ├── ServedShapeUnavailable         the files end before the active migration
     │   ├── FingerprintUnknown             a pinned schema, or the one in force, is not known
+    │   ├── ModelsMismatch                 generated models are not those of the schema
     │   └── UnsupportedServer              the server lacks a feature in use
     ├── ConcurrencyError
     │   ├── GateTimeout (TimeoutError)     writers did not let a change of state through
@@ -62,6 +64,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import difflib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -154,15 +157,45 @@ class UnknownName(ZapdbError, LookupError):
     code = "name.unknown"
     rpc_status = "NOT_FOUND"
 
+    @classmethod
+    def of_table(cls, name: object, tables: Iterable[str]) -> UnknownName:
+        """`tables` are the names that there are."""
+        there = list(tables)
+        return UnknownName(
+            "no such table",
+            table=name,
+            tables=", ".join(there) or "(none)",
+            hint=suggest(name, there),
+        )
+
 
 class UnknownField(UnknownName, AttributeError):
     """A table has no field of this name; also what its attributes raise."""
 
     code = "name.unknown_field"
 
+    @classmethod
+    def named(cls, table: str, field: object, fields: Iterable[str]) -> UnknownField:
+        """`fields` are the names that there are."""
+        there = list(fields)
+        return cls(
+            "the table has no such field",
+            table=table,
+            field=field,
+            fields=", ".join(there),
+            hint=suggest(field, there),
+        )
+
 
 class InvalidCursor(ZapdbError, ValueError):
     code = "query.cursor"
+    rpc_status = "INVALID_ARGUMENT"
+
+
+class SqlError(ZapdbError, ValueError):
+    """What is wrong is among the context, with the line and column of the statement, from 1."""
+
+    code = "sql"
     rpc_status = "INVALID_ARGUMENT"
 
 
@@ -404,6 +437,12 @@ class FingerprintUnknown(CompatibilityError):
     code = "compatibility.fingerprint"
 
 
+class ModelsMismatch(CompatibilityError):
+    """Classes that `zapdb codegen models` wrote are those of another schema."""
+
+    code = "compatibility.models"
+
+
 class UnsupportedServer(CompatibilityError):
     code = "compatibility.server"
 
@@ -473,6 +512,12 @@ class MissingExtra(ZapdbError, ImportError):
             package=package,
             hint=f"pip install 'zapdb[{extra}]'",
         )
+
+
+def suggest(name: object, names: Iterable[str]) -> str:
+    """The hint for a name that is none of `names`: the closest one, or nothing."""
+    closest = difflib.get_close_matches(str(name), list(names), n=1)
+    return f"did you mean {closest[0]!r}?" if closest else ""
 
 
 def describe(value: object) -> str:

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from zapdb.catalog import localview
 from zapdb.catalog.changelog import purge_if_long
+from zapdb.catalog.level import check_level
 from zapdb.catalog.localview import LocalView
 from zapdb.errors import CatalogBehind, UsageError, ZapdbError
 from zapdb.limits import CATALOG_WAIT_SECONDS, FOLLOW_SECONDS
@@ -152,6 +153,7 @@ class Follower:
             self._wake.clear()
             if self._stopped:
                 return
+            self._storage.collect_connections()  # what ended threads left open keeps others out
             error: ZapdbError | None = None
             changes: list[SchemaChange] = []
             try:
@@ -169,6 +171,8 @@ class Follower:
     def _step(self) -> list[SchemaChange]:
         before = self._view
         with self._storage.transaction(Mode.READ) as connection:
+            if self._storage.read_only:  # no heartbeat looks at it
+                check_level(connection)
             now = (
                 localview.load(connection)
                 if before is None
@@ -182,7 +186,8 @@ class Follower:
         with self._changed:
             self._view = now
             self._changed.notify_all()
-        purge_if_long(self._storage)
+        if not self._storage.read_only:
+            purge_if_long(self._storage)
         return [] if before is None else find_schema_changes(before, now, changed)
 
     def _call_back(self, change: SchemaChange) -> None:

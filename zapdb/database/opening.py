@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
-from zapdb.catalog import DEFAULT_TENANT_NAME, ensure_rows
+from zapdb.catalog import DEFAULT_TENANT_NAME, View, ensure_rows, rows
 from zapdb.catalog.datasets import datasets_in_use, settle_datasets
-from zapdb.catalog.nodes import deregister, register
+from zapdb.catalog.nodes import Node, deregister, register
 from zapdb.catalog.retirement import sweep
 from zapdb.catalog.settings import read_settings
 from zapdb.catalog.tenants import find_tenant
@@ -21,9 +22,19 @@ from zapdb.catalog.up import Applied
 from zapdb.catalog.zones import append_zones
 from zapdb.database.database import Database
 from zapdb.database.following import Follower
-from zapdb.database.process import Apply, Process, check_pinned, load, read_files, settle
-from zapdb.errors import ZapdbError
-from zapdb.storage import connect, ensure_layout
+from zapdb.database.models import check_models, find_models
+from zapdb.database.process import (
+    Apply,
+    Files,
+    Process,
+    check_pinned,
+    load,
+    read_files,
+    settle,
+    settle_read_only,
+)
+from zapdb.errors import PendingMigrations, UsageError, ZapdbError
+from zapdb.storage import Storage, connect, ensure_layout
 
 
 def open(
@@ -35,6 +46,8 @@ def open(
     serve_as: int | None = None,
     pin: Mapping[str, int] | None = None,
     wait_seconds: float | None = None,
+    read_only: bool = False,
+    models: ModuleType | None = None,
 ) -> Database:
     """Open a database with the migrations of a directory, for one of its tenants.
 
@@ -50,14 +63,30 @@ def open(
     `pin` maps names of tables to the fingerprint that the program was built for: one whose schema
     by now is none that the files lead to is refused, and so is one that never had the fingerprint.
 
+    `models` is a module that `zapdb codegen models` wrote: it is refused unless its tables have the
+    shapes that this process works with.
+
+    With `read_only` nothing at all is written, and this process is no node: not even the zone
+    numbers, the leases and the conversions that reading leaves behind. The files are compared all
+    the same; what would have to be brought up is refused. Reading takes SELECT on all tables, and
+    in SQLite a file that can be read. Every write raises `UsageError`.
+
     Raises `MigrationConflict` where a file differs from what is stored, `InvalidMigration`,
     `NotProven`, `PendingMigrations`, `ActivationPending` after `wait_seconds`,
     `ServedShapeUnavailable`, `FingerprintUnknown`, `UnknownName` for a tenant, `CorruptCatalog`,
-    `NotZapdb`, `NewerLayout` and `IncompatibleVersion`.
+    `NotZapdb`, `NewerLayout`, `IncompatibleVersion` and `ModelsMismatch`.
     """
     files = read_files(migrations, apply, serve_as)
-    storage = connect(url)
+    find_models(models, files.serves)
+    if read_only and apply == "auto":
+        raise UsageError(
+            "read_only writes nothing, and apply='auto' applies migrations",
+            hint="leave one of them out",
+        )
+    storage = connect(url, read_only=read_only)
     try:
+        if read_only:
+            return _open_read_only(storage, files, tenant, pin or {}, models)
         ensure_layout(storage, create=apply == "auto")
         ensure_rows(storage)
         append_zones(storage)
@@ -69,6 +98,7 @@ def open(
         applied: list[Applied] = []
         while True:
             view, pending = settle(storage, number, files, apply, wait, applied)
+            check_models(models, view.chain, files.serves)
             node = register(
                 storage,
                 files.end,
@@ -84,8 +114,7 @@ def open(
                     check_pinned(storage, current, files, pin or {})
                     current = settle_datasets(storage, current, node)
                     sweep(storage)
-                    process = Process(storage, node, files, Follower(storage), pin or {})
-                    return Database(process, current, tuple(applied))
+                    return _make(storage, node, files, pin or {}, current, tuple(applied))
             except BaseException:
                 with suppress(ZapdbError):
                     deregister(storage, node)
@@ -93,4 +122,42 @@ def open(
             deregister(storage, node)
     except BaseException:
         storage.close()
+        raise
+
+
+def _open_read_only(
+    storage: Storage,
+    files: Files,
+    tenant: str,
+    pins: Mapping[str, int],
+    models: ModuleType | None,
+) -> Database:
+    """`open` without a node; closing the storage where it fails is the caller's."""
+    ensure_layout(storage, create=False)
+    connection = storage.connection()
+    if rows.get(connection, "database", "") is None:
+        raise PendingMigrations(
+            "the database is empty: no migration was ever applied to it",
+            database=storage.shown_url,
+            hint="run `zapdb migrate up`",
+        )
+    view = settle_read_only(storage, find_tenant(connection, tenant).number, files)
+    check_pinned(storage, view, files, pins)
+    check_models(models, view.chain, files.serves)
+    return _make(storage, None, files, pins, view)
+
+
+def _make(
+    storage: Storage,
+    node: Node | None,
+    files: Files,
+    pins: Mapping[str, int],
+    view: View,
+    applied: tuple[Applied, ...] = (),
+) -> Database:
+    follower = Follower(storage)
+    try:
+        return Database(Process(storage, node, files, follower, pins), view, applied)
+    except BaseException:
+        follower.stop()
         raise

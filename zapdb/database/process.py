@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from zapdb.catalog import View, prehistory
+from zapdb.catalog import View, load_view, prehistory
 from zapdb.catalog.nodes import Node, check_level
 from zapdb.catalog.pinning import check_pins, list_fingerprints
-from zapdb.catalog.serving import refuse_unserved
+from zapdb.catalog.serving import refuse_behind, refuse_unserved
 from zapdb.catalog.settings import read_settings
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.catalog.up import (
@@ -58,10 +58,11 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What the databases of one process share, whatever their tenants: it is one node."""
+    """What the databases of one process share, whatever their tenants: it is one node, or none
+    where it reads only."""
 
     storage: Storage
-    node: Node
+    node: Node | None
     files: Files
     follower: Follower
     pins: Mapping[str, int]
@@ -110,6 +111,23 @@ def settle(
         return view, {m.number: m.digest for m in resolved.after(view.chain.end)}
 
 
+def settle_read_only(
+    storage: Storage, tenant: int, files: Files, known: View | None = None
+) -> View:
+    """What is in force, if it can be served to a process that has the files and writes nothing."""
+    with storage.transaction(Mode.READ) as connection:
+        check_level(connection)
+        view = load_view(connection, tenant, known)
+        settings = read_settings(connection, tenant)
+    pending = compare_files(files.found, list(view.stored), view.chain).pending
+    if files.serves is not None:
+        if files.serves > view.chain.end:
+            raise _pending(pending[0].label, len(pending), storage)
+        refuse_behind(view, files.serves)
+        refuse_unserved(view, files.serves, settings.get("served_window"))
+    return view
+
+
 def load(storage: Storage, tenant: int, known: View | None = None) -> View:
     check_level(storage.connection())
     return prehistory.load(storage, tenant, known)
@@ -154,5 +172,6 @@ def _pending(first: str, count: int, storage: Storage) -> PendingMigrations:
         database=storage.shown_url,
         pending=count,
         first=first,
-        hint="run `zapdb migrate up`, or open the database with apply='auto'",
+        hint="run `zapdb migrate up`, or open the database with apply='auto'"
+        + (", once without read_only" if storage.read_only else ""),
     )

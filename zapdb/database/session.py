@@ -1,7 +1,7 @@
 """What the tables of one open database share: the storage, the view in force, the transactions.
 
-A writing transaction takes the gate, then reads in one statement each its node's epoch and the
-tenant's activation number; if that moved, the view is loaded again inside the transaction, so that
+A writing transaction takes the gate, then reads in one statement its node's epoch and the tenant's
+activation number; if that moved, the view is loaded again inside the transaction, so that
 what it writes fits what is in force when it commits (rules 7 and 8).
 """
 
@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from zapdb.catalog import TableState, View, load_view
-from zapdb.catalog.nodes import Node, lease_is_held
-from zapdb.catalog.serving import find_served
+from zapdb.catalog.nodes import Node, check_level, lease_is_held
+from zapdb.catalog.serving import find_served, refuse_behind
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.up import refuse_while_forgetting
 from zapdb.database.tokens import Purge, settle, write_token
@@ -75,10 +75,14 @@ class Session:
         self._local = threading.local()
         self.activation_sql = activation_sql(view.tenant)
         self._purge = Purge(storage)
-        self._lease_sql = ""
+        self._check_sql = ""
+        self.is_read_only = node is None
+        """Whether this process is no node: it looks at the level itself, and writes nothing."""
         if node is not None:
-            self._lease_sql = (
-                f"SELECT value FROM zapdb_catalog WHERE kind = 'lease' AND key = 'node/{node.id}'"
+            lease = f"kind = 'lease' AND key = 'node/{node.id}'"
+            self._check_sql = (
+                f"SELECT ({self.activation_sql}),"
+                f" (SELECT value FROM zapdb_catalog WHERE {lease})"
             )
 
     @property
@@ -92,6 +96,8 @@ class Session:
 
     def writes_back(self, live: LiveTable) -> bool:
         """Whether stale records of a table that were read are written back converted."""
+        if self.is_read_only:
+            return False
         known, number = self._settings, live.table.number
         found = known.writes_back.get(number)
         if found is None:
@@ -118,6 +124,11 @@ class Session:
         loaded = self._current
         return self._open(loaded, loaded.view.table(name))
 
+    def live_numbered(self, number: int, name: str) -> LiveTable:
+        """The table with this number; `name` is what it was called. Raises `UnknownName`."""
+        loaded = self._current
+        return self._open(loaded, loaded.view.table_numbered(number, name))
+
     def find_again(self, live: LiveTable) -> LiveTable:
         """The same table, whatever its name, in the view of now; raises `UnknownName`."""
         if live.view is self.view:
@@ -136,7 +147,7 @@ class Session:
     def reload(self) -> None:
         """Load what is in force, as this thread's transaction sees it if it has one.
 
-        A snapshot may be older than what other threads work with: it keeps its view to itself.
+        A snapshot may be older than what other threads work with: it keeps its view, too.
         """
         connection = self.storage.connection()
         known = self._loaded.view
@@ -145,12 +156,14 @@ class Session:
                 view = load_view(connection, known.tenant, known)
         else:
             view = load_view(connection, known.tenant, known)
+        if self.is_read_only and self.serves is not None:
+            refuse_behind(view, self.serves)
+        loaded = _Loaded(view)
         if connection.mode is Mode.READ:
-            self._local.pinned = _Loaded(view)
-            return
+            self._local.pinned = loaded
         with self._lock:
             if view.activation > self._loaded.view.activation:
-                self._loaded = _Loaded(view)
+                self._loaded = loaded
 
     def read_activation(self, connection: Connection) -> int:
         """The activation number now; 0, which none has, if the tenant is gone."""
@@ -162,6 +175,8 @@ class Session:
 
         Returns the shape that the answer was given under.
         """
+        if self.is_read_only and not self.storage.is_in_transaction:
+            return self.run(lambda: self._ask_as_of_one_moment(live, question))
         problem: ZapdbError = TransactionConflict(
             "the schema changed again and again while the table was read", table=live.table.name
         )
@@ -184,6 +199,11 @@ class Session:
             self.reload()
         raise problem
 
+    def _ask_as_of_one_moment(self, live: LiveTable, question: Question[T]) -> tuple[LiveTable, T]:
+        """The same where the level must be looked at in the very snapshot that is read."""
+        with self.snapshot():
+            return self.ask(live, question)
+
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction of its own, or a savepoint in the one that this thread is in.
@@ -192,6 +212,7 @@ class Session:
         stay behind when the error is caught and the transaction goes on.
         """
         connection = self.storage.connection()
+        self.storage.refuse_write()
         if connection.mode is Mode.WRITE:
             with self.storage.savepoint(connection):
                 yield connection
@@ -203,6 +224,14 @@ class Session:
         with self.storage.transaction(Mode.WRITE) as begun:
             self._check(begun)
             yield begun
+
+    @contextmanager
+    def beside(self) -> Iterator[Connection]:
+        """A transaction of zapdb's own beside those of applications: each statement sees what is
+        committed, and nobody is made to repeat anything for it."""
+        with self.storage.transaction(Mode.TASK) as connection:
+            self._check(connection)
+            yield connection
 
     @contextmanager
     def settled(self, token: bool) -> Iterator[Connection]:
@@ -248,7 +277,8 @@ class Session:
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        with self.storage.transaction(Mode.READ) as connection:
+        thread = threading.current_thread()
+        with self.reading() as connection:
             try:
                 row = connection.fetch_one(self.activation_sql)
                 self._local.pinned = self._loaded
@@ -256,19 +286,27 @@ class Session:
                     self.reload()
                 yield connection
             finally:
-                self._local.pinned = None
+                if threading.current_thread() is thread:  # and not one that clears away its frames
+                    self._local.pinned = None
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A READ transaction; raises `IncompatibleVersion` where no node would have been told."""
+        with self.storage.transaction(Mode.READ) as connection:
+            if self.is_read_only:
+                check_level(connection)
+            yield connection
 
     def _check(self, connection: Connection) -> None:
-        if self.node is None:
-            raise UsageError("the database was opened read-only", hint="open it without read_only")
-        if not lease_is_held(connection, self._lease_sql, self.node.lease.epoch):
+        assert self.node is not None  # else it is read-only, and there is no such transaction
+        activation, lease = connection.fetch_one(self._check_sql)
+        if not lease_is_held(connection, lease, self.node.lease.epoch):
             raise LeaseLost(
                 "this process was evicted",
                 node=self.node.lease.owner,
                 hint="nothing was written; close the database and open it again",
             )
-        row = connection.fetch_one(self.activation_sql)
-        if row is None or row[0] != self._loaded.view.activation:
+        if activation != self._loaded.view.activation:
             self.reload()
         refuse_while_forgetting(self._loaded.view)
 

@@ -30,6 +30,7 @@ class Upkeep:
         """Begin or end the background's work as the settings say."""
         with self._lock:
             wanted = self._session.settings.converts_in_background and not self._is_over
+            wanted = wanted and not self._session.is_read_only
             if wanted and self._background is None:
                 self._background = Background(self._session.storage, self._tenant)
             if not wanted and self._background is not None:

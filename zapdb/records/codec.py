@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zapdb.errors import CorruptRecord, InvalidValue
+from zapdb.errors import CorruptRecord, InvalidValue, UnknownField
 from zapdb.limits import RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.beside import Beside
 from zapdb.records.layout import Layout
@@ -98,18 +98,18 @@ def _compile(table: Table) -> Codec:
 def missing_field(table: str, names: tuple[str, ...], values: Mapping[str, Any]) -> InvalidValue:
     """The error for the first of the names that `values` lacks."""
     name = next(name for name in names if name not in values)
-    return InvalidValue("a required field is missing", field=f"{table}.{name}")
+    return InvalidValue(
+        "a required field is missing",
+        field=f"{table}.{name}",
+        hint="give it a value: it is neither optional nor has it a default",
+    )
 
 
 def check_names(table: str, names: frozenset[str], values: Mapping[str, Any]) -> None:
     """Refuse names that the table does not have."""
     unknown = sorted(map(str, set(values) - names))
     if unknown:
-        raise InvalidValue(
-            "the table has no such field",
-            field=f"{table}.{unknown[0]}",
-            fields=", ".join(sorted(names)),
-        )
+        raise UnknownField.named(table, unknown[0], sorted(names))
 
 
 def _take_source(table: Table, fields: Sequence[Field], names: Namespace) -> list[str]:
