@@ -1,18 +1,26 @@
-"""A table as a stream of Arrow record batches, page by page as a scan reads it."""
+"""Records as a stream of Arrow record batches: a whole table, page by page as a scan reads it, or
+what a query finds, in its order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from zapdb.database.session import Question, Session
 from zapdb.errors import TransactionConflict, UsageError
 from zapdb.indexes import LiveTable
+from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.records import Beside, Record, encode_prefix, held_as
 from zapdb.records.arrow import arrow_schema, decode_batches, to_reader
 from zapdb.storage import Connection
+from zapdb.storage.identifiers import make_uuid7
+from zapdb.values import Blob
 
 Ask = Callable[[Question[Any]], tuple[LiveTable, Any]]
+Page = list[tuple[bytes, bytes]]
+"""Keys and records, as they are stored."""
 
 
 def open_reader(
@@ -21,39 +29,130 @@ def open_reader(
     """A `pyarrow.RecordBatchReader` of what `ask` asks; it holds one page at a time."""
     live, _ = ask(lambda connection, _: (session.read_activation(connection), None))
     schema = arrow_schema(live.shape.table, fields, as_text)
-    began_in = session.storage.connection().mode
+    return to_reader(schema, read_batches(session, ask, schema, fields, as_text))
 
-    def read() -> Iterator[Any]:
-        after = b""
-        while True:
-            if began_in is not None and session.storage.connection().mode is not began_in:
-                raise UsageError(
-                    "the stream was opened in a snapshot or transaction, and read outside of it",
-                    table=live.shape.table.name,
-                    hint="read it there, in the same thread: to_arrow().read_all()",
-                )
-            now, page = ask(partial(_scan_page, after))
-            if not page:
-                return
-            if not arrow_schema(now.shape.table, fields, as_text).equals(schema):
-                raise TransactionConflict(
-                    "the table's shape changed while it was read",
-                    table=now.shape.table.name,
-                    hint="read it again, or inside db.snapshot()",
-                )
-            yield from decode_batches(
-                now.shape.table,
-                page,
-                now.make_beside,
-                reader=now.shape.reader,
-                fields=fields,
-                as_text=as_text,
-                zones=now.view.zones,
-            )
-            after = page[-1][0]
 
-    return to_reader(schema, read())
+def read_batches(
+    session: Session,
+    ask: Ask,
+    schema: Any,
+    fields: Collection[str] | None,
+    as_text: Collection[str],
+) -> Iterator[Any]:
+    """Batches of these fields; raises `TransactionConflict` where they are not `schema` any more.
+
+    What is read in a transaction or snapshot is read there: `UsageError` anywhere else.
+    """
+    return _to_batches(read_pages(session, ask), schema, fields, as_text)
+
+
+def _to_batches(
+    pages: Iterable[tuple[LiveTable, Page]],
+    schema: Any,
+    fields: Collection[str] | None,
+    as_text: Collection[str],
+) -> Iterator[Any]:
+    for live, page in pages:
+        if not arrow_schema(live.shape.table, fields, as_text).equals(schema):
+            raise _changed(live)
+        yield from decode_batches(
+            live.shape.table,
+            page,
+            live.make_beside,
+            reader=live.shape.reader,
+            fields=fields,
+            as_text=as_text,
+            zones=live.view.zones,
+        )
+
+
+def read_pages(session: Session, ask: Ask) -> Iterator[tuple[LiveTable, Page]]:
+    """All rows of a table in key order, with the shape in which they are to be seen."""
+    return _read_pages(session, ask, session.storage.connection().mode)
+
+
+def _read_pages(session: Session, ask: Ask, began_in: Any) -> Iterator[tuple[LiveTable, Page]]:
+    after = b""
+    while True:
+        _refuse_elsewhere(session, began_in)
+        live, page = ask(partial(_scan_page, after))
+        if not page:
+            return
+        yield live, page
+        after = page[-1][0]
 
 
 def _scan_page(after: bytes, connection: Connection, live: LiveTable) -> tuple[int | None, Any]:
     return live.records.scan_page(connection, after)
+
+
+def _refuse_elsewhere(session: Session, began_in: Any) -> None:
+    if began_in is not None and session.storage.connection().mode is not began_in:
+        raise UsageError(
+            "the stream was opened in a snapshot or transaction, and read outside of it",
+            hint="read it there, in the same thread: to_arrow().read_all()",
+        )
+
+
+def _changed(live: LiveTable) -> TransactionConflict:
+    return TransactionConflict(
+        "the table's shape changed while it was read",
+        table=live.shape.table.name,
+        hint="read it again, or inside db.snapshot()",
+    )
+
+
+# --- what a query finds --------------------------------------------------------------------------
+
+
+def open_found(
+    session: Session,
+    live: LiveTable,
+    found: Iterator[tuple[bytes, Record]],
+    fields: Collection[str] | None,
+    as_text: Collection[str],
+) -> Any:
+    """A `pyarrow.RecordBatchReader` of records with their keys, in the shape of `live`."""
+    schema = arrow_schema(live.shape.table, fields, as_text)
+    began_in = session.storage.connection().mode
+
+    def read() -> Iterator[Any]:
+        while True:
+            _refuse_elsewhere(session, began_in)
+            page = list(islice(found, PAGE_RECORDS_MAX))
+            if not page:
+                return
+            beside = _gather_blobs(record for _, record in page)
+            yield from decode_batches(
+                live.shape.table,
+                [(key, _encode(live, record, beside)) for key, record in page],
+                partial(_anywhere, beside),
+                fields=fields,
+                as_text=as_text,
+                zones=live.view.zones,
+            )
+
+    return to_reader(schema, read())
+
+
+def _anywhere(beside: Beside, _key: bytes, _value: bytes) -> Beside:
+    return beside
+
+
+def _encode(live: LiveTable, record: Record, beside: Beside) -> bytes:
+    """A record as bytes in the shape that it was decoded to; blobs are referred to as before."""
+    if record._fields != live.shape.codec.record._fields:
+        raise _changed(live)
+    values = {name: held_as(record, name)[0] for name in record._fields}
+    return live.shape.codec.encode(encode_prefix(1), values, beside)
+
+
+def _gather_blobs(records: Iterable[Record]) -> Beside:
+    """Where the blobs of all these records are loaded from."""
+    besides: dict[bytes, Beside] = {}
+    for record in records:
+        for name in record._fields:
+            value, beside = held_as(record, name)
+            if isinstance(value, Blob) and beside is not None:
+                besides[value.id] = beside
+    return Beside(lambda blob: besides[blob.id].load(blob), make_uuid7)

@@ -20,5 +20,14 @@ from zapdb.records.arrow.batches import (
     encode_batch,
     to_reader,
 )
+from zapdb.records.arrow.columns import DECIMAL_DIGITS_MAX, make_column
 
-__all__ = ["arrow_schema", "decode_batch", "decode_batches", "encode_batch", "to_reader"]
+__all__ = [
+    "DECIMAL_DIGITS_MAX",
+    "arrow_schema",
+    "decode_batch",
+    "decode_batches",
+    "encode_batch",
+    "make_column",
+    "to_reader",
+]

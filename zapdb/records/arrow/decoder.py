@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow
 
-from zapdb.errors import CorruptRecord, InvalidValue, UnknownName, UsageError
+from zapdb.errors import CorruptRecord, InvalidValue, UnknownField, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.arrow.columns import Column, Lists, TooLarge, make_column
 from zapdb.records.beside import Beside, MakeBeside, Moved
@@ -119,7 +119,7 @@ def arrow_decoder(
     as_text: Collection[str] = (),
     zones: Zones | None = None,
 ) -> ArrowDecoder:
-    """The decoder of these fields, or of all, compiled once; raises `UnknownName`."""
+    """The decoder of these fields, or of all, compiled once; raises `UnknownField`."""
     numbers = _numbers_of(table, [f.name for f in table.fields] if fields is None else fields)
     if not numbers:
         raise UsageError("no field is selected", table=table.name)
@@ -137,11 +137,7 @@ def _numbers_of(table: Table, names: Collection[str]) -> frozenset[int]:
     numbers = {f.name: f.number for f in table.fields}
     for name in names:
         if name not in numbers:
-            raise UnknownName(
-                "the table has no such field",
-                field=f"{table.name}.{name}",
-                fields=", ".join(sorted(numbers)),
-            )
+            raise UnknownField.named(table.name, name, numbers)
     return frozenset(numbers[name] for name in names)
 
 

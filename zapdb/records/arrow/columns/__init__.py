@@ -48,7 +48,7 @@ from zapdb.values import (
     ZonedTimestamp,
 )
 
-__all__ = ["Column", "Lists", "TooLarge", "make_column"]
+__all__ = ["DECIMAL_DIGITS_MAX", "Column", "Lists", "TooLarge", "make_column"]
 
 
 def make_column(

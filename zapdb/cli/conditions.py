@@ -1,0 +1,123 @@
+"""Conditions of `--where`: texts of the expression language, as far as a query can answer them.
+
+A condition compares a field with a value. What is read is a tree of `zapdb.expressions`, and what
+is made of it are the predicates of queries: no text is ever run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from zapdb.cli.texts import from_plain
+from zapdb.database import Table
+from zapdb.database.fields import FieldExpression
+from zapdb.errors import UsageError
+from zapdb.expressions import Expression, ExpressionError, Literal, parse
+from zapdb.expressions.tree import Call, Compare, IsNull, Logic, Name, Not
+from zapdb.indexes.predicates import Predicate
+from zapdb.schema import Field
+from zapdb.schema import Table as Schema
+from zapdb.values import Boolean
+
+WORDS: Final = {"true": True, "false": False, "null": None}
+"""As they are written in JSON; the language has True, False and None."""
+FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "==": lambda field, value: field == value,
+    "!=": lambda field, value: field != value,
+    "<": lambda field, value: field < value,
+    "<=": lambda field, value: field <= value,
+    ">": lambda field, value: field > value,
+    ">=": lambda field, value: field >= value,
+}
+FORMS: Final = (
+    "compare a field with a value: done == true and due < '2024-05-31'; there are is None, and, "
+    "or, not, starts_with(field, text), matches(field, text), between(field, low, high) and "
+    "one_of(field, value, …)"
+)
+
+
+def read_condition(table: Table, schema: Schema, text: str) -> Predicate:
+    """The predicate that a text means; raises `UsageError`, `UnknownField`, `InvalidValue`."""
+    try:
+        return _Reader(table, schema).read(parse(text))
+    except ExpressionError as error:
+        hint = error.hint or FORMS
+        if error.message.startswith("Constant"):
+            hint = "write a decimal or float as text: total > '12.50'"
+        if text[error.column - 1 : error.column] == "=":
+            hint = "equal is written =="
+        raise UsageError(
+            "the condition can't be read",
+            problem=error.message,
+            condition=text,
+            column=error.column,
+            hint=hint,
+        ) from None
+
+
+class _Reader:
+    def __init__(self, table: Table, schema: Schema) -> None:
+        self._table = table
+        self._schema = schema
+        self._fields = {field.name: field for field in schema.fields}
+
+    def read(self, node: Expression) -> Predicate:
+        match node:
+            case Logic(word, operands):
+                first, *rest = map(self.read, operands)
+                for other in rest:
+                    first = first & other if word == "and" else first | other
+                return first
+            case Not(operand):
+                return ~self.read(operand)
+            case IsNull(Name() as name, negated):
+                is_null = self._field(name).is_null()
+                return ~is_null if negated else is_null
+            case Compare(op, Name() as name, right) if self._is_field(name):
+                return self._compare(op, name, right)
+            case Compare(op, left, Name() as name):
+                return self._compare(FLIPPED[op], name, left)
+            case Name() if isinstance(self._schema_field(node).type, Boolean):
+                return self._field(node) == True  # noqa: E712 - makes a condition
+            case Call(function, (Name() as name, *values), None):
+                return self._call(function, name, values, node.column)
+        raise ExpressionError("this is no condition on a field", node.column)
+
+    def _compare(self, op: str, name: Name, value: Expression) -> Predicate:
+        made: Predicate = COMPARISONS[op](self._field(name), self._value(name, value))
+        return made
+
+    def _call(self, function: str, name: Name, values: list[Expression], column: int) -> Predicate:
+        field, given = self._field(name), [self._value(name, value) for value in values]
+        match function, given:
+            case "starts_with", [prefix]:
+                return field.startswith(prefix)
+            case "matches", [value]:
+                return field.matches(value)
+            case "between", [low, high]:
+                return field.between(low, high)
+            case "one_of", [_, *_]:
+                return field.in_(given)
+        raise ExpressionError(f"{function}() of {len(values)} values is no condition", column)
+
+    def _is_field(self, name: Name) -> bool:
+        return name.name in self._fields or name.name not in WORDS
+
+    def _field(self, name: Name) -> FieldExpression:
+        return self._table[name.name]
+
+    def _schema_field(self, name: Name) -> Field:
+        self._field(name)  # names the closest field
+        return self._fields[name.name]
+
+    def _value(self, name: Name, node: Expression) -> Any:
+        match node:
+            case Literal(value):
+                plain: Any = value
+            case Name(word) if word in WORDS and word not in self._fields:
+                plain = WORDS[word]
+            case _:
+                raise ExpressionError("a field is compared with a value", node.column)
+        return None if plain is None else from_plain(self._schema, self._schema_field(name), plain)

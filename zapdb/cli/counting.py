@@ -1,0 +1,36 @@
+"""How many records are done by now, on standard error while a command works on a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Final
+
+from zapdb.cli.output import format_count
+
+SHOWN_EVERY_SECONDS: Final = 0.1
+
+
+class Counter:
+    """A line that counts; a context manager, which takes the line away at its end."""
+
+    def __init__(self, what: str = "record") -> None:
+        self.count = 0
+        self._what = what
+        self._is_shown = sys.stderr.isatty()
+        self._due = 0.0
+
+    def __enter__(self) -> Counter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_shown and self._due:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def add(self, count: int = 1) -> None:
+        self.count += count
+        if self._is_shown and (now := time.monotonic()) >= self._due:
+            self._due = now + SHOWN_EVERY_SECONDS
+            sys.stderr.write(f"\r{format_count(self.count, self._what)}\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,123 @@
+"""Records as commands take them: from arguments, and from lines of JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Any, Final, Literal, TextIO
+
+from zapdb.cli.texts import from_plain, from_text, read_json
+from zapdb.errors import InvalidValue, UnknownField, UsageError, ZapdbError
+from zapdb.schema import Field, Table
+
+Lines = Literal["ndjson", "csv"]
+
+CELL_LENGTH_MAX: Final = 2**31 - 1
+"""Python's reader of CSV refuses longer cells than 128 KiB, unless it is told otherwise."""
+
+
+def read_key(table: Table, texts: Sequence[str]) -> tuple[Any, ...]:
+    """The key that texts spell, one for each of its fields; raises `UsageError`, `InvalidValue`."""
+    fields = table.key_fields
+    if len(texts) != len(fields):
+        raise UsageError(
+            "the key has other fields",
+            table=table.name,
+            key=", ".join(field.name for field in fields),
+            given=len(texts),
+        )
+    return tuple(from_text(table, f, text) for f, text in zip(fields, texts, strict=True))
+
+
+def read_assignments(table: Table, texts: Sequence[str]) -> dict[str, Any]:
+    """The values of `name=value` arguments."""
+    values = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise UsageError("a field is given as name=value", got=text)
+        if name in values:
+            raise UsageError("a field is given twice", field=f"{table.name}.{name}")
+        values[name] = from_text(table, find_field(table, name), value)
+    return values
+
+
+def find_field(table: Table, name: str) -> Field:
+    """Raises `UnknownField`, which names the closest one."""
+    found = table.field_named(name)
+    if found is not None:
+        return found
+    names = [field.name for field in table.fields]
+    closest = get_close_matches(name, names, n=1)
+    raise UnknownField(
+        "no such field",
+        table=table.name,
+        field=name,
+        fields=", ".join(names),
+        hint=f"did you mean {closest[0]!r}?" if closest else "",
+    )
+
+
+Given = tuple[int, dict[str, Any]]
+"""A record, after the number of the line that it begins at, from 1."""
+
+
+def read_lines(table: Table, stream: TextIO, form: Lines) -> Iterator[Given]:
+    """The records of a stream; errors name the line."""
+    if isinstance(stream, io.TextIOWrapper):  # lines end where CSV and JSON say, and not elsewhere
+        stream.reconfigure(encoding="utf-8", errors="strict", newline="" if form == "csv" else "\n")
+    try:
+        yield from _read_csv(table, stream) if form == "csv" else _read_json(table, stream)
+    except UnicodeDecodeError as error:
+        raise UsageError("the input is not UTF-8", problem=str(error)) from None
+
+
+def _read_json(table: Table, stream: TextIO) -> Iterator[Given]:
+    for number, line in enumerate(stream, 1):
+        if not line.strip():
+            continue
+        with at_line(number):
+            plain = read_json(line, table.name, "a JSON object of fields")
+            if not isinstance(plain, dict):
+                raise InvalidValue.of(table.name, "a JSON object of fields", plain)
+            fields = [find_field(table, name) for name in plain]
+            values = {f.name: from_plain(table, f, plain[f.name]) for f in fields}
+        yield number, values
+
+
+def _read_csv(table: Table, stream: TextIO) -> Iterator[Given]:
+    csv.field_size_limit(CELL_LENGTH_MAX)
+    reader = csv.reader(stream, strict=True)
+    fields: list[Field] = []
+    while True:
+        number = reader.line_num + 1
+        with at_line(number):
+            try:
+                row = next(reader, None)
+            except csv.Error as error:
+                raise UsageError("this is not CSV", problem=str(error)) from None
+            if row is None:
+                return
+            if not fields:
+                fields = [find_field(table, name) for name in row]
+                if len({field.name for field in fields}) < len(fields):
+                    raise UsageError("a column is there twice", columns=", ".join(row))
+                continue
+            if len(row) != len(fields):
+                raise UsageError("a row has other columns", columns=len(fields), cells=len(row))
+            cells = zip(fields, row, strict=True)
+            values = {field.name: from_text(table, field, cell) for field, cell in cells}
+        yield number, values
+
+
+@contextmanager
+def at_line(number: int) -> Iterator[None]:
+    """Errors in the block say at which line."""
+    try:
+        yield
+    except ZapdbError as error:
+        error.context["line"] = number
+        raise

@@ -1,0 +1,105 @@
+"""Records as commands write them: for people, and as lines of JSON, CSV or a Parquet file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final, Literal, TextIO
+
+from zapdb.cli.counting import Counter
+from zapdb.cli.output import Part
+from zapdb.cli.texts import record_to_plain, to_text
+from zapdb.errors import UsageError
+from zapdb.records import Record, held_as
+from zapdb.schema import Field, Table
+from zapdb.values import Blob
+
+Form = Literal["csv", "ndjson", "parquet"]
+
+SHOWN_CHARS_MAX: Final = 60
+"""Of one value in a table for people."""
+
+
+def show_value(record: Record, field: Field, longest: int = SHOWN_CHARS_MAX) -> Part:
+    """A value for people: shortened, a large one unread."""
+    value, _ = held_as(record, field.name)
+    if isinstance(value, Blob):
+        return f"<{value.type.name} of {value.size:,} bytes>", "dim"
+    if value is None and field.optional:
+        return "null", "dim"
+    text = to_text(field, value).replace("\n", "\\n")
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def write_lines(
+    table: Table, records: Iterable[Record], form: Form, stream: TextIO, counter: Counter
+) -> None:
+    """Records as CSV with a line of names, or as a JSON object a line."""
+    write = _csv_writer(table, stream) if form == "csv" else _json_writer(table, stream)
+    for record in records:
+        write(record)
+        counter.add()
+
+
+def _csv_writer(table: Table, stream: TextIO) -> Callable[[Record], object]:
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([field.name for field in table.fields])
+    return lambda record: writer.writerow(
+        [to_text(field, getattr(record, field.name)) for field in table.fields]
+    )
+
+
+def _json_writer(table: Table, stream: TextIO) -> Callable[[Record], object]:
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    return lambda record: stream.write(encode(record_to_plain(table, record)) + "\n")
+
+
+def write_parquet(reader: Any, stream: IO[bytes], counter: Counter) -> None:
+    """Batches of a `pyarrow.RecordBatchReader` as one Parquet file."""
+    from pyarrow import parquet
+
+    with parquet.ParquetWriter(stream, reader.schema) as file:
+        for batch in reader:
+            file.write_batch(batch)
+            counter.add(batch.num_rows)
+
+
+@contextmanager
+def opened_output(path: Path | None, form: Form) -> Iterator[Any]:
+    """Where a form is written: a file that takes its name once it is whole, or standard output."""
+    if path is None:
+        yield _standard_output(form)
+        return
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        if form == "parquet":
+            with partial.open("wb") as binary:
+                yield binary
+        else:
+            with partial.open("w", encoding="utf-8", newline="") as text:
+                yield text
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _standard_output(form: Form) -> Any:
+    if form != "parquet":
+        if isinstance(sys.stdout, io.TextIOWrapper):  # what is read back is not for the locale
+            sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
+        return sys.stdout
+    if sys.stdout.isatty() or not hasattr(sys.stdout, "buffer"):
+        raise UsageError("Parquet is not for a terminal", hint="give --output FILE, or a pipe")
+    return sys.stdout.buffer
+
+
+def key_texts(table: Table, record: Record) -> Sequence[str]:
+    """The key of a record, as a command takes it."""
+    return [to_text(field, getattr(record, field.name)) for field in table.key_fields]

@@ -1,0 +1,99 @@
+"""`zapdb shell`: Python with the database open."""
+
+from __future__ import annotations
+
+import builtins
+import code
+import keyword
+import sys
+import traceback
+from typing import Annotated, Any, Final
+
+import typer
+
+import zapdb
+from zapdb.cli.configuration import DatabaseOption, TenantOption, find_database, find_tenant_name
+from zapdb.database import Database
+from zapdb.errors import EXIT_ERROR
+from zapdb.release import __version__
+
+OWN: Final = ("db", "zapdb")
+
+
+def shell(
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Refuse writes; needs no right to write.")
+    ] = False,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+) -> int:
+    """Open a Python prompt with the database as `db`, and its tables by their names.
+
+    Input that is piped in is run as one program; status 1 if it fails.
+    """
+    name = find_tenant_name(tenant)
+    with zapdb.open(find_database(database), tenant=name, read_only=read_only) as db:
+        names = _make_names(db)
+        if not sys.stdin.isatty():
+            return _run(sys.stdin.read(), names)
+        return _interact(_describe(db, name, names, read_only=read_only), names)
+
+
+def _make_names(db: Database) -> dict[str, Any]:
+    """What the prompt knows: a table has its name unless that means something already."""
+    names: dict[str, Any] = {"__name__": "__console__", "__doc__": None, "zapdb": zapdb, "db": db}
+    for name in db.view.tables:
+        if not (keyword.iskeyword(name) or hasattr(builtins, name) or name in OWN):
+            names[name] = db.table(name)
+    return names
+
+
+def _describe(db: Database, tenant: str, names: dict[str, Any], *, read_only: bool) -> str:
+    there = [name for name in db.view.tables if name in names and name not in OWN]
+    others = [name for name in db.view.tables if name not in there]
+    lines = [
+        f"zapdb {__version__}, Python {sys.version.split()[0]}",
+        f"database  {db.storage.shown_url}" + (", read-only" if read_only else ""),
+        f"tenant    {tenant}, at migration {db.position:04d}",
+        f"tables    {', '.join(there) or '(none)'}",
+    ]
+    if others:
+        lines.append(f"          and {', '.join(others)}, as db.table(name)")
+    lines.append("`db` is the database; exit() or Ctrl-D ends.")
+    return "\n".join(lines)
+
+
+def _interact(banner: str, names: dict[str, Any]) -> int:
+    try:  # lines can be edited, and names completed, where Python was built with it
+        import readline
+        import rlcompleter
+
+        readline.set_completer(rlcompleter.Completer(names).complete)
+        readline.parse_and_bind("tab: complete")
+    except ImportError:
+        pass
+    try:
+        code.InteractiveConsole(names).interact(banner, exitmsg="")
+    except SystemExit as ended:
+        return _status_of(ended)
+    return 0
+
+
+def _run(text: str, names: dict[str, Any]) -> int:
+    try:
+        exec(compile(text, "<stdin>", "exec"), names)  # noqa: S102 - it is what a shell is for
+    except SystemExit as ended:
+        return _status_of(ended)
+    except Exception as error:
+        # Without the line of this module.
+        below = error.__traceback__.tb_next if error.__traceback__ else None
+        traceback.print_exception(type(error), error, below)
+        return EXIT_ERROR
+    return 0
+
+
+def _status_of(ended: SystemExit) -> int:
+    if ended.code is None or isinstance(ended.code, int):
+        return int(ended.code or 0)
+    print(ended.code, file=sys.stderr)
+    return EXIT_ERROR

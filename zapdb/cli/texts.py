@@ -1,0 +1,170 @@
+"""Values as text: how commands write and read fields of any type, in cells, keys and `name=value`.
+
+The law: what is written is read back as the same value, and a null as a null. A null is `\\N`; a
+text that would begin with a backslash has another one before it. Lists, structs, JSON and
+references of several fields are JSON, in the form that documents have (`to_document`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from zapdb.errors import InvalidValue, describe
+from zapdb.records import Record
+from zapdb.schema import Field, Table
+from zapdb.values import (
+    Binary,
+    Boolean,
+    Date,
+    Decimal,
+    Enum,
+    Float,
+    Integer,
+    Json,
+    List,
+    Reference,
+    String,
+    Struct,
+    Timestamp,
+    Uuid,
+    ValueType,
+    ZonedTimestamp,
+)
+
+NULL: Final = "\\N"
+WORDS: Final = {"true": True, "false": False}
+DIGITS: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+FORMS: Final[dict[type[ValueType], str]] = {
+    Integer: "digits, such as -12",
+    Decimal: "a number, such as 12.50",
+    Boolean: "true or false",
+    Date: "a date, such as 2024-05-31",
+    Timestamp: "an instant with its offset, such as 2024-05-31T10:00:00+00:00",
+    ZonedTimestamp: "a local time and its zone, such as 2024-05-31T12:00:00 Europe/Vienna",
+    Binary: "pairs of hexadecimal digits, such as 00ff",
+    String: "the text itself",
+    Json: 'JSON, such as {"a": 1}',
+    Uuid: "a UUID, such as 0190163d-8694-739b-aea5-966c26f8ad90",
+    Float: "a number, such as 1.5e-3, or nan, inf, -inf",
+    List: "a JSON list",
+    Struct: "a JSON object with its members",
+    Enum: "the name of a member",
+}
+
+
+def to_plain(field: Field, value: Any) -> Any:
+    """A field's value as JSON has it."""
+    is_null = value is None and (field.optional or not field.type.holds_null)
+    return None if is_null else field.type.to_document(value)
+
+
+def record_to_plain(table: Table, record: Record) -> dict[str, Any]:
+    """A record as JSON has it; loads large values."""
+    return {field.name: to_plain(field, getattr(record, field.name)) for field in table.fields}
+
+
+def from_plain(table: Table, field: Field, plain: Any) -> Any:
+    """The value that JSON has as `plain`; raises `InvalidValue` with the expected form."""
+    if plain is None and field.optional:
+        return None
+    path = f"{table.name}.{field.name}"
+    try:
+        return field.type.from_document(plain, path)
+    except InvalidValue as error:
+        if error.context.get("field") == path and isinstance(plain, str):
+            raise _refuse(field.type, path, plain) from None
+        raise
+
+
+def to_text(field: Field, value: Any) -> str:
+    """A field's value as text."""
+    plain = to_plain(field, value)
+    if plain is None and (field.optional or not field.type.holds_null):
+        return NULL
+    text = _write(field.type, plain)
+    return f"\\{text}" if text.startswith("\\") else text
+
+
+def from_text(table: Table, field: Field, text: str) -> Any:
+    """The value of a text; raises `InvalidValue`, naming the field and the expected form."""
+    path = f"{table.name}.{field.name}"
+    if text == NULL:
+        return from_plain(table, field, None)
+    if text.startswith("\\"):
+        if not text.startswith("\\\\"):
+            raise InvalidValue(
+                "a text begins with a single backslash",
+                field=path,
+                hint="write two for one, and \\N for null",
+            )
+        text = text[1:]
+    return from_plain(table, field, _read(field.type, path, text))
+
+
+def is_json(kind: ValueType) -> bool:
+    """Whether the text of a type is JSON."""
+    is_composite = isinstance(kind, Reference) and len(kind.key) > 1
+    return is_composite or isinstance(kind, Json | List | Struct)
+
+
+def form_of(kind: ValueType) -> str:
+    """What a text of a type must be, for people."""
+    if isinstance(kind, Reference):
+        if len(kind.key) == 1:
+            return form_of(kind.key[0])
+        return f"a JSON list with the key of {kind.table}: {', '.join(map(form_of, kind.key))}"
+    if isinstance(kind, Enum):
+        return kind.expected
+    return FORMS[type(kind)]
+
+
+def _write(kind: ValueType, plain: Any) -> str:
+    if isinstance(plain, str) and not is_json(kind):
+        return plain
+    # Integers, booleans, and what is JSON anyway.
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+
+
+def _read(kind: ValueType, path: str, text: str) -> Any:
+    """The plain form that a text stands for."""
+    if is_json(kind):
+        return read_json(text, path, form_of(kind))
+    if isinstance(kind, Reference):
+        return _read(kind.key[0], path, text)
+    if isinstance(kind, Boolean) and text in WORDS:
+        return WORDS[text]
+    if isinstance(kind, Integer):
+        if not DIGITS.fullmatch(text) or len(text) > 1_000:
+            raise _refuse(kind, path, text)
+        return int(text)
+    return text
+
+
+def _refuse(kind: ValueType, path: str, text: str) -> InvalidValue:
+    return InvalidValue(
+        "a text does not fit its field", field=path, expected=form_of(kind), got=describe(text)
+    )
+
+
+def read_json(text: str, path: str, expected: str) -> Any:
+    """Plain data; raises `InvalidValue` for what is not JSON, or says a thing twice."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twice)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValue(
+            "this is not JSON", field=path, expected=expected, problem=str(error)
+        ) from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"JSON has no {name}")
+
+
+def _refuse_twice(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a name twice")
+    return found

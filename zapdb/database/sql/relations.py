@@ -1,0 +1,424 @@
+"""The catalog as SQL sees it: relations under reserved names, their columns decoded (rule 30).
+
+They say what concerns the tenant whose database is asked, and all tenants where that is their
+purpose. Stored bytes (structures, snapshots, records, blobs) are not among them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow
+import sqlalchemy as sa
+
+from zapdb.catalog import TableState, View
+from zapdb.catalog.history import format_fingerprint, read_entries
+from zapdb.catalog.nodes import list_nodes
+from zapdb.catalog.registry import list_leases
+from zapdb.catalog.settings import read_settings
+from zapdb.catalog.stored import STORED
+from zapdb.catalog.tenants import list_tenants
+from zapdb.jobs.job import list_jobs, read_progress
+from zapdb.schema import fingerprint
+from zapdb.storage import Connection
+from zapdb.storage.tables import CATALOG, MIGRATIONS
+from zapdb.values import Boolean, Integer, Json, String, Timestamp, ValueType
+
+Row = Sequence[Any]
+
+INTEGER, TEXT, BOOLEAN, TIME, JSON = Integer(), String(), Boolean(), Timestamp(), Json()
+ARROW: Final[dict[ValueType, Any]] = {
+    INTEGER: pyarrow.int64(),
+    TEXT: pyarrow.string(),
+    BOOLEAN: pyarrow.bool_(),
+    TIME: pyarrow.timestamp("us", "UTC"),
+    JSON: pyarrow.string(),
+}
+
+
+@dataclass(frozen=True)
+class Relation:
+    """`read` gives the rows as of the connection's transaction; times in microseconds, JSON as
+    plain data."""
+
+    name: str
+    says: str
+    columns: dict[str, ValueType]
+    read: Callable[[Connection, View], Iterable[Row]]
+
+    def to_arrow(self, connection: Connection, view: View) -> Any:
+        """The rows as a `pyarrow.Table`."""
+        rows = list(self.read(connection, view))
+        arrays = []
+        for at, kind in enumerate(self.columns.values()):
+            values = [row[at] for row in rows]
+            if kind is JSON:
+                values = [None if v is None else json.dumps(v, sort_keys=True) for v in values]
+            arrays.append(pyarrow.array(values, ARROW[kind]))
+        schema = pyarrow.schema([(name, ARROW[kind]) for name, kind in self.columns.items()])
+        return pyarrow.Table.from_arrays(arrays, schema=schema)
+
+
+def _read_migrations(connection: Connection, view: View) -> Iterable[Row]:
+    columns = MIGRATIONS.c
+    query = sa.select(
+        columns.number,
+        columns.name,
+        columns.summary,
+        columns.state,
+        columns.digest,
+        columns.stored_at,
+        columns.stored_by,
+        columns.forgotten_at,
+        columns.forgotten_by,
+    )
+    for row in connection.core_execute(query.order_by(columns.id)).fetchall():
+        is_active = row.state == STORED and row.number <= view.position
+        yield (*row[:4], is_active, *row[4:])
+
+
+def _read_fingerprints(connection: Connection, view: View) -> Iterable[Row]:
+    for entry in read_entries(connection, view.tenant):
+        yield (
+            entry.table_number,
+            entry.table.name,
+            entry.generation,
+            entry.event,
+            format_fingerprint(entry.fingerprint),
+            entry.migrated_at,
+            entry.migrated_by,
+            entry.position,
+            entry.digest,
+            entry.record_format,
+            entry.layout_revision,
+        )
+
+
+def _read_nodes(connection: Connection, view: View) -> Iterable[Row]:
+    for node, is_alive in list_nodes(connection):
+        owner = node.lease.owner
+        yield (
+            node.id,
+            owner.host,
+            owner.process,
+            node.release,
+            node.level,
+            node.files_end,
+            node.serves,
+            is_alive,
+            node.lease.since,
+            node.lease.expires_at,
+        )
+
+
+def _read_leases(connection: Connection, view: View) -> Iterable[Row]:
+    now = connection.storage.now_us(connection)
+    for lease in list_leases(connection):
+        owner, is_held = lease.owner, lease.expires_at > now
+        yield (
+            lease.name,
+            lease.epoch,
+            owner.id,
+            owner.host,
+            owner.process,
+            is_held,
+            lease.since,
+            lease.expires_at or None,
+        )
+
+
+def _read_tenants(connection: Connection, view: View) -> Iterable[Row]:
+    for tenant in list_tenants(connection):
+        yield (
+            tenant.number,
+            tenant.name,
+            tenant.position,
+            tenant.created_at,
+            tenant.created_by,
+            tenant.removing,
+        )
+
+
+def _read_tables(connection: Connection, view: View) -> Iterable[Row]:
+    for state in view.tables.values():
+        table = state.table
+        yield (
+            table.name,
+            table.number,
+            [field.name for field in table.key_fields],
+            state.revision,
+            state.layout_revision,
+            format_fingerprint(fingerprint(table)),
+        )
+
+
+def _read_fields(connection: Connection, view: View) -> Iterable[Row]:
+    for state in view.tables.values():
+        table = state.table
+        for field in table.fields:
+            is_key = field.number in table.key
+            default = field.default if field.has_default else None
+            yield (
+                table.name,
+                field.name,
+                field.number,
+                str(field.type),
+                table.key.index(field.number) + 1 if is_key else None,
+                field.optional,
+                field.generated,
+                field.has_default,
+                None if default is None else field.type.to_document(default),
+            )
+
+
+def _read_indexes(connection: Connection, view: View) -> Iterable[Row]:
+    for state in view.tables.values():
+        for index in state.indexes:
+            yield (
+                state.table.name,
+                index.index.name,
+                index.index.number,
+                [_describe(state, component) for component in index.index.components],
+                index.index.unique,
+                index.phase,
+                index.is_outdated,
+                index.physical,
+                index.key_format,
+            )
+
+
+def _describe(state: TableState, component: Any) -> dict[str, Any]:
+    collation = component.collation
+    return {
+        "field": state.table.field_numbered(component.field).name,
+        "collation": None if collation is None else str(collation),
+        "descending": component.descending,
+    }
+
+
+def _read_constraints(connection: Connection, view: View) -> Iterable[Row]:
+    for state in view.tables.values():
+        for constraint in state.constraints:
+            yield state.table.name, constraint.kind, constraint.name, constraint.phase
+
+
+def _read_jobs(connection: Connection, view: View) -> Iterable[Row]:
+    names = {tenant.number: tenant.name for tenant in list_tenants(connection)}
+    for job in list_jobs(connection):
+        progress = read_progress(connection, job.id)
+        yield (
+            job.id,
+            job.kind,
+            names.get(job.tenant),
+            job.table_name,
+            job.state,
+            job.records,
+            progress.read,
+            progress.written,
+            progress.conflicts,
+            progress.ranges,
+            progress.ranges_done,
+            job.created_at,
+        )
+
+
+def _read_settings(connection: Connection, view: View) -> Iterable[Row]:
+    schema = {state.table.number: state.table for state in view.tables.values()}
+    names = {tenant.number: tenant.name for tenant in list_tenants(connection)}
+    for key, value in sorted(read_settings(connection, view.tenant).values.items()):
+        tenant, table, field, name = key.split("/", 3)
+        of = schema.get(int(table)) if table.isdigit() else None
+        fields = {} if of is None else {str(f.number): f.name for f in of.fields}
+        yield (
+            name,
+            value,
+            names.get(int(tenant)) if tenant.isdigit() else None,
+            None if of is None else of.name,
+            fields.get(field),
+        )
+
+
+def _read_catalog(connection: Connection, view: View) -> Iterable[Row]:
+    columns = CATALOG.c
+    query = sa.select(columns.kind, columns.key, columns.token, columns.value, columns.expires_at)
+    query = query.where(columns.value.is_not(None)).order_by(columns.kind, columns.key)
+    for kind, key, token, value, expires_at in connection.core_execute(query).fetchall():
+        yield kind, key, token, json.loads(value), expires_at or None
+
+
+RELATIONS: Final[dict[str, Relation]] = {
+    relation.name: relation
+    for relation in (
+        Relation(
+            "zapdb_migrations",
+            "Every migration ever stored; active where it is in force for the tenant.",
+            {
+                "number": INTEGER,
+                "name": TEXT,
+                "summary": TEXT,
+                "state": TEXT,
+                "active": BOOLEAN,
+                "digest": TEXT,
+                "stored_at": TIME,
+                "stored_by": TEXT,
+                "forgotten_at": TIME,
+                "forgotten_by": TEXT,
+            },
+            _read_migrations,
+        ),
+        Relation(
+            "zapdb_fingerprints",
+            "The fingerprint history of the tenant's tables, the name as it was then.",
+            {
+                "table_number": INTEGER,
+                "table_name": TEXT,
+                "generation": INTEGER,
+                "event": TEXT,
+                "fingerprint": TEXT,
+                "migrated_at": TIME,
+                "migrated_by": TEXT,
+                "position": INTEGER,
+                "digest": TEXT,
+                "record_format": INTEGER,
+                "layout_revision": INTEGER,
+            },
+            _read_fingerprints,
+        ),
+        Relation(
+            "zapdb_tables",
+            "The tables in force for the tenant.",
+            {
+                "name": TEXT,
+                "number": INTEGER,
+                "key": JSON,
+                "revision": INTEGER,
+                "layout_revision": INTEGER,
+                "fingerprint": TEXT,
+            },
+            _read_tables,
+        ),
+        Relation(
+            "zapdb_fields",
+            "Their fields, in declared order.",
+            {
+                "table_name": TEXT,
+                "name": TEXT,
+                "number": INTEGER,
+                "type": TEXT,
+                "key_position": INTEGER,
+                "optional": BOOLEAN,
+                "generated": BOOLEAN,
+                "has_default": BOOLEAN,
+                "default_value": JSON,
+            },
+            _read_fields,
+        ),
+        Relation(
+            "zapdb_indexes",
+            "Their indexes, with how far each is built.",
+            {
+                "table_name": TEXT,
+                "name": TEXT,
+                "number": INTEGER,
+                "fields": JSON,
+                "is_unique": BOOLEAN,
+                "phase": TEXT,
+                "outdated": BOOLEAN,
+                "physical": INTEGER,
+                "key_format": INTEGER,
+            },
+            _read_indexes,
+        ),
+        Relation(
+            "zapdb_constraints",
+            "Their checks and references, with whether all records were looked at.",
+            {"table_name": TEXT, "kind": TEXT, "name": TEXT, "phase": TEXT},
+            _read_constraints,
+        ),
+        Relation(
+            "zapdb_tenants",
+            "All tenants, and the number of the newest migration in force for each.",
+            {
+                "number": INTEGER,
+                "name": TEXT,
+                "position": INTEGER,
+                "created_at": TIME,
+                "created_by": TEXT,
+                "removing": BOOLEAN,
+            },
+            _read_tenants,
+        ),
+        Relation(
+            "zapdb_nodes",
+            "The processes that have the database open.",
+            {
+                "id": TEXT,
+                "host": TEXT,
+                "process": INTEGER,
+                "release": TEXT,
+                "level": INTEGER,
+                "files_end": INTEGER,
+                "serves": INTEGER,
+                "alive": BOOLEAN,
+                "since": TIME,
+                "expires_at": TIME,
+            },
+            _read_nodes,
+        ),
+        Relation(
+            "zapdb_leases",
+            "All leases, those of nodes among them; one that was given back is not held.",
+            {
+                "name": TEXT,
+                "epoch": INTEGER,
+                "owner": TEXT,
+                "host": TEXT,
+                "process": INTEGER,
+                "held": BOOLEAN,
+                "since": TIME,
+                "expires_at": TIME,
+            },
+            _read_leases,
+        ),
+        Relation(
+            "zapdb_jobs",
+            "The jobs of all tenants, with how far they are.",
+            {
+                "id": TEXT,
+                "kind": TEXT,
+                "tenant": TEXT,
+                "table_name": TEXT,
+                "state": TEXT,
+                "records": INTEGER,
+                "records_read": INTEGER,
+                "records_written": INTEGER,
+                "conflicts": INTEGER,
+                "ranges": INTEGER,
+                "ranges_done": INTEGER,
+                "created_at": TIME,
+            },
+            _read_jobs,
+        ),
+        Relation(
+            "zapdb_settings",
+            "What is set for the tenant, or for all; null where it is set for more.",
+            {
+                "name": TEXT,
+                "value": TEXT,
+                "tenant": TEXT,
+                "table_name": TEXT,
+                "field_name": TEXT,
+            },
+            _read_settings,
+        ),
+        Relation(
+            "zapdb_catalog",
+            "All rows of the catalog as they are stored, for what the others leave out.",
+            {"kind": TEXT, "key": TEXT, "token": INTEGER, "value": JSON, "expires_at": TIME},
+            _read_catalog,
+        ),
+    )
+}

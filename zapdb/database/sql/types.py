@@ -1,0 +1,161 @@
+"""What DuckDB calls the types of zapdb, and the values that its answers hold.
+
+Columns come to DuckDB as Arrow has them (see `records.arrow.columns`): a UUID is 16 bytes, JSON is
+text, a member of an enum its name. A view casts them to what they are.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import UUID
+
+from zapdb.records.arrow import DECIMAL_DIGITS_MAX
+from zapdb.values import (
+    Binary,
+    Boolean,
+    Date,
+    Decimal,
+    Enum,
+    Float,
+    Integer,
+    Json,
+    List,
+    Reference,
+    String,
+    Struct,
+    Timestamp,
+    Uuid,
+    ValueType,
+    ZonedTimestamp,
+)
+
+Convert = Callable[[Any], Any]
+"""From a value as Arrow gives it to what people expect; never called for a null."""
+
+
+def quote(name: str) -> str:
+    """An identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    """A string literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def sql_type(kind: ValueType, *, as_text: bool = False) -> str:
+    """The type of a column; with `as_text` all numbers in it are strings."""
+    match kind:
+        case Integer():
+            return "VARCHAR" if as_text else "BIGINT"
+        case Decimal(scale):
+            is_text = as_text or scale > DECIMAL_DIGITS_MAX
+            return "VARCHAR" if is_text else f"DECIMAL({DECIMAL_DIGITS_MAX}, {scale})"
+        case Boolean():
+            return "BOOLEAN"
+        case Float():
+            return "DOUBLE"
+        case Date():
+            return "DATE"
+        case Timestamp():
+            return "TIMESTAMPTZ"
+        case ZonedTimestamp():
+            return "STRUCT(local TIMESTAMP, fold TINYINT, zone VARCHAR, instant TIMESTAMPTZ)"
+        case Uuid():
+            return "UUID"
+        case String():
+            return "VARCHAR"
+        case Binary():
+            return "BLOB"
+        case Json():
+            return "JSON"
+        case Enum(members=members):
+            return f"ENUM({', '.join(quote_text(name) for _, name in members)})"
+        case Reference(key=(target,)):
+            return sql_type(target, as_text=as_text)
+        case Reference(key=targets):
+            parts = [f"key_{at} {sql_type(t, as_text=as_text)}" for at, t in enumerate(targets)]
+            return f"STRUCT({', '.join(parts)})"
+        case List(items):
+            return f"{sql_type(items, as_text=as_text)}[]"
+        case Struct():
+            parts = [f"{quote(m.name)} {sql_type(m.type, as_text=as_text)}" for m in kind.members]
+            return f"STRUCT({', '.join(parts)})"
+    raise NotImplementedError(f"{kind.name} has no SQL type")
+
+
+def needs_cast(kind: ValueType) -> bool:
+    """Whether the type has values that Arrow brings as something else."""
+    match kind:
+        case Uuid() | Json() | Enum():
+            return True
+        case Reference(key=targets):
+            return any(map(needs_cast, targets))
+        case List(items):
+            return needs_cast(items)
+        case Struct(members=members):
+            return any(needs_cast(member.type) for member in members)
+    return False
+
+
+def view_sql(name: str, source: str, columns: Iterable[tuple[str, ValueType, bool]]) -> str:
+    """The view of this name: the columns (name, type, as_text) of a source as what they are."""
+    parts = [
+        f"CAST({quote(column)} AS {sql_type(kind, as_text=as_text)}) AS {quote(column)}"
+        if needs_cast(kind)
+        else quote(column)
+        for column, kind, as_text in columns
+    ]
+    return f"CREATE TEMP VIEW {quote(name)} AS SELECT {', '.join(parts)} FROM {quote(source)}"
+
+
+def converter(kind: Any) -> Convert | None:
+    """What makes of Arrow's value the one that a DuckDB type means; None where it is that."""
+    match kind.id:
+        case "uuid":
+            return UUID
+        case "varchar" if str(kind) == "JSON":
+            return json.loads
+        case "hugeint" | "uhugeint":
+            return int
+        case "timestamp with time zone":
+            return _in_utc
+        case "list" | "array":
+            return _each(converter(dict(kind.children)["child"]))
+        case "struct":
+            return _members({name: converter(part) for name, part in kind.children})
+        case "map":
+            parts = dict(kind.children)
+            return _pairs(converter(parts["key"]), converter(parts["value"]))
+    return None
+
+
+def _in_utc(value: datetime.datetime) -> datetime.datetime:
+    return value.astimezone(datetime.UTC)
+
+
+def _each(convert: Convert | None) -> Convert | None:
+    if convert is None:
+        return None
+    return lambda items: [None if item is None else convert(item) for item in items]
+
+
+def _members(converts: dict[str, Convert | None]) -> Convert | None:
+    if not any(converts.values()):
+        return None
+
+    def convert_members(value: dict[str, Any]) -> dict[str, Any]:
+        return {name: _maybe(converts[name], part) for name, part in value.items()}
+
+    return convert_members
+
+
+def _pairs(key: Convert | None, value: Convert | None) -> Convert:
+    return lambda pairs: {_maybe(key, k): _maybe(value, v) for k, v in pairs}
+
+
+def _maybe(convert: Convert | None, value: Any) -> Any:
+    return value if convert is None or value is None else convert(value)
