@@ -6,18 +6,30 @@ to load: so the other fields, and records without blobs, cost nothing for it.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
+from zapdb.errors import UsageError
 from zapdb.records.beside import Beside
 from zapdb.values.blob import Blob
-from zapdb.values.product import Product, product_class
+from zapdb.values.product import Product, is_equal, product_class
 
 
 class Record(Product):
     """Base of the generated classes; equal when of the same table and equal in every field."""
 
-    __slots__ = ("_late",)
+    __slots__ = ("_included", "_late")
+    _included: dict[str, Record | None]
     _late: dict[str, tuple[Beside, Blob]]
+
+    def follow(self, path: str) -> Any:
+        """The record that a reference leads to, or several with dots between: see `follow`."""
+        return follow(self, path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        included = _included_in(self)
+        made = super().__reduce__()
+        return (*made, (None, {"_included": included})) if included else made
 
     def __getattr__(self, name: str) -> Any:
         """Called for an empty slot: load its blob. Raises `BlobMissing`, `CorruptRecord`."""
@@ -37,6 +49,20 @@ class Record(Product):
         return all(_is_same(self, other, name) for name in self._fields)
 
     __hash__ = None
+
+    def _with(self, change: Callable[[Any], Any]) -> Self:
+        """The same with `change` applied to each field; blobs that were not looked at stay so."""
+        made = type(self).__new__(type(self))
+        late = _late_of(self)
+        for name in self._fields:
+            value, beside = held_as(self, name)
+            if beside is None:
+                setattr(made, name, change(value))
+        if late:
+            made._late = late
+        if included := _included_in(self):
+            made._included = included
+        return made
 
     def _show(self, name: str) -> str:
         value = held_as(self, name)[0]
@@ -76,6 +102,42 @@ def held_as(record: Record, name: str) -> tuple[Any, Beside | None]:
         return blob, beside
 
 
+def follow(record: Record, path: str) -> Any:
+    """The record that a reference leads to, loaded by the query that the record came from.
+
+    `post.follow("author")` is that of `posts.where(…).include("author")`; with dots,
+    `post.follow("author.city")`, it leads on from there. None where a reference is null, or its
+    target is not there. Never reads: raises `UsageError` for what the query did not include.
+
+    The field itself, `post.author`, stays what is stored, the target's key: a record compares,
+    pickles and is written back the same whether it came with others or not. This is a function,
+    too, for tables with a field that is called `follow`.
+    """
+    found: Record | None = record
+    for name in path.split("."):
+        if found is None:
+            return None
+        included = _included_in(found)
+        if name not in included:
+            raise UsageError(
+                "the query did not include this reference",
+                table=found._name,
+                reference=name,
+                included=", ".join(included) or "(none)",
+                hint=f"add .include({path!r}) to the query",
+            )
+        found = included[name]
+    return found
+
+
+def _included_in(record: Record) -> dict[str, Record | None]:
+    try:
+        found: dict[str, Record | None] = object.__getattribute__(record, "_included")
+    except AttributeError:  # it came alone
+        return {}
+    return found
+
+
 def new_blobs(record: Record, beside: Beside) -> dict[bytes, bytes]:
     """Of the new blobs beside a record those that it has: another one was never to be stored."""
     if not beside.blobs:
@@ -86,7 +148,7 @@ def new_blobs(record: Record, beside: Beside) -> dict[bytes, bytes]:
 
 def _is_same(left: Record, right: Record, name: str) -> bool:
     mine, theirs = held_as(left, name)[0], held_as(right, name)[0]
-    if mine == theirs:
+    if is_equal(mine, theirs):
         return True  # blobs never change: one that both refer to needs no loading
     is_late = isinstance(mine, Blob) or isinstance(theirs, Blob)
     return is_late and bool(getattr(left, name) == getattr(right, name))

@@ -3,13 +3,17 @@
 Records and structs are products. Attributes are the parts in declared order. Names of parts never
 begin with an underscore, so nothing here can collide with one but `asdict`, which the function of
 that name replaces then.
+
+A product is pickled as the names and values of its parts, so it can be unpickled in a process that
+knows nothing of the database that it came from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from keyword import iskeyword
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from zapdb.values.source import Namespace, compile_function, indent
 
@@ -21,6 +25,7 @@ class Product:
     """Base of the generated classes; equal when of the same name and equal in every part."""
 
     __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]] = ()
     _name: ClassVar[str] = ""
     _fields: ClassVar[tuple[str, ...]] = ()
 
@@ -33,7 +38,7 @@ class Product:
         return (
             self._name == other._name
             and self._fields == other._fields
-            and all(getattr(self, name) == getattr(other, name) for name in self._fields)
+            and all(is_equal(getattr(self, name), getattr(other, name)) for name in self._fields)
         )
 
     __hash__ = None  # type: ignore[assignment]  # parts may be lists and objects
@@ -56,12 +61,30 @@ class Product:
         values = tuple(getattr(self, name) for name in self._fields)
         return _rebuild, (base, self._name, self._fields, values)
 
+    def __copy__(self) -> Self:
+        return self._with(lambda value: value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self._with(lambda value: copy.deepcopy(value, memo))
+
+    def _with(self, change: Callable[[Any], Any]) -> Self:
+        """The same with `change` applied to each part."""
+        return type(self)(*(change(getattr(self, name)) for name in self._fields))
+
+
+def is_equal(left: Any, right: Any) -> bool:
+    """As Python compares the items of lists: a NaN is equal to itself, as the same object."""
+    return left is right or bool(left == right)
+
 
 P = TypeVar("P", bound=Product)
 
 
 def asdict(product: Product) -> dict[str, Any]:
-    """The parts by name, in declared order; structs in them become dicts, too."""
+    """The parts by name, in declared order; structs in them become dicts, too.
+
+    Lists and objects in them are copied: changing what is returned changes no record.
+    """
     return {name: _plain(getattr(product, name)) for name in product._fields}
 
 
@@ -70,16 +93,27 @@ def _plain(value: Any) -> Any:
         return asdict(value)
     if isinstance(value, list):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
     return value
 
 
 def make_product_class(base: type[P], name: str, fields: tuple[str, ...]) -> type[P]:
-    """A subclass of `base` with one positional argument and slot per part."""
-    parameters = [f"f{at}" for at in range(len(fields))]
-    sets = _set_source("self", fields, parameters)
-    lines = [f"def __init__({', '.join(['self', *parameters])}):", *indent(sets or ["pass"])]
+    """A subclass of `base` with one argument and slot per part, named like it.
+
+    A word of Python's own is no name of a parameter: such a part is given by its place alone.
+    """
+    parameters = [f"_{at}" if iskeyword(part) else part for at, part in enumerate(fields)]
+    sets = _set_source("_self", fields, parameters)
+    lines = [f"def __init__({', '.join(['_self', *parameters])}):", *indent(sets or ["pass"])]
     initialize, _ = compile_function("__init__", lines, Namespace(), f"{base.__name__} {name}")
-    body = {"__slots__": fields, "__init__": initialize, "_name": name, "_fields": fields}
+    body = {
+        "__slots__": fields,
+        "__match_args__": fields,
+        "__init__": initialize,
+        "_name": name,
+        "_fields": fields,
+    }
     return type(name, (base,), body)
 
 

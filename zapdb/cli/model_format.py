@@ -1,0 +1,114 @@
+"""Lines of Python as `ruff format` would leave them.
+
+What does not fit is broken once per part, with a comma behind the last: so it stays at any width.
+Where names are so long that a line can't be kept within the width, `is_wide` says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+WIDTH: Final = 88
+"""That of formatters that were told nothing else."""
+TEXT: Final = re.compile(r' *(""".*"""|"[^"]*",|"[^"]*": "[^"]*",)')
+
+
+def quote(name: str) -> str:
+    """A name, or words about one, as a literal: no quote or backslash is in them."""
+    return f'"{name}"'
+
+
+def is_wide(lines: Iterable[str]) -> bool:
+    """Whether a formatter would break any of the lines: texts and comments it leaves alone."""
+    is_text = False
+    for line in lines:
+        begins_or_ends = line.count('"""') == 1
+        is_code = not (is_text or begins_or_ends or TEXT.fullmatch(line))
+        if is_code and len(line.partition("  # ")[0]) > WIDTH:
+            return True
+        is_text ^= begins_or_ends
+    return False
+
+
+def head(*lines: str) -> Iterator[str]:
+    """The beginning of a class or what follows one, behind two empty lines."""
+    yield from ("", "", *lines)
+
+
+def docstring(summary: str, more: Sequence[str] = (), indent: str = "    ") -> Iterator[str]:
+    if not more:
+        yield f'{indent}"""{summary}"""'
+        return
+    yield f'{indent}"""{summary}'
+    yield ""
+    yield from (f"{indent}{line}" if line else "" for line in more)
+    yield f'{indent}"""'
+
+
+def plain(text: str) -> str:
+    """Somebody's words as a docstring may have them: on one line, with nothing that ends it."""
+    shown = "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode()
+        for one in " ".join(text.split())
+    )
+    return shown.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def subscript(before: str, parts: Sequence[str]) -> Iterator[str]:
+    """`before[part, …]`."""
+    line = f"{before}[{', '.join(parts)}]"
+    if len(line) <= WIDTH or len(parts) == 1:
+        yield line
+        return
+    indent = " " * (len(before) - len(before.lstrip()))
+    yield f"{before}["
+    yield from (f"{indent}    {part}," for part in parts)
+    yield f"{indent}]"
+
+
+def tuple_of(before: str, names: Sequence[str]) -> Iterator[str]:
+    """`before("name", …),`."""
+    line = f"{before}({', '.join(map(quote, names))}{',' * (len(names) == 1)}),"
+    if len(line) <= WIDTH:
+        yield line
+        return
+    indent = " " * (len(before) - len(before.lstrip()))
+    yield f"{before}("
+    yield from (f"{indent}    {quote(name)}," for name in names)
+    yield f"{indent}),"
+
+
+def dict_of(before: str, words: Mapping[str, str]) -> Iterator[str]:
+    """`before{"name": "words", …},`, each on a line of its own."""
+    if not words:
+        yield f"{before}{{}},"
+        return
+    indent = " " * (len(before) - len(before.lstrip()))
+    yield f"{before}{{"
+    yield from (f"{indent}    {quote(name)}: {quote(said)}," for name, said in words.items())
+    yield f"{indent}}},"
+
+
+def method(
+    name: str,
+    parameters: Sequence[str],
+    result: str,
+    about: str = "",
+    decorator: str = "",
+) -> Iterator[str]:
+    """The signature of a method of a protocol."""
+    end = ":" if about else ": ..."
+    yield ""
+    if decorator:
+        yield f"    @{decorator}"
+    line = f"    def {name}({', '.join(['self', *parameters])}) -> {result}{end}"
+    if len(line) <= WIDTH:
+        yield line
+    else:
+        yield f"    def {name}("
+        yield from (f"        {one}," for one in ("self", *parameters))
+        yield f"    ) -> {result}{end}"
+    if about:
+        yield f'        """{about}"""'

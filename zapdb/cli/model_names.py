@@ -1,0 +1,119 @@
+"""What generated classes are called: items become `Item`, unless somebody says otherwise.
+
+A plural is made a singular by a few rules of English spelling, which are wrong for some words:
+`--name movies=Movie` says what is right, and is kept in the generated file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from keyword import iskeyword
+from typing import Final
+
+from zapdb.errors import UnknownName, UsageError
+from zapdb.schema import Schema
+from zapdb.values import Struct
+
+CLASS_NAME: Final = re.compile(r"[A-Z][A-Za-z0-9]*", re.ASCII)
+PLURALS: Final = {
+    "children": "child",
+    "men": "man",
+    "movies": "movie",
+    "people": "person",
+    "series": "series",
+    "species": "species",
+    "women": "woman",
+}
+ENDINGS: Final = (
+    ("ies", "y"),
+    ("sses", "ss"),
+    ("ches", "ch"),
+    ("shes", "sh"),
+    ("xes", "x"),
+    ("ss", "ss"),
+    ("us", "us"),
+    ("is", "is"),
+    ("s", ""),
+)
+RECORD_SUFFIXES: Final = ("", "Field", "Key", "Values", "Changes", "Upsert")
+STRUCT_SUFFIXES: Final = ("", "Values", "Like")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of classes: of records by table, of tables by table, and of declared types."""
+
+    records: Mapping[str, str]
+    tables: Mapping[str, str]
+    types: Mapping[str, str]
+
+
+def name_classes(schema: Schema, given: Mapping[str, str], taken: Collection[str]) -> Names:
+    """Names for all that a schema has; those in `given`, by table or type, are taken as they are.
+
+    Raises `UnknownName` and `UsageError` for a name that is given for nothing, or can't be had.
+    """
+    known = {table.name for table in schema} | {kind.declared_name for kind in schema.types}
+    used = set(taken)
+    for name, wanted in given.items():
+        if name not in known:
+            there = ", ".join(sorted(known))
+            raise UnknownName("no such table or type", name=name, tables_and_types=there)
+        if not CLASS_NAME.fullmatch(wanted) or iskeyword(wanted):
+            raise UsageError("a class is called in CamelCase", table=name, name=wanted)
+    # What is given comes first: it has its name whatever the others would be called.
+    records, tables, types = dict[str, str](), dict[str, str](), dict[str, str]()
+    table_names = {table.name for table in schema}
+    for is_given in (True, False):
+        for name in (table.name for table in schema):
+            if (name in given) is is_given:
+                usual = _candidates(given, name, to_singular(name), "Record")
+                records[name] = _take(usual, RECORD_SUFFIXES, used)
+                tables[name] = _take(_candidates({}, name, f"{name}_table", "Table"), ("",), used)
+        for kind in schema.types:
+            name = kind.declared_name
+            if (name in given and name not in table_names) is is_given:
+                suffixes = STRUCT_SUFFIXES if isinstance(kind, Struct) else ("",)
+                usual = _candidates(given if is_given else {}, name, name, "Type")
+                types[name] = _take(usual, suffixes, used)
+    return Names(records, tables, types)
+
+
+def _candidates(given: Mapping[str, str], name: str, usual: str, suffix: str) -> Iterator[str]:
+    if name in given:
+        yield given[name]
+        raise UsageError("two classes would have one name", table=name, name=given[name])
+    yield to_camel(usual)
+    yield to_camel(name) + suffix
+    number = 2
+    while True:
+        yield f"{to_camel(name)}{suffix}{number}"
+        number += 1
+
+
+def _take(candidates: Iterator[str], suffixes: Collection[str], used: set[str]) -> str:
+    """The first candidate that is free with all of the suffixes; they are taken then."""
+    for candidate in candidates:
+        wanted = {candidate + suffix for suffix in suffixes}
+        if not wanted & used and not iskeyword(candidate):
+            used |= wanted
+            return candidate
+    raise AssertionError("candidates never end")
+
+
+def to_camel(name: str) -> str:
+    """`todo_items` as `TodoItems`."""
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def to_singular(name: str) -> str:
+    """The last word of a table's name as a singular, where it looks like a plural."""
+    before, separator, word = name.rpartition("_")
+    if word in PLURALS:
+        return before + separator + PLURALS[word]
+    for ending, replacement in ENDINGS:
+        if word.endswith(ending) and len(word) > len(ending) + 1:
+            return before + separator + word[: -len(ending)] + replacement
+    return name

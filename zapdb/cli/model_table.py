@@ -1,0 +1,100 @@
+"""What a generated class of a table has: the methods whose types depend on the fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from keyword import iskeyword
+from typing import Final
+
+from zapdb.cli.model_types import Types
+from zapdb.database import Table as RuntimeTable
+from zapdb.schema import Table
+
+HIDING: Final = frozenset(name for name in dir(RuntimeTable) if not name.startswith("_"))
+"""What a table has itself: a field of such a name is `items["count"]`."""
+
+Method = tuple[str, list[str], str, str]
+"""Name, parameters, result, and what it does."""
+
+
+def describe_methods(table: Table, record: str, types: Types) -> Iterator[Method]:
+    integer, boolean, list_, anything = map(types.name, ("int", "bool", "list", "object"))
+    by_key = [f"{_parameter(f.name)}: {types.held(f.type)}" for f in table.key_fields] + ["/"]
+    keys = f"keys: Iterable[{record}Key]"
+    yield "get", by_key, record, "The record with this key; raises `RecordNotFound`."
+    yield "find", by_key, f"{record} | None", "The record with this key, or None."
+    yield (
+        "get_many",
+        [keys],
+        f"{list_}[{record} | None]",
+        "The records with these keys in their order, None where there is none.",
+    )
+    yield "exists", by_key, boolean, "Whether there is a record with this key."
+    yield (
+        "insert",
+        ["/", f"**values: Unpack[{record}Values]"],
+        record,
+        "Insert a record and return it.",
+    )
+    yield (
+        "insert_many",
+        [
+            f"records: Iterable[{record}Values]",
+            f"batch_records: {integer} = ...",
+            f"progress: Callable[[{integer}], {anything}] | None = None",
+        ],
+        integer,
+        "Insert from a stream, batch by batch; returns how many.",
+    )
+    yield (
+        "update",
+        [
+            *by_key,
+            "*",
+            f"if_unchanged: {record} | None = None",
+            f"**changes: Unpack[{record}Changes]",
+        ],
+        record,
+        "Change fields of a record and return it.",
+    )
+    yield (
+        "upsert",
+        ["/", f"**values: Unpack[{record}Upsert]"],
+        record,
+        "Insert a record, or change the one that has its key already.",
+    )
+    yield "delete", by_key, "None", "Delete a record; raises `RecordNotFound`."
+    yield "delete_many", [keys], integer, "Delete records by their keys; returns how many."
+    files = [f.name for f in table.fields if f.type.outlined]
+    if files:
+        yield (
+            "open",
+            [*by_key[:-1], "/", "*", f"field: {_literal(files)}"],
+            "BufferedReader",
+            "A string or binary field of a record as a binary file.",
+        )
+
+
+def list_items(table: Table, record: str, types: Types) -> Iterator[tuple[str, str]]:
+    """What `items["name"]` gives, by the type of the name: fields that are hidden, all others."""
+    for f in table.fields:
+        if is_hidden(f.name):
+            yield _literal([f.name]), types.field(f.type)
+    if not all(is_hidden(f.name) for f in table.fields):
+        yield f"{record}Field", "AnyField"
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a field is no attribute of its table."""
+    return name in HIDING or iskeyword(name)
+
+
+def _literal(names: list[str]) -> str:
+    quoted = [f'"{name}"' for name in names]
+    return f"Literal[{', '.join(quoted)}]"
+
+
+def _parameter(name: str) -> str:
+    """The name of a parameter that is given by its place, beside those that are not."""
+    is_taken = iskeyword(name) or name in ("self", "field", "if_unchanged", "changes")
+    return f"{name}_" if is_taken else name

@@ -1,0 +1,333 @@
+"""The text of a module of models. The same schema and names give the same text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from keyword import iskeyword
+from typing import Final
+
+from zapdb.cli.model_format import (
+    WIDTH,
+    dict_of,
+    docstring,
+    head,
+    is_wide,
+    method,
+    plain,
+    quote,
+    subscript,
+    tuple_of,
+)
+from zapdb.cli.model_names import Names, name_classes
+from zapdb.cli.model_table import describe_methods, is_hidden, list_items
+from zapdb.cli.model_types import Types
+from zapdb.database.models import MODELS, describe_models, describe_type
+from zapdb.migrations import Chain
+from zapdb.schema import Field, Schema, Table
+from zapdb.values import Enum, Product, Reference, Struct
+
+MARK: Final = "Written by `zapdb codegen models`"
+"""By this a module is known to be generated."""
+IMPORTS: Final = {
+    "collections.abc": ("Callable", "Iterable"),
+    "io": ("BufferedReader",),
+    "typing": (
+        "Any",
+        "BinaryIO",
+        "Literal",
+        "NotRequired",
+        "Protocol",
+        "TypeAlias",
+        "TypedDict",
+        "Unpack",
+        "overload",
+    ),
+    "zapdb.models": (
+        "AnyField",
+        "BytesLike",
+        "Field",
+        "ListLike",
+        "Model",
+        "Models",
+        "OrderedField",
+        "StringField",
+        "TableModel",
+        "TypedTable",
+    ),
+}
+"""By module, in the order that linters ask for: classes before functions."""
+RESERVED: Final = frozenset({MODELS}.union(*IMPORTS.values()))
+"""What no generated class is called."""
+
+
+def write_module(chain: Chain, position: int, given: Mapping[str, str]) -> str:
+    """The module for the schema at a position; `given` are names of classes, by table or type.
+
+    Raises `UnknownName` and `UsageError` for names that can't be had.
+    """
+    schema = chain.schema_at(position)
+    writer = _Writer(schema, name_classes(schema, given, RESERVED))
+    last = chain.at(position).label if position > chain.start else "no migration"
+    body = [
+        *writer.models(last, given),
+        *writer.aliases(),
+        *(line for kind in schema.types for line in writer.struct(kind)),
+        *(line for t in schema for line in writer.table(t, _tell_history(chain, position, t))),
+    ]
+    return "\n".join(
+        [
+            f'"""Models of the tables as of {last}.',
+            "",
+            f"{MARK}: not to be changed by hand. `zapdb.open(..., models=...)`",
+            "compares it with the database.",
+            '"""',
+            "",
+            *["# fmt: off", ""] * is_wide(body),
+            "from __future__ import annotations",
+            *_import(_find_words(body), writer.types),
+            "",
+            *body,
+            "",
+        ]
+    )
+
+
+def _tell_history(chain: Chain, position: int, table: Table) -> list[str]:
+    """Which migrations made the table and changed it last, with what they say of themselves."""
+    made = changed = None
+    before = None
+    for migration in chain.up_to(position).migrations:
+        after = migration.after.table_numbered(table.number)
+        if after is not None and after != before:
+            made, changed = made or migration, migration
+        before = after
+    if made is None or changed is None:
+        return []
+    told = [f"Made by {made.label}: {plain(made.summary)}"]
+    if changed is not made:
+        told.append(f"Changed last by {changed.label}: {plain(changed.summary)}")
+    return told
+
+
+def _find_words(body: list[str]) -> set[str]:
+    """The words of a text that may be names of imports: none of those in docstrings, nor names of
+    fields, which have no capitals."""
+    code = re.sub(r'""".*?"""', "", "\n".join(body), flags=re.DOTALL)
+    words = {word for word in re.findall(r"\w+", code) if not word.islower()}
+    return words | ({"overload"} if "    @overload" in body else set())
+
+
+def _import(words: set[str], types: Types) -> Iterator[str]:
+    """The imports of what the text is made of."""
+    standard = sorted(types.imports)
+    if standard:
+        yield ""
+        yield from standard
+    is_first = not standard
+    for module, names in IMPORTS.items():
+        used = [name for name in names if name in words]
+        if not used:
+            continue
+        if is_first or module == "zapdb.models":
+            yield ""
+        is_first = False
+        line = f"from {module} import {', '.join(used)}"
+        if len(line) <= WIDTH:
+            yield line
+        else:
+            yield from (f"from {module} import (", *(f"    {name}," for name in used), ")")
+
+
+class _Writer:
+    """Writes the parts of one module."""
+
+    def __init__(self, schema: Schema, names: Names) -> None:
+        self._schema = schema
+        self._names = names
+        structs = [kind for kind in schema.types if isinstance(kind, Struct)]
+        parts = {m.name for kind in structs for m in kind.members}
+        self.types = Types(names, parts.union(*({f.name for f in t.fields} for t in schema)))
+
+    def models(self, migration: str, given: Mapping[str, str]) -> Iterator[str]:
+        """What the module was made of."""
+        described = describe_models(self._schema, migration, given)
+        yield f"{MODELS} = Models("
+        yield f"    migration={quote(described.migration)},"
+        yield "    tables={" + "}," * (not described.tables)
+        for name, model in described.tables.items():
+            yield f"        {quote(name)}: TableModel("
+            yield f"            fingerprint=0x{model.fingerprint:016X},"
+            yield from tuple_of("            key=", model.key)
+            yield from dict_of("            fields=", model.fields)
+            yield "        ),"
+        if described.tables:
+            yield "    },"
+        yield "    types={" + "}," * (not described.types)
+        for name, members in described.types.items():
+            yield from dict_of(f"        {quote(name)}: ", members)
+        if described.types:
+            yield "    },"
+        yield from dict_of("    names=", described.names)
+        yield ")"
+
+    def aliases(self) -> Iterator[str]:
+        """Enums, then keys: those that others are made of come first."""
+        for kind in self._schema.types:
+            if isinstance(kind, Enum):
+                name = self._names.types[kind.declared_name]
+                members = [quote(member) for _, member in kind.members]
+                yield ""
+                yield from subscript(f"{name}: TypeAlias = Literal", members)
+                yield f'"""A member of the enum {kind.declared_name}."""'
+        written = set[str]()
+        for table in self._schema:
+            yield from self._key(table, written)
+
+    def _key(self, table: Table, written: set[str]) -> Iterator[str]:
+        if table.name in written:
+            return
+        written.add(table.name)
+        for f in table.key_fields:
+            target = None
+            if isinstance(f.type, Reference):
+                target = self._schema.table_named(f.type.table)
+            if target is not None:
+                yield from self._key(target, written)
+        name = f"{self._names.records[table.name]}Key"
+        parts = [self.types.held(f.type) for f in table.key_fields]
+        yield ""
+        if len(parts) == 1:
+            yield f"{name}: TypeAlias = {parts[0]}"
+        else:
+            yield from subscript(f"{name}: TypeAlias = {self.types.name('tuple')}", parts)
+        yield f'"""The key of a record of {table.name}."""'
+
+    def struct(self, kind: Enum | Struct) -> Iterator[str]:
+        if isinstance(kind, Enum):
+            return
+        name = self._names.types[kind.declared_name]
+        said = [
+            f"{m.name}: {describe_type(m.type)}" + ", optional" * m.optional for m in kind.members
+        ]
+        yield from head(
+            f"@{MODELS}.struct({quote(kind.declared_name)})", f"class {name}(Model[None]):"
+        )
+        yield from docstring(f"A value of the struct {kind.declared_name}.", said)
+        held = {m.name: self.types.held(m.type) + " | None" * m.optional for m in kind.members}
+        yield from self._attributes(held)
+        given = {
+            m.name: _entry(
+                self.types.given(m.type) + " | None" * m.optional, is_needed=not m.optional
+            )
+            for m in kind.members
+        }
+        yield from self._typed_dict(
+            f"{name}Values", f"A value of the struct {kind.declared_name}, as a mapping.", given
+        )
+        yield from head(f"{name}Like: TypeAlias = {name} | {name}Values")
+
+    def table(self, table: Table, history: list[str]) -> Iterator[str]:
+        record, name = self._names.records[table.name], self._names.tables[table.name]
+        yield from head(
+            f"@{MODELS}.record({quote(table.name)})", f'class {record}(Model["{name}"]):'
+        )
+        said = [f"{f.name}: {_say(table, f)}" for f in table.fields]
+        yield from docstring(f"A record of {table.name}.", [*history, "", *said])
+        held = {f.name: self.types.held(f.type) + " | None" * f.optional for f in table.fields}
+        yield from self._attributes(held)
+        yield from self._follow(table)
+        yield from self._values(table, record)
+        fields = [f for f in table.fields if not is_hidden(f.name)]
+        if fields:
+            yield from ("", "")
+            literals = [quote(f.name) for f in fields]
+            yield from subscript(f"{record}Field: TypeAlias = Literal", literals)
+        yield from head(f"class {name}(TypedTable[{record}], Protocol):")
+        yield from docstring(f"The table {table.name}.")
+        if fields:
+            yield ""
+        for f in fields:
+            yield f"    {f.name}: {self.types.field(f.type)}"
+        items = list(list_items(table, record, self.types))
+        overload = self.types.overload if len(items) > 1 else ""
+        for field_name, kind in items:
+            parameters = [f"name: {field_name}", "/"]
+            yield from method("__getitem__", parameters, kind, decorator=overload)
+        for one in describe_methods(table, record, self.types):
+            yield from method(*one)
+
+    def _attributes(self, held: Mapping[str, str]) -> Iterator[str]:
+        yield ""
+        shown = {name: kind for name, kind in held.items() if not iskeyword(name)}
+        for name, kind in shown.items():
+            is_method = hasattr(Product, name)
+            pragma = "  # type: ignore[assignment]  # a method, too" * is_method
+            yield f"    {name}: {kind}{pragma}"
+        if not shown:
+            yield "    __slots__ = ()"
+
+    def _follow(self, table: Table) -> Iterator[str]:
+        """What the references of a record lead to."""
+        targets = {f.name: f.type.table for f in table.fields if isinstance(f.type, Reference)}
+        if not targets or table.field_named("follow") is not None:
+            return
+        for name, target in targets.items():
+            result = f"{self._names.records[target]} | None"
+            parameters = [f"path: Literal[{quote(name)}]"]
+            yield from method("follow", parameters, result, decorator=self.types.overload)
+        path = f"path: {self.types.name('str')}"
+        yield from method("follow", [path], "Any", decorator=self.types.overload)
+        about = "The record that a reference leads to, which the query included."
+        yield from method("follow", [path], "Any", about)
+
+    def _values(self, table: Table, record: str) -> Iterator[str]:
+        """What is given to `insert`, `update` and `upsert`."""
+
+        def entry(f: Field, *, is_needed: bool) -> str:
+            kind = self.types.written(f.type) + " | None" * f.optional
+            return _entry(kind, is_needed=is_needed)
+
+        def is_needed(f: Field) -> bool:
+            return not (f.optional or f.has_default or f.generated)
+
+        new = {f.name: entry(f, is_needed=is_needed(f)) for f in table.fields}
+        key = {f.name: entry(f, is_needed=is_needed(f)) for f in table.key_fields}
+        others = [f for f in table.fields if f.number not in table.key]
+        changes = {f.name: entry(f, is_needed=False) for f in others}
+        yield from self._typed_dict(f"{record}Values", f"A new record of {table.name}.", new)
+        about = f"A record of {table.name} that is changed or new: its key, and what is given."
+        yield from self._typed_dict(f"{record}Upsert", about, key | changes)
+        changes.pop("if_unchanged", None)  # to `update`, that is the record as it was
+        about = f"Changes of a record of {table.name}."
+        yield from self._typed_dict(f"{record}Changes", about, changes)
+
+    def _typed_dict(self, name: str, about: str, entries: Mapping[str, str]) -> Iterator[str]:
+        if not any(map(iskeyword, entries)):
+            yield from head(f"class {name}(TypedDict):")
+            yield from docstring(about)
+            if entries:
+                yield ""
+            yield from (f"    {key}: {kind}" for key, kind in entries.items())
+            return
+        # Words of Python's own can't be written in the body of a class.
+        yield from head(f"{name} = TypedDict(")
+        yield f"    {quote(name)},"
+        yield "    {"
+        yield from (f"        {quote(key)}: {quote(kind)}," for key, kind in entries.items())
+        yield "    },"
+        yield ")"
+        yield f'"""{about}"""'
+
+
+def _entry(kind: str, *, is_needed: bool) -> str:
+    return kind if is_needed else f"NotRequired[{kind}]"
+
+
+def _say(table: Table, f: Field) -> str:
+    """A field in words."""
+    said = describe_type(f.type) + ", optional" * f.optional + ", generated" * f.generated
+    said += ", has a default" * (f.has_default and not f.generated)
+    if f.number in table.key:
+        said += "; the key" if len(table.key) == 1 else "; part of the key"
+    return said + f"; by getattr(record, '{f.name}')" * iskeyword(f.name)

@@ -1,0 +1,161 @@
+"""`zapdb codegen models`: classes for the tables, for editors and type checkers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from zapdb.cli.configuration import (
+    DatabaseOption,
+    JsonOption,
+    MigrationsOption,
+    TenantOption,
+    find_migrations,
+    find_migrations_if_any,
+    read_pyproject,
+)
+from zapdb.cli.model_text import MARK, write_module
+from zapdb.cli.opening import opened
+from zapdb.cli.output import Output
+from zapdb.database.models import MODELS
+from zapdb.errors import EXIT_PENDING, UsageError
+from zapdb.migrations import Chain, load_directory
+
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write it there; a module that zapdb wrote is replaced, any other file is not.",
+    ),
+]
+NameOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name",
+        metavar="NAME=CLASS",
+        help="What the class of a table's records, or of a type, is called: people=Person. Those "
+        "that the file was written with stay; NAME= takes one back.",
+    ),
+]
+CheckOption = Annotated[
+    bool,
+    typer.Option("--check", help="Write nothing; exit status 3 if the file is not up to date."),
+]
+
+
+def write_models(
+    output: OutputOption = None,
+    check: CheckOption = False,
+    name: NameOption = None,
+    migrations: MigrationsOption = None,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Print a Python module with a class for each table, for editors and type checkers.
+
+    It is made of the migration files; without any, of what is in force in the database. The same
+    schema gives the same text.
+
+    With `--json`: `{module, migration}`, the text and the number of the last migration; with
+    `--output` `{path, state, migration}`, where the state is `written` or `unchanged`, and with
+    `--check` `current`, `outdated` or `missing`.
+    """
+    out = Output(as_json)
+    if check and output is None:
+        raise UsageError("--check is about a file", hint="name it: --output FILE")
+    there = None if output is None else _read_generated(output)
+    names = _read_names(name or [], {} if there is None else _find_names(there))
+    chain, position = _load(migrations, database, tenant)
+    text = write_module(chain, position, names)
+    if output is None:
+        if as_json:
+            out.document({"module": text, "migration": position})
+        else:
+            print(text, end="", flush=True)  # as it is, on a terminal too: to be copied
+        return 0
+    if check:
+        state = "current" if there == text else "missing" if there is None else "outdated"
+    elif there == text:
+        state = "unchanged"
+    else:
+        output.write_text(text, encoding="utf-8", newline="\n")
+        state = "written"
+    is_pending = state in ("missing", "outdated")
+    style = "yellow" if is_pending else "green" if state == "written" else "dim"
+    out.write((state, style), f": {output}")
+    if is_pending:
+        out.write(f"  way out: zapdb codegen models --output {output}")
+    out.document({"path": str(output), "state": state, "migration": position})
+    return EXIT_PENDING if is_pending else 0
+
+
+def _load(migrations: str | None, database: str | None, tenant: str | None) -> tuple[Chain, int]:
+    """The chain and the position on it that the models are for."""
+    is_named = database is not None or "database" in read_pyproject()
+    if find_migrations_if_any(migrations) is None and is_named:
+        with opened(database, tenant) as (_, view):
+            return view.chain, view.position
+    chain = load_directory(find_migrations(migrations))
+    return chain, chain.end
+
+
+def _read_names(given: list[str], before: Mapping[str, str]) -> dict[str, str]:
+    names = dict(before)
+    for one in given:
+        table, separator, wanted = one.partition("=")
+        if not separator or not table:
+            raise UsageError(
+                "a name is given as NAME=CLASS", name=one, hint="for example people=Person"
+            )
+        names.pop(table, None)
+        if wanted:
+            names[table] = wanted
+    return dict(sorted(names.items()))
+
+
+def _read_generated(path: Path) -> str | None:
+    """The text of a module that zapdb wrote, None for none; raises `UsageError` for any other."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except (IsADirectoryError, UnicodeDecodeError):
+        text = ""
+    if MARK not in text[:1_000]:
+        raise UsageError(
+            "the file is there already, and is no module that zapdb wrote",
+            file=path,
+            hint="give another name, or remove it first",
+        )
+    return text
+
+
+def _find_names(text: str) -> dict[str, str]:
+    """The names of classes that a module was written with; none if it was changed beyond that."""
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return {}
+    for statement in module.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == MODELS:
+            for call in ast.walk(statement.value):
+                if isinstance(call, ast.keyword) and call.arg == "names":
+                    return _as_names(call.value)
+    return {}
+
+
+def _as_names(value: ast.expr) -> dict[str, str]:
+    try:
+        found: Any = ast.literal_eval(value)
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {str(name): str(wanted) for name, wanted in found.items()}

@@ -1,0 +1,254 @@
+"""Tables, queries and fields as type checkers see them through generated models.
+
+Protocols alone: at run time a table is a `Table`, a query a `Query` and a field a
+`FieldExpression`, whatever the models say. The functions at the end hold mypy to it that those do
+what is promised here; a test holds us to it that no public method is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, TypeVar
+
+from zapdb.database.explanation import Explanation
+from zapdb.database.fields import FieldExpression
+from zapdb.database.lookup import IndexLookup
+from zapdb.datasets import Strength
+from zapdb.indexes.planning import Order
+from zapdb.indexes.predicates import Predicate
+from zapdb.records import Record
+
+if TYPE_CHECKING:
+    from zapdb.database.query import Page, Query
+    from zapdb.database.table import Table
+
+R = TypeVar("R", covariant=True)
+"""The records of a table."""
+V = TypeVar("V", contravariant=True)
+"""The values of a field."""
+
+
+Item = TypeVar("Item", covariant=True)
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+
+
+class ListLike(Protocol[Item]):
+    """A list or a tuple; no string, whose `in` takes strings alone."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Item]: ...
+
+    def __getitem__(self, place: SupportsIndex, /) -> Item: ...
+
+    def __contains__(self, value: object, /) -> bool: ...
+
+
+class Field(Protocol[V]):
+    """A field whose values have no order: lists and JSON."""
+
+    def __eq__(self, value: V | None, /) -> Predicate:  # type: ignore[override]  # a condition, not a bool
+        """Equal: the same value, to the last character of a string; None is null."""
+        ...
+
+    def __ne__(self, value: V | None, /) -> Predicate:  # type: ignore[override]  # a condition, not a bool
+        """Not equal; a null is not equal to any value, and so among them."""
+        ...
+
+    def in_(self, values: Iterable[V]) -> Predicate:
+        """Equal to one of the values."""
+        ...
+
+    def is_null(self) -> Predicate: ...
+
+
+class OrderedField(Field[V], Protocol[V]):
+    """A field that can be compared by order, and ordered by."""
+
+    def __lt__(self, value: V, /) -> Predicate: ...
+
+    def __le__(self, value: V, /) -> Predicate: ...
+
+    def __gt__(self, value: V, /) -> Predicate: ...
+
+    def __ge__(self, value: V, /) -> Predicate: ...
+
+    def between(self, low: V, high: V) -> Predicate:
+        """From `low` to `high`, both included."""
+        ...
+
+    def descending(self) -> Order:
+        """The order from the largest to the smallest, nulls last."""
+        ...
+
+    def __neg__(self) -> Order: ...
+
+
+class StringField(OrderedField[str], Protocol):
+    """A field of strings."""
+
+    def startswith(self, prefix: str) -> Predicate:
+        """Strings that begin with the prefix, as `str.startswith` says."""
+        ...
+
+    def matches(self, value: str) -> Predicate:
+        """Strings that are equal under the collation of the field's index: see `collated`."""
+        ...
+
+    def collated(
+        self, locale: str | None = None, strength: Strength = "tertiary", *, numeric: bool = False
+    ) -> StringField:
+        """The same field, compared and ordered under a collation: without a locale, under that of
+        the table's indexes on the field."""
+        ...
+
+
+AnyField = FieldExpression
+"""A field that is not known until the program runs."""
+
+
+class TypedPage(Protocol[R]):
+    """Some records of a query in order, and the cursor of the next page; None on the last one."""
+
+    @property
+    def records(self) -> tuple[R, ...]: ...
+
+    @property
+    def cursor(self) -> str | None: ...
+
+    def __iter__(self) -> Iterator[R]: ...
+
+    def __len__(self) -> int: ...
+
+
+class TypedQuery(Protocol[R]):
+    """See `zapdb.database.Query`."""
+
+    def where(self, *predicates: Predicate) -> TypedQuery[R]:
+        """The records of this query for which all the conditions are true, too."""
+        ...
+
+    def order_by(self, *fields: str | Order | OrderedField[Any]) -> TypedQuery[R]:
+        """In the order of these fields: a field, its name, or either with a minus."""
+        ...
+
+    def limit(self, count: int) -> TypedQuery[R]:
+        """At most so many records: the first ones in the order that is given, or any."""
+        ...
+
+    def include(self, *references: str) -> TypedQuery[R]:
+        """Load the records that these reference fields lead to, too: see `record.follow`."""
+        ...
+
+    def __iter__(self) -> Iterator[R]: ...
+
+    def first(self) -> R | None:
+        """The first record in the order that is given, or any; None if there is none."""
+        ...
+
+    def one(self) -> R:
+        """The only record; raises `RecordNotFound`, or `SeveralRecords`."""
+        ...
+
+    def exists(self) -> bool:
+        """Whether any record matches."""
+        ...
+
+    def count(self) -> int:
+        """How many records match, up to the limit."""
+        ...
+
+    def min(self, field: str | OrderedField[Any]) -> Any:
+        """The least value of a field; None if there is none but nulls."""
+        ...
+
+    def max(self, field: str | OrderedField[Any]) -> Any:
+        """The greatest value of a field."""
+        ...
+
+    def sum(self, field: str | OrderedField[Any]) -> Any:
+        """The sum of a field of integers, decimals or floats, nulls left out."""
+        ...
+
+    def delete(self) -> int:
+        """Delete the records of the query; returns how many it had."""
+        ...
+
+    def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
+        """The records in order as a `pyarrow.RecordBatchReader`."""
+        ...
+
+    def to_pandas(
+        self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
+    ) -> Any:
+        """The records in order as a `pandas.DataFrame`."""
+        ...
+
+    def page(self, size: int, cursor: str | None = None) -> TypedPage[R]:
+        """The next `size` records behind those of the page that the cursor came with."""
+        ...
+
+    def explain(self) -> Explanation:
+        """How the query is answered now; `str()` says it in words, `to_json()` as data."""
+        ...
+
+
+class TypedTable(Protocol[R]):
+    """What tables have in common, see `zapdb.database.Table`; a generated class adds what depends
+    on the fields."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def field_names(self) -> tuple[str, ...]: ...
+
+    def scan(self) -> Iterator[R]:
+        """All records in key order, page by page."""
+        ...
+
+    def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
+        """All records in key order as a `pyarrow.RecordBatchReader`."""
+        ...
+
+    def to_pandas(
+        self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
+    ) -> Any:
+        """All records in key order as a `pandas.DataFrame`."""
+        ...
+
+    def count(self) -> int: ...
+
+    def where(self, *predicates: Predicate) -> TypedQuery[R]:
+        """The records for which the conditions are true: `items.where(items.due < today)`."""
+        ...
+
+    def order_by(self, *fields: str | Order | OrderedField[Any]) -> TypedQuery[R]:
+        """All records in the order of fields."""
+        ...
+
+    def delete_where(self, *predicates: Predicate) -> int:
+        """Delete the records for which the conditions are true; returns how many there were."""
+        ...
+
+    def index(self, name: str) -> IndexLookup:
+        """Look records up by an index; raises `UnknownName`."""
+        ...
+
+
+if TYPE_CHECKING:
+
+    def _check_field(field: FieldExpression) -> StringField:
+        return field
+
+    def _check_any_field(field: FieldExpression) -> OrderedField[Any]:
+        return field
+
+    def _check_page(page: Page) -> TypedPage[Record]:
+        return page
+
+    def _check_query(query: Query) -> TypedQuery[Record]:
+        return query
+
+    def _check_table(table: Table) -> TypedTable[Record]:
+        return table

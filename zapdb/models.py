@@ -1,0 +1,29 @@
+"""What modules import that `zapdb codegen models` wrote; see docs/guides/models.md."""
+
+from zapdb.database.models import Model, Models, TableModel
+from zapdb.database.typed import (
+    AnyField,
+    BytesLike,
+    Field,
+    ListLike,
+    OrderedField,
+    StringField,
+    TypedPage,
+    TypedQuery,
+    TypedTable,
+)
+
+__all__ = [
+    "AnyField",
+    "BytesLike",
+    "Field",
+    "ListLike",
+    "Model",
+    "Models",
+    "OrderedField",
+    "StringField",
+    "TableModel",
+    "TypedPage",
+    "TypedQuery",
+    "TypedTable",
+]
