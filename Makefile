@@ -4,6 +4,7 @@ DATABASE ?= sqlite
 PYTEST_ARGS ?= -n 2 --dist worksteal
 SECONDS_EACH ?= 60
 SOAK_SECONDS ?= 600
+TODO ?=
 
 venv := .venv
 
@@ -11,7 +12,7 @@ venv := .venv
 python = JAVA_HOME="$$(cat $(venv)/java_home)" $(venv)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format fuzz soak bench docs test-system-icu clean
+.PHONY: help setup demo todo test lint format fuzz soak bench docs test-system-icu clean
 
 help: ## list these tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -21,6 +22,9 @@ setup: ## create .venv and install what is missing (the other tasks do it too)
 
 demo: setup ## run the demonstration; DATABASE=sqlite or postgres
 	$(python) -m examples.cities.demo --database $(DATABASE)
+
+todo: setup ## run the example application; TODO="--port 8000 --database URL"
+	$(python) -m examples.todo_app $(TODO)
 
 test: lint ## lint, then run all tests; PYTEST_ARGS="-n 2" may be given
 	$(python) -m pytest $(PYTEST_ARGS)

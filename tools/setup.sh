@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes this checkout ready to work in: a virtual environment with zapdb[dev], and a Java for Spark.
+# Makes this checkout ready to work in: a virtual environment with zapdb[dev], a Java for Spark, and
+# a Chromium for the tests of examples/todo_app.
 #
 #   tools/setup.sh                 .venv: collation from the ICU that pyicu-wheels carries
 #   tools/setup.sh --system-icu    .venv-system-icu: collation from the ICU of the operating system
@@ -144,6 +145,34 @@ install_java() {
     find_java || die "$package is not a Java of $java_min or later: install one, or set JAVA_HOME"
 }
 
+# --- a browser ----------------------------------------------------------------------------------
+
+find_chromium() {
+    local candidate
+    for candidate in ${CHROMIUM:+"$CHROMIUM"} chromium chromium-browser google-chrome \
+        "/Applications/Chromium.app/Contents/MacOS/Chromium" \
+        "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"; do
+        if chromium=$(command -v "$candidate"); then
+            return
+        fi
+    done
+    return 1
+}
+
+# All but the tests of examples/todo_app does without, so a missing one ends nothing.
+install_chromium() {
+    if can_apt; then
+        apt_update
+        # Ubuntu has it as a snap only.
+        if apt-get install -qq --simulate chromium >/dev/null 2>&1; then
+            apt_install chromium
+            find_chromium && return
+        fi
+    fi
+    say "no Chromium for the tests of examples/todo_app: install one, or name it in CHROMIUM"
+    return 1
+}
+
 # --- the system's ICU ----------------------------------------------------------------------------
 
 has_python_headers() {
@@ -203,3 +232,7 @@ fi
 
 find_java || install_java
 echo "$java_home" >"$venv/java_home" # the Makefile exports it
+
+chromium=""
+find_chromium || install_chromium || true
+echo "$chromium" >"$venv/chromium" # tests/examples starts it

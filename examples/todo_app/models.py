@@ -1,0 +1,720 @@
+"""Models of the tables as of 0008_reminders.
+
+Written by `zapdb codegen models`: not to be changed by hand. `zapdb.open(..., models=...)`
+compares it with the database.
+"""
+
+from __future__ import annotations
+
+import builtins as _builtins
+import datetime
+import uuid
+from collections.abc import Callable, Iterable
+from io import BufferedReader
+from typing import (
+    Any,
+    Literal,
+    NotRequired,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+    overload,
+)
+
+from zapdb.models import (
+    AnyField,
+    Model,
+    Models,
+    OrderedField,
+    StringField,
+    TableModel,
+    TypedTable,
+)
+
+MODELS = Models(
+    migration="0008_reminders",
+    tables={
+        "users": TableModel(
+            fingerprint=0xC26802249F27443E,
+            key=("id",),
+            fields={
+                "id": "uuid, generated",
+                "name": "string",
+                "zone": "string",
+                "language": "language, has a default",
+                "home": "reference to lists (uuid), optional",
+            },
+        ),
+        "lists": TableModel(
+            fingerprint=0x7F5AAE654EA150FE,
+            key=("id",),
+            fields={
+                "id": "uuid, generated",
+                "owner": "reference to users (uuid)",
+                "title": "string",
+            },
+        ),
+        "items": TableModel(
+            fingerprint=0xE1A6C82E17F9D95B,
+            key=("id",),
+            fields={
+                "id": "uuid, generated",
+                "list": "reference to lists (uuid)",
+                "title": "string",
+                "done": "boolean, has a default",
+                "priority": "priority, has a default",
+                "due": "date, optional",
+                "notes": "string, has a default",
+                "reminder": "zoned_timestamp, optional",
+            },
+        ),
+        "tags": TableModel(
+            fingerprint=0xD9811CAF8DA28D8B,
+            key=("id",),
+            fields={
+                "id": "uuid, generated",
+                "owner": "reference to users (uuid)",
+                "label": "string",
+            },
+        ),
+        "taggings": TableModel(
+            fingerprint=0x8529839AA43603D2,
+            key=("item", "tag"),
+            fields={
+                "item": "reference to items (uuid)",
+                "tag": "reference to tags (uuid)",
+            },
+        ),
+    },
+    types={
+        "priority": {
+            "low": "",
+            "normal": "",
+            "high": "",
+        },
+        "language": {
+            "en": "",
+            "cs": "",
+            "de": "",
+            "es": "",
+            "sv": "",
+        },
+    },
+    names={
+        "lists": "TodoList",
+    },
+)
+
+Priority: TypeAlias = Literal["low", "normal", "high"]
+"""A member of the enum priority."""
+
+Language: TypeAlias = Literal["en", "cs", "de", "es", "sv"]
+"""A member of the enum language."""
+
+UserKey: TypeAlias = uuid.UUID
+"""The key of a record of users."""
+
+TodoListKey: TypeAlias = uuid.UUID
+"""The key of a record of lists."""
+
+ItemKey: TypeAlias = uuid.UUID
+"""The key of a record of items."""
+
+TagKey: TypeAlias = uuid.UUID
+"""The key of a record of tags."""
+
+TaggingKey: TypeAlias = tuple[ItemKey, TagKey]
+"""The key of a record of taggings."""
+
+
+@MODELS.record("users")
+class User(Model["UsersTable"]):
+    """A record of users.
+
+    Made by 0001_lists: People, their lists, and what is to be done
+    Changed last by 0007_home_list: The list that opens after signing in
+
+    id: uuid, generated; the key
+    name: string
+    zone: string
+    language: language, has a default
+    home: reference to lists (uuid), optional
+    """
+
+    id: uuid.UUID
+    name: str
+    zone: str
+    language: Language
+    home: TodoListKey | None
+
+    @overload
+    def follow(self, path: Literal["home"]) -> TodoList | None: ...
+
+    @overload
+    def follow(self, path: str) -> Any: ...
+
+    def follow(self, path: str) -> Any:
+        """The record that a reference leads to, which the query included."""
+
+
+class UserValues(TypedDict):
+    """A new record of users."""
+
+    id: NotRequired[uuid.UUID]
+    name: str
+    zone: str
+    language: NotRequired[Language]
+    home: NotRequired[TodoListKey | None]
+
+
+class UserUpsert(TypedDict):
+    """A record of users that is changed or new: its key, and what is given."""
+
+    id: NotRequired[uuid.UUID]
+    name: NotRequired[str]
+    zone: NotRequired[str]
+    language: NotRequired[Language]
+    home: NotRequired[TodoListKey | None]
+
+
+class UserChanges(TypedDict):
+    """Changes of a record of users."""
+
+    name: NotRequired[str]
+    zone: NotRequired[str]
+    language: NotRequired[Language]
+    home: NotRequired[TodoListKey | None]
+
+
+UserField: TypeAlias = Literal["id", "zone", "language", "home"]
+
+
+class UsersTable(TypedTable[User], Protocol):
+    """The table users."""
+
+    id: OrderedField[uuid.UUID]
+    zone: StringField
+    language: OrderedField[Language]
+    home: OrderedField[TodoListKey]
+
+    @overload
+    def __getitem__(self, name: Literal["name"], /) -> StringField: ...
+
+    @overload
+    def __getitem__(self, name: UserField, /) -> AnyField: ...
+
+    def get(self, id: uuid.UUID, /) -> User:
+        """The record with this key; raises `RecordNotFound`."""
+
+    def find(self, id: uuid.UUID, /) -> User | None:
+        """The record with this key, or None."""
+
+    def get_many(self, keys: Iterable[UserKey]) -> _builtins.list[User | None]:
+        """The records with these keys in their order, None where there is none."""
+
+    def exists(self, id: uuid.UUID, /) -> bool:
+        """Whether there is a record with this key."""
+
+    def insert(self, /, **values: Unpack[UserValues]) -> User:
+        """Insert a record and return it."""
+
+    def insert_many(
+        self,
+        records: Iterable[UserValues],
+        batch_records: int = ...,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Insert from a stream, batch by batch; returns how many."""
+
+    def update(
+        self,
+        id: uuid.UUID,
+        /,
+        *,
+        if_unchanged: User | None = None,
+        **changes: Unpack[UserChanges],
+    ) -> User:
+        """Change fields of a record and return it."""
+
+    def upsert(self, /, **values: Unpack[UserUpsert]) -> User:
+        """Insert a record, or change the one that has its key already."""
+
+    def delete(self, id: uuid.UUID, /) -> None:
+        """Delete a record; raises `RecordNotFound`."""
+
+    def delete_many(self, keys: Iterable[UserKey]) -> int:
+        """Delete records by their keys; returns how many."""
+
+    def open(
+        self,
+        id: uuid.UUID,
+        /,
+        *,
+        field: Literal["name", "zone"],
+    ) -> BufferedReader:
+        """A string or binary field of a record as a binary file."""
+
+
+@MODELS.record("lists")
+class TodoList(Model["ListsTable"]):
+    """A record of lists.
+
+    Made by 0001_lists: People, their lists, and what is to be done
+    Changed last by 0002_integrity: Lists go with their owner, items with their list
+
+    id: uuid, generated; the key
+    owner: reference to users (uuid)
+    title: string
+    """
+
+    id: uuid.UUID
+    owner: UserKey
+    title: str
+
+    @overload
+    def follow(self, path: Literal["owner"]) -> User | None: ...
+
+    @overload
+    def follow(self, path: str) -> Any: ...
+
+    def follow(self, path: str) -> Any:
+        """The record that a reference leads to, which the query included."""
+
+
+class TodoListValues(TypedDict):
+    """A new record of lists."""
+
+    id: NotRequired[uuid.UUID]
+    owner: UserKey
+    title: str
+
+
+class TodoListUpsert(TypedDict):
+    """A record of lists that is changed or new: its key, and what is given."""
+
+    id: NotRequired[uuid.UUID]
+    owner: NotRequired[UserKey]
+    title: NotRequired[str]
+
+
+class TodoListChanges(TypedDict):
+    """Changes of a record of lists."""
+
+    owner: NotRequired[UserKey]
+    title: NotRequired[str]
+
+
+TodoListField: TypeAlias = Literal["id", "owner", "title"]
+
+
+class ListsTable(TypedTable[TodoList], Protocol):
+    """The table lists."""
+
+    id: OrderedField[uuid.UUID]
+    owner: OrderedField[UserKey]
+    title: StringField
+
+    def __getitem__(self, name: TodoListField, /) -> AnyField: ...
+
+    def get(self, id: uuid.UUID, /) -> TodoList:
+        """The record with this key; raises `RecordNotFound`."""
+
+    def find(self, id: uuid.UUID, /) -> TodoList | None:
+        """The record with this key, or None."""
+
+    def get_many(self, keys: Iterable[TodoListKey]) -> _builtins.list[TodoList | None]:
+        """The records with these keys in their order, None where there is none."""
+
+    def exists(self, id: uuid.UUID, /) -> bool:
+        """Whether there is a record with this key."""
+
+    def insert(self, /, **values: Unpack[TodoListValues]) -> TodoList:
+        """Insert a record and return it."""
+
+    def insert_many(
+        self,
+        records: Iterable[TodoListValues],
+        batch_records: int = ...,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Insert from a stream, batch by batch; returns how many."""
+
+    def update(
+        self,
+        id: uuid.UUID,
+        /,
+        *,
+        if_unchanged: TodoList | None = None,
+        **changes: Unpack[TodoListChanges],
+    ) -> TodoList:
+        """Change fields of a record and return it."""
+
+    def upsert(self, /, **values: Unpack[TodoListUpsert]) -> TodoList:
+        """Insert a record, or change the one that has its key already."""
+
+    def delete(self, id: uuid.UUID, /) -> None:
+        """Delete a record; raises `RecordNotFound`."""
+
+    def delete_many(self, keys: Iterable[TodoListKey]) -> int:
+        """Delete records by their keys; returns how many."""
+
+    def open(self, id: uuid.UUID, /, *, field: Literal["title"]) -> BufferedReader:
+        """A string or binary field of a record as a binary file."""
+
+
+@MODELS.record("items")
+class Item(Model["ItemsTable"]):
+    """A record of items.
+
+    Made by 0001_lists: People, their lists, and what is to be done
+    Changed last by 0008_reminders: Notes, and reminders at a time on the user's clock
+
+    id: uuid, generated; the key
+    list: reference to lists (uuid)
+    title: string
+    done: boolean, has a default
+    priority: priority, has a default
+    due: date, optional
+    notes: string, has a default
+    reminder: zoned_timestamp, optional
+    """
+
+    id: uuid.UUID
+    list: TodoListKey
+    title: str
+    done: bool
+    priority: Priority
+    due: datetime.date | None
+    notes: str
+    reminder: datetime.datetime | None
+
+    @overload
+    def follow(self, path: Literal["list"]) -> TodoList | None: ...
+
+    @overload
+    def follow(self, path: str) -> Any: ...
+
+    def follow(self, path: str) -> Any:
+        """The record that a reference leads to, which the query included."""
+
+
+class ItemValues(TypedDict):
+    """A new record of items."""
+
+    id: NotRequired[uuid.UUID]
+    list: TodoListKey
+    title: str
+    done: NotRequired[bool]
+    priority: NotRequired[Priority]
+    due: NotRequired[datetime.date | None]
+    notes: NotRequired[str]
+    reminder: NotRequired[datetime.datetime | None]
+
+
+class ItemUpsert(TypedDict):
+    """A record of items that is changed or new: its key, and what is given."""
+
+    id: NotRequired[uuid.UUID]
+    list: NotRequired[TodoListKey]
+    title: NotRequired[str]
+    done: NotRequired[bool]
+    priority: NotRequired[Priority]
+    due: NotRequired[datetime.date | None]
+    notes: NotRequired[str]
+    reminder: NotRequired[datetime.datetime | None]
+
+
+class ItemChanges(TypedDict):
+    """Changes of a record of items."""
+
+    list: NotRequired[TodoListKey]
+    title: NotRequired[str]
+    done: NotRequired[bool]
+    priority: NotRequired[Priority]
+    due: NotRequired[datetime.date | None]
+    notes: NotRequired[str]
+    reminder: NotRequired[datetime.datetime | None]
+
+
+ItemField: TypeAlias = Literal[
+    "id",
+    "list",
+    "title",
+    "done",
+    "priority",
+    "due",
+    "notes",
+    "reminder",
+]
+
+
+class ItemsTable(TypedTable[Item], Protocol):
+    """The table items."""
+
+    id: OrderedField[uuid.UUID]
+    list: OrderedField[TodoListKey]
+    title: StringField
+    done: OrderedField[bool]
+    priority: OrderedField[Priority]
+    due: OrderedField[datetime.date]
+    notes: StringField
+    reminder: OrderedField[datetime.datetime]
+
+    def __getitem__(self, name: ItemField, /) -> AnyField: ...
+
+    def get(self, id: uuid.UUID, /) -> Item:
+        """The record with this key; raises `RecordNotFound`."""
+
+    def find(self, id: uuid.UUID, /) -> Item | None:
+        """The record with this key, or None."""
+
+    def get_many(self, keys: Iterable[ItemKey]) -> _builtins.list[Item | None]:
+        """The records with these keys in their order, None where there is none."""
+
+    def exists(self, id: uuid.UUID, /) -> bool:
+        """Whether there is a record with this key."""
+
+    def insert(self, /, **values: Unpack[ItemValues]) -> Item:
+        """Insert a record and return it."""
+
+    def insert_many(
+        self,
+        records: Iterable[ItemValues],
+        batch_records: int = ...,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Insert from a stream, batch by batch; returns how many."""
+
+    def update(
+        self,
+        id: uuid.UUID,
+        /,
+        *,
+        if_unchanged: Item | None = None,
+        **changes: Unpack[ItemChanges],
+    ) -> Item:
+        """Change fields of a record and return it."""
+
+    def upsert(self, /, **values: Unpack[ItemUpsert]) -> Item:
+        """Insert a record, or change the one that has its key already."""
+
+    def delete(self, id: uuid.UUID, /) -> None:
+        """Delete a record; raises `RecordNotFound`."""
+
+    def delete_many(self, keys: Iterable[ItemKey]) -> int:
+        """Delete records by their keys; returns how many."""
+
+    def open(
+        self,
+        id: uuid.UUID,
+        /,
+        *,
+        field: Literal["title", "notes"],
+    ) -> BufferedReader:
+        """A string or binary field of a record as a binary file."""
+
+
+@MODELS.record("tags")
+class Tag(Model["TagsTable"]):
+    """A record of tags.
+
+    Made by 0005_tags: Tags, as many as one likes on an item
+
+    id: uuid, generated; the key
+    owner: reference to users (uuid)
+    label: string
+    """
+
+    id: uuid.UUID
+    owner: UserKey
+    label: str
+
+    @overload
+    def follow(self, path: Literal["owner"]) -> User | None: ...
+
+    @overload
+    def follow(self, path: str) -> Any: ...
+
+    def follow(self, path: str) -> Any:
+        """The record that a reference leads to, which the query included."""
+
+
+class TagValues(TypedDict):
+    """A new record of tags."""
+
+    id: NotRequired[uuid.UUID]
+    owner: UserKey
+    label: str
+
+
+class TagUpsert(TypedDict):
+    """A record of tags that is changed or new: its key, and what is given."""
+
+    id: NotRequired[uuid.UUID]
+    owner: NotRequired[UserKey]
+    label: NotRequired[str]
+
+
+class TagChanges(TypedDict):
+    """Changes of a record of tags."""
+
+    owner: NotRequired[UserKey]
+    label: NotRequired[str]
+
+
+TagField: TypeAlias = Literal["id", "owner", "label"]
+
+
+class TagsTable(TypedTable[Tag], Protocol):
+    """The table tags."""
+
+    id: OrderedField[uuid.UUID]
+    owner: OrderedField[UserKey]
+    label: StringField
+
+    def __getitem__(self, name: TagField, /) -> AnyField: ...
+
+    def get(self, id: uuid.UUID, /) -> Tag:
+        """The record with this key; raises `RecordNotFound`."""
+
+    def find(self, id: uuid.UUID, /) -> Tag | None:
+        """The record with this key, or None."""
+
+    def get_many(self, keys: Iterable[TagKey]) -> _builtins.list[Tag | None]:
+        """The records with these keys in their order, None where there is none."""
+
+    def exists(self, id: uuid.UUID, /) -> bool:
+        """Whether there is a record with this key."""
+
+    def insert(self, /, **values: Unpack[TagValues]) -> Tag:
+        """Insert a record and return it."""
+
+    def insert_many(
+        self,
+        records: Iterable[TagValues],
+        batch_records: int = ...,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Insert from a stream, batch by batch; returns how many."""
+
+    def update(
+        self,
+        id: uuid.UUID,
+        /,
+        *,
+        if_unchanged: Tag | None = None,
+        **changes: Unpack[TagChanges],
+    ) -> Tag:
+        """Change fields of a record and return it."""
+
+    def upsert(self, /, **values: Unpack[TagUpsert]) -> Tag:
+        """Insert a record, or change the one that has its key already."""
+
+    def delete(self, id: uuid.UUID, /) -> None:
+        """Delete a record; raises `RecordNotFound`."""
+
+    def delete_many(self, keys: Iterable[TagKey]) -> int:
+        """Delete records by their keys; returns how many."""
+
+    def open(self, id: uuid.UUID, /, *, field: Literal["label"]) -> BufferedReader:
+        """A string or binary field of a record as a binary file."""
+
+
+@MODELS.record("taggings")
+class Tagging(Model["TaggingsTable"]):
+    """A record of taggings.
+
+    Made by 0005_tags: Tags, as many as one likes on an item
+
+    item: reference to items (uuid); part of the key
+    tag: reference to tags (uuid); part of the key
+    """
+
+    item: ItemKey
+    tag: TagKey
+
+    @overload
+    def follow(self, path: Literal["item"]) -> Item | None: ...
+
+    @overload
+    def follow(self, path: Literal["tag"]) -> Tag | None: ...
+
+    @overload
+    def follow(self, path: str) -> Any: ...
+
+    def follow(self, path: str) -> Any:
+        """The record that a reference leads to, which the query included."""
+
+
+class TaggingValues(TypedDict):
+    """A new record of taggings."""
+
+    item: ItemKey
+    tag: TagKey
+
+
+class TaggingUpsert(TypedDict):
+    """A record of taggings that is changed or new: its key, and what is given."""
+
+    item: ItemKey
+    tag: TagKey
+
+
+class TaggingChanges(TypedDict):
+    """Changes of a record of taggings."""
+
+
+TaggingField: TypeAlias = Literal["item", "tag"]
+
+
+class TaggingsTable(TypedTable[Tagging], Protocol):
+    """The table taggings."""
+
+    item: OrderedField[ItemKey]
+    tag: OrderedField[TagKey]
+
+    def __getitem__(self, name: TaggingField, /) -> AnyField: ...
+
+    def get(self, item: ItemKey, tag: TagKey, /) -> Tagging:
+        """The record with this key; raises `RecordNotFound`."""
+
+    def find(self, item: ItemKey, tag: TagKey, /) -> Tagging | None:
+        """The record with this key, or None."""
+
+    def get_many(self, keys: Iterable[TaggingKey]) -> _builtins.list[Tagging | None]:
+        """The records with these keys in their order, None where there is none."""
+
+    def exists(self, item: ItemKey, tag: TagKey, /) -> bool:
+        """Whether there is a record with this key."""
+
+    def insert(self, /, **values: Unpack[TaggingValues]) -> Tagging:
+        """Insert a record and return it."""
+
+    def insert_many(
+        self,
+        records: Iterable[TaggingValues],
+        batch_records: int = ...,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Insert from a stream, batch by batch; returns how many."""
+
+    def update(
+        self,
+        item: ItemKey,
+        tag: TagKey,
+        /,
+        *,
+        if_unchanged: Tagging | None = None,
+        **changes: Unpack[TaggingChanges],
+    ) -> Tagging:
+        """Change fields of a record and return it."""
+
+    def upsert(self, /, **values: Unpack[TaggingUpsert]) -> Tagging:
+        """Insert a record, or change the one that has its key already."""
+
+    def delete(self, item: ItemKey, tag: TagKey, /) -> None:
+        """Delete a record; raises `RecordNotFound`."""
+
+    def delete_many(self, keys: Iterable[TaggingKey]) -> int:
+        """Delete records by their keys; returns how many."""
