@@ -1,4 +1,4 @@
-"""The memory of a range task, a scan and a stream does not depend on the size of the table.
+"""The memory of a range task, a scan, a query and a stream does not depend on the table's size.
 
 Each is measured in a process of its own, which says how far its memory rose above what it was
 before the work began.
@@ -15,7 +15,7 @@ from pathlib import Path
 import zapdb
 from tests.bench.databases import Bench, opened
 from tests.bench.measure import Row
-from tests.bench.people import CREATE, DROP_ONE_ADD_ONE, make_people
+from tests.bench.people import CREATE, CREATE_INDEX, DROP_ONE_ADD_ONE, make_people
 
 TENTH = 10
 
@@ -34,20 +34,26 @@ def run(bench: Bench) -> list[Row]:
             "MB",
         )
         for at, work in enumerate(
-            ("full scan", "stream of Arrow batches", "conversion by range tasks")
+            (
+                "full scan",
+                "query in the order of an index",
+                "stream of Arrow batches",
+                "conversion by range tasks",
+            )
         )
     ]
 
 
 def _measure(bench: Bench, count: int) -> list[float]:
-    """Peak megabytes of a process that scans, of one that streams, and of one that converts."""
-    migrations = bench.migrations(f"memory-{count}", CREATE)
+    """Peak megabytes of processes that scan, query, stream, and convert."""
+    migrations = bench.migrations(f"memory-{count}")
+    migrations.add(CREATE, CREATE_INDEX)
     address = bench.address("sqlite", f"memory-{count}")
     with opened(address, migrations) as database:
         database.table("people").insert_many(make_people(0, count))
     migrations.add(*DROP_ONE_ADD_ONE)
     peaks = []
-    for work in ("scan", "arrow", "convert"):
+    for work in ("scan", "query", "arrow", "convert"):
         command = [sys.executable, "-m", __name__, work, address, str(migrations.directory)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         reported = json.loads(done.stdout)
@@ -60,6 +66,11 @@ def _work(work: str, address: str, migrations: str) -> None:
     with zapdb.open(address, migrations=migrations, apply="auto") as database:
         if work == "scan":
             records = sum(1 for _ in database.table("people").scan())
+        elif work == "query":
+            people = database.table("people")
+            query = people.where(people.number >= 0).order_by("-number")
+            assert query.explain().sorting != "all"
+            records = sum(1 for _ in query)
         elif work == "arrow":
             records = sum(batch.num_rows for batch in database.table("people").to_arrow())
         else:

@@ -1,0 +1,47 @@
+"""What a contestant does, with records of `tests.bench.people` and an index on `number`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+Values = dict[str, Any]
+
+SQLITE_PRAGMAS: Final = {"journal_mode": "wal", "synchronous": "full"}
+"""The durability that zapdb has."""
+
+
+class Contestant(ABC):
+    """One library with a fresh database open; each call is what an application would write.
+
+    What writes is committed, one transaction for each record of `insert` and `update`, and one for
+    all of `insert_many`.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def insert(self, people: Sequence[Values]) -> None: ...
+
+    @abstractmethod
+    def insert_many(self, people: Sequence[Values]) -> None: ...
+
+    @abstractmethod
+    def get(self, ids: Sequence[int]) -> None:
+        """Read each as an object."""
+
+    @abstractmethod
+    def update(self, ids: Sequence[int], city: str) -> None:
+        """Set one field of each, which is known by its key."""
+
+    @abstractmethod
+    def find(self, lows: Sequence[int], count: int) -> int:
+        """How many there are in all of the first `count`, by number, from each number on."""
+
+    @abstractmethod
+    def scan(self) -> int:
+        """Read all as objects, a page at a time; how many there were."""
+
+    @abstractmethod
+    def close(self) -> None: ...
