@@ -129,18 +129,38 @@ SWEEP_BATCH_BLOBS: Final = 64
 """Blobs that a sweep deletes in one transaction."""
 BATCH_BLOBS: Final = 16
 """New blobs that a range task holds before it stores them, inside its transaction."""
+CHANGES_PENDING_MAX: Final = 4_096
+"""Changes of records that a transaction gathers for the history log before it writes some."""
+CHANGES_PENDING_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The same by the size of the records."""
+CHANGES_PAGE: Final = 500
+"""Changes that are read from the history log at a time."""
+CHANGES_COUNTED_MAX: Final = 100_000
+"""As far as it is counted how many changes a follower has not seen."""
 INSERT_BATCH_RECORDS: Final = 2_000
 PAGE_RECORDS_MAX: Final = 1_000
 """Records fetched at a time by a scan."""
 PAGE_RECORDS_FIRST: Final = 64
 """Records fetched at first by a query or lookup: many want few."""
+PAGE_RECORDS_GROWTH: Final = 4
+"""A query's next page is so many times larger, up to the largest."""
 PLAN_SPANS_MAX: Final = 1_000
 """Ranges of an index that one query reads; of `in_` lists that would make more, fewer are used."""
-ESTIMATE_RECORDS_MAX: Final = 10_000
-"""As far as `explain` counts the records that a query reads."""
+PLAN_BRANCHES_MAX: Final = 16
+"""Conditions under `|` that a query reads by ranges of several indexes; with more, it scans."""
+PLANS_KEPT_MAX: Final = 256
+"""Shapes of queries, of one table, whose way through its indexes a process remembers."""
+ESTIMATE_RECORDS_MAX: Final = 100_000
+"""As far as `explain` counts the records in the ranges that a query reads."""
+ESTIMATE_SAMPLE_RECORDS: Final = 100
+"""Records that `explain` reads to estimate what share of those in the ranges a query gives."""
+INCLUDE_RECORDS_MAX: Final = 500
+"""Records whose references a query with `include` loads at a time."""
 CURSOR_SIZE_BYTES_MAX: Final = 16 * 1024
 """The place in a query that a cursor holds, before it is made text."""
 ARROW_BATCH_SIZE_BYTES: Final = 64 * 1024 * 1024
 """An Arrow batch ends with the record that brings it to this size, blobs included."""
+SQL_ROWS_SHOWN: Final = 40
+"""Rows of an answer that `show` prints, unless it is told otherwise."""
 VIOLATIONS_SHOWN_MAX: Final = 50
 """Violations of a document, differences of two migrations, or findings that one report shows."""

@@ -25,6 +25,7 @@ EVENTS: Final = {
     "job.done": "A job was run to its end.",
     "job.blocked": "A job ended, and records are in its way.",
     "gate.waited": "A transaction waited long for the gate.",
+    "query.scanned": "A query scanned, since its index is being rewritten for other data.",
 }
 """Events by name; names keep their meaning, and what they say may get more fields."""
 

@@ -17,7 +17,10 @@ from zapdb.catalog.leases import Owner
 from zapdb.catalog.up import CHAIN_LEASE
 from zapdb.database import Database
 from zapdb.errors import LeaseLost
-from zapdb.storage import Storage, connect
+from zapdb.storage import LAYOUT_REVISION, Storage, connect
+
+NOW, NEXT = release.LEVEL, release.LEVEL + 1
+"""The level of this release, and of one that comes after it."""
 
 
 @pytest.fixture
@@ -45,16 +48,16 @@ def test_status(current: Project, db: Database) -> None:
     result = current.run("cluster", "status")
     assert (result.status, result.err) == (0, "")
     assert result.out == (
-        "level 1 (on_demand)\n"
-        "layout 0001\n"
+        f"level {NOW} (on_demand)\n"
+        f"layout {LAYOUT_REVISION}\n"
         f"1 node: 1 of {release.__version__}\n"
         "4 migrations stored; at 4: 1 tenant\n"
     )
     assert current.run("cluster", "status", "--json").json == {
-        "level": 1,
-        "level_possible": 1,
+        "level": NOW,
+        "level_possible": NOW,
         "level_policy": "on_demand",
-        "layout": "0001",
+        "layout": LAYOUT_REVISION,
         "layout_pending": [],
         "releases": {release.__version__: 1},
         "nodes": {"alive": 1, "expired": 0},
@@ -113,7 +116,7 @@ def test_nodes(current: Project, db: Database, storage: Storage) -> None:
         socket.gethostname(),
         str(os.getpid()),
         release.__version__,
-        "1",
+        str(NOW),
         "4",
         "4",
     ]
@@ -127,7 +130,7 @@ def test_nodes(current: Project, db: Database, storage: Storage) -> None:
         "host": socket.gethostname(),
         "process": os.getpid(),
         "release": release.__version__,
-        "level": 1,
+        "level": NOW,
         "files_end": 4,
         "serves": 4,
         "alive": True,
@@ -212,33 +215,36 @@ def test_rule_10_upgrade(
     current: Project, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = current.run("cluster", "upgrade")
-    assert (result.status, result.out) == (0, "the level is 1\n")
+    assert (result.status, result.out) == (0, f"the level is {NOW}\n")
     older = nodes.register(storage, 4)
-    monkeypatch.setattr(release, "LEVEL", 2)
+    monkeypatch.setattr(release, "LEVEL", NEXT)
     status = current.run("cluster", "status")
-    assert status.out.startswith("level 1 (on_demand)\n")
+    assert status.out.startswith(f"level {NOW} (on_demand)\n")
     result = current.run("cluster", "upgrade")
     assert result.out == (
-        f"the level is 1\nlevel 1 is all that {older} supports, release {release.__version__}\n"
+        f"the level is {NOW}\n"
+        f"level {NOW} is all that {older} supports, release {release.__version__}\n"
     )
     nodes.deregister(storage, older)
-    assert current.run("cluster", "status").out.startswith("level 1, and could be 2 (on_demand)\n")
+    status = current.run("cluster", "status")
+    assert status.out.startswith(f"level {NOW}, and could be {NEXT} (on_demand)\n")
     before = current.dump()
     dry = current.run("cluster", "upgrade", "--dry-run", "--json").json
     assert dry == {
         "dry_run": True,
-        "before": 1,
-        "after": 2,
-        "supported": 2,
+        "before": NOW,
+        "after": NEXT,
+        "supported": NEXT,
         "layout": [],
         "lacking": [],
     }
     assert (
-        current.run("cluster", "upgrade", "--dry-run").out == "the level would rise from 1 to 2\n"
+        current.run("cluster", "upgrade", "--dry-run").out
+        == f"the level would rise from {NOW} to {NEXT}\n"
     )
     assert current.dump() == before
-    assert current.run("cluster", "upgrade").out == "the level rose from 1 to 2\n"
-    monkeypatch.setattr(release, "LEVEL", 1)
+    assert current.run("cluster", "upgrade").out == f"the level rose from {NOW} to {NEXT}\n"
+    monkeypatch.setattr(release, "LEVEL", NOW)
     result = current.run("cluster", "upgrade")
     assert (result.status, result.out) == (1, "")
     assert "use a newer release of zapdb" in result.err

@@ -114,7 +114,7 @@ def test_as_json(people: Project) -> None:
         (
             ["get", "on_read", "--table", "people", "--field", "nothing"],
             1,
-            "error: no such field\n  table: people\n  field: nothing\n",
+            "error: the table has no such field\n  table: people\n  field: nothing\n",
         ),
         (["get", "on_read", "--tenant", "nobody"], 1, "error: no such tenant\n  tenant: nobody\n"),
     ],

@@ -47,6 +47,7 @@ def test_what_has_no_owner_is_removed(swept: Project) -> None:
         "unowned": 1,
         "unowned_bytes": 5_000,
         "deleted": 1,
+        "tokens": 0,
     }
     assert swept.sql("SELECT count(*) FROM zapdb_blobs") == [(1,)]
     assert swept.run("verify", "--json").json["blobs"] == {"blobs": 1, "unowned": 0}

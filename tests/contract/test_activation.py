@@ -11,7 +11,7 @@ import pytest
 
 from tests.contract.peer import QUICK, open_peer
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
-from tests.support import Workspace, error_of, wait_until
+from tests.support import Workspace, dump, error_of, wait_until
 from zapdb.catalog import DEFAULT_TENANT, nodes
 from zapdb.catalog.cluster import read_status
 from zapdb.catalog.up import Applied, migrate_up
@@ -274,6 +274,29 @@ def test_rule_12_real_processes_ship_files_and_go_on(workspace: Workspace, older
             assert second.ask("insert 3") == "written"
             labels = [(record.id, record.label) for record in newer.table("items").scan()]
             assert labels == [(1, "mine"), (2, "mine"), (3, "mine")]
+
+
+def test_rule_12_a_process_that_dies_between_storing_and_activating(
+    workspace: Workspace, older: Database
+) -> None:
+    """What it stored takes force through another one, whatever it was doing when it died."""
+    write_waiting(workspace, 2, ADD_COLOR)
+    died = workspace.run("migrate_dying", "await_activation", "1")
+    assert died.returncode == -9, died.stderr
+    older.table("items").insert(id=1, title="Milk")
+    with workspace.connect().transaction(Mode.READ) as connection:
+        status = read_status(connection)
+    assert (status.chain.end, status.positions) == (2, {1: 1})
+    assert isinstance(error_of(lambda: workspace.open(wait_seconds=0)), ActivationPending)
+    older.close()
+    before = dump(workspace)
+    died = workspace.run("migrate_dying", "activate", "1")
+    assert died.returncode == -9, died.stderr
+    assert dump(workspace) == before
+    newer = workspace.open()
+    assert newer.position == 2
+    assert [entry.position for entry in newer.history("items")] == [1, 2]
+    assert newer.table("items").get(1).color == "red"
 
 
 def test_rule_12_many_processes_at_once_activate_once(

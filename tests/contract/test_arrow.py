@@ -54,7 +54,7 @@ def test_duckdb_reads_a_stream(db: Database) -> None:
 
 
 def test_names_are_checked_before_anything_is_read(db: Database) -> None:
-    with pytest.raises(UnknownName, match=r"items\.colour"):
+    with pytest.raises(UnknownName, match="colour"):
         db.table("items").to_arrow(["colour"])
 
 

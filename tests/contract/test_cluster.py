@@ -20,8 +20,11 @@ from zapdb.catalog.nodes import holds
 from zapdb.catalog.up import migrate_up
 from zapdb.database import Database
 from zapdb.errors import IncompatibleVersion, LeaseLost, UnsupportedServer
-from zapdb.storage import Mode, Storage, read_layout
+from zapdb.storage import LAYOUT_REVISION, Mode, Storage, read_layout
 from zapdb.storage.layout import revisions_directory
+
+NOW, NEXT = release.LEVEL, release.LEVEL + 1
+"""The level of this release, and of one that comes after it."""
 
 
 @pytest.fixture
@@ -95,30 +98,32 @@ def test_rule_26_the_datasets_in_use_are_those_of_the_indexes(workspace: Workspa
 
 
 def test_rule_10_a_new_database_begins_at_the_level_of_its_layout(db: Database) -> None:
-    assert db.cluster_level() == level.first_level() == 1
+    assert db.cluster_level() == level.first_level() == NOW
 
 
 @pytest.mark.long_on("sqlite")
 def test_rule_10_the_level_rises_once_all_support_it_and_keeps_older_releases_out(
     workspace: Workspace, db: Database
 ) -> None:
-    with open_peer(workspace, level=2) as newer:
-        assert newer.ask("level") == "1"
+    with open_peer(workspace, level=NEXT) as newer:
+        assert newer.ask("level") == str(NOW)
         before = dump(workspace)
-        told = newer.ask("require 2")
+        told = newer.ask(f"require {NEXT}")
         assert told.startswith("IncompatibleVersion | running processes do not support the level")
-        assert f"nodes: {db._node}, release {release.__version__}, level 1" in told
-        assert newer.ask("require 3").startswith("IncompatibleVersion | this needs a newer release")
+        assert f"nodes: {db._node}, release {release.__version__}, level {NOW}" in told
+        assert newer.ask(f"require {NEXT + 1}").startswith(
+            "IncompatibleVersion | this needs a newer release"
+        )
         assert dump(workspace) == before
         db.close()
-        assert newer.ask("require 2") == "raised"
-        assert newer.ask("level") == "2"
-        assert newer.ask("require 1") == "raised"  # it only rises
-        assert newer.ask("level") == "2"
+        assert newer.ask(f"require {NEXT}") == "raised"
+        assert newer.ask("level") == str(NEXT)
+        assert newer.ask(f"require {NOW}") == "raised"  # it only rises
+        assert newer.ask("level") == str(NEXT)
         before = dump(workspace)
         with pytest.raises(IncompatibleVersion) as caught:
             workspace.open()
-        assert caught.value.context["level_needed"] == 2
+        assert caught.value.context["level_needed"] == NEXT
         with pytest.raises(IncompatibleVersion):
             nodes.register(workspace.connect(), 1)
         assert dump(workspace) == before
@@ -130,44 +135,44 @@ def test_rule_10_a_suspended_process_of_an_older_release_is_put_out_and_told(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_peer(workspace, patches=QUICK) as older:
-        monkeypatch.setattr(release, "LEVEL", 2)
+        monkeypatch.setattr(release, "LEVEL", NEXT)
         db.close()
         storage = workspace.connect()
         with pytest.raises(IncompatibleVersion, match="running processes"):
-            level.require_level(storage, 2)
+            level.require_level(storage, NEXT)
         older.suspend_idle(workspace)
-        wait_until(lambda: error_of(lambda: level.require_level(storage, 2)) is None, "it rose")
+        wait_until(lambda: error_of(lambda: level.require_level(storage, NEXT)) is None, "it rose")
         assert nodes.list_nodes(storage.connection()) == []
         older.resume()
         told = older.ask("insert 1")
         assert told.startswith("IncompatibleVersion | the database uses features")
-        assert "level_needed: 2" in told
+        assert f"level_needed: {NEXT}" in told
 
 
 def test_rule_10_auto_raises_the_level_as_soon_as_all_can(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_auto(db.storage)
-    older = nodes.register(workspace.connect(), 1)  # as of level 1
+    older = nodes.register(workspace.connect(), 1)  # as of the level of now
     db.close()
-    monkeypatch.setattr(release, "LEVEL", 2)
+    monkeypatch.setattr(release, "LEVEL", NEXT)
     newer = workspace.open()
-    assert newer.cluster_level() == 1
+    assert newer.cluster_level() == NOW
     storage = workspace.connect()
     nodes.deregister(storage, older)
-    assert newer.cluster_level() == 2
+    assert newer.cluster_level() == NEXT
     silent = nodes.register(storage, 1)
     newer.close()
-    monkeypatch.setattr(release, "LEVEL", 3)
+    monkeypatch.setattr(release, "LEVEL", NEXT + 1)
     monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.05)
     latest = workspace.open()
-    assert latest.cluster_level() == 2
+    assert latest.cluster_level() == NEXT
     workspace.execute(
         "UPDATE zapdb_catalog SET expires_at = 1 WHERE kind = 'lease' AND key = ?",
         (f"node/{silent.id}",),
     )
-    wait_until(lambda: latest.cluster_level() == 3, "a heartbeat raised it")
-    wait_until(lambda: latest._heartbeat.level == 3, "a heartbeat said so")
+    wait_until(lambda: latest.cluster_level() == NEXT + 1, "a heartbeat raised it")
+    wait_until(lambda: latest._heartbeat.level == NEXT + 1, "a heartbeat said so")
     assert [node.id for node, _ in nodes.list_nodes(storage.connection())] == [latest._node.id]
 
 
@@ -175,30 +180,30 @@ def test_rule_10_on_demand_waits_for_the_operator(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.close()
-    monkeypatch.setattr(release, "LEVEL", 2)
+    monkeypatch.setattr(release, "LEVEL", NEXT)
     newer = workspace.open()
-    assert newer.cluster_level() == 1
+    assert newer.cluster_level() == NOW
     storage = workspace.connect()
     dry = cluster.upgrade(storage, dry_run=True)
-    assert (dry.before, dry.after, dry.layout, dry.lacking) == (1, 2, (), ())
-    assert newer.cluster_level() == 1
+    assert (dry.before, dry.after, dry.layout, dry.lacking) == (NOW, NEXT, (), ())
+    assert newer.cluster_level() == NOW
     assert cluster.upgrade(storage) == dry
-    assert newer.cluster_level() == 2
+    assert newer.cluster_level() == NEXT
 
 
 def test_rule_10_the_level_is_that_of_the_snapshot(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.close()
-    monkeypatch.setattr(release, "LEVEL", 2)
+    monkeypatch.setattr(release, "LEVEL", NEXT)
     newer, storage = workspace.open(), workspace.connect()
     with newer.snapshot():
-        assert newer.cluster_level() == 1
-        raising = threading.Thread(target=lambda: level.require_level(storage, 2))
+        assert newer.cluster_level() == NOW
+        raising = threading.Thread(target=lambda: level.require_level(storage, NEXT))
         raising.start()
         raising.join(20)
-        assert newer.cluster_level() == 1
-    assert newer.cluster_level() == 2
+        assert newer.cluster_level() == NOW
+    assert newer.cluster_level() == NEXT
 
 
 def test_rule_10_a_level_above_this_release_stops_its_writes(
@@ -209,7 +214,7 @@ def test_rule_10_a_level_above_this_release_stops_its_writes(
     workspace.write(1, ITEMS)
     db = workspace.open()
     with workspace.control.transaction(Mode.CATALOG) as connection:
-        rows.put(connection, "level", "", {"level": 2})
+        rows.put(connection, "level", "", {"level": NEXT})
     wait_until(lambda: not db._heartbeat._thread.is_alive(), "its heartbeat ended")
     assert "this process is too old now" in caplog.text
     with pytest.raises(IncompatibleVersion):
@@ -241,33 +246,33 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
     monkeypatch.setattr(rows, "put", slow_put)
     registers = threading.Thread(target=lambda: nodes.register(registering, 1))
     raises = threading.Thread(
-        target=lambda: got.append(error_of(lambda: level.require_level(raising, 2)))
+        target=lambda: got.append(error_of(lambda: level.require_level(raising, NEXT)))
     )
     registers.start()
     reached.wait(20)
-    monkeypatch.setattr(release, "LEVEL", 2)
+    monkeypatch.setattr(release, "LEVEL", NEXT)
     raises.start()
     raises.join(0.3)  # it waits for the level's row, or for the counter of tokens behind it
     go_on.set()
     registers.join(20)
     raises.join(20)
     reached_level = level.read_level(workspace.control.connection())
-    assert only_node(workspace.control).level == 1
+    assert only_node(workspace.control).level == NOW
     if locked:
         assert isinstance(got[0], IncompatibleVersion)
-        assert reached_level == 1
+        assert reached_level == NOW
     else:
         assert got[0] is None
-        assert reached_level == 2  # above what a live process supports
+        assert reached_level == NEXT  # above what a live process supports
 
 
 def test_rule_10_operations_of_a_later_level_are_not_stored_before(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert level.level_of(db.view.chain.migrations) == 1
-    monkeypatch.setattr(release, "OPERATION_LEVELS", {"create_table": 2, "add_field": 3})
-    assert level.level_of(db.view.chain.migrations) == 2
-    monkeypatch.setattr(release, "LEVEL", 3)
+    monkeypatch.setattr(release, "OPERATION_LEVELS", {"create_table": NEXT, "add_field": NEXT + 1})
+    assert level.level_of(db.view.chain.migrations) == NEXT
+    monkeypatch.setattr(release, "LEVEL", NEXT + 1)
     workspace.write(2, ADD_COLOR)
     before, storage = dump(workspace), workspace.connect()
     with pytest.raises(IncompatibleVersion, match="running processes do not support"):
@@ -275,21 +280,21 @@ def test_rule_10_operations_of_a_later_level_are_not_stored_before(
     assert dump(workspace) == before
     db.close()
     assert [one.number for one in migrate_up(storage, DEFAULT_TENANT, workspace.directory)] == [2]
-    assert level.read_level(storage.connection()) == 3
+    assert level.read_level(storage.connection()) == NEXT + 1
 
 
 # zapdb's own layout
 
-NEXT = """\
+NEXT_LAYOUT = """\
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "9999"
+down_revision = "{before}"
 branch_labels = None
 depends_on = None
 
-LEVEL = 2
+LEVEL = {level}
 
 
 def upgrade():
@@ -302,8 +307,10 @@ def layouts(tmp_path: Path) -> dict[str, Any]:
     """The options of a release that has one revision of the layout more."""
     directory = tmp_path / "layouts"
     shutil.copytree(revisions_directory(), directory, ignore=shutil.ignore_patterns("__pycache__"))
-    (directory / "versions" / "0002_next.py").write_text(NEXT)
-    return {"level": 2, "layouts": str(directory), "layout": "0002"}
+    (directory / "versions" / "9999_next.py").write_text(
+        NEXT_LAYOUT.format(before=LAYOUT_REVISION, level=NEXT)
+    )
+    return {"level": NEXT, "layouts": str(directory), "layout": "9999"}
 
 
 @pytest.mark.long_on("sqlite")
@@ -311,7 +318,7 @@ def test_rule_10_a_layout_waits_until_all_support_its_level(
     workspace: Workspace, db: Database, layouts: dict[str, Any]
 ) -> None:
     with open_peer(workspace, **layouts) as newer:
-        assert read_layout(db.storage) == "0001"  # it works on what is there
+        assert read_layout(db.storage) == LAYOUT_REVISION  # it works on what is there
         assert newer.ask("insert 1") == "written"
         before = dump(workspace)
         told = newer.ask("layout")
@@ -321,12 +328,12 @@ def test_rule_10_a_layout_waits_until_all_support_its_level(
         db.table("items").insert(id=2, title="Milk")
         workspace.write(2, ADD_COLOR)
         assert newer.ask("up") == "2"  # migrations are applied on the old layout
-        assert read_layout(db.storage) == "0001"
+        assert read_layout(db.storage) == LAYOUT_REVISION
         db.close()
         workspace.write(3, ADD_WEIGHT)
         assert newer.ask("up") == "3"
-        assert newer.ask("layout") == "False 0002"
-        assert newer.ask("level") == "2"
+        assert newer.ask("layout") == "False 9999"
+        assert newer.ask("level") == str(NEXT)
         assert newer.ask("insert 3") == "written"
         assert newer.ask("count") == "3"
     with start_peer(workspace) as older:

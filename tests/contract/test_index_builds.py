@@ -451,3 +451,23 @@ def test_rule_23_a_build_goes_on_after_a_process_was_killed(
     assert report.progress.read >= 99
     assert_clean(db)
     assert ids(db, 77) == [3]
+
+
+# Nothing to build
+
+
+def test_rule_23_an_index_of_an_empty_table_is_readable_at_once(workspace: Workspace) -> None:
+    """Whether a database is made by one migration or by many; for each tenant by itself."""
+    workspace.write(1, ITEMS)
+    first = workspace.open()
+    first.create_tenant("other")
+    first.for_tenant("other").table("items").insert(id=1, title="there", size=7)
+    workspace.write(2, INDEX_SIZE)
+    workspace.write(3, INDEX_TITLE)
+    db = workspace.open()
+    items, others = db.table("items"), db.for_tenant("other").table("items")
+    assert items.index("by_size").is_readable and items.index("by_title").is_readable
+    assert not others.index("by_size").is_readable
+    items.insert(id=1, title="new", size=3)
+    assert ids(db, 3) == [1]
+    assert_clean(db)

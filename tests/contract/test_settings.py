@@ -44,7 +44,7 @@ def color(monkeypatch: pytest.MonkeyPatch) -> Setting:
 
 
 def write(storage: Storage, name: str, value: str, scope: Scope) -> int:
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(SETTINGS[name].mode) as connection:
         return write_setting(connection, name, value, scope)
 
 

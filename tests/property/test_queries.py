@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from zapdb.database.fields import make_field
 from zapdb.datasets import Collation
 from zapdb.indexes import build_keys
-from zapdb.indexes.planning import make_plan
-from zapdb.indexes.predicates import Predicate, compile_predicate
+from zapdb.indexes.choosing import Union, make_plan
+from zapdb.indexes.planning import Plan
+from zapdb.indexes.predicates import And, Or, Predicate, compile_predicate
 from zapdb.records.record import record_class
 from zapdb.schema import Field, Index, IndexComponent, Table
 from zapdb.values import Float, Integer, String
@@ -85,24 +86,57 @@ records = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
-@given(conditions, indexes, records)
-def test_rule_24_spans_and_filter_are_the_condition(
-    condition: Predicate, components: Any, rows: Any
-) -> None:
+def make_index(number: int, components: Any) -> Index:
     parts = (
         IndexComponent(n, Collation("und", "primary") if n == 2 and collated else None, down)
         for n, collated, down in components
     )
-    keys = build_keys(TABLE, Index(1, "index", tuple(parts)))
-    plan = make_plan(TABLE, [keys], condition, (), total=False)
-    is_meant = compile_predicate(condition, TABLE)
-    is_left = compile_predicate(plan.filter, TABLE)
-    for row in rows:
-        record = RECORD(*row)
-        key = FIELDS[0].type.encode_key(row[0]) if plan.path.keys is None else keys.build(record)
-        is_read = any(
+    return Index(number, f"index_{number}", tuple(parts))
+
+
+def count_readings(plan: Plan | Union, row: Any) -> int:
+    """In how many branches of a plan a record is read, and not filtered out."""
+    record, found = RECORD(*row), 0
+    for branch in plan.branches:
+        keys = branch.path.keys
+        key = FIELDS[0].type.encode_key(row[0]) if keys is None else keys.build(record)
+        is_read = sum(
             (span.lower or b"") <= key and (span.upper is None or key < span.upper)
-            for span in plan.spans
+            for span in branch.spans
         )
-        assert (is_read and is_left(record)) == is_meant(record), (plan, row)
+        assert is_read <= 1
+        assert list(branch.spans) == sorted(branch.spans, key=lambda span: span.lower or b"")
+        found += is_read and compile_predicate(branch.filter, TABLE)(record)
+    return found
+
+
+@settings(max_examples=400, deadline=None)
+@given(conditions, st.lists(indexes, min_size=1, max_size=2), records)
+def test_rule_24_spans_and_filter_are_the_condition(
+    condition: Predicate, many: Any, rows: Any
+) -> None:
+    keys = [build_keys(TABLE, make_index(at, c)) for at, c in enumerate(many, start=1)]
+    plan = make_plan(TABLE, keys, condition, None)
+    is_meant = compile_predicate(condition, TABLE)
+    for row in rows:
+        assert count_readings(plan, row) == is_meant(RECORD(*row)), (plan, row)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        comparisons() | st.tuples(comparisons(), comparisons()).map(And), min_size=2, max_size=4
+    ),
+    st.lists(comparisons(), max_size=1),
+    st.lists(indexes, min_size=1, max_size=3),
+    records,
+)
+def test_no_record_is_read_twice_for_conditions_under_or(
+    some: Any, more: Any, many: Any, rows: Any
+) -> None:
+    keys = [build_keys(TABLE, make_index(at, c)) for at, c in enumerate(many, start=1)]
+    condition = And((Or(tuple(some)), *more))
+    plan = make_plan(TABLE, keys, condition, None)
+    is_meant = compile_predicate(condition, TABLE)
+    for row in rows:
+        assert count_readings(plan, row) == is_meant(RECORD(*row)), (plan, row)

@@ -23,7 +23,7 @@ ORDER = [
     {"indexes"},
     {"jobs"},
     {"database"},
-    {"spark", "history", "service", "cli"},
+    {"spark", "history", "service", "cli", "models"},
 ]
 RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
 PURE = {layer for layer in RANK if RANK[layer] < RANK["storage"]}

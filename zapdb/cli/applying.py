@@ -184,8 +184,8 @@ def _check_pending(
 
 def _build_indexes(storage: Storage, tenant: str | None, output: Output, built: list[Ran]) -> None:
     view = read_view(storage, tenant)
-    phases = {index.phase for state in view.tables.values() for index in state.indexes}
-    if "write-only" not in phases:
+    conditions = {index.condition for state in view.tables.values() for index in state.indexes}
+    if not conditions & {"write-only", "rewritten"}:
         return
     jobs = plan_jobs(storage, view.tenant, kinds=["index"])
     with stopping_on_interrupt() as should_stop:

@@ -107,8 +107,10 @@ def show(
     fields: [{field, collation, descending}], datasets}], checks: [{name, number, expression,
     state}], references: [{field, table, on_delete, state}], archived: [{field, number, type,
     migration}]}`, with `code` if it is asked for.
-    `default` is there only where the field has one; `datasets` gives version and fingerprint of
-    what the index was built with; `archived` are dropped fields whose values are kept, by the
+    The state of an index is `readable`, `write-only` while it is built, `rewritten` while its
+    entries are, or `disabled`; `datasets` gives version and fingerprint of what it was built with,
+    behind `was:` those that some of its entries may still have. `default` is there only where the
+    field has one; `archived` are dropped fields whose values are kept, by the
     number of the migration that dropped them.
     """
     output = Output(as_json)
@@ -209,7 +211,7 @@ def _index_row(table: Table, state: IndexState) -> tuple[str, str, tuple[str, st
     return (
         state.index.name,
         ", ".join(_show_components(table, state.index)) + ("; unique" * state.index.unique),
-        (state.phase, "green" if readable else "yellow"),
+        (state.condition, "green" if readable else "yellow"),
         versions or "-",
     )
 
@@ -239,7 +241,7 @@ def _index_to_json(table: Table, state: IndexState) -> dict[str, Any]:
         "name": state.index.name,
         "number": state.index.number,
         "unique": state.index.unique,
-        "state": state.phase,
+        "state": state.condition,
         "fields": [
             {
                 "field": table.field_numbered(component.field).name,
@@ -249,7 +251,7 @@ def _index_to_json(table: Table, state: IndexState) -> dict[str, Any]:
             for component in state.index.components
         ],
         "datasets": {
-            name: {"version": state.versions[name], "fingerprint": found}
+            name: {"version": state.versions.get(name), "fingerprint": found}
             for name, found in state.datasets.items()
         },
     }

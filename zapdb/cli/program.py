@@ -15,16 +15,20 @@ from zapdb.cli import (
     cluster,
     codegen,
     convert,
+    data,
     history,
     history_pruning,
     linting,
     looking,
     metrics,
     migrate,
+    models,
     planning,
     proving,
     pruning,
+    reindex,
     settings,
+    shell,
     squashing,
     sweep,
     tenant,
@@ -102,20 +106,24 @@ migrate.group.command("squash")(squashing.squash_migrations)
 migrate.group.command("plan")(planning.plan_migrations)
 migrate.group.command("prune-archive")(pruning.prune_archive)
 migrate.group.command("prove")(proving.prove_migrations)
+codegen.group.command("models")(models.write_models)
 for group in (
     migrate.group,
     convert.group,
     catalog.group,
     cluster.group,
     settings.group,
+    reindex.group,
     tenant.group,
     codegen.group,
+    data.group,
 ):
     group.callback(invoke_without_command=True)(show_help_without_command)
     app.add_typer(group)
 app.command()(metrics.metrics)
 app.command()(verify.verify)
 app.command()(sweep.sweep)
+app.command()(shell.shell)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from zapdb.catalog import View
+from zapdb.catalog import IndexState, View
 from zapdb.cli.output import Output, format_count, format_seconds
 from zapdb.errors import ZapdbError
 from zapdb.jobs import Job, JobReport, Progress, Runner, read_progress, run_job
@@ -33,7 +33,11 @@ class JobName:
 
 def name_job(view: View, job: Job) -> JobName:
     if job.kind == "index":
-        index = f"index {_find_index(view, job.target)} of {job.table_name}"
+        found = _find_index(view, job.target)
+        name = "(dropped)" if found is None else found.index.name
+        index = f"index {name} of {job.table_name}"
+        if found is not None and found.is_rewritten:
+            return JobName(f"rewriting {index}", f"rewrote {index}")
         return JobName(f"building {index}", f"built {index}")
     if job.kind == "convert":
         target = f"{job.table_name} to revision {job.target}"
@@ -43,12 +47,9 @@ def name_job(view: View, job: Job) -> JobName:
     return JobName(f"taking {job.table_name} back", f"took {job.table_name} back")
 
 
-def _find_index(view: View, build: int) -> str:
-    for state in view.tables.values():
-        for index in state.indexes:
-            if index.build == build:
-                return index.index.name
-    return "(dropped)"
+def _find_index(view: View, build: int) -> IndexState | None:
+    states = (index for state in view.tables.values() for index in state.indexes)
+    return next((index for index in states if index.build == build), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,9 @@ TableOption = Annotated[str | None, typer.Option(metavar="NAME", help="Of this t
 FieldOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Of this field of the table only.")
 ]
+IndexOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of this index of the table only.")
+]
 
 group = typer.Typer(name="settings", help="Read and change settings of the database.")
 
@@ -66,7 +69,11 @@ class Place:
 
 @contextmanager
 def _opened(
-    database: str | None, tenant: str | None, table: str | None, field: str | None
+    database: str | None,
+    tenant: str | None,
+    table: str | None,
+    field: str | None,
+    index: str | None,
 ) -> Iterator[Place]:
     with opened(database) as (storage, view):
         schema, number = view.chain.schema_at(view.chain.end), None
@@ -75,9 +82,9 @@ def _opened(
                 number = find_tenant(connection, tenant).number
                 view = load_view(connection, number, view)
             schema = view.chain.schema_at(view.position)
-        names = {"tenant": tenant, "table": table, "field": field}
+        names = {"tenant": tenant, "table": table, "field": field, "index": index}
         says = "".join(f" of {kind} {name}" for kind, name in names.items() if name is not None)
-        yield Place(storage, resolve_scope(schema, number, table, field), says)
+        yield Place(storage, resolve_scope(schema, number, table, field, index), says)
 
 
 @group.command("list")
@@ -85,19 +92,20 @@ def list_settings(
     tenant: TenantOption = None,
     table: TableOption = None,
     field: FieldOption = None,
+    index: IndexOption = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show every setting, its value, where that comes from, and what it means.
 
-    What was set for a field holds before what was set for its table, then its tenant, then the
-    database; where nothing was set, the profile says, or the default.
+    What was set for an index holds before what was set for its fields, then their table, then the
+    tenant, then the database; where nothing was set, the profile says, or the default.
 
     With `--json`: `{settings: [{name, value, from, default, values, scopes, says}]}`, where `from`
-    is `field`, `table`, `tenant`, `database`, `profile` or `default`.
+    is `index`, `field`, `table`, `tenant`, `database`, `profile` or `default`.
     """
     output = Output(as_json)
-    with _opened(database, tenant, table, field) as place:
+    with _opened(database, tenant, table, field, index) as place:
         settings = place.read()
     found = [place.describe(setting, settings) for setting in SETTINGS.values()]
     output.table(
@@ -122,6 +130,7 @@ def get_setting(
     tenant: TenantOption = None,
     table: TableOption = None,
     field: FieldOption = None,
+    index: IndexOption = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -131,7 +140,7 @@ def get_setting(
     """
     output = Output(as_json)
     setting = find_setting(name)
-    with _opened(database, tenant, table, field) as place:
+    with _opened(database, tenant, table, field, index) as place:
         found = place.describe(setting, place.read())
     output.write(found["value"])
     output.document(found)
@@ -144,6 +153,7 @@ def set_setting(
     tenant: TenantOption = None,
     table: TableOption = None,
     field: FieldOption = None,
+    index: IndexOption = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -156,7 +166,7 @@ def set_setting(
     """
     output = Output(as_json)
     setting = find_setting(name)
-    with _opened(database, tenant, table, field) as place:
+    with _opened(database, tenant, table, field, index) as place:
         _write(place, setting, value, output)
 
 
@@ -166,6 +176,7 @@ def unset(
     tenant: TenantOption = None,
     table: TableOption = None,
     field: FieldOption = None,
+    index: IndexOption = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -175,8 +186,8 @@ def unset(
     """
     output = Output(as_json)
     setting = find_setting(name)
-    with _opened(database, tenant, table, field) as place:
-        with place.storage.transaction(Mode.CATALOG) as connection:
+    with _opened(database, tenant, table, field, index) as place:
+        with place.storage.transaction(setting.mode) as connection:
             token = unset_setting(connection, name, place.scope)
         _report(place, setting, token, output)
 
@@ -196,14 +207,14 @@ def set_profile(
     With `--json`: as `settings set`.
     """
     output = Output(as_json)
-    with _opened(database, None, None, None) as place:
+    with _opened(database, None, None, None, None) as place:
         _write(place, SETTINGS[PROFILE], profile, output)
     for name, value in PROFILES[profile].items():
         output.write(f"{name} is ", (value, "bold"), ", where it is not set")
 
 
 def _write(place: Place, setting: Setting, value: str, output: Output) -> None:
-    with place.storage.transaction(Mode.CATALOG) as connection:
+    with place.storage.transaction(setting.mode) as connection:
         token = write_setting(connection, setting.name, value, place.scope)
     _report(place, setting, token, output)
 

@@ -12,6 +12,7 @@ from zapdb.catalog.settings import read_settings
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, format_bytes, format_count, format_seconds
+from zapdb.database.tokens import purge_tokens
 from zapdb.errors import UsageError
 from zapdb.jobs import sweep_blobs
 from zapdb.storage import Storage
@@ -34,20 +35,22 @@ def sweep(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove the large values that no record has any more.
+    """Remove the large values that no record has any more, and tokens of commits that are over.
 
     A record that is changed or deleted leaves its large strings and binaries (its blobs) behind.
     All records of all tables are walked to find out who owns what. It is safe beside everything
     else, and to interrupt.
 
-    With `--json`: `{dry_run, older_than_seconds, blobs, unowned, unowned_bytes, deleted, seconds}`;
-    `blobs` counts those that were old enough to be looked at.
+    With `--json`: `{dry_run, older_than_seconds, blobs, unowned, unowned_bytes, deleted, seconds,
+    tokens}`; `blobs` counts those that were old enough to be looked at, `tokens` the rows of
+    `db.run(…, token=True)` that were removed.
     """
     output = Output(as_json)
     given = None if older_than is None else read_age(older_than)
     with opened(database) as (storage, _):
         seconds = _read_default(storage) if given is None else given
         report = sweep_blobs(storage, older_than_seconds=seconds, dry_run=dry_run)
+        tokens = 0 if dry_run else purge_tokens(storage)
     age = older_than or _show_age(seconds)
     looked_at = f"of {format_count(report.blobs, 'blob')} older than {age}"
     rest = f"{looked_at}: {format_bytes(report.unowned_bytes)}, {format_seconds(report.seconds)}"
@@ -55,7 +58,8 @@ def sweep(
         output.write(f"would remove {report.unowned:,} {rest}")
     else:
         output.write(("removed ", "green"), f"{report.deleted:,} {rest}")
-    output.document({"dry_run": dry_run, "older_than_seconds": seconds, **asdict(report)})
+    shown = asdict(report) | {"tokens": tokens}
+    output.document({"dry_run": dry_run, "older_than_seconds": seconds, **shown})
 
 
 def _read_default(storage: Storage) -> int:

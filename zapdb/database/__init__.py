@@ -1,9 +1,20 @@
 """What an application imports: open a database, use its tables."""
 
+from zapdb.database.changes import Change, ChangeFollower, SchemaEvent
 from zapdb.database.database import Database
 from zapdb.database.lookup import IndexLookup
 from zapdb.database.opening import open
 from zapdb.database.query import Page, Query
 from zapdb.database.table import Table
 
-__all__ = ["Database", "IndexLookup", "Page", "Query", "Table", "open"]
+__all__ = [
+    "Change",
+    "ChangeFollower",
+    "Database",
+    "IndexLookup",
+    "Page",
+    "Query",
+    "SchemaEvent",
+    "Table",
+    "open",
+]

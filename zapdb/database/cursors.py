@@ -2,6 +2,10 @@
 
     cursor = base64url( 01 | fingerprint of the query, 8 bytes | size of the order's key, 4 bytes
                       | the order's key | the record's key )
+           | base64url( 02 | the number of an index, 4 bytes | the same from the fingerprint on )
+
+The second is of a query that names no order: it goes on in that of the index that its first page
+was read by (0: of keys), whichever would be read otherwise by now.
 
 The fingerprint covers the tenant, the table, the condition, the order, and the data that the order
 depends on. A cursor holds keys made of the last record's values: it is opaque, and no secret.
@@ -22,9 +26,11 @@ from zapdb.indexes.planning import TotalOrder
 from zapdb.indexes.predicates import And, Comparison, Not, Or, Predicate, find_field
 from zapdb.limits import CURSOR_SIZE_BYTES_MAX
 
-VERSION: Final = b"\x01"
+ORDERED: Final = b"\x01"
+BY_INDEX: Final = b"\x02"
+INDEX_SIZE_BYTES: Final = 4
 FINGERPRINT_SIZE_BYTES: Final = 8
-HEAD_SIZE_BYTES: Final = len(VERSION) + FINGERPRINT_SIZE_BYTES + 4
+HEAD_SIZE_BYTES: Final = FINGERPRINT_SIZE_BYTES + 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +41,30 @@ class Place:
     record_key: bytes
 
 
-def encode_cursor(fingerprint: bytes, place: Place) -> str:
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What a cursor says; `index` is None where the query names the order."""
+
+    fingerprint: bytes
+    place: Place
+    index: int | None = None
+
+    def check(self, fingerprint: bytes | None) -> None:
+        """Raises `InvalidCursor` for one of another query; None is no query that it can be of."""
+        if self.fingerprint != fingerprint:
+            raise InvalidCursor(
+                "the cursor is one of another query",
+                hint="conditions, order, table and tenant must be those that the cursor was made "
+                "with; begin again without a cursor",
+            )
+
+
+def encode_cursor(cursor: Cursor) -> str:
     """Raises `UsageError` where the values are too long."""
+    place, index = cursor.place, cursor.index
+    raw = ORDERED if index is None else BY_INDEX + index.to_bytes(INDEX_SIZE_BYTES, "big")
     size = len(place.order_key).to_bytes(4, "big")
-    raw = VERSION + fingerprint + size + place.order_key + place.record_key
+    raw += cursor.fingerprint + size + place.order_key + place.record_key
     if len(raw) > CURSOR_SIZE_BYTES_MAX:
         raise UsageError(
             "the values that the query is ordered by are too long for a cursor",
@@ -49,27 +75,27 @@ def encode_cursor(fingerprint: bytes, place: Place) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def decode_cursor(fingerprint: bytes, cursor: str) -> Place:
-    """Raises `InvalidCursor`."""
+def decode_cursor(text: str) -> Cursor:
+    """Raises `InvalidCursor` for what is no cursor."""
     try:
         raw = base64.b64decode(
-            cursor.encode("ascii") + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True
+            text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True
         )
     except (AttributeError, UnicodeEncodeError, binascii.Error):
         raw = b""
-    size = int.from_bytes(raw[HEAD_SIZE_BYTES - 4 : HEAD_SIZE_BYTES], "big")
-    if raw[:1] != VERSION or not HEAD_SIZE_BYTES + size < len(raw) <= CURSOR_SIZE_BYTES_MAX:
+    kind, rest, index = raw[:1], raw[1:], None
+    if kind == BY_INDEX:
+        index = int.from_bytes(rest[:INDEX_SIZE_BYTES], "big")
+        rest = rest[INDEX_SIZE_BYTES:]
+    size = int.from_bytes(rest[HEAD_SIZE_BYTES - 4 : HEAD_SIZE_BYTES], "big")
+    is_whole = HEAD_SIZE_BYTES + size < len(rest) and len(raw) <= CURSOR_SIZE_BYTES_MAX
+    if kind not in (ORDERED, BY_INDEX) or not is_whole:
         raise InvalidCursor(
             "this is no cursor", hint="pass the cursor of the page before, or None for the first"
         )
-    if raw[1 : 1 + FINGERPRINT_SIZE_BYTES] != fingerprint:
-        raise InvalidCursor(
-            "the cursor is one of another query",
-            hint="conditions, order, table and tenant must be those that the cursor was made with; "
-            "begin again without a cursor",
-        )
-    rest = raw[HEAD_SIZE_BYTES:]
-    return Place(rest[:size], rest[size:])
+    keys = rest[HEAD_SIZE_BYTES:]
+    place = Place(keys[:size], keys[size:])
+    return Cursor(rest[:FINGERPRINT_SIZE_BYTES], place, index)
 
 
 def fingerprint_query(live: LiveTable, predicate: Predicate, order: TotalOrder) -> bytes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from zapdb.catalog import TableState, View
 from zapdb.catalog.changelog import read_token
@@ -16,6 +16,7 @@ from zapdb.catalog.nodes import Heartbeat, deregister, read_level
 from zapdb.catalog.pinning import Stamped, find_fingerprint
 from zapdb.catalog.settings import (
     Scope,
+    find_setting,
     read_settings,
     resolve_scope,
     unset_setting,
@@ -23,11 +24,22 @@ from zapdb.catalog.settings import (
 )
 from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant, list_tenants
 from zapdb.catalog.up import Applied
+from zapdb.database.changes import (
+    Change,
+    ChangeFollower,
+    FollowerStatus,
+    SchemaEvent,
+    find_bookmark,
+    list_followers,
+    read_changes,
+)
 from zapdb.database.following import Callback
 from zapdb.database.metrics import render as render_metrics
-from zapdb.database.process import Process, check_pinned, settle
+from zapdb.database.models import Model, check_class, table_name
+from zapdb.database.process import Process, check_pinned, settle, settle_read_only
 from zapdb.database.session import Session
 from zapdb.database.table import Table
+from zapdb.database.tokens import purge_tokens
 from zapdb.database.upkeep import Upkeep
 from zapdb.errors import TransactionConflict, UsageError, ZapdbError
 from zapdb.jobs import (
@@ -44,9 +56,15 @@ from zapdb.jobs import (
 from zapdb.jobs.job import JobKind
 from zapdb.limits import CATALOG_WAIT_SECONDS
 from zapdb.records import decode_prefix
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage
+from zapdb.storage.log import START, Bookmark
+
+if TYPE_CHECKING:
+    from zapdb.database.sql import Result
 
 T = TypeVar("T")
+M = TypeVar("M")
+"""A table as generated models declare it."""
 
 BLOCK_HINT: Final = (
     "nothing was written; a with block can't be run again by itself: run it again, or put what it "
@@ -88,7 +106,7 @@ class Database:
         view: View,
         applied: tuple[Applied, ...] = (),
         *,
-        heartbeat: Heartbeat | None = None,
+        shares: Database | None = None,
     ) -> None:
         self.applied = applied
         """The migrations that opening this database put in force."""
@@ -97,8 +115,10 @@ class Database:
         self._session = Session(process.storage, view, process.node, process.files.serves)
         self._session.settings = read_settings(process.storage.connection(), view.tenant)
         self._upkeep = Upkeep(process.follower, self._session)
-        self._owns_process = heartbeat is None
-        self._heartbeat = heartbeat or Heartbeat(process.storage, process.node)
+        self._owns_process = shares is None
+        self._heartbeat: Heartbeat | None = (
+            _start_heartbeat(process) if shares is None else shares._heartbeat
+        )
 
     def __enter__(self) -> Database:
         return self
@@ -118,10 +138,14 @@ class Database:
         number = find_tenant(self._storage.connection(), name).number
         applied: list[Applied] = []
         files = self._process.files
-        view, _ = settle(self._storage, number, files, "never", 0.0, applied, self.view)
+        if self._node is None:
+            view = settle_read_only(self._storage, number, files, self.view)
+        else:
+            view, _ = settle(self._storage, number, files, "never", 0.0, applied, self.view)
         check_pinned(self._storage, view, files, self._process.pins)
-        view = settle_datasets(self._storage, view, self._node)
-        return Database(self._process, view, tuple(applied), heartbeat=self._heartbeat)
+        if self._node is not None:
+            view = settle_datasets(self._storage, view, self._node)
+        return Database(self._process, view, tuple(applied), shares=self)
 
     def create_tenant(self, name: str) -> None:
         """Enter a new tenant; raises `TenantExists`. It begins when it is opened."""
@@ -129,7 +153,7 @@ class Database:
 
     def tenants(self) -> list[Tenant]:
         """All tenants, by number."""
-        with self._storage.transaction(Mode.READ) as connection:
+        with self._session.reading() as connection:
             return list_tenants(connection)
 
     @property
@@ -146,9 +170,22 @@ class Database:
         """What is in force, as far as this process knows."""
         return self._session.view
 
-    def table(self, name: str) -> Table:
-        """Raises `UnknownName`, naming the tables that there are."""
-        return Table(self._session, name)
+    @overload
+    def table(self, name: str) -> Table: ...
+
+    @overload
+    def table(self, name: type[Model[M]]) -> M: ...
+
+    def table(self, name: str | type[Model[Any]]) -> Any:
+        """A table by its name, or by the class of its records in generated models.
+
+        Raises `UnknownName`, naming the tables that there are, and `ModelsMismatch` for a class
+        that is not that of the table's records.
+        """
+        table = Table(self._session, table_name(name))
+        if not isinstance(name, str):
+            check_class(name, self._session.live(table.name).shape.codec.record)
+        return table
 
     @contextmanager
     def transaction(self, *, token: bool = False) -> Iterator[None]:
@@ -197,13 +234,43 @@ class Database:
 
         return self._session.run(attempt)
 
+    def sql(
+        self,
+        statement: str,
+        params: Sequence[Any] | Mapping[str, Any] | None = None,
+        *,
+        as_text: Collection[str] = (),
+    ) -> Result:
+        """The answer of one SQL SELECT over the tables, by DuckDB: read-only, as of one moment.
+
+        That is the moment of the snapshot or transaction that this thread is in, or its own. The
+        tables that are named are streamed, and of them the columns that are used; the answer is in
+        memory. `params` are the values of `?` or `$1`, or by name of `$name`. The catalog is there
+        as `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers beyond 64
+        bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes strings of
+        their field: `as_text=["orders.serial"]`.
+
+        Raises `SqlError`, with the place in the statement, and `UsageError` for what is no SELECT.
+        Needs the extra `sql`.
+        """
+        from zapdb.database.sql import run_sql
+
+        return run_sql(self._session, statement, params, as_text)
+
     def cluster_level(self) -> int:
         """The capability level of the cluster, as of now or of the snapshot."""
         return read_level(self._storage.connection())
 
-    def setting(self, name: str, *, table: str | None = None, field: str | None = None) -> str:
-        """What a setting is for this tenant, or for a table or field of it, as of now."""
-        scope = self._scope(self.view.tenant, table, field)
+    def setting(
+        self,
+        name: str,
+        *,
+        table: str | None = None,
+        field: str | None = None,
+        index: str | None = None,
+    ) -> str:
+        """What a setting is for this tenant, or for a table, field or index of it, as of now."""
+        scope = self._scope(self.view.tenant, table, field, index)
         settings = read_settings(self._storage.connection(), self.view.tenant)
         return settings.find(name, scope)[0]
 
@@ -215,15 +282,17 @@ class Database:
         tenant: str | None = None,
         table: str | None = None,
         field: str | None = None,
+        index: str | None = None,
     ) -> int:
         """Set a setting for the whole database, or what is named of it; None takes it back.
 
         Returns the change's token, for `wait_for_catalog` in other processes. Raises `UnknownName`,
-        and `UsageError` for a value or a scope that the setting can't have.
+        `UsageError` for a value or a scope that the setting can't have, and `IncompatibleVersion`
+        where the database needs `zapdb cluster upgrade` for it.
         """
-        with self._storage.transaction(Mode.CATALOG) as connection:
+        with self._storage.transaction(find_setting(name).mode) as connection:
             number = None if tenant is None else find_tenant(connection, tenant).number
-            scope = self._scope(number, table, field)
+            scope = self._scope(number, table, field, index)
             if value is None:
                 token = unset_setting(connection, name, scope)
             else:
@@ -231,9 +300,11 @@ class Database:
         self._upkeep.use(read_settings(self._storage.connection(), self.view.tenant))
         return token
 
-    def _scope(self, tenant: int | None, table: str | None, field: str | None) -> Scope:
+    def _scope(
+        self, tenant: int | None, table: str | None, field: str | None, index: str | None
+    ) -> Scope:
         schema = self.view.chain.schema_at(self.view.position)
-        return resolve_scope(schema, tenant, table, field)
+        return resolve_scope(schema, tenant, table, field, index)
 
     def catalog(self) -> Catalog:
         """The catalog as this process knows it, from memory; about a second old at most."""
@@ -278,6 +349,7 @@ class Database:
     ) -> list[JobReport]:
         """Build the indexes that are not built yet, convert all stale records, and look whether
         the records that are there keep to new checks and references."""
+        self._storage.refuse_write()
         reports = []
         for job in plan_jobs(self._storage, self.view.tenant, kinds):
             report = run_job(self._storage, job, runner)
@@ -294,15 +366,41 @@ class Database:
     def history(self, table: str) -> list[Entry]:
         """The fingerprint history of a table, oldest first."""
         number = self._session.live(table).table.number
-        with self._storage.transaction(Mode.READ) as connection:
+        with self._session.reading() as connection:
             return list(read_entries(connection, self.view.tenant, number))
+
+    def changes(self, since: Bookmark | str | None = None) -> Iterator[Change | SchemaEvent]:
+        """What became of records and schemas since a bookmark, or ever, as far as it was recorded;
+        in order, and up to now.
+
+        Changes are recorded where the setting `history` is on. Those of one `timestamp` became
+        visible together. Each has a `bookmark` to go on from, whose text can be kept anywhere;
+        `follower` keeps it in the database. Raises `UsageError` for what is no bookmark of this
+        database, and inside `db.transaction()`; `IncompatibleVersion` where `zapdb cluster upgrade`
+        has to make room for the log.
+        """
+        place = START if since is None else Bookmark.parse(str(since))
+        return read_changes(self._session, place)
+
+    def change_bookmark(self) -> Bookmark:
+        """The bookmark behind all changes that there are now: to follow from now on."""
+        return find_bookmark(self._session)
+
+    def follower(self, name: str) -> ChangeFollower:
+        """Whoever follows the changes under a name, from where that name has come to."""
+        return ChangeFollower(self._session, name)
+
+    def followers(self) -> list[FollowerStatus]:
+        """The named followers of this tenant's changes, and what each has not seen."""
+        with self._session.reading() as connection:
+            return list_followers(connection, self.view.tenant)
 
     def find_fingerprint(self, table: str, fingerprint: int) -> Stamped:
         """Whether a fingerprint was ever stamped on a table, and what changed since.
 
         Raises `UnknownName` where no table ever had the name.
         """
-        with self._storage.transaction(Mode.READ) as connection:
+        with self._session.reading() as connection:
             return find_fingerprint(connection, self.view.tenant, table, fingerprint)
 
     def verify(self) -> list[TableReport]:
@@ -316,10 +414,14 @@ class Database:
 
         Changing and deleting records leaves theirs to it. Younger ones than the given age, or than
         the setting `blob_sweep_age_seconds`, are left alone. With `dry_run` they are counted only.
+        Tokens of commits that settle nothing any more are deleted, too.
         """
         if older_than_seconds is None:
             older_than_seconds = float(self.setting("blob_sweep_age_seconds"))
-        return sweep_blobs(self._storage, older_than_seconds=older_than_seconds, dry_run=dry_run)
+        report = sweep_blobs(self._storage, older_than_seconds=older_than_seconds, dry_run=dry_run)
+        if not dry_run:
+            purge_tokens(self._storage)
+        return report
 
     def close(self) -> None:
         """End this process's registration and close its connections; safe to repeat.
@@ -334,9 +436,11 @@ class Database:
         if not self._owns_process:
             return
         self._process.follower.stop()
-        self._heartbeat.stop()
-        with suppress(ZapdbError):  # if the server is gone, the lease ends by itself
-            deregister(self._storage, self._node)
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        if self._node is not None:
+            with suppress(ZapdbError):  # if the server is gone, the lease ends by itself
+                deregister(self._storage, self._node)
         self._storage.close()
 
     def _refuse_open_transaction(self) -> None:
@@ -347,3 +451,7 @@ class Database:
                 hint="leave its with block first: it is committed at its end, or undone by an "
                 "error",
             )
+
+
+def _start_heartbeat(process: Process) -> Heartbeat | None:
+    return None if process.node is None else Heartbeat(process.storage, process.node)

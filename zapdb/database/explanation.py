@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
+from zapdb.database.reading import Lens, read_spans
 from zapdb.database.session import Session
 from zapdb.indexes import LiveTable, Search
+from zapdb.indexes.choosing import Union
 from zapdb.indexes.planning import Plan, Sorting
-from zapdb.limits import ESTIMATE_RECORDS_MAX
+from zapdb.indexes.predicates import EVERYTHING
+from zapdb.limits import ESTIMATE_RECORDS_MAX, ESTIMATE_SAMPLE_RECORDS
 from zapdb.storage import Connection
 
 SORTINGS: dict[Sorting, str] = {
@@ -24,10 +29,16 @@ SORTINGS: dict[Sorting, str] = {
 class Explanation:
     """A plan in words (`str()`) and as data (`to_json()`).
 
-    `index` is None where the table itself is read: all of it if `is_scan`, else by its keys.
+    `index` is None where the table itself is read: all of it if `is_scan`, else by its keys. Where
+    several indexes answer the query together it names all of them, and `united` explains each.
     `passed_over` are the indexes that can't be read now: they are built, or made with other
-    collation or time zone data. `records_read` is how many records are looked at, counted up to
-    10,000 and None beyond.
+    collation or time zone data.
+
+    Two numbers are estimated, the same way on all storage engines: `records_read`, how many records
+    are looked at, and `estimated_rows`, how many the query gives. What lies in the ranges is
+    counted, up to 100,000; beyond, both are None. Where records are compared one by one, the first
+    100 of them are, and the rest is taken to be like them; else both numbers are exact. Where
+    nothing needs sorting, reading ends with the limit.
     """
 
     table: str
@@ -45,50 +56,129 @@ class Explanation:
     is_reversed: bool
     limit: int | None
     records_read: int | None
+    estimated_rows: int | None
     passed_over: tuple[str, ...]
+    united: tuple[Explanation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What keeps indexes from being read whose collation or time zone data changed."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> list[str]:
-        count = (
-            f"more than {ESTIMATE_RECORDS_MAX:,}"
-            if self.records_read is None
-            else f"{self.records_read:,}"
+        lines = [f"{self.table}: {self._describe_reading()}", *self._list_conditions()]
+        for one in self.united:
+            lines.append(f"  {one._describe_reading()}")
+            lines += [f"  {line}" for line in one._list_conditions()]
+        if self.passed_over:
+            lines.append(f"  can't be read now: {'; '.join(self.passed_over)}")
+        lines += [f"  warning: {text}" for text in self.warnings]
+        if self.order:
+            sorting = "they are merged" if self._is_merged else SORTINGS[self.sorting]
+            lines.append(f"  ordered by {', '.join(self.order)}: {sorting}")
+        if self.limit is not None:
+            stops = "" if self.sorting == "all" else ", and no more is read"
+            lines.append(f"  at most {self.limit:,}{stops}")
+        return [*lines, f"  gives {_show_count(self.estimated_rows, about=self._is_estimated)}"]
+
+    def _describe_reading(self) -> str:
+        return f"reads {self._what()} ({_show_count(self.records_read)})"
+
+    def _list_conditions(self) -> list[str]:
+        named = (
+            ("answered by it", self.answered),
+            ("compared again", self.rechecked),
+            ("compared record by record", self.residual),
         )
+        return [f"  {title}: {'; '.join(texts)}" for title, texts in named if texts]
+
+    @property
+    def _is_merged(self) -> bool:
+        return bool(self.united) and self.sorting == "none"
+
+    @property
+    def _is_estimated(self) -> bool:
+        return bool(self.rechecked or self.residual) or any(u._is_estimated for u in self.united)
+
+    def _what(self) -> str:
+        if self.united:
+            return f"{len(self.united)} sets of ranges, which have no record in common"
         what = f"the index {self.index}" if self.index else "the table by its keys"
         if self.is_scan:
             what = "all of the table, since no index fits" if not self.index else f"all of {what}"
         way = ", backwards" if self.is_reversed else ""
         ranges = "" if self.is_scan else f", {self.ranges} range{'' if self.ranges == 1 else 's'}"
-        lines = [f"{self.table}: reads {what}{ranges}{way} ({count} records)"]
-        named = (
-            ("answered by it", self.answered),
-            ("compared again", self.rechecked),
-            ("compared record by record", self.residual),
-            ("can't be read now", self.passed_over),
-        )
-        lines += [f"  {title}: {'; '.join(texts)}" for title, texts in named if texts]
-        if self.order:
-            lines.append(f"  ordered by {', '.join(self.order)}: {SORTINGS[self.sorting]}")
-        elif self.sorting != "none":
-            lines.append(f"  in the order of keys: {SORTINGS[self.sorting]}")
-        if self.limit is not None:
-            lines.append(f"  at most {self.limit:,}")
-        return lines
+        return f"{what}{ranges}{way}"
 
     def to_json(self) -> dict[str, Any]:
         """All members under their names, lists for tuples."""
-        return {
-            name: list(value) if isinstance(value := getattr(self, name), tuple) else value
-            for name in self.__slots__
-        }
+        return {name: _plain(getattr(self, name)) for name in self.__slots__}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Explanation):
+        return value.to_json()
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _show_count(count: int | None, *, about: bool = False) -> str:
+    if count is None:
+        return f"more than {ESTIMATE_RECORDS_MAX:,} records"
+    return f"{'about ' if about else ''}{count:,} record{'' if count == 1 else 's'}"
 
 
 def explain_plan(
-    session: Session, live: LiveTable, plan: Plan, orders: tuple[str, ...], limit: int | None
+    session: Session,
+    live: LiveTable,
+    plan: Plan | Union,
+    orders: tuple[str, ...],
+    limit: int | None,
 ) -> Explanation:
-    unreadable = (index.name for index in live.shape.indexes if not index.is_readable)
+    ends_early = plan.sorting != "all"
+    if isinstance(plan, Plan):
+        return _explain(session, live, plan, orders, limit, ends_early=ends_early)
+    united, left = list[Explanation](), limit
+    for branch in plan.branches:
+        # Merged, each may give all that is asked for.
+        one = _explain(session, live, branch, (), left, ends_early=ends_early)
+        united.append(one)
+        if left is not None and not plan.is_ordered and one.estimated_rows is not None:
+            left -= one.estimated_rows
+    return Explanation(
+        live.shape.table.name,
+        ", ".join(dict.fromkeys(branch.path.name for branch in plan.branches)),
+        is_scan=False,
+        ranges=sum(one.ranges for one in united),
+        answered=(),
+        rechecked=(),
+        residual=(),
+        order=orders,
+        sorting=plan.sorting,
+        is_reversed=False,
+        limit=limit,
+        records_read=_add(one.records_read for one in united),
+        estimated_rows=_at_most(limit, _add(one.estimated_rows for one in united)),
+        passed_over=_list_unreadable(live),
+        united=tuple(united),
+    )
+
+
+def _explain(
+    session: Session,
+    live: LiveTable,
+    plan: Plan,
+    orders: tuple[str, ...],
+    limit: int | None,
+    *,
+    ends_early: bool,
+) -> Explanation:
+    counted = count_spans(session, live, plan, ESTIMATE_RECORDS_MAX + 1)
+    inside = None if counted is None or counted > ESTIMATE_RECORDS_MAX else counted
+    share = _estimate_share(session, live, plan) if inside else 1.0
+    rows = _at_most(limit, None if inside is None else math.ceil(inside * share))
+    read = inside
+    if ends_early and limit is not None and share:
+        read = _at_most(math.ceil(limit / share), inside)
     return Explanation(
         live.shape.table.name,
         None if plan.path.keys is None else plan.path.name,
@@ -101,14 +191,42 @@ def explain_plan(
         plan.sorting,
         plan.order.is_reversed,
         limit,
-        _count_read(session, live, plan),
-        tuple(unreadable),
+        read,
+        rows,
+        _list_unreadable(live),
     )
 
 
-def _count_read(session: Session, live: LiveTable, plan: Plan) -> int | None:
-    counted = count_spans(session, live, plan, ESTIMATE_RECORDS_MAX + 1)
-    return None if counted is None or counted > ESTIMATE_RECORDS_MAX else counted
+def _list_unreadable(live: LiveTable) -> tuple[str, ...]:
+    return tuple(index.name for index in live.shape.indexes if not index.is_readable)
+
+
+def _add(counts: Iterable[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def _at_most(limit: int | None, count: int | None) -> int | None:
+    """The smaller of two numbers; None is one that is not known, or no limit."""
+    if count is None or limit is None:
+        return limit if count is None else count
+    return min(limit, count)
+
+
+def _estimate_share(session: Session, live: LiveTable, plan: Plan) -> float:
+    """Which part of the first records in the ranges the rest of the plan is true of."""
+    if plan.filter == EVERYTHING:
+        return 1.0
+    lens, seen, true = Lens(plan, live, frozenset()), 0, 0
+    entries = read_spans(session, lens, wanted=ESTIMATE_SAMPLE_RECORDS)
+    for _, record in islice(entries, ESTIMATE_SAMPLE_RECORDS):
+        seen += 1
+        true += lens.matches is None or lens.matches(record)
+    return true / seen if seen else 1.0
 
 
 def count_spans(session: Session, live: LiveTable, plan: Plan, limit: int | None) -> int | None:

@@ -6,7 +6,6 @@ there, and a field that the table does not have raises `UnknownField` with the c
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -72,7 +71,7 @@ class FieldExpression:
 
     def in_(self, values: Iterable[Any]) -> Predicate:
         """Equal to one of the values."""
-        if isinstance(values, str | bytes):
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise InvalidValue.of(self._path, "a list of values", values)
         checked = tuple(self._check(value) for value in values)
         return Comparison(self._field.number, self._field.name, "in", checked, self._collation)
@@ -162,15 +161,24 @@ def make_field(table: Table, name: str) -> FieldExpression:
     found = table.field_named(name) if isinstance(name, str) else None
     if found is not None:
         return FieldExpression(table, found)
-    names = [f.name for f in table.fields]
-    closest = difflib.get_close_matches(str(name), names, n=1)
-    raise UnknownField(
-        "no such field",
-        table=table.name,
-        field=name,
-        fields=", ".join(names),
-        hint=f"did you mean {closest[0]!r}?" if closest else "",
-    )
+    raise UnknownField.named(table.name, name, [f.name for f in table.fields])
+
+
+def as_field(table: Table, given: Any) -> tuple[Field, Collation | None]:
+    """A field that is given by itself or by its name, and the collation it is under."""
+    if isinstance(given, str):
+        given = make_field(table, given)
+    if not isinstance(given, FieldExpression):
+        raise UsageError(
+            "a field or its name is expected", got=type(given).__name__, table=table.name
+        )
+    _refuse_other(table, given)
+    return given._field, given._collation
+
+
+def _refuse_other(table: Table, given: FieldExpression) -> None:
+    if given._table.number != table.number:
+        raise UsageError("a field of another table", table=table.name, field=given._path)
 
 
 def as_order(table: Table, given: Any) -> Order:
@@ -178,6 +186,7 @@ def as_order(table: Table, given: Any) -> Order:
     if isinstance(given, Order):
         return given
     if isinstance(given, FieldExpression):
+        _refuse_other(table, given)
         return given._as_order()
     if not isinstance(given, str):
         raise UsageError(

@@ -17,6 +17,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from zapdb.database.rewriting import warn
 from zapdb.database.session import Session
 from zapdb.errors import TransactionConflict, UsageError
 from zapdb.indexes import (
@@ -31,11 +32,31 @@ from zapdb.indexes import (
     search_range,
     successor,
 )
-from zapdb.limits import PAGE_RECORDS_FIRST, PAGE_RECORDS_MAX
+from zapdb.limits import PAGE_RECORDS_FIRST, PAGE_RECORDS_GROWTH, PAGE_RECORDS_MAX
 from zapdb.records import Record
 
 Plan = Callable[[KeyBuilder], Search]
 """A question, ready to be put to the index as it is now."""
+
+
+Read = Callable[[bytes, bytes], Record]
+"""A record of its key and its bytes, whatever their revision."""
+ReaderOf = Callable[[LiveTable], Read]
+"""How records are read in a shape of the table."""
+
+
+def read_whole(live: LiveTable) -> Read:
+    """All fields, as the application sees them."""
+    return live.shape.reader.read
+
+
+def page_sizes(wanted: int | None) -> Iterator[int]:
+    """How many rows to fetch, time after time: few at first, or as many as are wanted."""
+    size = PAGE_RECORDS_FIRST if wanted is None else max(wanted, 1)
+    while True:
+        size = min(size, PAGE_RECORDS_MAX)
+        yield size
+        size = max(PAGE_RECORDS_FIRST, size * PAGE_RECORDS_GROWTH)
 
 
 class _Moved(Exception):
@@ -116,9 +137,18 @@ class IndexLookup:
             yield record
 
     def walk(
-        self, plan: Plan, *, descending: bool, last: tuple[bytes, bytes] | None = None
+        self,
+        plan: Plan,
+        *,
+        descending: bool,
+        last: tuple[bytes, bytes] | None = None,
+        wanted: int | None = None,
+        reader_of: ReaderOf = read_whole,
     ) -> Iterator[Entry]:
-        """Records in order, with their full index keys and their own keys: those behind `last`."""
+        """Records in order, with their full index keys and their own keys: those behind `last`.
+
+        `wanted` is how many will be asked for, if that is known: about so many are read.
+        """
         known: KeyBuilder | None = None
         while True:
             live = self._live = self._session.find_again(self._live)
@@ -135,7 +165,8 @@ class IndexLookup:
             if last is not None:
                 search = _go_on(search, last[0], descending)
             try:
-                for key, record_key, record in self._entries(live, search, descending, last):
+                entries = self._entries(live, search, descending, last, wanted, reader_of(live))
+                for key, record_key, record in entries:
                     at = (key, record_key)
                     if last is None or (at < last if descending else at > last):
                         last = at
@@ -151,17 +182,20 @@ class IndexLookup:
         search: Search,
         descending: bool,
         last: tuple[bytes, bytes] | None,
+        wanted: int | None,
+        read: Read,
     ) -> Iterator[Entry]:
         """Entries between the bounds, in order of the full key, then of the record's.
 
         Those up to `last` may be left out.
         """
-        if not self._index(live).is_readable:
-            yield from self._scan(live, search, descending)
+        index = self._index(live)
+        if not index.is_readable:
+            warn(live, index)
+            yield from self._scan(live, search, descending, read)
             return
-        yield from search.settle(
-            self._stored_entries(live, search, descending, last), descending=descending
-        )
+        stored = self._stored_entries(live, search, descending, last, wanted, read)
+        yield from search.settle(stored, descending=descending)
 
     def _stored_entries(
         self,
@@ -169,6 +203,8 @@ class IndexLookup:
         search: Search,
         descending: bool,
         last: tuple[bytes, bytes] | None,
+        wanted: int | None,
+        read: Read,
     ) -> Iterator[Entry]:
         """Whatever lies between the bounds as entries hold them: cut."""
         low, high = search.entry_bounds
@@ -176,9 +212,8 @@ class IndexLookup:
         after: tuple[bytes, bytes] | None = None
         if last is not None and not search.unique and not is_cut(last[0]):
             after = last  # the entry has the full key
-        limit = PAGE_RECORDS_FIRST
-        index, read = self._index(live), live.shape.reader.read
-        while True:
+        index = self._index(live)
+        for limit in page_sizes(wanted):
             page = self._ask(
                 live,
                 lambda c, at=after, count=limit: index.entries.page(
@@ -192,11 +227,12 @@ class IndexLookup:
             if len(page) < limit:
                 return
             after = (page[-1][0], page[-1][1])
-            limit = PAGE_RECORDS_MAX
 
-    def _scan(self, live: LiveTable, search: Search, descending: bool) -> Iterator[Entry]:
+    def _scan(
+        self, live: LiveTable, search: Search, descending: bool, read: Read
+    ) -> Iterator[Entry]:
         """The same entries by reading all records; memory grows with those that match."""
-        build, read = self._index(live).keys.build, live.shape.reader.read
+        build = self._index(live).keys.build
         found: list[Entry] = []
         after = b""
         while page := self._ask(live, lambda c, at=after: live.records.scan_page(c, at)):

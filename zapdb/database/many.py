@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from zapdb.database.referrers import let_go
 from zapdb.database.session import Session
@@ -57,3 +58,42 @@ def remove_many(
         for key in found:
             let_go(session, connection, live, key)
     return len(found)
+
+
+def remove_all(
+    session: Session, connection: Connection, live: LiveTable, keys: Iterable[bytes]
+) -> int:
+    """Delete the records with these keys, which are read as they are deleted; returns how many.
+
+    Who refers to them is looked at at the end, so their keys are held until then, if anybody can.
+    Raises `ReferenceViolation`.
+    """
+    stream, deleted, gone = iter(keys), 0, _Keys()
+    while some := list(islice(stream, KEYS_PER_STATEMENT)):
+        _, found = fetch_many(connection, live, some)
+        for key, stored in found.items():
+            remove_record(connection, live, key, bytes(stored))
+        if live.referrers:
+            gone.add(found)
+        deleted += len(found)
+    for key in gone:
+        let_go(session, connection, live, key)
+    return deleted
+
+
+class _Keys:
+    """Many keys in little memory: each takes two bytes more than it has."""
+
+    def __init__(self) -> None:
+        self._packed = bytearray()
+
+    def add(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            self._packed += len(key).to_bytes(2, "big") + key
+
+    def __iter__(self) -> Iterator[bytes]:
+        at, packed = 0, self._packed
+        while at < len(packed):
+            end = at + 2 + int.from_bytes(packed[at : at + 2], "big")
+            yield bytes(packed[at + 2 : end])
+            at = end

@@ -18,6 +18,7 @@ from zapdb.catalog.changelog import read_horizon, read_token
 from zapdb.catalog.level import read_level
 from zapdb.catalog.registry import list_leases, list_nodes
 from zapdb.catalog.tenants import list_tenants
+from zapdb.database.changes import list_followers
 from zapdb.jobs.inspection import read_table_statuses
 from zapdb.jobs.job import list_jobs
 from zapdb.limits import METRICS_TENANTS_MAX
@@ -82,6 +83,19 @@ UNVALIDATED = _gauge(
     "table",
 )
 
+FOLLOWER_LAG = _gauge(
+    "follower_lag_seconds",
+    "How old the oldest change is that a follower of the history log has not seen.",
+    "tenant",
+    "follower",
+)
+FOLLOWER_BEHIND = _gauge(
+    "follower_changes_behind",
+    "Changes that a follower of the history log has not seen, counted up to a limit.",
+    "tenant",
+    "follower",
+)
+
 
 FAMILIES: Final = (
     LEVEL,
@@ -101,6 +115,8 @@ FAMILIES: Final = (
     STALE,
     INDEXES,
     UNVALIDATED,
+    FOLLOWER_LAG,
+    FOLLOWER_BEHIND,
 )
 
 
@@ -155,6 +171,9 @@ def _read(
     )
     yield JOBS.each(sorted(jobs.items()))
     name = next((t.name for t in tenants if t.number == view.tenant), str(view.tenant))
+    followers = list_followers(connection, view.tenant)
+    yield FOLLOWER_LAG.each(((name, f.name), f.lag.seconds) for f in followers)
+    yield FOLLOWER_BEHIND.each(((name, f.name), f.lag.changes) for f in followers)
     yield from _read_tables(connection, view, name, count_records)
 
 
@@ -163,7 +182,7 @@ def _read_tables(
 ) -> Iterator[Gauge]:
     states = view.tables.values()
     yield INDEXES.each(
-        ((tenant, state.table.name, index.index.name, index.phase), 1)
+        ((tenant, state.table.name, index.index.name, index.condition), 1)
         for state in states
         for index in state.indexes
     )

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
-from zapdb.database.cursors import decode_cursor, encode_cursor, fingerprint_query
+from zapdb.database.aggregates import add_up, refuse_sum
+from zapdb.database.cursors import Cursor, decode_cursor, encode_cursor, fingerprint_query
 from zapdb.database.explanation import Explanation, count_spans, explain_plan
-from zapdb.database.fields import as_order
-from zapdb.database.reading import Found, Lens, read_plan
+from zapdb.database.fields import as_field, as_order
+from zapdb.database.including import Include, add_include, load_included, names_of
+from zapdb.database.many import remove_all
+from zapdb.database.reading import Reading
+from zapdb.database.rewriting import list_warnings, warn_if_affected
 from zapdb.database.session import Session
-from zapdb.errors import InvalidValue, RecordNotFound, SeveralRecords, UsageError
-from zapdb.indexes import LiveTable
-from zapdb.indexes.planning import Order, Plan, make_plan
-from zapdb.indexes.predicates import EVERYTHING, Predicate, comparisons_in
+from zapdb.errors import (
+    InvalidCursor,
+    InvalidValue,
+    RecordNotFound,
+    SeveralRecords,
+    UsageError,
+)
+from zapdb.indexes import KeyBuilder, LiveTable
+from zapdb.indexes.choosing import Union, make_plan, without_ties
+from zapdb.indexes.planning import BY_KEY, Order, Ordering, Plan, order_of_index
+from zapdb.indexes.predicates import (
+    EVERYTHING,
+    Comparison,
+    Not,
+    Predicate,
+    comparisons_in,
+    order_value,
+)
 from zapdb.limits import RETRIES_MAX
 from zapdb.records import Record
+from zapdb.schema import Field
+
+NO_FIELDS: Final = frozenset[int]()
+"""Of records whose keys are all that is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +63,10 @@ class Query:
     `explain` says needs sorting holds records in memory, all that match, or as many as its limit.
     Each page that it reads is a snapshot of its own, unless it runs inside `db.snapshot()` or
     `db.transaction()`.
+
+    Without `order_by`, records come in the order in which they are read: that of the index that
+    `explain` names, or of keys. It is the same as long as the query is answered the same way, and
+    not promised: an index that is created or dropped may change it.
     """
 
     session: Session
@@ -48,6 +74,7 @@ class Query:
     predicate: Predicate = EVERYTHING
     orders: tuple[Order, ...] = ()
     size: int | None = None
+    includes: tuple[Include, ...] = ()
 
     def __repr__(self) -> str:
         parts = [self.live.shape.table.name]
@@ -57,6 +84,8 @@ class Query:
             parts.append(f"order by {', '.join(map(str, self.orders))}")
         if self.size is not None:
             parts.append(f"limit {self.size}")
+        if self.includes:
+            parts.append(f"with {', '.join(names_of(self.includes))}")
         return f"<query {' '.join(parts)}>"
 
     # Making
@@ -78,18 +107,38 @@ class Query:
         return replace(self, orders=tuple(as_order(table, field) for field in fields))
 
     def limit(self, count: int) -> Query:
-        """At most so many records: the first ones in order, that of keys where none is given."""
+        """At most so many records: the first ones in the order that is given, or any."""
         size = _check_count(count, "limit", 0)
         return replace(self, size=size if self.size is None else min(size, self.size))
+
+    def include(self, *references: str) -> Query:
+        """Load the records that these reference fields lead to together with those of the query.
+
+            for post in posts.where(…).include("author.city", "topic"):
+                post.follow("author").name, post.follow("author.city"), post.author
+
+        `record.follow(name)` gives the loaded record, None where the reference is null or its
+        target is not there; `record.author` stays the target's key (see `zapdb.records.follow`).
+        Dots lead on from what was loaded. Some hundred records are included with one statement for
+        each reference, and the query streams as it does without. Raises `UnknownField`, and
+        `UsageError` for a field that is no reference.
+        """
+        includes, table = self.includes, self.live.shape.table
+        for path in references:
+            if not isinstance(path, str):
+                raise UsageError("a reference is included by its name", got=type(path).__name__)
+            includes = add_include(self.session, table, includes, path.split("."))
+        return replace(self, includes=includes)
 
     # Asking
 
     def __iter__(self) -> Iterator[Record]:
-        for _, record in self._read():
-            yield record
+        reading = self._read()
+        records = (record for _, record in reading.read(limit=self.size))
+        return load_included(self.session, self.live, self.includes, records)
 
     def first(self) -> Record | None:
-        """The first record in order, that of keys where none is given; None if there is none."""
+        """The first record in the order that is given, or any; None if there is none."""
         return next(iter(self.limit(1)), None)
 
     def one(self) -> Record:
@@ -103,9 +152,10 @@ class Query:
 
     def exists(self) -> bool:
         """Whether any record matches."""
-        live, plan = self._plan(total=False)
         limit = 1 if self.size is None else min(self.size, 1)
-        return next(read_plan(self.session, Lens(plan, live), limit=limit), None) is not None
+        live, plan = self._plan(None)
+        reading = Reading(self.session, live, plan, NO_FIELDS)
+        return next(reading.read(limit=limit), None) is not None
 
     def count(self) -> int:
         """How many records match, up to the limit.
@@ -113,54 +163,182 @@ class Query:
         Where an index answers all of the conditions, its entries are counted and no record is read.
         """
         for _ in range(RETRIES_MAX):
-            live, plan = replace(self, orders=())._plan(total=False)
-            if plan.filter != EVERYTHING:
+            live, plan = self._plan(None)
+            if isinstance(plan, Union) or plan.filter != EVERYTHING:
                 break
             counted = count_spans(self.session, live, plan, self.size)
             if counted is not None:
                 return counted
             self.session.reload()
-        return sum(1 for _ in read_plan(self.session, Lens(plan, live), limit=self.size))
+        reading = Reading(self.session, live, plan, NO_FIELDS)
+        return sum(1 for _ in reading.read(limit=self.size))
+
+    def min(self, field: Any) -> Any:
+        """The least value of a field, given as for `order_by`; None if there is none but nulls.
+
+        It is the first one in an index, where one has the field in order. Else all records that
+        match are read, of each no more than the fields that are needed.
+        """
+        return self._find_end(field, descending=False)
+
+    def max(self, field: Any) -> Any:
+        """The greatest value of a field: as `min`. NaN is greater than all other floats."""
+        return self._find_end(field, descending=True)
+
+    def sum(self, field: Any) -> Any:
+        """The sum of a field of integers, decimals or floats, nulls left out; 0 if there is none.
+
+        Exact: decimals keep all their digits, floats are rounded once at the end. Of each record,
+        no more than the fields that are needed is decoded. Raises `UsageError` for other types.
+        """
+        found, _ = as_field(self.live.shape.table, field)
+        refuse_sum(self.live.shape.table.name, found)
+        return add_up(found, self._values(found))
 
     def page(self, size: int, cursor: str | None = None) -> Page:
         """The next `size` records behind those of the page that the cursor came with.
 
         The cursor names a place in the order, and not a number of records: what was inserted or
         deleted before it meanwhile neither repeats nor hides any. It stays good across restarts.
-        Raises `InvalidCursor` for one of another query.
+        Without `order_by`, the order is that of the index that the first page was read by, and
+        later pages keep it; that of keys where several indexes answer the query together.
+
+        Raises `InvalidCursor` for a cursor of another query, and where none is given an order, for
+        one whose index was dropped since.
         """
         count = _check_count(size, "size", 1)
         self._refuse_limit("page")
-        live, plan = self._plan(total=True)
-        lens = Lens(plan, live)
+        known = None if cursor is None else decode_cursor(cursor)
+        ordering, index = self._order_pages(known)
+        live, plan = self._plan(ordering)
         mark = fingerprint_query(live, self.predicate, plan.order)
-        behind = None if cursor is None else decode_cursor(mark, cursor)
-        found = list(read_plan(self.session, lens, limit=count + 1, behind=behind))
-        if len(found) <= count:
-            return Page(tuple(record for _, record in found), None)
-        shown = found[:count]
-        after = encode_cursor(mark, lens.place(shown[-1]))
-        return Page(tuple(record for _, record in shown), after)
+        if known is not None:
+            known.check(mark)
+        reading = Reading(self.session, live, plan)
+        behind = None if known is None else known.place
+        found = list(reading.read(limit=count + 1, behind=behind))
+        shown, after = found[:count], None
+        if len(found) > count:
+            after = encode_cursor(Cursor(mark, reading.place(shown[-1]), index))
+        records = iter([record for _, record in shown])
+        return Page(tuple(load_included(self.session, live, self.includes, records)), after)
 
     def explain(self) -> Explanation:
         """How the query is answered now; `str()` says it in words, `to_json()` as data."""
-        live, plan = self._plan(total=self.size is not None)
+        live, plan = self._plan(self._ordering)
         orders = tuple(map(str, self.orders))
-        return explain_plan(self.session, live, plan, orders, self.size)
+        found = explain_plan(self.session, live, plan, orders, self.size)
+        return replace(found, warnings=list_warnings(live))
+
+    def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
+        """The records in order as a `pyarrow.RecordBatchReader`, read as iterating reads them; the
+        arguments are those of `Table.to_arrow`. Needs the extra `sql`."""
+        from zapdb.database.arrow import open_found
+
+        live, plan = self._plan(self._ordering)
+        found = Reading(self.session, live, plan).read(limit=self.size)
+        return open_found(self.session, live, found, fields, as_text)
+
+    def to_pandas(
+        self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
+    ) -> Any:
+        """The same as a `pandas.DataFrame`, all of it in memory: see `Table.to_pandas`."""
+        from zapdb.database.frames import table_frame
+
+        held = self.to_arrow(fields, as_text).read_all()
+        return table_frame(self.live.shape.table, held, as_text)
+
+    # Writing
+
+    def delete(self) -> int:
+        """Delete the records of the query, and what refers to them as the references say; returns
+        how many records the query had.
+
+        All or nothing: one transaction, which is repeated when it meets another one, or part of
+        `db.transaction()`. Records are read and deleted some hundred at a time; where others refer
+        to the table, the keys of deleted records are held in memory. Who refers to them is looked
+        at once all of them are gone, so records of the query may refer to each other. Raises
+        `ReferenceViolation` where another record keeps one of them.
+        """
+
+        def delete() -> int:
+            with self.session.writing() as connection:
+                live, plan = self._plan(self._ordering)
+                reading = Reading(self.session, live, plan, NO_FIELDS)
+                keys = (key for key, _ in reading.read(limit=self.size))
+                return remove_all(self.session, connection, live, keys)
+
+        return self.session.run(delete)
 
     # How
 
-    def _read(self) -> Iterator[Found]:
-        if self.size == 0:
-            return iter(())
-        live, plan = self._plan(total=self.size is not None)
-        return read_plan(self.session, Lens(plan, live), limit=self.size)
+    @property
+    def _ordering(self) -> Ordering | None:
+        return Ordering.by(self.orders) if self.orders else None
 
-    def _plan(self, *, total: bool) -> tuple[LiveTable, Plan]:
+    def _read(self, fields: frozenset[int] | None = None) -> Reading:
+        live, plan = self._plan(self._ordering)
+        return Reading(self.session, live, plan, fields)
+
+    def _plan(self, ordering: Ordering | None) -> tuple[LiveTable, Plan | Union]:
         live, _ = self.session.ask(self.live, lambda c, _: (self.session.read_activation(c), None))
         shape = live.shape
         readable = [index.keys for index in shape.indexes if index.is_readable]
-        return live, make_plan(shape.table, readable, self.predicate, self.orders, total=total)
+
+        def plan(indexes: Sequence[KeyBuilder]) -> Plan | Union:
+            return make_plan(shape.table, indexes, self.predicate, ordering)
+
+        warn_if_affected(live, plan)
+        return live, plan(readable)
+
+    def _order_pages(self, cursor: Cursor | None) -> tuple[Ordering, int | None]:
+        """The order of pages, and the number of the index that it is of where none is named."""
+        if cursor is not None and (cursor.index is None) != bool(self.orders):
+            cursor.check(None)
+        if self.orders:
+            return Ordering.by(self.orders), None
+        if cursor is None:
+            live, plan = self._plan(None)
+            keys = plan.path.keys if isinstance(plan, Plan) else None
+            index = 0 if keys is None else keys.index.number
+        else:
+            live, index = self.session.find_again(self.live), cursor.index or 0
+        for found in live.shape.indexes if index else ():
+            if found.state.index.number == index:
+                return order_of_index(found.keys.fields, found.keys.index.components), index
+        if index:
+            raise InvalidCursor(
+                "the index whose order the pages have was dropped",
+                table=live.shape.table.name,
+                hint="begin again without a cursor; pages of a query with order_by need no index",
+            )
+        return BY_KEY, 0
+
+    def _values(self, field: Field) -> Iterator[Any]:
+        """The values of a field, with nulls, in any order unless there is a limit."""
+        live, plan = self._plan(None if self.size is None else self._ordering)
+        reading = Reading(self.session, live, plan, frozenset((field.number,)))
+        for _, record in reading.read(limit=self.size):
+            # Under way, the field may get another name.
+            name = field.name if field.name in record._fields else reading.name_of(field)
+            yield getattr(record, name)
+
+    def _find_end(self, given: Any, *, descending: bool) -> Any:
+        field, collation = as_field(self.live.shape.table, given)
+        order = replace(as_order(self.live.shape.table, given), descending=descending)
+        if self.size is None:
+            is_null = Comparison(field.number, field.name, "==", None)
+            query = replace(self, predicate=self.predicate & Not(is_null))
+            live, plan = query._plan(Ordering.by((order,)))
+            if plan.sorting != "all":
+                reading = Reading(
+                    self.session, live, without_ties(plan), frozenset((field.number,))
+                )
+                found = next(reading.read(limit=1), None)
+                return None if found is None else getattr(found[1], reading.name_of(field))
+        by = order_value(field, collation)
+        present = (value for value in self._values(field) if value is not None)
+        return (max if descending else min)(present, key=by, default=None)
 
     def _refuse_limit(self, step: str) -> None:
         if self.size is not None:

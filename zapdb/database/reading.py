@@ -8,28 +8,37 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
+from operator import itemgetter
 
 from zapdb.database.cursors import Place
-from zapdb.database.lookup import IndexLookup
+from zapdb.database.lookup import IndexLookup, Read, page_sizes
 from zapdb.database.session import Session
 from zapdb.errors import TransactionConflict
-from zapdb.indexes import KeyBuilder, LiveTable, Search, build_keys, successor
+from zapdb.indexes import KeyBuilder, LiveTable, Search, build_keys, make_reader, successor
+from zapdb.indexes.choosing import Union
 from zapdb.indexes.keys import INVERTED
+from zapdb.indexes.live import NOT_STORED
 from zapdb.indexes.planning import Plan, Span
-from zapdb.indexes.predicates import EVERYTHING, compile_predicate
-from zapdb.limits import PAGE_RECORDS_FIRST, PAGE_RECORDS_MAX
-from zapdb.records import Record
+from zapdb.indexes.predicates import EVERYTHING, comparisons_in, compile_predicate, find_field
+from zapdb.records import Record, decoder_of
+from zapdb.schema import Field
 
 Found = tuple[bytes, Record]
 """A record with its key."""
 
 
 class Lens:
-    """The filter and the order of a plan for a table as it is now: its fields may be renamed."""
+    """The filter and the order of a plan for a table as it is now: its fields may be renamed.
 
-    def __init__(self, plan: Plan, live: LiveTable) -> None:
+    With `fields`, the numbers of those that are asked for, records have these alone, and what the
+    plan itself looks at: the others are not decoded.
+    """
+
+    def __init__(self, plan: Plan, live: LiveTable, fields: frozenset[int] | None = None) -> None:
         self.plan = plan
+        self._fields = None if fields is None else fields | fields_of(plan)
+        self._reader: tuple[LiveTable, Read] | None = None
         self.turn(live)
 
     def turn(self, live: LiveTable) -> None:
@@ -40,6 +49,17 @@ class Lens:
         self.live, where = live, self.plan.filter
         self.matches = None if where == EVERYTHING else compile_predicate(where, live.shape.table)
         self._build: Callable[[Record], bytes] | None = None
+
+    def reader_of(self, live: LiveTable) -> Read:
+        """How records are read in a shape of the table."""
+        if self._fields is None:
+            return live.shape.reader.read
+        if self._reader is None or self._reader[0] is not live:
+            shape, view = live.shape, live.view
+            decode = decoder_of(shape.table, self._fields, view.zones)
+            reader = make_reader(live.storage, view, live.state, shape.position, NOT_STORED, decode)
+            self._reader = (live, reader.read)
+        return self._reader[1]
 
     @property
     def build(self) -> Callable[[Record], bytes]:
@@ -73,23 +93,74 @@ def _no_key(record: Record) -> bytes:
     return b""
 
 
-def read_plan(
-    session: Session, lens: Lens, *, limit: int | None = None, behind: Place | None = None
-) -> Iterator[Found]:
-    """The records that the plan means, in order: those behind a place, up to a number."""
-    if limit == 0:
-        return iter(())
-    found = _filter(session, lens, behind)
-    if behind is not None:
-        start = lens.position(behind)
-        found = (one for one in found if lens.sort_key(one) > start)
-    if lens.plan.sorting == "ties":
-        found = _sort_ties(found, lens)
-    elif lens.plan.sorting == "all":
-        if limit is None:
-            return iter(sorted(found, key=lens.sort_key))
-        return iter(heapq.nsmallest(limit, found, key=lens.sort_key))
-    return found if limit is None else islice(found, limit)
+def fields_of(plan: Plan) -> frozenset[int]:
+    """The numbers of the fields that reading a plan looks at."""
+    filtered = (comparison.field for comparison in comparisons_in(plan.filter))
+    ordered = (order.field for order in plan.order.fields)
+    return frozenset(chain(filtered, ordered, (c.field for c in plan.path.components)))
+
+
+class Reading:
+    """The records that a plan means, as they are read now: see `read`."""
+
+    def __init__(
+        self,
+        session: Session,
+        live: LiveTable,
+        plan: Plan | Union,
+        fields: frozenset[int] | None = None,
+    ) -> None:
+        self._session = session
+        self._plan = plan
+        self._lenses = [Lens(branch, live, fields) for branch in plan.branches]
+
+    def place(self, found: Found) -> Place:
+        """The place of a record in the order."""
+        return self._lenses[-1].place(found)
+
+    def name_of(self, field: Field) -> str:
+        """The name that a field has in the records that were read last."""
+        table = self._lenses[-1].live.shape.table
+        return find_field(table, field.number, field.name).name
+
+    def read(self, *, limit: int | None = None, behind: Place | None = None) -> Iterator[Found]:
+        """The records in order: those behind a place, up to a number.
+
+        As many entries are read as records are asked for, where nothing is filtered or sorted.
+        """
+        if limit == 0:
+            return iter(())
+        plan = self._plan
+        wanted = limit if plan.sorting != "all" else None
+        if wanted is not None and behind is not None:
+            wanted += 1  # the record at the place is read again
+        streams = [self._read_branch(lens, wanted, behind) for lens in self._lenses]
+        if plan.sorting == "all":
+            keyed = chain.from_iterable(streams)
+            if limit is None:
+                ordered = sorted(keyed, key=itemgetter(0))
+            else:
+                ordered = heapq.nsmallest(limit, keyed, key=itemgetter(0))
+            return (found for _, found in ordered)
+        if isinstance(plan, Union) and plan.is_ordered:
+            found = (one for _, one in heapq.merge(*streams, key=itemgetter(0)))
+        else:
+            found = (one for stream in streams for _, one in stream)
+        return found if limit is None else islice(found, limit)
+
+    def _read_branch(
+        self, lens: Lens, wanted: int | None, behind: Place | None
+    ) -> Iterator[tuple[bytes, Found]]:
+        """The records of one branch, each after its place in the order, where that is needed."""
+        plan, found = self._plan, _filter(self._session, lens, behind, wanted)
+        if plan.sorting != "all" and lens.plan.sorting == "ties":
+            found = _sort_ties(found, lens)
+        if behind is not None:
+            start = lens.position(behind)
+            return ((k, one) for one in found if (k := lens.sort_key(one)) > start)
+        if plan.sorting == "all" or (isinstance(plan, Union) and plan.is_ordered):
+            return ((lens.sort_key(one), one) for one in found)
+        return ((b"", one) for one in found)
 
 
 def _sort_ties(found: Iterator[Found], lens: Lens) -> Iterator[Found]:
@@ -97,22 +168,36 @@ def _sort_ties(found: Iterator[Found], lens: Lens) -> Iterator[Found]:
         yield from sorted(run, key=lens.tie_key)
 
 
-def _filter(session: Session, lens: Lens, behind: Place | None) -> Iterator[Found]:
-    read = _read_by_key if lens.plan.path.keys is None else _read_by_index
-    for key, record in read(session, lens, behind):
+def _filter(
+    session: Session, lens: Lens, behind: Place | None, wanted: int | None
+) -> Iterator[Found]:
+    # What is filtered out is not counted: how many entries are needed is not known then.
+    entries = read_spans(session, lens, behind, None if lens.matches else wanted)
+    for found in entries:
         matches = lens.matches
-        if matches is None or matches(record):
-            yield key, record
+        if matches is None or matches(found[1]):
+            yield found
 
 
-def _read_by_key(session: Session, lens: Lens, behind: Place | None) -> Iterator[Found]:
+def read_spans(
+    session: Session, lens: Lens, behind: Place | None = None, wanted: int | None = None
+) -> Iterator[Found]:
+    """All records in the spans, whether the rest of the plan is true of them or not."""
+    read = _read_by_key if lens.plan.path.keys is None else _read_by_index
+    return read(session, lens, behind, wanted)
+
+
+def _read_by_key(
+    session: Session, lens: Lens, behind: Place | None, wanted: int | None
+) -> Iterator[Found]:
     plan = lens.plan
     is_reversed, spans = plan.order.is_reversed, plan.spans
     if behind is not None and plan.sorting == "none":
         spans = _cut_spans(spans, behind.record_key, is_reversed=is_reversed)
+    read, at = lens.reader_of(lens.live), lens.live
     for span in reversed(spans) if is_reversed else spans:
-        lower, upper, limit = span.lower, span.upper, PAGE_RECORDS_FIRST
-        while True:
+        lower, upper = span.lower, span.upper
+        for limit in page_sizes(wanted):
             live, page = session.ask(
                 lens.live,
                 lambda c, t, low=lower, up=upper, n=limit: t.records.range_page(  # type: ignore[misc]  # mypy knows no defaults of a lambda
@@ -121,7 +206,8 @@ def _read_by_key(session: Session, lens: Lens, behind: Place | None) -> Iterator
             )
             if live is not lens.live:
                 lens.turn(live)
-            read = live.shape.reader.read
+            if live is not at:
+                read, at = lens.reader_of(live), live
             for key, value in page:
                 yield key, read(key, value)
             if len(page) < limit:
@@ -130,10 +216,11 @@ def _read_by_key(session: Session, lens: Lens, behind: Place | None) -> Iterator
                 upper = page[-1][0]
             else:
                 lower = page[-1][0] + b"\x00"
-            limit = PAGE_RECORDS_MAX
 
 
-def _read_by_index(session: Session, lens: Lens, behind: Place | None) -> Iterator[Found]:
+def _read_by_index(
+    session: Session, lens: Lens, behind: Place | None, wanted: int | None
+) -> Iterator[Found]:
     plan = lens.plan
     known, order = plan.path.keys, plan.order
     assert known is not None
@@ -155,7 +242,14 @@ def _read_by_index(session: Session, lens: Lens, behind: Place | None) -> Iterat
                 )
             return Search(span.lower, span.upper, None, unique=keys.index.unique)
 
-        for _, key, record in lookup.walk(search, descending=order.is_reversed, last=last):
+        entries = lookup.walk(
+            search,
+            descending=order.is_reversed,
+            last=last,
+            wanted=wanted,
+            reader_of=lens.reader_of,
+        )
+        for _, key, record in entries:
             if lookup.live is not lens.live:
                 lens.turn(lookup.live)
             yield key, record

@@ -69,7 +69,8 @@ def _set_null(connection: Connection, other: LiveTable, referrer: Referrer, foun
     name = other.table.field_numbered(referrer.key.field).name
     beside = other.make_beside(key, stored)
     old, _ = other.reader.open(key, stored, beside)
-    store_change(connection, other, key, old, held(old) | {name: None}, {name}, beside)
+    values = held(old) | {name: None}
+    store_change(connection, other, key, old, values, {name}, beside, stored=stored)
 
 
 def find_referrers(

@@ -13,6 +13,7 @@ from zapdb.database.fields import FieldExpression, make_field
 from zapdb.database.lookup import IndexLookup
 from zapdb.database.many import KEYS_PER_STATEMENT, fetch_many, find_record, remove_many
 from zapdb.database.query import Query
+from zapdb.database.recording import record_inserted
 from zapdb.database.referrers import let_go
 from zapdb.database.session import Question, Session
 from zapdb.database.streams import Uploads, open_field
@@ -31,8 +32,10 @@ from zapdb.errors import (
     RecordExists,
     RecordNotFound,
     TransactionConflict,
+    UnknownField,
     UnknownName,
     UsageError,
+    suggest,
 )
 from zapdb.indexes import LiveTable
 from zapdb.indexes.predicates import Predicate
@@ -72,11 +75,18 @@ class Table:
         """The record with this key; raises `RecordNotFound`."""
         record = self.find(*key)
         if record is None:
-            raise RecordNotFound("no record has this key", table=self.name, key=_show(key))
+            raise RecordNotFound(
+                "no record has this key",
+                table=self.name,
+                key=_show(key),
+                hint="find() returns None for it",
+            )
         return record
 
     def find(self, *key: Any) -> Record | None:
         """The record with this key, or None."""
+        if self._session.is_read_only:
+            return self._find_again(key)
         live = self._live
         encoded = self._encode_key(live, key)
         connection = self._session.storage.connection()
@@ -156,8 +166,7 @@ class Table:
         table = self._live.shape.table
         found = next((f for f in table.fields if f.name == field), None)
         if found is None or field not in record._fields:
-            there = ", ".join(f.name for f in table.fields)
-            raise UnknownName("no such field", table=self.name, field=field, fields=there)
+            raise UnknownField.named(self.name, field, [f.name for f in table.fields])
         if not found.type.outlined:
             raise UsageError(
                 "only strings and binaries are read as files",
@@ -168,6 +177,10 @@ class Table:
         if opened is None:
             raise UsageError("the field is null", field=f"{self.name}.{field}", key=_show(key))
         return opened
+
+    def __iter__(self) -> Iterator[Record]:
+        """All records, as `scan` gives them: `for item in items`."""
+        return self.scan()
 
     def scan(self) -> Iterator[Record]:
         """All records in key order, page by page; each page is a snapshot of its own unless the
@@ -189,6 +202,20 @@ class Table:
         from zapdb.database.arrow import open_reader
 
         return open_reader(self._session, self._ask, fields, as_text)
+
+    def to_pandas(
+        self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
+    ) -> Any:
+        """All records in key order as a `pandas.DataFrame`, in memory; no value is changed.
+
+        Fields that may be null are in pandas' nullable columns; members of an enum are categories;
+        UUIDs, decimals, dates, JSON, lists and structs are objects. Arguments and errors are those
+        of `to_arrow`. Needs the extra `pandas`.
+        """
+        from zapdb.database.frames import table_frame
+
+        held = self.to_arrow(fields, as_text).read_all()
+        return table_frame(self._current().shape.table, held, as_text)
 
     def count(self) -> int:
         _, (count,) = self._ask(
@@ -218,8 +245,14 @@ class Table:
         """Look records up by an index; raises `UnknownName`."""
         live, _ = self._ask(lambda c, _: (self._session.read_activation(c), None))
         if live.shape.index(name) is None:
-            there = ", ".join(index.name for index in live.shape.indexes) or "(none)"
-            raise UnknownName("no such index", table=self.name, index=name, indexes=there)
+            there = [index.name for index in live.shape.indexes]
+            raise UnknownName(
+                "no such index",
+                table=self.name,
+                index=name,
+                indexes=", ".join(there) or "(none)",
+                hint=suggest(name, there),
+            )
         return IndexLookup(self._session, live, name)
 
     # Writing
@@ -287,6 +320,8 @@ class Table:
             connection.run(live.records.insert_sql, (key, value))
         except DuplicateKey:
             raise self._exists(live, key) from None
+        if live.has_history:
+            record_inserted(connection, live, [(key, value)])
         live.blobs.insert(connection, made)
         live.store_beside(connection, key, beside)
         insert_entries(connection, live, key, record)
@@ -327,6 +362,8 @@ class Table:
                 live.records.insert_many(connection, rows)
             except DuplicateKey:
                 raise self._exists(live, None) from None
+            if live.has_history:
+                record_inserted(connection, live, rows)
             live.blobs.insert(connection, beside.blobs)
             live.archives.insert(connection, archived)
             insert_many_entries(connection, live, decoded)
@@ -370,7 +407,9 @@ class Table:
         self._refuse_key_change(live, key, changes)
         given = uploads.store(live, connection, changes)
         old, values, changed = live.shape.change(key, stored, given, beside)
-        new, value = store_change(connection, live, key, old, values, changed, beside)
+        new, value = store_change(
+            connection, live, key, old, values, changed, beside, stored=stored
+        )
         return live.shape.present(key, new, value)
 
     def delete(self, *key: Any) -> None:
@@ -411,6 +450,20 @@ class Table:
             encoded = dict.fromkeys(self._encode_key(live, _parts(live, key)) for key in keys)
             return remove_many(self._session, connection, live, list(encoded))
 
+    def delete_where(self, *predicates: Predicate) -> int:
+        """Delete the records for which the conditions are true, and what refers to them as the
+        references say; returns how many there were. All or nothing: see `Query.delete`.
+
+        Raises `ReferenceViolation`, and `UsageError` without a condition.
+        """
+        if not predicates:
+            raise UsageError(
+                "delete_where needs a condition",
+                table=self.name,
+                hint=f"{self.name}.where().delete() deletes all records",
+            )
+        return self.where(*predicates).delete()
+
     # What they share
 
     def _ask(self, question: Question[T]) -> tuple[LiveTable, T]:
@@ -426,6 +479,7 @@ class Table:
                 table=self.name,
                 key=", ".join(names),
                 given=len(key),
+                hint="give a value for each of them, in this order",
             )
         return live.shape.codec.encode_key(dict(zip(names, key, strict=True)))
 
@@ -446,7 +500,12 @@ class Table:
                 hint=NONE_INSERTED,
             )
         shown = _show(live.codec.decode_key(key))
-        return RecordExists("there is a record with this key already", table=self.name, key=shown)
+        return RecordExists(
+            "there is a record with this key already",
+            table=self.name,
+            key=shown,
+            hint="upsert() changes it",
+        )
 
     def _generate(self, live: LiveTable, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """The values with generated fields filled in."""

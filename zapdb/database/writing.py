@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from zapdb.database.recording import read_before, record_changed
 from zapdb.indexes import Collision, LiveTable, violations
 from zapdb.records import Beside, Record, new_blobs
 from zapdb.storage import Connection
@@ -91,17 +92,23 @@ def store_change(
     values: Mapping[str, Any],
     changed: Collection[str],
     beside: Beside,
+    *,
+    stored: bytes,
 ) -> tuple[Record, bytes]:
     """Store other values of a record, which differ in the fields `changed`; returns the record and
     its bytes.
 
-    `beside` is where the old record was opened. Raises `InvalidValue` and `ConstraintViolation`.
+    `beside` is where the old record was opened, and `stored` its bytes. Raises `InvalidValue` and
+    `ConstraintViolation`.
     """
     value = live.codec.encode(live.prefix, values, beside)
     new = live.codec.decode(key, value, len(live.prefix), beside)
     made = new_blobs(new, beside)  # before a check has looked at them
     if live.checks:
         check_records(live, [(key, new)])
+    if live.has_history:
+        before = read_before(connection, live, key, stored)
+        record_changed(connection, live, key, before, value)
     connection.run(live.records.update_sql, (value, key))
     live.blobs.insert(connection, made)
     live.store_beside(connection, key, beside)
@@ -121,6 +128,8 @@ def remove_record(connection: Connection, live: LiveTable, key: bytes, stored: b
     """Delete a record with all that is its own; who refers to it is not looked at."""
     # A stale record is converted with what is archived beside it, so it is read before that goes.
     old = live.reader.read(key, stored) if live.indexes else None
+    if live.has_history:
+        record_changed(connection, live, key, read_before(connection, live, key, stored), None)
     connection.run(live.records.delete_sql, (key,))
     live.archives.delete(connection, key)
     if old is not None:

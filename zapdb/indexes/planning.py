@@ -8,6 +8,9 @@ that are read; the rest of the predicate is compared record by record.
 The total order of a query: the fields it names, then the record's key, downwards where the first
 named field goes downwards. An index that has exactly this order is read without sorting; one that
 has the named fields in order, but not the ties, needs runs of ties sorted; any other, everything.
+A query that names no field takes its records as the path that is read has them.
+
+Which path is best, and what becomes of conditions under `|`, is `choosing`'s.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from zapdb.indexes.keys import (
     is_cut,
     successor,
 )
-from zapdb.indexes.predicates import And, Comparison, Not, Predicate, parts_of
+from zapdb.indexes.predicates import And, Comparison, Not, Predicate
 from zapdb.limits import PLAN_SPANS_MAX
 from zapdb.schema import Field, Index, IndexComponent, Table
 from zapdb.values import ValueType
@@ -38,20 +41,41 @@ Interval = tuple[bytes, bytes | None]
 """lower ≤ component bytes < upper; None is no bound."""
 
 KEY_NAME: Final = "(key)"
+SORTING_SCORES: Final[dict[Sorting, int]] = {"none": 2, "ties": 1, "all": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One field that a query is ordered by, by its number; nulls first, or last if descending."""
+    """One field that a query is ordered by, by its number; nulls first, or last if descending or
+    if that is said."""
 
     field: int
     name: str
     collation: Collation | None = None
     descending: bool = False
+    nulls_last: bool = False
 
     def __str__(self) -> str:
         text = self.name if self.collation is None else f"{self.name} under {self.collation}"
-        return f"{text} descending" if self.descending else text
+        return f"{text}{' descending' * self.descending}{' nulls last' * self.nulls_last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """What a query is ordered by: fields, then the record's key, which may fall."""
+
+    fields: tuple[Order, ...] = ()
+    tie_descends: bool = False
+    is_of_index: bool = False
+    """The fields are all components of an index, whose keys tell a place without the record's."""
+
+    @classmethod
+    def by(cls, orders: Sequence[Order]) -> Ordering:
+        """Records that are equal in all fields come in falling order where the first field does."""
+        return cls(tuple(orders), bool(orders) and orders[0].descending)
+
+
+BY_KEY: Final = Ordering()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +149,17 @@ class TotalOrder:
     one piece there."""
     is_full: bool = False
     """The lead and these fields are all of the full keys, and the path has the order of ties."""
+    is_of_nulls: bool = False
+    """What is read has nulls in the first of the fields, which come last."""
 
     @property
     def index(self) -> Index:
         """The fields as the components of an index: its keys are what records are sorted by."""
         components = (IndexComponent(o.field, o.collation, o.descending) for o in self.fields)
         return Index(0, "order", tuple(components))
+
+
+ANY_ORDER: Final = TotalOrder((), tie_descends=False, is_reversed=False, lead=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,36 +186,23 @@ class Plan:
         return self.spans == (Span(None, None),)
 
     @property
+    def branches(self) -> tuple[Plan, ...]:
+        """The plan as a union of one."""
+        return (self,)
+
+    @property
     def filter(self) -> Predicate:
         """What is compared record by record."""
         return And((*self.rechecked, *self.residual))
 
 
-def make_plan(
-    table: Table,
-    indexes: Iterable[KeyBuilder],
-    predicate: Predicate,
-    orders: Sequence[Order],
-    *,
-    total: bool,
-) -> Plan:
-    """The best plan by the indexes that can be read now.
-
-    With `total`, records come in the total order of the query, even if it names no field: in that
-    of keys. Without it and without fields named, in any order.
-
-    More fields fixed by equality come first, then a bound on the next one, then an order that needs
-    no sorting, then the table itself, then the shorter index, then the name.
-    """
-    parts = parts_of(predicate, And)
-    paths = [Path.by_key(table), *(Path.by_index(keys) for keys in indexes)]
-    plans = [_plan_path(table, path, parts, tuple(orders), total=total) for path in paths]
-    return max(plans, key=lambda plan: plan.score)
-
-
-def tie_descends(orders: Sequence[Order]) -> bool:
-    """Whether records that are equal in all named fields come in falling order of their keys."""
-    return bool(orders) and orders[0].descending
+def order_of_index(fields: Sequence[Field], components: Sequence[IndexComponent]) -> Ordering:
+    """The order of an index's entries: its components, then the record's key."""
+    orders = (
+        Order(field.number, field.name, component.collation, component.descending)
+        for field, component in zip(fields, components, strict=True)
+    )
+    return Ordering(tuple(orders), is_of_index=True)
 
 
 @dataclass(slots=True)
@@ -204,14 +220,19 @@ class _Fit:
     """Bounds of the component behind them."""
 
 
-def _plan_path(
+def is_among(part: Predicate, others: Iterable[Predicate]) -> bool:
+    """Whether it is this very part of a predicate, and not only an equal one."""
+    return any(part is other for other in others)
+
+
+def plan_path(
     table: Table,
     path: Path,
     parts: tuple[Predicate, ...],
-    orders: tuple[Order, ...],
-    *,
-    total: bool,
+    ordering: Ordering | None,
+    common: tuple[Predicate, ...] | None = None,
 ) -> Plan:
+    """The plan by one path; `common` are the parts that hold for all branches of a union."""
     fit = _Fit([b""], [], [])
     spans: list[Span] | None = None
     for at in range(len(path.components)):
@@ -222,15 +243,15 @@ def _plan_path(
         spans = [_span(prefix, b"", None) for prefix in fit.prefixes]
     is_cut_anywhere = any(path.may_be_cut(s.lower) or path.may_be_cut(s.upper) for s in spans)
     rechecked = fit.bounds if is_cut_anywhere else fit.rechecked
-    essential = _essential_orders(table, parts, orders)
-    if total or orders:
-        sorting, order = _fit_order(path, parts, essential, tie_descends(orders), fit)
-    else:
-        sorting, order = "none", TotalOrder((), False, False, None)
+    sorting: Sorting = "none"
+    order = ANY_ORDER
+    if ordering is not None:
+        essential = _essential_orders(table, parts if common is None else common, ordering)
+        sorting, order = _fit_order(table, path, parts, essential, ordering.tie_descends, fit)
     score = (
         fit.fixed,
         fit.limits,
-        {"none": 2, "ties": 1, "all": 0}[sorting],
+        SORTING_SCORES[sorting],
         path.keys is None,
         -len(path.components),
     )
@@ -239,7 +260,7 @@ def _plan_path(
         tuple(spans),
         tuple(fit.bounds),
         tuple(rechecked),
-        tuple(part for part in parts if not any(part is bound for bound in fit.bounds)),
+        tuple(part for part in parts if not is_among(part, fit.bounds)),
         order,
         sorting,
         score,
@@ -341,6 +362,7 @@ def _least(left: bytes | None, right: bytes | None) -> bytes | None:
 
 
 def _fit_order(
+    table: Table,
     path: Path,
     parts: Sequence[Predicate],
     orders: tuple[Order, ...],
@@ -354,13 +376,16 @@ def _fit_order(
     before: int | None = None  # components before the first of the order
     last = -1
     is_contiguous = True
+    ties = list(table.key)  # what of the key entries with equal fields are not yet ordered by
     for at, component in enumerate(path.components):
-        if left and _same_order(left[0], component) and path.has_order(at):
+        if left and _same_order(left[0], path, at, parts) and path.has_order(at):
             flips.add(left.pop(0).descending != component.descending)
             before = at if before is None else before
             is_contiguous = is_contiguous and last in (-1, at - 1)
             last = at
-        elif not _is_fixed(parts, component.field, component.collation):
+        elif _is_fixed(parts, component.field, component.collation):
+            continue
+        elif left or not _goes_on(path, at, ties, component.descending != tie_descending, flips):
             is_whole = not left and path.keys is None
             break
     if left or len(flips) > 1:
@@ -374,7 +399,8 @@ def _fit_order(
         lead = _common(path, before, parts)
     is_sorted = is_whole and descending == tie_descending
     is_full = is_sorted and lead is not None and last == len(path.components) - 1
-    order = TotalOrder(orders, tie_descending, descending, lead, is_full)
+    is_of_nulls = bool(orders) and orders[0].nulls_last and _is_null(parts, orders[0].field)
+    order = TotalOrder(orders, tie_descending, descending, lead, is_full, is_of_nulls)
     if is_sorted:
         return "none", order
     return ("ties" if orders else "all"), order
@@ -388,8 +414,32 @@ def _common(path: Path, count: int, parts: Sequence[Predicate]) -> bytes:
     return fit.prefixes[0] if fit.prefixes else b""
 
 
-def _same_order(order: Order, component: IndexComponent) -> bool:
-    return order.field == component.field and order.collation == component.collation
+def _same_order(order: Order, path: Path, at: int, parts: Sequence[Predicate]) -> bool:
+    """Whether a component has the order of a field: with nulls last, if it is null in none or all
+    of what is read."""
+    component = path.components[at]
+    if order.field != component.field or order.collation != component.collation:
+        return False
+    if not order.nulls_last or not path.fields[at].optional or _is_null(parts, order.field):
+        return True
+    return any(_excludes_nulls(part, order.field) for part in parts)
+
+
+def _is_null(parts: Sequence[Predicate], field: int) -> bool:
+    """Whether the field is null in all records that are meant."""
+    return any(
+        isinstance(p, Comparison) and p.op == "==" and p.field == field and p.value is None
+        for p in parts
+    )
+
+
+def _excludes_nulls(part: Predicate, field: int) -> bool:
+    """Whether a condition holds for no record in which the field is null."""
+    if isinstance(part, Not):
+        return _is_null((part.part,), field)
+    if not isinstance(part, Comparison) or part.field != field:
+        return False
+    return None not in part.value if part.op == "in" else part.value is not None
 
 
 def _is_fixed(parts: Sequence[Predicate], field: int, collation: Collation | None) -> bool:
@@ -403,14 +453,28 @@ def _is_fixed(parts: Sequence[Predicate], field: int, collation: Collation | Non
     )
 
 
+def _goes_on(path: Path, at: int, ties: list[int], flip: bool, flips: set[bool]) -> bool:
+    """Whether a component is the next field of the key, in the order that ties have anyhow."""
+    component = path.components[at]
+    if not ties or component.field != ties[0] or component.collation is not None:
+        return False
+    if path.keys is None or not _keys_are_ordered(path.fields[at].type) or not flips <= {flip}:
+        return False
+    ties.pop(0)
+    flips.add(flip)
+    return True
+
+
 def _essential_orders(
-    table: Table, parts: Sequence[Predicate], orders: Sequence[Order]
+    table: Table, parts: Sequence[Predicate], ordering: Ordering
 ) -> tuple[Order, ...]:
     """The orders that decide anything: see `TotalOrder`."""
-    left = [o for o in orders if not _is_fixed(parts, o.field, o.collation)]
+    left = [o for o in ordering.fields if not _is_fixed(parts, o.field, o.collation)]
+    if ordering.is_of_index:
+        return tuple(left)
     count = len(table.key)
     tail = [(o.field, o.collation, o.descending) for o in left[-count:]]
-    key = [(number, None, tie_descends(orders)) for number in table.key]
+    key = [(number, None, ordering.tie_descends) for number in table.key]
     if tail == key and all(_keys_are_ordered(f.type) for f in table.key_fields):
         return tuple(left[:-count])
     return tuple(left)

@@ -20,7 +20,7 @@ from zapdb.records.derivation import (
 from zapdb.records.layout import RECORD_FORMAT, Layout, Slot, decode_prefix, encode_prefix
 from zapdb.records.owned import FindBlobs, OwnedBlobs, compile_find
 from zapdb.records.reader import RecordReader
-from zapdb.records.record import Record, held, held_as, new_blobs, record_class
+from zapdb.records.record import Record, follow, held, held_as, new_blobs, record_class
 from zapdb.values import asdict
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "decode_prefix",
     "decoder_of",
     "encode_prefix",
+    "follow",
     "held",
     "held_as",
     "new_blobs",

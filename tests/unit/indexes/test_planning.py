@@ -9,9 +9,10 @@ import pytest
 from zapdb.database.fields import as_order, make_field
 from zapdb.datasets import Collation
 from zapdb.indexes import build_keys, is_cut
-from zapdb.indexes.planning import KEY_NAME, Plan, Span, make_plan
+from zapdb.indexes.choosing import Union, make_plan
+from zapdb.indexes.planning import KEY_NAME, Ordering, Plan, Span, order_of_index
 from zapdb.indexes.predicates import EVERYTHING, And, Comparison
-from zapdb.limits import PLAN_SPANS_MAX
+from zapdb.limits import PLAN_BRANCHES_MAX, PLAN_SPANS_MAX
 from zapdb.schema import Field, Index, IndexComponent, Table
 from zapdb.values import Boolean, Integer, String
 
@@ -48,16 +49,19 @@ def field(name: str) -> Any:
     return make_field(TABLE, name)
 
 
-def plan(*parts: Any, order: tuple[Any, ...] = (), total: bool = False, without: str = "") -> Plan:
+def plan(*parts: Any, order: tuple[Any, ...] | None = None, without: str = "") -> Any:
     keys = [build_keys(TABLE, i) for i in INDEXES if i.name not in without.split()]
     predicate = EVERYTHING
     for part in parts:
         predicate = predicate & part
-    return make_plan(TABLE, keys, predicate, [as_order(TABLE, o) for o in order], total=total)
+    orders = None if order is None else Ordering.by([as_order(TABLE, o) for o in order])
+    return make_plan(TABLE, keys, predicate, orders)
 
 
-def seen(found: Plan) -> tuple[str, int, str, bool]:
-    return found.path.name, len(found.spans), found.sorting, found.order.is_reversed
+def seen(found: Plan | Union) -> tuple[str, int, str, bool]:
+    names = "+".join(dict.fromkeys(branch.path.name for branch in found.branches))
+    spans = sum(len(branch.spans) for branch in found.branches)
+    return names, spans, found.sorting, found.branches[0].order.is_reversed
 
 
 DONE, DUE, TITLE, OTHER = field("done"), field("due"), field("title"), field("other")
@@ -75,7 +79,8 @@ CASES: list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[str, int, str, bo
     ("a field and bounds", (DONE == True, DUE < 1), ("due",), ("done_due", 1, "none", False)),  # noqa: E712
     ("several values", (DONE.in_([True, False]), DUE < 1), (), ("done_due", 2, "none", False)),
     ("an order that skips the fixed", (DONE == True,), ("-due",), ("done_due", 1, "none", True)),  # noqa: E712
-    ("values, their order", (DONE.in_([True, False]),), ("due",), ("done_due", 2, "all", False)),
+    ("values, their order", (DONE.in_([True, False]),), ("due",), ("done_due", 2, "none", False)),
+    ("values, no order", (DONE.in_([True, False]),), ("other",), ("done_due", 2, "all", False)),
     ("an order alone", (), ("-due",), ("due", 1, "none", True)),
     ("the key decides ties anyhow", (), ("due", "id", "part"), ("due", 1, "none", False)),
     ("an order's first fields", (), ("done",), ("done_due", 1, "ties", False)),
@@ -85,7 +90,13 @@ CASES: list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[str, int, str, bo
     ("code points", (TITLE < "b",), (), ("code", 1, "none", False)),
     ("a collation", (TITLE.collated() < "b",), (), ("title_due", 1, "none", False)),
     ("no such collation", (TITLE.collated("sv") < "b",), (), (KEY_NAME, 1, "none", False)),
-    ("a choice is compared", ((DUE == 1) | (DUE == 2),), (), (KEY_NAME, 1, "none", False)),
+    ("a choice is two ranges", ((DUE == 1) | (DUE == 3),), (), ("due", 2, "none", False)),
+    ("ranges that meet are one", ((DUE < 3) | (DUE > 1),), (), ("due", 1, "none", False)),
+    ("in order, too", ((DUE < 1) | (DUE > 2),), ("-due",), ("due", 2, "none", True)),
+    ("a choice of two indexes", ((DUE == 1) | (TITLE == "a"),), (), ("due+code", 2, "none", False)),
+    ("merged", ((DONE == True) | (DUE == 2),), ("due",), ("done_due+due", 2, "none", False)),  # noqa: E712
+    ("one without an index", ((DUE == 1) | (OTHER == 2),), (), (KEY_NAME, 1, "none", False)),
+    ("no better than without", (DUE == 1, (DUE > 0) | (OTHER == 2)), (), ("due", 1, "none", False)),
     ("bounds that exclude each other", (DUE > 3, DUE < 2), (), ("due", 0, "none", False)),
     ("no values", (DUE.in_([]),), (), ("due", 0, "none", False)),
 ]  # fmt: skip
@@ -95,12 +106,60 @@ CASES: list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[str, int, str, bo
     ("parts", "order", "wanted"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
 def test_a_plan(parts: Any, order: Any, wanted: Any) -> None:
-    assert seen(plan(*parts, order=order)) == wanted
+    assert seen(plan(*parts, order=order or None)) == wanted
 
 
 def test_records_in_the_order_of_keys_are_sorted_out_of_a_range() -> None:
-    assert plan(DUE > 1, total=True).sorting == "all"
-    assert plan(DUE == 1, total=True).sorting == "none"
+    assert plan(DUE > 1, order=()).sorting == "all"
+    assert plan(DUE == 1, order=()).sorting == "none"
+
+
+def test_the_order_of_an_index_tells_places_in_it() -> None:
+    for parts in ((), (DUE > 1,), (DONE == True, DUE < 3), (TITLE.matches("a"),)):  # noqa: E712
+        keys = plan(*parts).path.keys
+        if keys is None:
+            continue
+        indexes, predicate = [build_keys(TABLE, i) for i in INDEXES], EVERYTHING
+        for part in parts:
+            predicate = predicate & part
+        ordering = order_of_index(keys.fields, keys.index.components)
+        found = make_plan(TABLE, indexes, predicate, ordering)
+        assert (found.path.name, found.sorting) == (keys.index.name, "none")
+        assert found.order.is_full
+        assert not found.order.is_reversed
+
+
+def test_components_that_are_the_key_order_ties() -> None:
+    for names, order, wanted in (
+        (("due", "id", "part"), "due", "none"),
+        (("due", "id"), "-due", "none"),
+        (("due", "-id"), "due", "ties"),
+        (("due", "part"), "due", "ties"),
+        (("-due", "-id"), "-due", "ties"),
+    ):
+        keys = [build_keys(TABLE, index("keyed", *names))]
+        ordering = Ordering.by([as_order(TABLE, order)])
+        assert make_plan(TABLE, keys, EVERYTHING, ordering).sorting == wanted, names
+
+
+def test_what_is_read_by_one_branch_is_left_out_by_the_next() -> None:
+    found = plan((DUE == 1) | (TITLE == "a") | (DONE == True))  # noqa: E712
+    assert isinstance(found, Union)
+    assert [list(map(str, branch.residual)) for branch in found.branches] == [
+        [],
+        ["due != 1"],
+        ["not (due == 1 or title == 'a')"],
+    ]
+    mixed = plan(((DUE == 1) & (OTHER == 2)) | (DUE > 5), OTHER < 9)
+    assert (len(mixed.spans), mixed.path.name) == (2, "due")
+    assert [str(part) for part in mixed.residual] == [
+        "(due == 1 and other == 2) or due > 5",
+        "other < 9",
+    ]
+    choice = TITLE == "a"
+    for number in range(PLAN_BRANCHES_MAX):
+        choice = choice | (number == DUE)
+    assert plan(choice).is_scan
 
 
 def test_what_the_spans_do_not_answer_is_compared() -> None:

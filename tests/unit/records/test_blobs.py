@@ -134,6 +134,15 @@ def test_records_compare_without_loading_one_blob_twice(blobs: MemoryBlobs) -> N
     assert copy.deepcopy(copied) == pickle.loads(pickle.dumps(copied)) == first
 
 
+def test_a_copy_loads_no_blob(blobs: MemoryBlobs) -> None:
+    key, encoded = encode(blobs, title=LONG, data=LARGE)
+    record = codec().decode(key, encoded, 1, blobs.beside())
+    for copied in (copy.copy(record), copy.deepcopy(record)):
+        assert isinstance(held(copied)["data"], Blob)
+        assert (copied.title, copied.data) == (LONG, LARGE)
+        assert "not loaded" in repr(record)
+
+
 def test_a_blob_that_is_passed_on_keeps_its_id(blobs: MemoryBlobs) -> None:
     key, value = encode(blobs, title=LONG, data=LARGE)
     beside = blobs.beside()

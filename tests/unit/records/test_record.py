@@ -1,5 +1,6 @@
 import copy
 import keyword
+import math
 import pickle
 
 import pytest
@@ -69,3 +70,70 @@ def test_the_widest_table_has_a_record_class() -> None:
     record = record_class("wide", fields)(*range(1_000))
     assert list(asdict(record).values()) == list(range(1_000))
     assert isinstance(record, Record)
+
+
+def test_a_record_has_its_fields_and_nothing_else() -> None:
+    assert not hasattr(ADA, "__dict__")
+    assert not hasattr(ADA, "__weakref__")
+    for name in ("_name", "_fields", "__match_args__"):
+        assert name in vars(Person)
+    with pytest.raises(AttributeError):
+        ADA._note = 1
+
+
+def test_records_are_matched_by_place_and_by_name() -> None:
+    assert Person.__match_args__ == ("id", "name")
+    match ADA:
+        case Person(1, name):
+            assert name == "Ada"
+    match ADA:
+        case Person(name="Bob"):
+            raise AssertionError
+        case Person(name="Ada", id=number):
+            assert number == 1
+
+
+def test_records_are_made_by_place_and_by_name() -> None:
+    assert Person(name="Ada", id=1) == Person(1, name="Ada") == ADA
+    for wrong in ({"id": 1}, {"id": 1, "name": "Ada", "age": 36}):
+        with pytest.raises(TypeError):
+            Person(**wrong)
+    assert getattr(record_class("t", ("class", "self"))(1, self=2), "class") == 1
+
+
+def test_a_copy_is_another_record() -> None:
+    record = Person(1, ["Ada"])
+    shallow = copy.copy(record)
+    assert shallow == record
+    assert type(shallow) is Person
+    assert shallow.name is record.name
+    shallow.id = 2
+    assert record.id == 1
+    shared = [record, record]
+    first, second = copy.deepcopy(shared)
+    assert first is second
+
+
+def test_what_asdict_gives_belongs_to_its_caller() -> None:
+    record = Person(1, {"names": [{"first": "Ada"}]})
+    plain = asdict(record)
+    plain["name"]["names"][0]["first"] = "Eve"
+    plain["name"]["more"] = 1
+    assert record.name == {"names": [{"first": "Ada"}]}
+
+
+def test_a_nan_does_not_make_a_record_differ_from_itself() -> None:
+    record = Person(1, math.nan)
+    assert copy.copy(record) == record
+    assert Person(1, float("nan")) != Person(1, float("nan"))
+
+
+def test_a_long_value_is_shown_by_its_beginning() -> None:
+    for value, end in (
+        ("x" * 300, "(300 characters)"),
+        (b"x" * 5_000, "(5,000 bytes)"),
+        (list(range(1_000)), "…"),
+    ):
+        shown = repr(Person(1, value))
+        assert len(shown) < 300
+        assert shown.endswith(f"{end})")

@@ -1,0 +1,135 @@
+"""Deleting what a query has: all or nothing, and what refers to it as the references say."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.contract.test_references import assert_clean, ids, make
+from tests.support import Faults, Way, Workspace, dump, error_of
+from zapdb.errors import CommitUnknown, ReferenceViolation, StorageError
+
+Rows = dict[str, dict[int, Any]]
+"""Of the model: by table and id, what a record refers to."""
+
+
+class Undo(Exception):
+    """Ends a transaction that nothing is left of."""
+
+
+def fill(db: Any, seed: int) -> Rows:
+    """Owners 0 … 9, pets with owners and friends, toys with pets; friends go in circles."""
+    choice = random.Random(seed).choice
+    rows: Rows = {
+        "owners": dict.fromkeys(range(10)),
+        "pets": {n: (choice([None, *range(7)]), choice([None, *range(60)])) for n in range(60)},
+        "toys": {n: choice([None, *range(60)]) for n in range(40)},
+    }
+    db.table("owners").insert_many({"id": n, "name": "x"} for n in rows["owners"])
+    db.table("pets").insert_many(
+        {"id": n, "owner": None if owner is None else (owner, "x"), "friend": friend}
+        for n, (owner, friend) in rows["pets"].items()
+    )
+    db.table("toys").insert_many({"id": n, "pet": pet} for n, pet in rows["toys"].items())
+    return rows
+
+
+def delete_pets(rows: Rows, gone: set[int], friend: str) -> Rows:
+    """What is left; toys go with their pets, friends as said."""
+    pets = rows["pets"]
+    while friend == "cascade":
+        more = {n for n, (_, f) in pets.items() if f in gone and n not in gone}
+        if not more:
+            break
+        gone = gone | more
+    return {
+        "owners": rows["owners"],
+        "pets": {
+            n: (owner, None if f in gone else f) for n, (owner, f) in pets.items() if n not in gone
+        },
+        "toys": {n: pet for n, pet in rows["toys"].items() if pet not in gone},
+    }
+
+
+def stored(db: Any) -> Rows:
+    return {
+        "owners": {r.id: None for r in db.table("owners").scan()},
+        "pets": {r.id: (r.owner and r.owner[0], r.friend) for r in db.table("pets").scan()},
+        "toys": {r.id: r.pet for r in db.table("toys").scan()},
+    }
+
+
+@pytest.mark.parametrize("friend", ["cascade", "set_null"])
+def test_rule_25_references_are_kept_as_a_model_says(workspace: Workspace, friend: str) -> None:
+    db = make(workspace, "restrict", friend)
+    rows, random_ = fill(db, seed=2), random.Random(3)
+    pets, owners = db.table("pets"), db.table("owners")
+    for _ in range(12):
+        some = random_.sample(range(60), random_.choice([1, 3, 20]))
+        condition = random_.choice([pets.id.in_(some), pets.friend.is_null(), pets.id > some[0]])
+        gone = {record.id for record in pets.where(condition)}
+        with suppress(Undo), db.transaction():
+            assert pets.delete_where(condition) == len(gone)
+            assert stored(db) == delete_pets(rows, gone, friend)
+            raise Undo
+    low = random_.randrange(1, 9)
+    kept = {owner for owner, _ in rows["pets"].values() if owner is not None and owner >= low}
+    assert kept
+    with pytest.raises(ReferenceViolation):
+        owners.delete_where(owners.id >= low)
+    assert stored(db) == rows
+    assert owners.delete_where(owners.id >= 7) == 3
+    assert_clean(db)
+
+
+def test_records_of_several_batches_may_refer_to_each_other(workspace: Workspace) -> None:
+    db = make(workspace, "cascade", friend="restrict")
+    pets = db.table("pets")
+    count = 1_200
+    pets.insert_many({"id": n, "friend": (n + 700) % count} for n in range(count))
+    with pytest.raises(ReferenceViolation) as caught:
+        pets.delete_where(pets.id != 3)
+    assert caught.value.context["example"] == "3"
+    assert pets.count() == count
+    pets.update(3, friend=None)
+    assert pets.delete_where(pets.id != 3) == count - 1
+    assert ids(db, "pets") == [3]
+    assert_clean(db)
+
+
+@pytest.mark.parametrize("way", ["before", "after", "drop"])
+def test_an_error_leaves_everything_or_nothing(
+    workspace: Workspace, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = make(workspace, "cascade", friend="cascade")
+    fill(db, seed=4)
+    pets, before = db.table("pets"), dump(workspace)
+    faults = Faults(workspace, db._session.storage, way, lasting=False)
+    faults.install(monkeypatch)
+    for at in (2, 3, 5, 9, 30):
+        faults.arm(at)
+        error = error_of(lambda: pets.delete_where(pets.id < 30))
+        faults.arm(0)
+        assert isinstance(error, StorageError)
+        assert not isinstance(error, CommitUnknown)
+        assert dump(workspace) == before
+    assert pets.delete_where(pets.id < 30) == 30
+    assert_clean(db)
+
+
+@pytest.mark.long
+def test_many_records_are_deleted_in_little_memory(workspace: Workspace) -> None:
+    db = make(workspace, "cascade")
+    pets = db.table("pets")
+    pets.insert_many({"id": n} for n in range(20_000))
+    tracemalloc.start()
+    try:
+        assert pets.where().delete() == 20_000
+        assert tracemalloc.get_traced_memory()[1] < 6_000_000
+    finally:
+        tracemalloc.stop()
+    assert pets.count() == 0

@@ -1,0 +1,130 @@
+"""Records that others refer to, loaded with them: some hundred references with one statement.
+
+What is included hangs on the record (`Record.follow`); records of one chunk that refer to the same
+one share it. The references of a chunk are read after its records: as of the same moment only
+inside `db.snapshot()` or `db.transaction()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+
+from zapdb.database.many import KEYS_PER_STATEMENT, fetch_many
+from zapdb.database.session import Session
+from zapdb.errors import UsageError
+from zapdb.indexes import LiveTable
+from zapdb.indexes.predicates import find_field
+from zapdb.limits import INCLUDE_RECORDS_MAX, PAGE_RECORDS_FIRST
+from zapdb.records import Record
+from zapdb.schema import Table
+from zapdb.storage import Connection
+from zapdb.values import Reference
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """A reference, by the number of its field, and what is loaded with its targets."""
+
+    field: int
+    name: str
+    within: tuple[Include, ...] = ()
+
+
+def add_include(
+    session: Session, table: Table, includes: tuple[Include, ...], path: Sequence[str]
+) -> tuple[Include, ...]:
+    """The includes with one more, several references deep.
+
+    Raises `UnknownField`, and `UsageError` for a field that is no reference.
+    """
+    from zapdb.database.fields import make_field  # it imports what plans are made of
+
+    name, *rest = path
+    field = make_field(table, name)._field
+    if not isinstance(field.type, Reference):
+        raise UsageError(
+            "only references are included", field=f"{table.name}.{name}", type=field.type
+        )
+    known = next((i for i in includes if i.field == field.number), None)
+    include = known or Include(field.number, name)
+    if rest:
+        target = _target_of(session, field.type).shape.table
+        include = replace(include, within=add_include(session, target, include.within, rest))
+    if known is None:
+        return (*includes, include)
+    return tuple(include if i is known else i for i in includes)
+
+
+def load_included(
+    session: Session, live: LiveTable, includes: tuple[Include, ...], records: Iterator[Record]
+) -> Iterator[Record]:
+    """The same records with those that they refer to, chunk by chunk: few at first."""
+    if not includes:
+        return records
+    return _load_chunks(session, live, includes, records)
+
+
+def _load_chunks(
+    session: Session, live: LiveTable, includes: tuple[Include, ...], records: Iterator[Record]
+) -> Iterator[Record]:
+    size = PAGE_RECORDS_FIRST
+    while chunk := list(islice(records, size)):
+        _load(session, live, includes, chunk)
+        yield from chunk
+        size = INCLUDE_RECORDS_MAX
+
+
+def _load(
+    session: Session, live: LiveTable, includes: Iterable[Include], records: Sequence[Record]
+) -> None:
+    found = [dict[str, Record | None]() for _ in records]
+    for include in includes:
+        table = session.find_again(live).shape.table
+        field = find_field(table, include.field, include.name)
+        kind = field.type
+        assert isinstance(kind, Reference)
+        # A record that was read before the field was renamed has it under its older name.
+        names = (field.name, include.name)
+        values = [next(getattr(r, n) for n in names if n in r._fields) for r in records]
+        keys = [None if value is None else kind.encode(value) for value in values]
+        target, loaded = _fetch(session, _target_of(session, kind), keys)
+        if include.within:
+            _load(session, target, include.within, list(loaded.values()))
+        for mine, record, key in zip(found, records, keys, strict=True):
+            name = field.name if field.name in record._fields else include.name
+            mine[name] = None if key is None else loaded.get(key)
+    for record, mine in zip(records, found, strict=True):
+        record._included = mine
+
+
+def _fetch(
+    session: Session, live: LiveTable, keys: Iterable[bytes | None]
+) -> tuple[LiveTable, dict[bytes, Record]]:
+    """The records with these keys, as far as they are there."""
+    wanted = list(dict.fromkeys(key for key in keys if key is not None))
+    loaded = dict[bytes, Record]()
+    for start in range(0, len(wanted), KEYS_PER_STATEMENT):
+        some = wanted[start : start + KEYS_PER_STATEMENT]
+
+        def fetch(
+            connection: Connection, live: LiveTable, some: Sequence[bytes] = some
+        ) -> tuple[int | None, dict[bytes, bytes]]:
+            return fetch_many(connection, live, some)
+
+        live, stored = session.ask(live, fetch)
+        read = live.shape.reader.read
+        loaded |= {key: read(key, value) for key, value in stored.items()}
+    return live, loaded
+
+
+def _target_of(session: Session, kind: Reference) -> LiveTable:
+    return session.live_numbered(kind.number, kind.table)
+
+
+def names_of(includes: Iterable[Include], before: str = "") -> Iterator[str]:
+    """The paths of all that is included, with dots."""
+    for include in includes:
+        path = f"{before}{include.name}"
+        yield from chain((path,), names_of(include.within, f"{path}."))

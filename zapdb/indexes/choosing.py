@@ -1,0 +1,367 @@
+"""The best way to answer a query, of all paths and of several together.
+
+Of conditions under `|`, each may have ranges of its own. Ranges of one path become its spans, in
+order and disjoint. Those of several paths are a `Union` of plans: each leaves out what those before
+it have, by comparing, so that no record comes twice and none has to be remembered. The values of
+`in` are alternatives, too, where an order is asked for: entries of one value have one that those of
+several have not. So are values and nulls, where nulls come last: entries have them first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from zapdb.indexes.keys import KeyBuilder
+from zapdb.indexes.planning import (
+    SORTING_SCORES,
+    Ordering,
+    Path,
+    Plan,
+    Sorting,
+    Span,
+    TotalOrder,
+    is_among,
+    plan_path,
+)
+from zapdb.indexes.predicates import (
+    And,
+    Comparison,
+    Not,
+    Or,
+    Predicate,
+    comparisons_in,
+    compile_predicate,
+    parts_of,
+)
+from zapdb.limits import PLAN_BRANCHES_MAX, PLAN_SPANS_MAX, PLANS_KEPT_MAX
+from zapdb.schema import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Several plans that no record is in twice: all that is meant is in one of them.
+
+    With an order that is asked for, all have the same `order.fields`; with sorting `none` each is
+    in this order. If they are merged, records are taken from all of them in turn; else one is read
+    after the other.
+    """
+
+    branches: tuple[Plan, ...]
+    is_merged: bool
+    sorting: Sorting
+    score: tuple[int, ...]
+
+    is_scan = False
+
+    @property
+    def order(self) -> TotalOrder:
+        return self.branches[0].order
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How a query is answered, but for its values: `carry_out` makes the plan.
+
+    Either by one path, or by alternatives: those of the part at `split`, else those of the first
+    field of the order, whose nulls come last. On one path they are united; several paths are those
+    of the alternatives, one each.
+    """
+
+    paths: tuple[Path, ...]
+    split: int | None = None
+    kind: Literal["whole", "united", "apart", "nulls last"] = "whole"
+
+
+class Planner:
+    """Plans queries of one table by the indexes that can be read now.
+
+    Which path is best depends on fields and operators, and not on values (but for long lists): what
+    was chosen is kept for other queries of the same shape. Safe to share between threads.
+    """
+
+    def __init__(self, table: Table, indexes: Iterable[KeyBuilder]) -> None:
+        self._table = table
+        self._paths = (Path.by_key(table), *map(Path.by_index, indexes))
+        self._choices: dict[Hashable, Choice] = {}
+
+    def plan(self, predicate: Predicate, ordering: Ordering | None) -> Plan | Union:
+        """The best plan. With None for the ordering, records come as the path that is read has
+        them.
+
+        More fields fixed by equality come first, then a bound on the next one, then an order that
+        needs no sorting, then the table itself, then the shorter index. Conditions under `|`, and
+        the values of `in`, are read each by itself where that gives each of them more of the first
+        three.
+        """
+        parts = parts_of(predicate, And)
+        shape = _shape_of(parts, ordering)
+        known = None if shape is None else self._choices.get(shape)
+        if known is not None:
+            plan = self._carry_out(known, parts, ordering)
+            assert plan is not None
+            return plan
+        choice, plan = self._choose(parts, ordering)
+        if shape is not None:
+            if len(self._choices) >= PLANS_KEPT_MAX:
+                self._choices.clear()
+            self._choices[shape] = choice
+        return plan
+
+    def _choose(
+        self, parts: tuple[Predicate, ...], ordering: Ordering | None
+    ) -> tuple[Choice, Plan | Union]:
+        paths = self._find_paths(parts, ordering)
+        wholes = [(Choice((p,)), plan_path(self._table, p, parts, ordering)) for p in paths]
+        best = max(wholes, key=lambda found: found[1].score)
+        better = [
+            (choice, plan)
+            for choice in self._find_choices(paths, parts, ordering)
+            if (plan := self._carry_out(choice, parts, ordering)) is not None
+            and plan.score[:3] > best[1].score[:3]
+        ]
+        return max(better, key=lambda found: found[1].score) if better else best
+
+    def _find_paths(
+        self, parts: Sequence[Predicate], ordering: Ordering | None
+    ) -> tuple[Path, ...]:
+        """The paths that may be better than the table by its keys: others answer nothing."""
+        fields = {comparison.field for part in parts for comparison in comparisons_in(part)}
+        fields.update(order.field for order in (ordering.fields if ordering else ()))
+        by_key, *others = self._paths
+        return (by_key, *(path for path in others if path.components[0].field in fields))
+
+    def _find_choices(
+        self, paths: Sequence[Path], parts: Sequence[Predicate], ordering: Ordering | None
+    ) -> Iterator[Choice]:
+        """Ways to read alternatives by themselves: on one path, on several."""
+        for at, part in enumerate(parts):
+            either = _alternatives_of(part, ordering)
+            if not either or len(either) > PLAN_SPANS_MAX:
+                continue
+            for path in paths:
+                yield Choice((path,), at, "united")
+            if len(either) <= PLAN_BRANCHES_MAX:
+                common = _without(parts, at)
+                wholes = [(*common, *parts_of(one, And)) for one in either]
+                best = (self._find_best(paths, whole, common, ordering) for whole in wholes)
+                yield Choice(tuple(best), at, "apart")
+        if ordering is not None and ordering.fields and ordering.fields[0].nulls_last:
+            for path in paths:
+                yield Choice((path,), kind="nulls last")
+
+    def _find_best(
+        self,
+        paths: Sequence[Path],
+        whole: tuple[Predicate, ...],
+        common: tuple[Predicate, ...],
+        ordering: Ordering | None,
+    ) -> Path:
+        plans = (plan_path(self._table, path, whole, ordering, common) for path in paths)
+        return max(plans, key=lambda plan: plan.score).path
+
+    def _carry_out(
+        self, choice: Choice, parts: tuple[Predicate, ...], ordering: Ordering | None
+    ) -> Plan | Union | None:
+        """The plan; None if it can't be answered so."""
+        if choice.kind == "whole":
+            return plan_path(self._table, choice.paths[0], parts, ordering)
+        if choice.kind == "nulls last":
+            assert ordering is not None
+            return self._part_nulls(choice.paths[0], parts, ordering)
+        assert choice.split is not None
+        common = _without(parts, choice.split)
+        either = _alternatives_of(parts[choice.split], ordering)
+        wholes = [(*common, *parts_of(one, And)) for one in either]
+        paths = choice.paths if choice.kind == "apart" else choice.paths * len(either)
+        branches = [
+            plan_path(self._table, path, whole, ordering, common)
+            for path, whole in zip(paths, wholes, strict=True)
+        ]
+        if choice.kind == "apart":
+            return self._set_apart(branches, wholes, either, ordering)
+        base = plan_path(self._table, choice.paths[0], common, ordering)
+        return _unite(base, parts, parts[choice.split], either, branches)
+
+    def _set_apart(
+        self,
+        branches: Sequence[Plan],
+        wholes: Sequence[tuple[Predicate, ...]],
+        either: tuple[Predicate, ...],
+        ordering: Ordering | None,
+    ) -> Union | None:
+        """Plans on several paths: each leaves out what those before it have."""
+        if not all(map(_has_ranges, branches)):
+            return None
+        if sum(len(branch.spans) for branch in branches) > PLAN_SPANS_MAX:
+            return None
+        is_sorted = ordering is None or all(branch.sorting != "all" for branch in branches)
+        sorting: Sorting = "none" if is_sorted else "all"
+        fixed, limits = min(branch.score[:2] for branch in branches)
+        apart = list[Plan]()
+        for at, (branch, whole) in enumerate(zip(branches, wholes, strict=True)):
+            met = tuple(one for one in either[:at] if not self._exclude(whole, one))
+            residual = (*branch.residual, Not(_either(met))) if met else branch.residual
+            apart.append(replace(branch, residual=residual))
+        size = sum(len(branch.path.components) for branch in branches)
+        score = (fixed, limits, SORTING_SCORES[sorting], False, -size)
+        return Union(tuple(apart), ordering is not None, sorting, score)
+
+    def _exclude(self, whole: Sequence[Predicate], other: Predicate) -> bool:
+        """Whether no record of a branch meets another condition, as its fixed values tell."""
+        for part in whole:
+            if not isinstance(part, Comparison) or part.op != "==" or part.collation is not None:
+                continue
+            mine = [p for p in parts_of(other, And) if _fields_of(p) == {part.field}]
+            if mine and not compile_predicate(And(tuple(mine)), self._table)(_Only(part.value)):
+                return True
+        return False
+
+    def _part_nulls(
+        self, path: Path, parts: tuple[Predicate, ...], ordering: Ordering
+    ) -> Union | None:
+        """On one path, first what has a value in the first field of the order, then the nulls."""
+        first = ordering.fields[0]
+        is_null = Comparison(first.field, first.name, "==", None)
+        branches = tuple(
+            plan_path(self._table, path, (*parts, part), ordering, parts)
+            for part in (Not(is_null), is_null)
+        )
+        base = plan_path(self._table, path, parts, ordering)
+        if base.sorting != "all" or any(branch.sorting == "all" for branch in branches):
+            return None
+        fixed, limits = base.score[:2]
+        score = (fixed, limits, SORTING_SCORES["none"], False, -len(path.components))
+        return Union(branches, False, "none", score)
+
+
+class _Only:
+    """In the place of a record that has one value, whatever the field is called."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        object.__setattr__(self, "value", value)
+
+    def __getattr__(self, name: str) -> Any:
+        return self.value
+
+
+def make_plan(
+    table: Table,
+    indexes: Iterable[KeyBuilder],
+    predicate: Predicate,
+    ordering: Ordering | None,
+) -> Plan | Union:
+    """The best plan by the indexes that can be read now: see `Planner.plan`."""
+    return Planner(table, indexes).plan(predicate, ordering)
+
+
+def _shape_of(parts: Sequence[Predicate], ordering: Ordering | None) -> Hashable:
+    """What two queries have in common that are answered alike; None where that hangs on values."""
+    ranges, shapes = 1, list[Hashable]()
+    for part in parts:
+        shape, count = _describe(part)
+        shapes.append(shape)
+        ranges *= count
+    return None if ranges > PLAN_SPANS_MAX else (ordering, *shapes)
+
+
+def _describe(part: Predicate) -> tuple[Hashable, int]:
+    """The shape of a condition, and how many ranges it makes at most."""
+    match part:
+        case Comparison(field, _, op, value, collation):
+            count = len(value) if op == "in" else 1
+            return (field, op, value is None, count, collation), max(count, 1)
+        case Not(inner):
+            shape, count = _describe(inner)
+            return ("not", shape), count
+        case And(inner_parts) | Or(inner_parts):
+            found = [_describe(one) for one in inner_parts]
+            ranges = math.prod(count for _, count in found) * max(len(found), 1)
+            return (type(part).__name__, *(shape for shape, _ in found)), ranges
+    raise TypeError(part)
+
+
+def _without(parts: Sequence[Predicate], at: int) -> tuple[Predicate, ...]:
+    return (*parts[:at], *parts[at + 1 :])
+
+
+def _fields_of(predicate: Predicate) -> set[int]:
+    return {comparison.field for comparison in comparisons_in(predicate)}
+
+
+def _alternatives_of(part: Predicate, ordering: Ordering | None) -> tuple[Predicate, ...]:
+    if isinstance(part, Or):
+        return part.parts
+    # One range for each value is what `in` makes anyhow; their entries are in order only by value.
+    if ordering is None or not isinstance(part, Comparison) or part.op != "in":
+        return ()
+    if len(part.value) > PLAN_BRANCHES_MAX:
+        return ()
+    return tuple(replace(part, op="==", value=value) for value in part.value)
+
+
+def without_ties(plan: Plan | Union) -> Plan | Union:
+    """The same plan where it does not matter how records come that are equal in all fields."""
+    if isinstance(plan, Union):
+        branches = tuple(replace(b, sorting="none") for b in plan.branches)
+        return replace(plan, branches=branches)
+    return replace(plan, sorting="none")
+
+
+def _unite(
+    base: Plan,
+    parts: Sequence[Predicate],
+    split: Predicate,
+    either: tuple[Predicate, ...],
+    branches: Sequence[Plan],
+) -> Plan | None:
+    """Plans on one path as one; `base` is that of what they have in common."""
+    spans = _merge_spans(span for branch in branches for span in branch.spans)
+    if not all(map(_has_ranges, branches)) or len(spans) > PLAN_SPANS_MAX:
+        return None
+    bounds, rechecked, residual = list[Predicate](), list[Predicate](), list[Predicate]()
+    for part in parts:
+        mine = [
+            (branch, piece)
+            for branch, one in zip(branches, either, strict=True)
+            for piece in (parts_of(one, And) if part is split else (part,))
+        ]
+        if not all(is_among(piece, branch.bounds) for branch, piece in mine):
+            residual.append(part)
+            continue
+        bounds.append(part)
+        if any(is_among(piece, branch.rechecked) for branch, piece in mine):
+            rechecked.append(part)
+    fixed, limits = min(branch.score[:2] for branch in branches)
+    return replace(
+        base,
+        spans=spans,
+        bounds=tuple(bounds),
+        rechecked=tuple(rechecked),
+        residual=tuple(residual),
+        score=(fixed, limits, *base.score[2:]),
+    )
+
+
+def _merge_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The same keys in rising, disjoint spans."""
+    merged = list[Span]()
+    for span in sorted(spans, key=lambda span: span.lower or b""):
+        last = merged[-1] if merged else None
+        if last is None or (last.upper is not None and (span.lower or b"") > last.upper):
+            merged.append(span)
+        elif last.upper is not None and (span.upper is None or span.upper > last.upper):
+            merged[-1] = Span(last.lower, span.upper)
+    return tuple(merged)
+
+
+def _has_ranges(plan: Plan) -> bool:
+    return plan.score[:2] > (0, 0)
+
+
+def _either(parts: tuple[Predicate, ...]) -> Predicate:
+    return parts[0] if len(parts) == 1 else Or(parts)
