@@ -466,7 +466,8 @@ def test_rule_23_an_index_of_an_empty_table_is_readable_at_once(workspace: Works
     workspace.write(3, INDEX_TITLE)
     db = workspace.open()
     items, others = db.table("items"), db.for_tenant("other").table("items")
-    assert items.index("by_size").is_readable and items.index("by_title").is_readable
+    assert items.index("by_size").is_readable
+    assert items.index("by_title").is_readable
     assert not others.index("by_size").is_readable
     items.insert(id=1, title="new", size=3)
     assert ids(db, 3) == [1]

@@ -81,8 +81,7 @@ class Session:
         if node is not None:
             lease = f"kind = 'lease' AND key = 'node/{node.id}'"
             self._check_sql = (
-                f"SELECT ({self.activation_sql}),"
-                f" (SELECT value FROM zapdb_catalog WHERE {lease})"
+                f"SELECT ({self.activation_sql}), (SELECT value FROM zapdb_catalog WHERE {lease})"
             )
 
     @property
@@ -106,8 +105,17 @@ class Session:
 
     @property
     def _current(self) -> _Loaded:
-        pinned: _Loaded | None = getattr(self._local, "pinned", None)
-        return self._loaded if pinned is None else pinned
+        pinned: tuple[int, _Loaded] | None = getattr(self._local, "pinned", None)
+        if pinned is None:
+            return self._loaded
+        number, loaded = pinned
+        # Another tenant's session may have begun the snapshot that this one was pinned in, and
+        # does not tell this one when it ends.
+        connection = self.storage.connection()
+        if connection.mode is Mode.READ and connection.number == number:
+            return loaded
+        self._local.pinned = None
+        return self._loaded
 
     @property
     def view(self) -> View:
@@ -160,7 +168,7 @@ class Session:
             refuse_behind(view, self.serves)
         loaded = _Loaded(view)
         if connection.mode is Mode.READ:
-            self._local.pinned = loaded
+            self._local.pinned = (connection.number, loaded)
         with self._lock:
             if view.activation > self._loaded.view.activation:
                 self._loaded = loaded
@@ -214,6 +222,8 @@ class Session:
         connection = self.storage.connection()
         self.storage.refuse_write()
         if connection.mode is Mode.WRITE:
+            if getattr(self._local, "checked", None) != connection.number:
+                self._check(connection)  # another tenant's session began the transaction
             with self.storage.savepoint(connection):
                 yield connection
             return
@@ -281,8 +291,9 @@ class Session:
         with self.reading() as connection:
             try:
                 row = connection.fetch_one(self.activation_sql)
-                self._local.pinned = self._loaded
-                if row is None or row[0] != self._local.pinned.view.activation:
+                loaded = self._loaded
+                self._local.pinned = (connection.number, loaded)
+                if row is None or row[0] != loaded.view.activation:
                     self.reload()
                 yield connection
             finally:
@@ -309,6 +320,7 @@ class Session:
         if activation != self._loaded.view.activation:
             self.reload()
         refuse_while_forgetting(self._loaded.view)
+        self._local.checked = connection.number
 
     def run(self, action: Callable[[], T]) -> T:
         """A single operation: repeated when it meets another transaction, unless inside one."""

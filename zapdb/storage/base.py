@@ -74,6 +74,9 @@ class MissingTable(StorageError):
     """A statement named a table that is not there: the view that it came from is out of date."""
 
 
+_NUMBERS: Final = itertools.count(1)
+
+
 class Connection:
     """One thread's connection: SQLAlchemy's, and the driver's beneath it."""
 
@@ -88,6 +91,8 @@ class Connection:
         """Whether a part of its transaction could not be undone, so that all of it must be."""
         self._executor = storage.executor(self.driver)
         self.mode: Mode | None = None
+        self.number = 0
+        """Tells its transaction, or the last one, from all others of this process."""
         self.has_turn = False
         """Whether it is this one's turn to write, where the engine has a queue of writers."""
         self.pending: PendingChanges | None = None
@@ -320,6 +325,7 @@ class Storage(ABC):
     def _within(self, connection: Connection, mode: Mode) -> Iterator[Connection]:
         """A transaction that was begun, to its end."""
         connection.mode, connection.is_doomed = mode, False
+        connection.number = next(_NUMBERS)
         began = time.monotonic()
         try:
             yield connection

@@ -124,9 +124,7 @@ def test_any_mapping_is_good_to_encode() -> None:
         ({"active": 1}, "people.active", "a value does not fit its field"),
     ],
 )
-def test_wrong_values_name_the_field(
-    change: dict[Any, Any], field: str, message: str
-) -> None:
+def test_wrong_values_name_the_field(change: dict[Any, Any], field: str, message: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         CODEC.encode(b"", ADA | change, BESIDE)
     assert caught.value.message == message
