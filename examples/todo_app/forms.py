@@ -1,7 +1,8 @@
 """Between records and the texts of forms, both ways.
 
-The form of an item also sends back, as `seen.…`, what it showed when it was made. So the server
-keeps nothing for it, and still knows what its user changed, and what others did meanwhile.
+The form of an item also sends back the stamp of what was read, by which the database refuses a
+change of what others changed meanwhile; and, as `seen.…`, what it showed: so the page that shows
+both versions knows what its user changed. The server keeps nothing for it.
 """
 
 from __future__ import annotations

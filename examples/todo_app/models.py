@@ -232,7 +232,7 @@ class UsersTable(TypedTable[User], Protocol):
         id: uuid.UUID,
         /,
         *,
-        if_unchanged: User | None = None,
+        if_unchanged: User | str | None = None,
         **changes: Unpack[UserChanges],
     ) -> User:
         """Change fields of a record and return it."""
@@ -345,7 +345,7 @@ class ListsTable(TypedTable[TodoList], Protocol):
         id: uuid.UUID,
         /,
         *,
-        if_unchanged: TodoList | None = None,
+        if_unchanged: TodoList | str | None = None,
         **changes: Unpack[TodoListChanges],
     ) -> TodoList:
         """Change fields of a record and return it."""
@@ -491,7 +491,7 @@ class ItemsTable(TypedTable[Item], Protocol):
         id: uuid.UUID,
         /,
         *,
-        if_unchanged: Item | None = None,
+        if_unchanged: Item | str | None = None,
         **changes: Unpack[ItemChanges],
     ) -> Item:
         """Change fields of a record and return it."""
@@ -603,7 +603,7 @@ class TagsTable(TypedTable[Tag], Protocol):
         id: uuid.UUID,
         /,
         *,
-        if_unchanged: Tag | None = None,
+        if_unchanged: Tag | str | None = None,
         **changes: Unpack[TagChanges],
     ) -> Tag:
         """Change fields of a record and return it."""
@@ -705,7 +705,7 @@ class TaggingsTable(TypedTable[Tagging], Protocol):
         tag: TagKey,
         /,
         *,
-        if_unchanged: Tagging | None = None,
+        if_unchanged: Tagging | str | None = None,
         **changes: Unpack[TaggingChanges],
     ) -> Tagging:
         """Change fields of a record and return it."""

@@ -260,7 +260,12 @@ def edit_item(key: UUID) -> Page:
     labels_seen, labels = read_labels(form, "seen.tags"), read_labels(form)
     try:
         item = todo().edit_item(
-            g.user, key, seen=seen, changes=changes, labels_seen=labels_seen, labels=labels
+            g.user,
+            key,
+            stamp=form.get("stamp", ""),
+            changes=changes,
+            labels_seen=labels_seen,
+            labels=labels,
         )
     except StaleUpdate:
         return _show_conflict(key, seen, changes, labels), 409

@@ -6,7 +6,6 @@ of zapdb, and the pages say it in words of their own.
 
 from __future__ import annotations
 
-import copy
 import datetime
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -102,10 +101,9 @@ class Todo:
     # Items
 
     def items_in(self, user: User, lists: Iterable[UUID], choice: Choice) -> TypedQuery[Item]:
-        items, keys = self.items, list(lists)
+        items = self.items
         # Of a single list, the index has all in order; of several, they are merged.
-        within = items.list == keys[0] if len(keys) == 1 else items.list.in_(keys)
-        query = items.where(within).include("list")
+        query = items.where(items.list.in_(lists)).include("list")
         if choice.state != "all":
             query = query.where(items.done == (choice.state == "done"))
         if choice.priority:
@@ -134,7 +132,7 @@ class Todo:
             case "newest":
                 return query.order_by("-id")  # they are made in the order of time
             case "due":
-                return query.where(items.due >= datetime.date.min).order_by("due")
+                return query.order_by(items.due.nulls_last())
             case "reminder":
                 return query.where(items.reminder >= now_in(user.zone)).order_by("reminder")
             case "priority":
@@ -183,22 +181,21 @@ class Todo:
         user: User,
         key: UUID,
         *,
-        seen: Mapping[str, Any],
+        stamp: str,
         changes: Mapping[str, Any],
         labels_seen: Iterable[str],
         labels: Iterable[str],
     ) -> Item:
-        """Change an item that still is as its editor saw it; raises `StaleUpdate` if it is not.
+        """Change an item that still is as its editor saw it, whose stamp is given; raises
+        `StaleUpdate` if it is not.
 
         Tags can't be in each other's way: those that the editor added or took away are.
         """
 
         def edit() -> Item:
-            before = copy.copy(self.item_of(user, key))
-            for name, value in seen.items():
-                setattr(before, name, value)
+            self.item_of(user, key)
             self.list_of(user, changes["list"])
-            item = self.items.update(key, if_unchanged=before, **changes)
+            item = self.items.update(key, if_unchanged=stamp, **changes)
             self._tag(user, key, set(labels) - set(labels_seen))
             self._untag(user, key, set(labels_seen) - set(labels))
             return item

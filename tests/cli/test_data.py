@@ -176,6 +176,10 @@ def test_one_record_is_put_as_arguments_and_got(shop: Project) -> None:
     missing = shop.run("data", "get", "items", '[1,"x"]', "7", "--json")
     assert missing.status == 1
     assert missing.error["code"] == "record.not_found"
+    said = shop.run("data", "get", "boxes", "77", "x").err
+    assert "no record has this key" in said
+    assert "find()" not in said
+    assert "`zapdb data list boxes` shows" in " ".join(said.split())
 
 
 WRONG = [

@@ -364,7 +364,7 @@ def test_prune_is_refused_while_records_need_it(people: Project) -> None:
         "  table: people\n"
         "  needed: generation 1: 20 records\n"
         "  way out: convert old records with `zapdb convert run`, and delete what is archived with "
-        "`zapdb migrate prune-archive`; or prune less\n"
+        "`zapdb migrate prune-archive`; or prune less; what the history log needs stays\n"
     )
     found = prune(people, "--keep-last", "1", "--dry-run", "--json").json
     assert found["in_use"] == [{"gen": 1, "by": "20 records"}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -64,7 +65,8 @@ rollback: inferred
 LONG = "a" * 62
 AWKWARD = f"""\
 zapdb: 1
-summary: "Names that are in the way: NotRequired, BinaryIO \\"\\"\\" \\\\ \\u202e \\t"
+summary: "Names that are in the way, said at some length and so in more than a line:
+  NotRequired, BinaryIO \\"\\"\\" \\\\ \\u202e \\t"
 changes:
   - create_type: {{type: literal, enum: [any, "{LONG}_", b]}}
   - create_type: {{type: none, enum: [x]}}
@@ -258,6 +260,7 @@ import uuid
 import models
 import zapdb
 from models import Item, ItemsTable, Line, Person
+from zapdb.records import replace
 
 
 def overdue(items: ItemsTable, now: datetime.datetime) -> list[Item]:
@@ -273,6 +276,11 @@ with zapdb.open("sqlite:///good.db", migrations="migrations", apply="auto", mode
     items.insert_many([{"id": 2, "title": "Tea"}, {"id": 3, "title": "Oil", "due": None}])
     items.upsert(id=2, done=True)
     items.update(1, due=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), if_unchanged=milk)
+    oil = items.get(3)
+    stamp: str = oil.stamp()
+    items.update(3, title="Oil", if_unchanged=stamp)
+    items.update(3, title="Oil", if_unchanged=replace(oil, title="Oil"))
+    assert [item.id for item in items.order_by(items.due.nulls_last()).limit(1)] == [1]
     lines.insert(item=1, number=2)
     line = lines.get(1, 2)
     assert lines.get_many([(1, 2), (1, 3)]) == [line, None]
@@ -356,6 +364,14 @@ def run_ruff(*arguments: str) -> str:
     return "" if ran.returncode == 0 else ran.stdout + ran.stderr
 
 
+def assert_docstrings_fit(text: str) -> None:
+    """But for a word that is longer than a line."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            for line in (ast.get_docstring(node, clean=False) or "").splitlines():
+                assert len(line) <= 100 - 3 or len(line.split()) < 3, line
+
+
 def test_type_checkers_and_formatters_are_content(items: Project) -> None:
     check_well(items, "-o", "models.py")
     Path("other").mkdir()
@@ -365,6 +381,7 @@ def test_type_checkers_and_formatters_are_content(items: Project) -> None:
         assert run_ruff("format", "--diff", name) == ""
         assert run_ruff("format", "--diff", "--line-length", "100", name) == ""
         assert run_ruff("check", "--select", "E4,E7,E9,F,I,UP,RUF", name) == ""
+        assert_docstrings_fit(Path(name).read_text(encoding="utf-8"))
     Path("good.py").write_text(GOOD, encoding="utf-8")
     Path("bad.py").write_text(BAD, encoding="utf-8")
     said = run_mypy("models.py", "awkward.py", "good.py", "bad.py")

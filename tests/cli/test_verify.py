@@ -48,6 +48,12 @@ def test_an_index_that_is_not_built_is_no_problem(people: Project) -> None:
     assert "people       20  -              by_age            0\n" in result.out
 
 
+def test_one_migration_matches_its_digest(project: Project) -> None:
+    project.write("0001_people")
+    assert project.run("migrate", "up").status == 0
+    assert "ok: 1 migration matches its digest and the files; " in project.run("verify").out
+
+
 def test_it_works_without_the_files(current: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZAPDB_MIGRATIONS")
     shutil.rmtree(current.migrations)

@@ -23,9 +23,10 @@ from zapdb.errors import (
     StaleUpdate,
     TransactionConflict,
     UniqueViolation,
+    UnknownField,
     UsageError,
 )
-from zapdb.records import asdict
+from zapdb.records import asdict, replace
 
 LINES = """\
 create_table: {table: lines, key: [order, name], fields: [
@@ -162,10 +163,10 @@ def test_an_upsert_inserts_or_changes(db: Database, items: Table) -> None:
                 ({"id": 8}, "items.title"),
                 ({"title": "no key"}, "items.id"),
                 ({"id": 5, "title": None}, "items.title"),
-                ({"id": 5, "other": 1}, "items.other"),
+                ({"id": 5, "other": 1}, "other"),
             ):
                 error = error_of(lambda v=values: items.upsert(**v))
-                assert isinstance(error, InvalidValue)
+                assert type(error) is (UnknownField if field == "other" else InvalidValue)
                 assert error.context["field"] == field
             assert (items.get(5).title, items.count()) == ("t5", 7)
         assert items.exists(9) == (within.__name__ != "undone")
@@ -236,6 +237,15 @@ def test_rule_15_an_upsert_in_a_transaction_that_meets_an_insert_is_a_conflict(
     error = error_of(meet)
     assert isinstance(error, TransactionConflict)
     assert items.get(1).title == "theirs"
+
+
+def test_generated_keys_rise_as_records_are_made(workspace: Workspace) -> None:
+    workspace.write(1, NOTES)
+    notes = workspace.open().table("notes")
+    notes.insert_many({"text": str(n)} for n in range(1_500))
+    for n in range(1_500, 1_510):
+        (notes.insert if n % 2 else notes.upsert)(text=str(n))
+    assert [int(note.text) for note in notes.order_by("-id")] == list(range(1_509, -1, -1))
 
 
 # update(if_unchanged=…)
@@ -319,6 +329,66 @@ def test_a_field_that_is_gone_counts_as_changed(workspace: Workspace) -> None:
     error = error_of(lambda: tool.update(1, title="Bread", if_unchanged=seen))
     assert isinstance(error, StaleUpdate)
     assert error.context["changed"] == "size"
+
+
+def test_a_stamp_stands_for_the_record_as_it_was_read(db: Database, items: Table) -> None:
+    for within in ways(db):
+        with within():
+            stamp = items.get(0).stamp()
+            assert items.get(0).stamp() == stamp != items.get(1).stamp()
+            changed = items.update(0, title="mine", if_unchanged=stamp)
+            assert changed.stamp() == items.get(0).stamp() != stamp
+            error = error_of(lambda s=stamp: items.update(0, note="x", if_unchanged=s))
+            assert isinstance(error, StaleUpdate)
+            assert str(error) == (
+                "the record was changed since it was read\n"
+                "  table: items\n"
+                "  key: 0\n"
+                "  way out: nothing was written; get the record again and decide anew"
+            )
+            assert items.update(0, note="y", if_unchanged=changed.stamp()).note == "y"
+            items.update(0, note=None, title="as before")
+    for wrong in ("", "x", "'; DROP TABLE zapdb_r1 --", f"{stamp}A", "ä" * 22):
+        assert isinstance(error_of(lambda w=wrong: items.update(0, if_unchanged=w)), InvalidValue)
+    other = items.get(1).stamp()
+    assert isinstance(error_of(lambda: items.update(0, size=2, if_unchanged=other)), StaleUpdate)
+    assert_clean(db)
+
+
+def test_a_stamp_is_the_same_after_a_conversion_and_a_restart(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    older = workspace.open()
+    items = older.table("items")
+    items.insert(id=1, title="Milk", note="n" * 9_000)
+    stamp = items.get(1).stamp()
+    workspace.write(2, ADD_COLOR)
+    newer = workspace.open()
+    newer.run_jobs()
+    assert items.get(1).stamp() == stamp
+    newer.table("items").update(1, color="blue")  # which is not seen here
+    assert items.update(1, note="n" * 9_000, if_unchanged=stamp).stamp() == stamp  # another blob
+    now = newer.table("items").get(1).stamp()
+    newer.close()
+    again = workspace.open().table("items")
+    assert again.update(1, size=3, if_unchanged=now).size == 3
+    error = error_of(lambda: items.update(1, size=4, if_unchanged=stamp))
+    assert isinstance(error, StaleUpdate)
+
+
+def test_a_record_with_other_values_is_what_was_seen_of_it(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    items = workspace.open().table("items")
+    items.insert(id=1, title="Milk", note="n" * 9_000)
+    seen = items.get(1)
+    other = replace(seen, title="Bread")
+    assert (other.title, seen.title, other.id) == ("Bread", "Milk", 1)
+    assert "not loaded" in repr(other)
+    assert isinstance(error_of(lambda: items.update(1, if_unchanged=other)), StaleUpdate)
+    items.update(1, title="Bread")
+    assert items.update(1, title="Milk", if_unchanged=other).title == "Milk"
+    error = error_of(lambda: replace(seen, titel="x"))
+    assert isinstance(error, UnknownField)
+    assert error.hint == "did you mean 'title'?"
 
 
 # delete_many

@@ -11,7 +11,7 @@ import pytest
 from tests.support import Workspace
 from zapdb.errors import UnknownField, UsageError
 from zapdb.limits import INCLUDE_RECORDS_MAX
-from zapdb.records import follow
+from zapdb.records import follow, replace
 from zapdb.storage import Connection
 
 COUNTRIES = """\
@@ -117,6 +117,10 @@ def test_what_is_included_goes_with_copies_and_pickles(workspace: Workspace) -> 
     assert pickle.dumps(posts.where(posts.id == 3).one()) == pickle.dumps(bare)
     assert bare.asdict() == post.asdict()
     assert repr(bare) == repr(post)
+    other = replace(post, title="another")
+    assert other.follow("author.country").name == "SE"
+    with pytest.raises(UsageError, match="did not include"):
+        replace(post, author=(4, 0)).follow("author")
     posts.update(3, title="other", if_unchanged=post)
 
 

@@ -285,7 +285,9 @@ def test_a_day_is_today_where_its_reader_is(place: Place) -> None:
     assert titles(place.get("/due/today")) == ["now"]
     assert titles(place.get("/due/week")) == ["now", "soon"]
     assert titles(place.get(f"/lists/{made}?due=none")) == ["some day"]
-    assert titles(place.get(f"/lists/{made}?sort=due")) == ["late", "now", "soon", "later"]
+    by_due = place.get(f"/lists/{made}?sort=due")
+    assert titles(by_due) == ["late", "now", "soon", "later", "some day"]
+    assert "nulls last: they come in order" in unescape(by_due.text)
 
     place.todo.users.update(user.id, zone=west)
     assert titles(place.get("/due/overdue")) == []

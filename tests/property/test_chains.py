@@ -52,7 +52,10 @@ from zapdb.values import List, String
 from zapdb.values.blob import encode_outlined
 
 # Drawing a chain resolves its migrations, which a busy machine may take its time for.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# What it takes to draw one, and records of all its tables, is large.
+unhurried = settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 moderate = settings(unhurried, max_examples=cases(50))
 LEAST = cases(2_000)
 """Conversions to be tried. How many a chain gives is chance: on average five times as many."""

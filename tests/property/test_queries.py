@@ -5,6 +5,7 @@ Against every index by itself, with values around the length at which keys are c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from zapdb.database.fields import make_field
 from zapdb.datasets import Collation
 from zapdb.indexes import build_keys
-from zapdb.indexes.choosing import Union, make_plan
-from zapdb.indexes.planning import Plan
-from zapdb.indexes.predicates import And, Or, Predicate, compile_predicate
+from zapdb.indexes.choosing import Planner, Union, make_plan
+from zapdb.indexes.planning import Order, Ordering, Plan
+from zapdb.indexes.predicates import And, Comparison, Not, Or, Predicate, compile_predicate
 from zapdb.records.record import record_class
 from zapdb.schema import Field, Index, IndexComponent, Table
 from zapdb.values import Float, Integer, String
@@ -86,6 +87,40 @@ records = st.lists(
 )
 
 
+ORDERS: list[Ordering | None] = [
+    None,
+    *(
+        Ordering.by(orders)
+        for orders in (
+            [Order(3, "rank")],
+            [Order(3, "rank", nulls_last=True)],
+            [Order(2, "word", descending=True), Order(3, "rank", descending=True)],
+            [Order(4, "size", nulls_last=True), Order(3, "rank")],
+        )
+    ),
+]
+
+
+def revalue(draw: st.DrawFn, part: Predicate) -> Predicate:
+    """The same condition with other values."""
+    match part:
+        case Comparison(_, name, "in", value):
+            return replace(part, value=tuple(v if v is None else draw(VALUES[name]) for v in value))
+        case Comparison(_, name, _, value) if value is not None:
+            return replace(part, value=draw(VALUES[name]))
+        case And(parts) | Or(parts):
+            return type(part)(tuple(revalue(draw, one) for one in parts))
+        case Not(inner):
+            return Not(revalue(draw, inner))
+    return part
+
+
+@st.composite
+def alikes(draw: st.DrawFn) -> tuple[Predicate, Predicate]:
+    one = draw(conditions)
+    return one, revalue(draw, one)
+
+
 def make_index(number: int, components: Any) -> Index:
     parts = (
         IndexComponent(n, Collation("und", "primary") if n == 2 and collated else None, down)
@@ -140,3 +175,15 @@ def test_no_record_is_read_twice_for_conditions_under_or(
     is_meant = compile_predicate(condition, TABLE)
     for row in rows:
         assert count_readings(plan, row) == is_meant(RECORD(*row)), (plan, row)
+
+
+@settings(max_examples=300, deadline=None)
+@given(alikes(), st.sampled_from(ORDERS), st.lists(indexes, min_size=1, max_size=3))
+def test_a_way_that_was_kept_is_the_one_that_would_be_found(
+    alike: tuple[Predicate, Predicate], ordering: Ordering | None, many: Any
+) -> None:
+    keys = [build_keys(TABLE, make_index(at, c)) for at, c in enumerate(many, start=1)]
+    planner = Planner(TABLE, keys)
+    for condition in alike:
+        assert planner.plan(condition, ordering) == make_plan(TABLE, keys, condition, ordering)
+    assert len(planner._choices) == 1

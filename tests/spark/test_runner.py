@@ -156,6 +156,7 @@ def test_rule_32_a_cluster_is_refused_for_a_file(workspace, spark):
         conf.set("spark.master", "local[2]")
 
 
+@pytest.mark.long_on("sqlite")
 def test_a_conversion_killed_in_the_middle_is_finished_by_the_next_run(workspace):
     db = load(workspace)
     db.run_jobs(kinds=("index",))

@@ -115,7 +115,7 @@ def prune(storage: Storage, pruning: Pruning) -> None:
             table=newest.table.name,
             needed="; ".join(f"generation {use.generation}: {use.what}" for use in pruning.uses),
             hint="convert old records with `zapdb convert run`, and delete what is archived with "
-            "`zapdb migrate prune-archive`; or prune less: the history log keeps what it needs",
+            "`zapdb migrate prune-archive`; or prune less; what the history log needs stays",
         )
     with storage.transaction(Mode.CHANGE) as connection:
         log = tuple(read_entries(connection, newest.tenant, newest.table_number))

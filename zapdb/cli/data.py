@@ -41,7 +41,13 @@ from zapdb.cli.records_out import (
 )
 from zapdb.cli.texts import record_to_plain
 from zapdb.database import Database, Page, Query, Table
-from zapdb.errors import InvalidValue, TransactionConflict, UsageError, ZapdbError
+from zapdb.errors import (
+    InvalidValue,
+    RecordNotFound,
+    TransactionConflict,
+    UsageError,
+    ZapdbError,
+)
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.records import Record
 from zapdb.schema import Table as Schema
@@ -89,7 +95,15 @@ def get_record(
     """
     output = Output(as_json)
     with _opened(database, tenant, table, read_only=True) as (_, found, schema):
-        record = found.get(*read_key(schema, key))
+        values = read_key(schema, key)
+        record = found.find(*values)
+        if record is None:
+            raise RecordNotFound(
+                "no record has this key",
+                table=table,
+                key=", ".join(map(repr, values)),
+                hint=f"`zapdb data list {table}` shows those that there are",
+            )
         if as_json:
             output.document(record_to_plain(schema, record))
             return

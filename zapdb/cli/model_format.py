@@ -7,6 +7,7 @@ Where names are so long that a line can't be kept within the width, `is_wide` sa
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -38,13 +39,29 @@ def head(*lines: str) -> Iterator[str]:
 
 
 def docstring(summary: str, more: Sequence[str] = (), indent: str = "    ") -> Iterator[str]:
-    if not more:
-        yield f'{indent}"""{summary}"""'
+    """Lines that are too long go on below, further in; a word that is too long stays whole."""
+    first, *rest = wrap(f'{indent}"""{summary}', indent)
+    if not more and not rest and len(first) + len('"""') <= WIDTH:
+        yield f'{first}"""'
         return
-    yield f'{indent}"""{summary}'
-    yield ""
-    yield from (f"{indent}{line}" if line else "" for line in more)
+    yield from (first, *rest)
+    if more:
+        yield ""
+    for line in more:
+        yield from wrap(f"{indent}{line}", indent) if line else [""]
     yield f'{indent}"""'
+
+
+def wrap(line: str, indent: str = "") -> list[str]:
+    """A line of a docstring as several: those that go on are further in."""
+    return textwrap.wrap(
+        line,
+        WIDTH,
+        subsequent_indent=f"{indent}    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
 
 
 def plain(text: str) -> str:

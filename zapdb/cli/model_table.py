@@ -51,7 +51,7 @@ def describe_methods(table: Table, record: str, types: Types) -> Iterator[Method
         [
             *by_key,
             "*",
-            f"if_unchanged: {record} | None = None",
+            f"if_unchanged: {record} | {types.name('str')} | None = None",
             f"**changes: Unpack[{record}Changes]",
         ],
         record,

@@ -18,6 +18,7 @@ from zapdb.cli.model_format import (
     quote,
     subscript,
     tuple_of,
+    wrap,
 )
 from zapdb.cli.model_names import Names, name_classes
 from zapdb.cli.model_table import describe_methods, is_hidden, list_items
@@ -77,7 +78,7 @@ def write_module(chain: Chain, position: int, given: Mapping[str, str]) -> str:
     ]
     return "\n".join(
         [
-            f'"""Models of the tables as of {last}.',
+            *wrap(f'"""Models of the tables as of {last}.'),
             "",
             f"{MARK}: not to be changed by hand. `zapdb.open(..., models=...)`",
             "compares it with the database.",
@@ -317,7 +318,7 @@ class _Writer:
         yield from (f"        {quote(key)}: {quote(kind)}," for key, kind in entries.items())
         yield "    },"
         yield ")"
-        yield f'"""{about}"""'
+        yield from docstring(about, indent="")
 
 
 def _entry(kind: str, *, is_needed: bool) -> str:

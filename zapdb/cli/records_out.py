@@ -48,11 +48,16 @@ def write_lines(
 
 
 def _csv_writer(table: Table, stream: TextIO) -> Callable[[Record], object]:
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([field.name for field in table.fields])
-    return lambda record: writer.writerow(
-        [to_text(field, getattr(record, field.name)) for field in table.fields]
-    )
+    plain = csv.writer(stream, lineterminator="\n")
+    # Before Python 3.13 a carriage return is not quoted by itself.
+    quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    plain.writerow([field.name for field in table.fields])
+
+    def write(record: Record) -> None:
+        cells = [to_text(field, getattr(record, field.name)) for field in table.fields]
+        (quoted if any("\r" in cell for cell in cells) else plain).writerow(cells)
+
+    return write
 
 
 def _json_writer(table: Table, stream: TextIO) -> Callable[[Record], object]:

@@ -50,7 +50,8 @@ def verify(
     if blobs is not None and blobs.blobs:
         output.write(f"{format_count(blobs.blobs, 'blob')}, {blobs.unowned:,} without an owner")
     stored = format_count(len(view.stored), "migration")
-    files = "match their digests" + (" and the files" if directory is not None else "")
+    match = "matches its digest" if len(view.stored) == 1 else "match their digests"
+    files = match + (" and the files" if directory is not None else "")
     if problems:
         output.write((format_count(problems, "problem"), "bold red"))
     else:

@@ -103,7 +103,10 @@ def fingerprint_query(live: LiveTable, predicate: Predicate, order: TotalOrder) 
     table = live.shape.table
     depends = [dataset_of(d).fingerprint for d in table.datasets_of(order.index)]
     wires = [repr(find_field(table, o.field, o.name).type.index_wire) for o in order.fields]
-    fields = [(o.field, str(o.collation), o.descending) for o in order.fields]
+    fields = [
+        (o.field, str(o.collation), o.descending, *["nulls last"] * o.nulls_last)
+        for o in order.fields
+    ]
     meant = (
         live.view.tenant,
         table.number,

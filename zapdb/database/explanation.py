@@ -59,6 +59,9 @@ class Explanation:
     estimated_rows: int | None
     passed_over: tuple[str, ...]
     united: tuple[Explanation, ...] = ()
+    is_merged: bool = False
+    """Whether what is united is read together, the next record in the order first; else it is read
+    one after the other."""
     warnings: tuple[str, ...] = ()
     """What keeps indexes from being read whose collation or time zone data changed."""
 
@@ -74,7 +77,7 @@ class Explanation:
             lines.append(f"  can't be read now: {'; '.join(self.passed_over)}")
         lines += [f"  warning: {text}" for text in self.warnings]
         if self.order:
-            sorting = "they are merged" if self._is_merged else SORTINGS[self.sorting]
+            sorting = "they are merged" if self.is_merged else SORTINGS[self.sorting]
             lines.append(f"  ordered by {', '.join(self.order)}: {sorting}")
         if self.limit is not None:
             stops = "" if self.sorting == "all" else ", and no more is read"
@@ -93,16 +96,13 @@ class Explanation:
         return [f"  {title}: {'; '.join(texts)}" for title, texts in named if texts]
 
     @property
-    def _is_merged(self) -> bool:
-        return bool(self.united) and self.sorting == "none"
-
-    @property
     def _is_estimated(self) -> bool:
         return bool(self.rechecked or self.residual) or any(u._is_estimated for u in self.united)
 
     def _what(self) -> str:
         if self.united:
-            return f"{len(self.united)} sets of ranges, which have no record in common"
+            count = len(self.united)
+            return f"{count} set{'s' * (count > 1)} of ranges, which have no record in common"
         what = f"the index {self.index}" if self.index else "the table by its keys"
         if self.is_scan:
             what = "all of the table, since no index fits" if not self.index else f"all of {what}"
@@ -142,7 +142,7 @@ def explain_plan(
         # Merged, each may give all that is asked for.
         one = _explain(session, live, branch, (), left, ends_early=ends_early)
         united.append(one)
-        if left is not None and not plan.is_ordered and one.estimated_rows is not None:
+        if left is not None and not plan.is_merged and one.estimated_rows is not None:
             left -= one.estimated_rows
     return Explanation(
         live.shape.table.name,
@@ -160,6 +160,7 @@ def explain_plan(
         estimated_rows=_at_most(limit, _add(one.estimated_rows for one in united)),
         passed_over=_list_unreadable(live),
         united=tuple(united),
+        is_merged=plan.is_merged and plan.sorting == "none",
     )
 
 

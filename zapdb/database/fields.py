@@ -13,7 +13,7 @@ from typing import Any
 from zapdb.datasets import STRENGTHS, Collation, Strength, is_known_locale
 from zapdb.errors import InvalidValue, UnknownField, UsageError
 from zapdb.indexes.planning import Order
-from zapdb.indexes.predicates import And, Comparison, Not, Operator, Predicate
+from zapdb.indexes.predicates import NATIVE, And, Comparison, Not, Operator, Predicate
 from zapdb.schema import Field, Table
 from zapdb.values import String
 
@@ -22,7 +22,7 @@ class FieldExpression:
     """A field of a table, maybe under a collation; comparing it makes a condition.
 
     `== != < <= > >=`, `between`, `in_`, `startswith`, `is_null` and `matches` make conditions;
-    `-field` and `descending()` make an order.
+    `-field`, `descending()` and `nulls_last()` make an order.
     """
 
     __slots__ = ("_collation", "_field", "_table")
@@ -74,6 +74,10 @@ class FieldExpression:
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise InvalidValue.of(self._path, "a list of values", values)
         checked = tuple(self._check(value) for value in values)
+        if isinstance(self._field.type, NATIVE):
+            checked = tuple(dict.fromkeys(checked))
+        if len(checked) == 1:
+            return self._compare("==", checked[0])
         return Comparison(self._field.number, self._field.name, "in", checked, self._collation)
 
     def startswith(self, prefix: str) -> Predicate:
@@ -115,6 +119,10 @@ class FieldExpression:
     def descending(self) -> Order:
         """The order from the largest to the smallest, nulls last."""
         return replace(as_order(self._table, self), descending=True)
+
+    def nulls_last(self) -> Order:
+        """The order from the smallest to the largest, and nulls behind them."""
+        return replace(as_order(self._table, self), nulls_last=True)
 
     def __neg__(self) -> Order:
         return self.descending()
@@ -164,13 +172,32 @@ def make_field(table: Table, name: str) -> FieldExpression:
     raise UnknownField.named(table.name, name, [f.name for f in table.fields])
 
 
+def hint_at_hidden(table: Table, given: object) -> str:
+    """The way to fields that are called as something that every table has, where what was given may
+    come of one: `tags.name == "x"` is a bool, `tags.count` a method."""
+    from zapdb.database.table import Table as ApiTable  # it imports this module
+
+    name = getattr(given, "__name__", None)
+    hidden = [f.name for f in table.fields if hasattr(ApiTable, f.name)]
+    if not isinstance(given, bool):
+        hidden = [found for found in hidden if found == name]
+    if not hidden:
+        return ""
+    ways = " or ".join(f'{table.name}["{found}"]' for found in hidden)
+    is_are = "a field that is" if len(hidden) == 1 else "fields that are"
+    return f"{is_are} called as something that every table has: write {ways}"
+
+
 def as_field(table: Table, given: Any) -> tuple[Field, Collation | None]:
     """A field that is given by itself or by its name, and the collation it is under."""
     if isinstance(given, str):
         given = make_field(table, given)
     if not isinstance(given, FieldExpression):
         raise UsageError(
-            "a field or its name is expected", got=type(given).__name__, table=table.name
+            "a field or its name is expected",
+            got=type(given).__name__,
+            table=table.name,
+            hint=hint_at_hidden(table, given),
         )
     _refuse_other(table, given)
     return given._field, given._collation
@@ -190,7 +217,10 @@ def as_order(table: Table, given: Any) -> Order:
         return given._as_order()
     if not isinstance(given, str):
         raise UsageError(
-            "an order is a field or its name", got=type(given).__name__, table=table.name
+            "an order is a field or its name",
+            got=type(given).__name__,
+            table=table.name,
+            hint=hint_at_hidden(table, given),
         )
     order = make_field(table, given.removeprefix("-"))._as_order()
     return replace(order, descending=True) if given.startswith("-") else order

@@ -144,10 +144,12 @@ class IndexLookup:
         last: tuple[bytes, bytes] | None = None,
         wanted: int | None = None,
         reader_of: ReaderOf = read_whole,
+        on_change: Callable[[], None] | None = None,
     ) -> Iterator[Entry]:
         """Records in order, with their full index keys and their own keys: those behind `last`.
 
-        `wanted` is how many will be asked for, if that is known: about so many are read.
+        `wanted` is how many will be asked for, if that is known: about so many are read. Where what
+        is in force has changed since, `on_change` is called before it goes on; it may raise.
         """
         known: KeyBuilder | None = None
         while True:
@@ -175,6 +177,8 @@ class IndexLookup:
                 return
             except _Moved:
                 self._session.reload()
+                if on_change is not None:
+                    on_change()
 
     def _entries(
         self,

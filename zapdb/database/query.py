@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from zapdb.database.aggregates import add_up, refuse_sum
 from zapdb.database.cursors import Cursor, decode_cursor, encode_cursor, fingerprint_query
 from zapdb.database.explanation import Explanation, count_spans, explain_plan
-from zapdb.database.fields import as_field, as_order
+from zapdb.database.fields import as_field, as_order, hint_at_hidden
 from zapdb.database.including import Include, add_include, load_included, names_of
 from zapdb.database.many import remove_all
 from zapdb.database.reading import Reading
@@ -22,7 +22,7 @@ from zapdb.errors import (
     SeveralRecords,
     UsageError,
 )
-from zapdb.indexes import KeyBuilder, LiveTable
+from zapdb.indexes import LiveTable
 from zapdb.indexes.choosing import Union, make_plan, without_ties
 from zapdb.indexes.planning import BY_KEY, Order, Ordering, Plan, order_of_index
 from zapdb.indexes.predicates import (
@@ -98,9 +98,10 @@ class Query:
     def order_by(self, *fields: Any) -> Query:
         """In the order of these fields: a field, its name, or either with a minus: `"-due"`.
 
-        Nulls come first, in falling order last. Records that are equal in all of them come in the
-        order of their keys, in falling order where the first field falls. Raises `UnknownField`,
-        and `UsageError` for a field without an order.
+        Nulls come first, in falling order last; `items.due.nulls_last()` has them last in rising
+        order, too. Records that are equal in all fields come in the order of their keys, in falling
+        order where the first field falls. Raises `UnknownField`, and `UsageError` for a field
+        without an order.
         """
         self._refuse_limit("order_by")
         table = self.live.shape.table
@@ -133,8 +134,8 @@ class Query:
     # Asking
 
     def __iter__(self) -> Iterator[Record]:
-        reading = self._read()
-        records = (record for _, record in reading.read(limit=self.size))
+        found = self._read(self._ordering).read(limit=self.size)
+        records = (record for _, record in found)
         return load_included(self.session, self.live, self.includes, records)
 
     def first(self) -> Record | None:
@@ -153,9 +154,7 @@ class Query:
     def exists(self) -> bool:
         """Whether any record matches."""
         limit = 1 if self.size is None else min(self.size, 1)
-        live, plan = self._plan(None)
-        reading = Reading(self.session, live, plan, NO_FIELDS)
-        return next(reading.read(limit=limit), None) is not None
+        return next(self._read(None, NO_FIELDS).read(limit=limit), None) is not None
 
     def count(self) -> int:
         """How many records match, up to the limit.
@@ -168,10 +167,10 @@ class Query:
                 break
             counted = count_spans(self.session, live, plan, self.size)
             if counted is not None:
+                self._warn(live, None)
                 return counted
             self.session.reload()
-        reading = Reading(self.session, live, plan, NO_FIELDS)
-        return sum(1 for _ in reading.read(limit=self.size))
+        return sum(1 for _ in self._read(None, NO_FIELDS).read(limit=self.size))
 
     def min(self, field: Any) -> Any:
         """The least value of a field, given as for `order_by`; None if there is none but nulls.
@@ -210,21 +209,28 @@ class Query:
         self._refuse_limit("page")
         known = None if cursor is None else decode_cursor(cursor)
         ordering, index = self._order_pages(known)
-        live, plan = self._plan(ordering)
-        mark = fingerprint_query(live, self.predicate, plan.order)
-        if known is not None:
+        reading = self._read(ordering)
+        mark = self._mark(reading)
+        if known is not None and known.fingerprint != mark:
+            self._look()  # what was known before may have made the difference
+            reading = self._read(ordering)
+            mark = self._mark(reading)
             known.check(mark)
-        reading = Reading(self.session, live, plan)
-        behind = None if known is None else known.place
+        live, behind = reading.live, None if known is None else known.place
         found = list(reading.read(limit=count + 1, behind=behind))
+        if reading.live is not live:
+            mark = self._mark(reading)
+            if known is not None:
+                known.check(mark)
         shown, after = found[:count], None
         if len(found) > count:
             after = encode_cursor(Cursor(mark, reading.place(shown[-1]), index))
         records = iter([record for _, record in shown])
-        return Page(tuple(load_included(self.session, live, self.includes, records)), after)
+        return Page(tuple(load_included(self.session, self.live, self.includes, records)), after)
 
     def explain(self) -> Explanation:
         """How the query is answered now; `str()` says it in words, `to_json()` as data."""
+        self._look()
         live, plan = self._plan(self._ordering)
         orders = tuple(map(str, self.orders))
         found = explain_plan(self.session, live, plan, orders, self.size)
@@ -235,9 +241,9 @@ class Query:
         arguments are those of `Table.to_arrow`. Needs the extra `sql`."""
         from zapdb.database.arrow import open_found
 
-        live, plan = self._plan(self._ordering)
-        found = Reading(self.session, live, plan).read(limit=self.size)
-        return open_found(self.session, live, found, fields, as_text)
+        reading = self._read(self._ordering)
+        found = reading.read(limit=self.size)
+        return open_found(self.session, reading.live, found, fields, as_text)
 
     def to_pandas(
         self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
@@ -263,10 +269,9 @@ class Query:
 
         def delete() -> int:
             with self.session.writing() as connection:
-                live, plan = self._plan(self._ordering)
-                reading = Reading(self.session, live, plan, NO_FIELDS)
+                reading = self._read(self._ordering, NO_FIELDS)
                 keys = (key for key, _ in reading.read(limit=self.size))
-                return remove_all(self.session, connection, live, keys)
+                return remove_all(self.session, connection, reading.live, keys)
 
         return self.session.run(delete)
 
@@ -276,20 +281,35 @@ class Query:
     def _ordering(self) -> Ordering | None:
         return Ordering.by(self.orders) if self.orders else None
 
-    def _read(self, fields: frozenset[int] | None = None) -> Reading:
-        live, plan = self._plan(self._ordering)
-        return Reading(self.session, live, plan, fields)
+    def _read(
+        self,
+        ordering: Ordering | None,
+        fields: frozenset[int] | None = None,
+        turn: Callable[[Plan | Union], Plan | Union] | None = None,
+    ) -> Reading:
+        def make_plan(live: LiveTable) -> Plan | Union:
+            self._warn(live, ordering)
+            plan = live.shape.planner.plan(self.predicate, ordering)
+            return plan if turn is None else turn(plan)
+
+        return Reading(self.session, self.session.find_again(self.live), make_plan, fields)
 
     def _plan(self, ordering: Ordering | None) -> tuple[LiveTable, Plan | Union]:
-        live, _ = self.session.ask(self.live, lambda c, _: (self.session.read_activation(c), None))
-        shape = live.shape
-        readable = [index.keys for index in shape.indexes if index.is_readable]
+        """The plan for what this process knows to be in force."""
+        live = self.session.find_again(self.live)
+        return live, live.shape.planner.plan(self.predicate, ordering)
 
-        def plan(indexes: Sequence[KeyBuilder]) -> Plan | Union:
-            return make_plan(shape.table, indexes, self.predicate, ordering)
+    def _warn(self, live: LiveTable, ordering: Ordering | None) -> None:
+        """Of a query that would be read by an index that can't be."""
+        table = live.shape.table
+        warn_if_affected(live, lambda keys: make_plan(table, keys, self.predicate, ordering))
 
-        warn_if_affected(live, plan)
-        return live, plan(readable)
+    def _look(self) -> None:
+        """Learn what is in force now, where no page that is read tells it."""
+        self.session.ask(self.live, lambda c, _: (self.session.read_activation(c), None))
+
+    def _mark(self, reading: Reading) -> bytes:
+        return fingerprint_query(reading.live, self.predicate, reading.plan.order)
 
     def _order_pages(self, cursor: Cursor | None) -> tuple[Ordering, int | None]:
         """The order of pages, and the number of the index that it is of where none is named."""
@@ -297,6 +317,7 @@ class Query:
             cursor.check(None)
         if self.orders:
             return Ordering.by(self.orders), None
+        self._look()
         if cursor is None:
             live, plan = self._plan(None)
             keys = plan.path.keys if isinstance(plan, Plan) else None
@@ -316,8 +337,8 @@ class Query:
 
     def _values(self, field: Field) -> Iterator[Any]:
         """The values of a field, with nulls, in any order unless there is a limit."""
-        live, plan = self._plan(None if self.size is None else self._ordering)
-        reading = Reading(self.session, live, plan, frozenset((field.number,)))
+        ordering = None if self.size is None else self._ordering
+        reading = self._read(ordering, frozenset((field.number,)))
         for _, record in reading.read(limit=self.size):
             # Under way, the field may get another name.
             name = field.name if field.name in record._fields else reading.name_of(field)
@@ -329,11 +350,9 @@ class Query:
         if self.size is None:
             is_null = Comparison(field.number, field.name, "==", None)
             query = replace(self, predicate=self.predicate & Not(is_null))
-            live, plan = query._plan(Ordering.by((order,)))
-            if plan.sorting != "all":
-                reading = Reading(
-                    self.session, live, without_ties(plan), frozenset((field.number,))
-                )
+            ordering = Ordering.by((order,))
+            reading = query._read(ordering, frozenset((field.number,)), without_ties)
+            if reading.plan.sorting != "all":
                 found = next(reading.read(limit=1), None)
                 return None if found is None else getattr(found[1], reading.name_of(field))
         by = order_value(field, collation)
@@ -349,6 +368,14 @@ def join(live: LiveTable, predicate: Predicate, more: tuple[Any, ...]) -> Predic
     """All of the conditions; raises `UsageError` for what is none, or one on another table."""
     numbers = {field.number for field in live.shape.table.fields}
     for part in more:
+        if isinstance(part, bool):
+            raise UsageError(
+                "a condition on records is expected",
+                got=part,
+                table=live.shape.table.name,
+                hint=hint_at_hidden(live.shape.table, part)
+                or "compare a field of the table: items.due == 3",
+            )
         predicate = predicate & part
         for comparison in comparisons_in(part):
             if comparison.field not in numbers:

@@ -2,14 +2,19 @@
 
 Pages are read as lookups and scans read them: each is a snapshot of its own unless all of it runs
 inside `db.snapshot()` or `db.transaction()`, and what is in force may change between two of them.
+
+A plan is made for what this process knows to be in force. Whether that is so, the first page tells,
+which comes with the activation number (rule 8): if it is not, all begins again with another plan.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from operator import itemgetter
+from typing import Final
 
 from zapdb.database.cursors import Place
 from zapdb.database.lookup import IndexLookup, Read, page_sizes
@@ -17,15 +22,39 @@ from zapdb.database.session import Session
 from zapdb.errors import TransactionConflict
 from zapdb.indexes import KeyBuilder, LiveTable, Search, build_keys, make_reader, successor
 from zapdb.indexes.choosing import Union
-from zapdb.indexes.keys import INVERTED
+from zapdb.indexes.keys import INVERTED, NULL
 from zapdb.indexes.live import NOT_STORED
-from zapdb.indexes.planning import Plan, Span
+from zapdb.indexes.planning import Plan, Span, TotalOrder
 from zapdb.indexes.predicates import EVERYTHING, comparisons_in, compile_predicate, find_field
+from zapdb.limits import RETRIES_MAX
 from zapdb.records import Record, decoder_of
-from zapdb.schema import Field
+from zapdb.schema import Field, Index, Table
+
+NULL_LAST: Final = b"\x02"
+"""A null in the key of an order in which it comes last: behind `PRESENT`."""
 
 Found = tuple[bytes, Record]
 """A record with its key."""
+
+MakePlan = Callable[[LiveTable], Plan | Union]
+"""The plan of a query, for a table as it is in force."""
+
+
+class _Outdated(Exception):
+    """The plan was made for what is in force no more, and no page was read by it yet."""
+
+
+@dataclass(slots=True)
+class Beginning:
+    """Whether a first page was read yet, by any of the plans that are read together."""
+
+    is_over: bool = False
+
+    def refuse_change(self) -> None:
+        """What is in force is not what the plan was made for: raises `_Outdated` if it can be made
+        anew."""
+        if not self.is_over:
+            raise _Outdated
 
 
 class Lens:
@@ -35,14 +64,21 @@ class Lens:
     plan itself looks at: the others are not decoded.
     """
 
-    def __init__(self, plan: Plan, live: LiveTable, fields: frozenset[int] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        live: LiveTable,
+        fields: frozenset[int] | None = None,
+        beginning: Beginning | None = None,
+    ) -> None:
         self.plan = plan
+        self.beginning = beginning or Beginning(is_over=True)
         self._fields = None if fields is None else fields | fields_of(plan)
         self._reader: tuple[LiveTable, Read] | None = None
         self.turn(live)
 
     def turn(self, live: LiveTable) -> None:
-        """To the table as it is now.
+        """To the table as it is now, under way.
 
         Raises `UnknownName`, `InvalidValue` where it has changed too much.
         """
@@ -65,8 +101,7 @@ class Lens:
     def build(self) -> Callable[[Record], bytes]:
         """record → its key in the order; compiled at its first use: many queries need none."""
         if self._build is None:
-            keys, table = self.plan.order, self.live.shape.table
-            self._build = build_keys(table, keys.index).build if keys.fields else _no_key
+            self._build = _build_order(self.live.shape.table, self.plan.order)
         return self._build
 
     def place(self, found: Found) -> Place:
@@ -89,8 +124,24 @@ class Lens:
         return record_key.translate(INVERTED) if self.plan.order.tie_descends else record_key
 
 
-def _no_key(record: Record) -> bytes:
-    return b""
+def _build_order(table: Table, order: TotalOrder) -> Callable[[Record], bytes]:
+    if not order.fields:
+        return lambda record: b""
+    if not any(field.nulls_last for field in order.fields):
+        return build_keys(table, order.index).build
+    parts = [
+        (build_keys(table, Index(0, "order", (component,))).build, field.nulls_last)
+        for field, component in zip(order.fields, order.index.components, strict=True)
+    ]
+
+    def build(record: Record) -> bytes:
+        key = b""
+        for build_part, nulls_last in parts:
+            part = build_part(record)
+            key += NULL_LAST if nulls_last and part == NULL else part
+        return key
+
+    return build
 
 
 def fields_of(plan: Plan) -> frozenset[int]:
@@ -101,18 +152,25 @@ def fields_of(plan: Plan) -> frozenset[int]:
 
 
 class Reading:
-    """The records that a plan means, as they are read now: see `read`."""
+    """The records that a query means, as they are read now: see `read`."""
 
     def __init__(
         self,
         session: Session,
         live: LiveTable,
-        plan: Plan | Union,
+        make_plan: MakePlan,
         fields: frozenset[int] | None = None,
     ) -> None:
         self._session = session
-        self._plan = plan
-        self._lenses = [Lens(branch, live, fields) for branch in plan.branches]
+        self._make_plan = make_plan
+        self._fields = fields
+        self._turn(live)
+
+    def _turn(self, live: LiveTable) -> None:
+        self.live = live
+        self.plan = plan = self._make_plan(live)
+        beginning = Beginning()
+        self._lenses = [Lens(branch, live, self._fields, beginning) for branch in plan.branches]
 
     def place(self, found: Found) -> Place:
         """The place of a record in the order."""
@@ -124,13 +182,27 @@ class Reading:
         return find_field(table, field.number, field.name).name
 
     def read(self, *, limit: int | None = None, behind: Place | None = None) -> Iterator[Found]:
-        """The records in order: those behind a place, up to a number.
+        """The records in order: those behind a place, up to a number. The first page is read here.
 
         As many entries are read as records are asked for, where nothing is filtered or sorted.
         """
         if limit == 0:
             return iter(())
-        plan = self._plan
+        for _ in range(RETRIES_MAX):
+            try:
+                found = self._read(limit, behind)  # sorting reads already
+                first = next(found, None)
+            except _Outdated:
+                self._turn(self._session.find_again(self.live))
+                continue
+            return iter(()) if first is None else chain((first,), found)
+        raise TransactionConflict(
+            "the schema changed again and again while the table was read",
+            table=self.live.shape.table.name,
+        )
+
+    def _read(self, limit: int | None, behind: Place | None) -> Iterator[Found]:
+        plan = self.plan
         wanted = limit if plan.sorting != "all" else None
         if wanted is not None and behind is not None:
             wanted += 1  # the record at the place is read again
@@ -142,23 +214,27 @@ class Reading:
             else:
                 ordered = heapq.nsmallest(limit, keyed, key=itemgetter(0))
             return (found for _, found in ordered)
-        if isinstance(plan, Union) and plan.is_ordered:
+        if self._is_merged:
             found = (one for _, one in heapq.merge(*streams, key=itemgetter(0)))
         else:
             found = (one for stream in streams for _, one in stream)
         return found if limit is None else islice(found, limit)
 
+    @property
+    def _is_merged(self) -> bool:
+        return isinstance(self.plan, Union) and self.plan.is_merged
+
     def _read_branch(
         self, lens: Lens, wanted: int | None, behind: Place | None
     ) -> Iterator[tuple[bytes, Found]]:
         """The records of one branch, each after its place in the order, where that is needed."""
-        plan, found = self._plan, _filter(self._session, lens, behind, wanted)
+        plan, found = self.plan, _filter(self._session, lens, behind, wanted)
         if plan.sorting != "all" and lens.plan.sorting == "ties":
             found = _sort_ties(found, lens)
         if behind is not None:
             start = lens.position(behind)
             return ((k, one) for one in found if (k := lens.sort_key(one)) > start)
-        if plan.sorting == "all" or (isinstance(plan, Union) and plan.is_ordered):
+        if plan.sorting == "all" or self._is_merged:
             return ((lens.sort_key(one), one) for one in found)
         return ((b"", one) for one in found)
 
@@ -205,7 +281,9 @@ def _read_by_key(
                 ),
             )
             if live is not lens.live:
+                lens.beginning.refuse_change()
                 lens.turn(live)
+            lens.beginning.is_over = True
             if live is not at:
                 read, at = lens.reader_of(live), live
             for key, value in page:
@@ -224,10 +302,11 @@ def _read_by_index(
     plan = lens.plan
     known, order = plan.path.keys, plan.order
     assert known is not None
+    if session.find_again(lens.live) is not lens.live:
+        lens.beginning.refuse_change()
     lookup, spans, last = IndexLookup(session, lens.live, known.index.name), plan.spans, None
-    if behind is not None and order.lead is not None:
-        way = behind.order_key
-        key = order.lead + (way.translate(INVERTED) if order.is_reversed else way)
+    key = None if behind is None else _find_key(order, behind)
+    if behind is not None and key is not None:
         spans = _cut_spans(spans, key, is_reversed=order.is_reversed)
         if order.is_full:
             last = (key, behind.record_key)
@@ -248,11 +327,26 @@ def _read_by_index(
             last=last,
             wanted=wanted,
             reader_of=lens.reader_of,
+            on_change=lens.beginning.refuse_change,
         )
         for _, key, record in entries:
+            lens.beginning.is_over = True
             if lookup.live is not lens.live:
                 lens.turn(lookup.live)
             yield key, record
+        lens.beginning.is_over = True
+
+
+def _find_key(order: TotalOrder, behind: Place) -> bytes | None:
+    """What full keys of the path begin with that are not before a place; None: that of any may."""
+    if order.lead is None:
+        return None
+    way = behind.order_key
+    if order.is_of_nulls:
+        if not way.startswith(NULL_LAST):
+            return None
+        way = NULL + way[len(NULL_LAST) :]
+    return order.lead + (way.translate(INVERTED) if order.is_reversed else way)
 
 
 def _cut_spans(spans: tuple[Span, ...], key: bytes, *, is_reversed: bool) -> tuple[Span, ...]:

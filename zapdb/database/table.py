@@ -370,12 +370,15 @@ class Table:
             if live.references:
                 check_targets(connection, live, decoded, hint=NONE_INSERTED)
 
-    def update(self, /, *key: Any, if_unchanged: Record | None = None, **changes: Any) -> Record:
+    def update(
+        self, /, *key: Any, if_unchanged: Record | str | None = None, **changes: Any
+    ) -> Record:
         """Change fields of a record and return it.
 
         With `if_unchanged`, the record as it was read, it is changed only if each of its fields
         still has the value that it had then: else `StaleUpdate` names those that have another, and
-        nothing is written. Values are compared, so a conversion in between is no change.
+        nothing is written. Values are compared, so a conversion in between is no change. Where the
+        record is gone by then, as behind a web form, its stamp does the same: `record.stamp()`.
 
         Raises `RecordNotFound`, `InvalidValue` and `ConstraintViolation`, as `insert` does.
         Large values of other fields stay where they are. A new value may be an open binary file,

@@ -81,6 +81,10 @@ class OrderedField(Field[V], Protocol[V]):
         """The order from the largest to the smallest, nulls last."""
         ...
 
+    def nulls_last(self) -> Order:
+        """The order from the smallest to the largest, and nulls behind them."""
+        ...
+
     def __neg__(self) -> Order: ...
 
 

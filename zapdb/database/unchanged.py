@@ -1,7 +1,9 @@
 """Optimistic concurrency: a record is changed only if it still is what somebody saw of it.
 
 Values are compared, never bytes or revisions: a record that was converted meanwhile, in the
-background or since it was read, is still the same one.
+background or since it was read, is still the same one. Who has the record no more, such as a form
+that was sent to a browser and back, gives its stamp (`record.stamp()`), which stands for all values
+together.
 """
 
 from __future__ import annotations
@@ -11,15 +13,21 @@ from typing import Any
 from zapdb.errors import BlobMissing, InvalidValue, StaleUpdate, UsageError
 from zapdb.indexes import LiveTable
 from zapdb.indexes.violations import show_key
-from zapdb.records import Record, held_as
+from zapdb.records import Record, held_as, stamp
 from zapdb.values import Blob, ValueType
+from zapdb.values.product import STAMP
 
 
-def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record) -> None:
-    """Raises `StaleUpdate` unless every field of `seen` has the value that is stored now.
+def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record | str) -> None:
+    """Raises `StaleUpdate` unless every field of `seen`, a record or its stamp, has the value that
+    is stored now.
 
-    Raises `UsageError` where `seen` is no record of the table, or another one.
+    Raises `UsageError` where `seen` is no record of the table, or another one, `InvalidValue` for
+    a text that is no stamp.
     """
+    if isinstance(seen, str):
+        _check_stamp(live, key, stored, seen)
+        return
     table = live.shape.table
     if _key_of(live, seen) != key:
         raise UsageError(
@@ -42,6 +50,18 @@ def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record) ->
             table=table.name,
             key=show_key(live, key),
             changed=", ".join(changed),
+            hint="nothing was written; get the record again and decide anew",
+        )
+
+
+def _check_stamp(live: LiveTable, key: bytes, stored: bytes, seen: str) -> None:
+    if not STAMP.fullmatch(seen):
+        raise InvalidValue.of("if_unchanged", "a record, or its stamp", seen)
+    if stamp(live.shape.reader.read(key, stored)) != seen:
+        raise StaleUpdate(
+            "the record was changed since it was read",
+            table=live.shape.table.name,
+            key=show_key(live, key),
             hint="nothing was written; get the record again and decide anew",
         )
 

@@ -215,8 +215,10 @@ class Planner:
             if not isinstance(part, Comparison) or part.op != "==" or part.collation is not None:
                 continue
             mine = [p for p in parts_of(other, And) if _fields_of(p) == {part.field}]
-            if mine and not compile_predicate(And(tuple(mine)), self._table)(_Only(part.value)):
-                return True
+            if mine:
+                matches = compile_predicate(And(tuple(mine)), self._table)
+                if not matches(_Only(part.value)):  # type: ignore[arg-type]  # all that is looked at
+                    return True
         return False
 
     def _part_nulls(
@@ -306,6 +308,8 @@ def _alternatives_of(part: Predicate, ordering: Ordering | None) -> tuple[Predic
 
 def without_ties(plan: Plan | Union) -> Plan | Union:
     """The same plan where it does not matter how records come that are equal in all fields."""
+    if plan.sorting == "all":
+        return plan
     if isinstance(plan, Union):
         branches = tuple(replace(b, sorting="none") for b in plan.branches)
         return replace(plan, branches=branches)

@@ -290,7 +290,8 @@ def _fix(path: Path, at: int, parts: Sequence[Predicate], fit: _Fit) -> bool:
         fit.prefixes = [prefix + key for prefix in fit.prefixes for key in some]
         fit.bounds.append(comparison)
         is_exact = field.type.index_key_is_exact or path.keys is None
-        if comparison.collation != component.collation or not is_exact:
+        is_exact = is_exact and comparison.collation == component.collation
+        if not is_exact and any(value is not None for value in checked):
             fit.rechecked.append(comparison)
         if comparison.op == "==" and fit.points == at:
             fit.points += 1

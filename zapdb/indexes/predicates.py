@@ -56,6 +56,12 @@ class Predicate:
     def __or__(self, other: Predicate) -> Predicate:
         return Or((*parts_of(self, Or), *parts_of(_as_predicate(other), Or)))
 
+    def __rand__(self, other: object) -> Predicate:
+        return _as_predicate(other) & self
+
+    def __ror__(self, other: object) -> Predicate:
+        return _as_predicate(other) | self
+
     def __invert__(self) -> Predicate:
         return self.part if isinstance(self, Not) else Not(self)
 
@@ -240,7 +246,8 @@ def _as_predicate(given: Any) -> Predicate:
         raise UsageError(
             "a condition on records is expected",
             got=type(given).__name__,
-            hint="& and | bind more tightly than ==: put parentheses around each comparison",
+            hint="& and | bind more tightly than ==: put parentheses around each comparison; and "
+            'a field that is called as something that every table has is items["name"]',
         )
     return given
 

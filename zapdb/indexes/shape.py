@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zapdb.catalog.activation import keeps_entries
 from zapdb.catalog.view import IndexState
 from zapdb.datasets import dataset_of
+from zapdb.indexes.choosing import Planner
 from zapdb.indexes.maintenance import LiveIndex, open_index
 from zapdb.records import Archive, Beside, Record, Restored, codec_for, encode_prefix, held
 from zapdb.records.derivation import inputs_of
@@ -51,6 +52,11 @@ class Shape:
             f.name: f.type for f in self.table.value_fields if isinstance(f.type, Binary)
         }
         """The fields whose value may be given as an open file, with their types."""
+
+    @cached_property
+    def planner(self) -> Planner:
+        """Plans queries by the indexes that can be read."""
+        return Planner(self.table, (index.keys for index in self.indexes if index.is_readable))
 
     def index(self, name: str) -> LiveIndex | None:
         return next((index for index in self.indexes if index.name == name), None)

@@ -25,6 +25,7 @@ from zapdb.migrations.finding import Loss
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.add_check import AddCheck
+from zapdb.migrations.operations.add_field import AddField
 from zapdb.migrations.operations.add_reference import AddReference
 from zapdb.migrations.operations.alter_type import AlterType
 from zapdb.migrations.operations.change_type import ChangeType
@@ -261,7 +262,7 @@ def _lint_operation(
             yield "ZL004", f"records of {name} may be equal in what {index!r} wants to be unique"
         case AddCheck(check=check):
             yield "ZL005", f"records of {name} may violate {check!r}"
-        case AddReference(field=field):
+        case AddReference(field=field) if not _is_null(migration, table, field):
             yield "ZL006", f"records of {name} may refer to nothing with {field!r}"
         case ChangeType() | Transform():
             if any(map(_can_fail, _texts_of(operation.up))):
@@ -272,6 +273,19 @@ def _lint_operation(
         yield "ZL010", f"{operation.index!r} is built over the records of {name}"
     if not isinstance(operation, DropTable):
         yield from _find_lost(operation, table)
+
+
+def _is_null(migration: Migration, table: Table, name: str) -> bool:
+    """Whether a field is null in all records that are there: the same migration has added it so."""
+    field = table.field_named(name)
+    for operation, _, after in migration.steps_up():
+        if isinstance(operation, AddField) and operation.fill is ABSENT:
+            within = after.table_numbered(table.number)
+            added = None if within is None else within.field_named(operation.field.name)
+            if added is not None and field is not None and added.number == field.number:
+                is_as_added = (added.type, added.optional) == (field.type, field.optional)
+                return is_as_added and added.optional and not added.has_default
+    return False
 
 
 def _find_lost(operation: Operation, table: Table) -> Iterator[tuple[str, str]]:

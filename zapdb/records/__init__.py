@@ -21,7 +21,7 @@ from zapdb.records.layout import RECORD_FORMAT, Layout, Slot, decode_prefix, enc
 from zapdb.records.owned import FindBlobs, OwnedBlobs, compile_find
 from zapdb.records.reader import RecordReader
 from zapdb.records.record import Record, follow, held, held_as, new_blobs, record_class
-from zapdb.values import asdict
+from zapdb.values import asdict, replace, stamp
 
 __all__ = [
     "RECORD_FORMAT",
@@ -62,4 +62,6 @@ __all__ = [
     "held_as",
     "new_blobs",
     "record_class",
+    "replace",
+    "stamp",
 ]

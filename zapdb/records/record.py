@@ -50,6 +50,13 @@ class Record(Product):
 
     __hash__ = None
 
+    def __replace__(self, /, **changes: Any) -> Self:
+        made = super().__replace__(**changes)
+        if included := _included_in(self):
+            # What another key leads to was not loaded.
+            made._included = {n: r for n, r in included.items() if n not in changes}
+        return made
+
     def _with(self, change: Callable[[Any], Any]) -> Self:
         """The same with `change` applied to each field; blobs that were not looked at stay so."""
         made = type(self).__new__(type(self))

@@ -17,6 +17,7 @@ cursor; all others go through SQLAlchemy Core on the same connection.
 from __future__ import annotations
 
 import enum
+import itertools
 import logging
 import os
 import threading

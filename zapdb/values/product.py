@@ -1,8 +1,8 @@
 """Products: values with named parts, as objects of generated classes with slots.
 
 Records and structs are products. Attributes are the parts in declared order. Names of parts never
-begin with an underscore, so nothing here can collide with one but `asdict`, which the function of
-that name replaces then.
+begin with an underscore, so nothing here can collide with one but `asdict` and `stamp`, which the
+functions of these names replace then.
 
 A product is pickled as the names and values of its parts, so it can be unpickled in a process that
 knows nothing of the database that it came from.
@@ -10,15 +10,23 @@ knows nothing of the database that it came from.
 
 from __future__ import annotations
 
+import base64
 import copy
+import datetime
+import hashlib
+import re
 from collections.abc import Callable, Sequence
 from keyword import iskeyword
 from typing import Any, ClassVar, Final, Self, TypeVar
 
+from zapdb.errors import UnknownField
 from zapdb.values.source import Namespace, compile_function, indent
 
 SHOWN_CHARS_MAX: Final = 200
 """Of one part, in what a product looks like when it is printed."""
+STAMP_SIZE_BYTES: Final = 16
+STAMP: Final = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
+"""What a stamp looks like."""
 
 
 class Product:
@@ -31,6 +39,10 @@ class Product:
 
     def asdict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def stamp(self) -> str:
+        """A short text that stands for all values: see `zapdb.records.stamp`."""
+        return stamp(self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Product):
@@ -67,6 +79,15 @@ class Product:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self._with(lambda value: copy.deepcopy(value, memo))
 
+    def __replace__(self, /, **changes: Any) -> Self:
+        """What `replace`, and Python's own `copy.replace` (3.13), make."""
+        made = copy.copy(self)
+        for name, value in changes.items():
+            if name not in self._fields:
+                raise UnknownField.named(self._name, name, self._fields)
+            setattr(made, name, value)
+        return made
+
     def _with(self, change: Callable[[Any], Any]) -> Self:
         """The same with `change` applied to each part."""
         return type(self)(*(change(getattr(self, name)) for name in self._fields))
@@ -86,6 +107,46 @@ def asdict(product: Product) -> dict[str, Any]:
     Lists and objects in them are copied: changing what is returned changes no record.
     """
     return {name: _plain(getattr(product, name)) for name in product._fields}
+
+
+def replace(product: P, /, **changes: Any) -> P:
+    """The same with other values of some parts, as `dataclasses.replace` makes it; raises
+    `UnknownField`. Values are not checked: a record is none of the database's any more."""
+    return product.__replace__(**changes)
+
+
+def stamp(product: Product, /) -> str:
+    """A short text that stands for all parts: equal where they are, in any process.
+
+    Printable ASCII without spaces, of 22 characters: 128 bits of a hash, so nothing can be read out
+    of it. A record that is read in one shape has one stamp, in whatever shape it is stored. Large
+    values are read for it.
+    """
+    mark = hashlib.sha256(repr(_mark(product)).encode()).digest()[:STAMP_SIZE_BYTES]
+    return base64.urlsafe_b64encode(mark).decode().rstrip("=")
+
+
+def _mark(value: Any) -> Any:
+    """Plain values, of numbers and short texts alone, that are equal where these are."""
+    match value:
+        case Product():
+            parts = ((name, _mark(getattr(value, name))) for name in value._fields)
+            return value._name, *parts
+        case list() | tuple():
+            return [_mark(item) for item in value]
+        case dict():
+            return {key: _mark(value[key]) for key in sorted(value)}
+        case str() | bytes():
+            raw = value.encode() if isinstance(value, str) else value
+            return type(value).__name__, hashlib.sha256(raw).hexdigest()
+        case datetime.datetime():
+            zone = getattr(value.tzinfo, "key", "")  # without it: the instant, in UTC
+            return "time", value.replace(tzinfo=None).isoformat(), value.fold, zone
+        case None | bool() | float():
+            return value
+        case int():
+            return "int", f"{value:x}"  # of a long one, Python writes no decimal digits
+    return type(value).__name__, str(value)
 
 
 def _plain(value: Any) -> Any:

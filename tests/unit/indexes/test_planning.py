@@ -9,10 +9,10 @@ import pytest
 from zapdb.database.fields import as_order, make_field
 from zapdb.datasets import Collation
 from zapdb.indexes import build_keys, is_cut
-from zapdb.indexes.choosing import Union, make_plan
+from zapdb.indexes.choosing import Planner, Union, make_plan
 from zapdb.indexes.planning import KEY_NAME, Ordering, Plan, Span, order_of_index
 from zapdb.indexes.predicates import EVERYTHING, And, Comparison
-from zapdb.limits import PLAN_BRANCHES_MAX, PLAN_SPANS_MAX
+from zapdb.limits import PLAN_BRANCHES_MAX, PLAN_SPANS_MAX, PLANS_KEPT_MAX
 from zapdb.schema import Field, Index, IndexComponent, Table
 from zapdb.values import Boolean, Integer, String
 
@@ -160,6 +160,67 @@ def test_what_is_read_by_one_branch_is_left_out_by_the_next() -> None:
     for number in range(PLAN_BRANCHES_MAX):
         choice = choice | (number == DUE)
     assert plan(choice).is_scan
+
+
+def test_what_the_ranges_of_a_branch_exclude_is_not_compared() -> None:
+    found = plan(field("other").in_([3, 4]), DONE == True, order=("due",))  # noqa: E712
+    assert isinstance(found, Plan)  # by done, due
+    by_other = [*INDEXES, index("other_due", "other", "due")]
+    keys = [build_keys(TABLE, i) for i in by_other]
+    ordering = Ordering.by([as_order(TABLE, "due")])
+    found = make_plan(TABLE, keys, OTHER.in_([3, 4, 5]), ordering)
+    assert isinstance(found, Union)
+    assert [branch.residual for branch in found.branches] == [(), (), ()]
+    for other, residual in (
+        (OTHER > 3, []),
+        (OTHER < 4, ["not (other < 4)"]),
+        (OTHER.in_([4, 5]), []),
+        ((OTHER == 4) & (DUE == 1), []),
+        (DUE == 1, ["due != 1"]),
+        (~(OTHER < 4), []),
+        ((OTHER > 2) | (DUE == 1), ["not (other > 2 or due == 1)"]),
+    ):
+        mixed = make_plan(TABLE, keys, other | (OTHER == 3), ordering)
+        if isinstance(mixed, Union):
+            assert [str(part) for part in mixed.branches[-1].residual] == residual, other
+
+
+def test_one_value_is_an_equality() -> None:
+    assert str(DUE.in_([7])) == "due == 7"
+    assert str(DUE.in_([7, 7])) == "due == 7"
+    assert str(DUE.in_([None])) == "due is null"
+    assert str(DUE.in_([7, 8, 7])) == "due in (7, 8)"
+    assert seen(plan(DONE.in_([True]), order=("due",))) == ("done_due", 1, "none", False)
+
+
+def test_a_way_is_kept_for_each_shape_of_query() -> None:
+    keys = [build_keys(TABLE, i) for i in INDEXES]
+    planner = Planner(TABLE, keys)
+    by_due = Ordering.by([as_order(TABLE, "due")])
+    for number in range(5):
+        both = And((field("done") == bool(number % 2), field("due") >= number))
+        assert planner.plan(both, by_due) == make_plan(TABLE, keys, both, by_due)
+    assert len(planner._choices) == 1
+    planner.plan(And((DONE == True, DUE >= 1)), None)  # noqa: E712
+    planner.plan(And((DONE == True, DUE == None)), None)  # noqa: E711,E712
+    assert len(planner._choices) == 3
+    for one, order in (
+        (~(DUE == 1), None),
+        (~DUE.is_null(), None),
+        (TITLE == "a", None),
+        (TITLE.matches("a"), None),
+        *((DONE.in_([True, False]) & DUE.in_(range(n)), by_due) for n in (2, 400, 600)),
+        *((DUE.in_(range(n)) & (OTHER == 1), by_due) for n in (16, 17)),
+        (DUE > 1, by_due),
+        (DUE > 1, Ordering.by([as_order(TABLE, "-due")])),
+    ):
+        assert planner.plan(one, order) == make_plan(TABLE, keys, one, order), one
+    for count in range(PLANS_KEPT_MAX * 2):
+        planner.plan(DUE.in_(range(count + 2)), None)
+    assert len(planner._choices) <= PLANS_KEPT_MAX
+    kept = len(planner._choices)
+    planner.plan(DUE.in_(range(PLAN_SPANS_MAX + 1)), None)
+    assert len(planner._choices) == kept  # that hangs on the values
 
 
 def test_what_the_spans_do_not_answer_is_compared() -> None:

@@ -1,11 +1,18 @@
 import copy
+import datetime
+import decimal
 import keyword
 import math
 import pickle
+import subprocess
+import sys
+import uuid
+import zoneinfo
 
 import pytest
 
-from zapdb.records import Record, asdict, record_class
+from zapdb.errors import UnknownField
+from zapdb.records import Record, asdict, record_class, replace, stamp
 
 Person = record_class("people", ("id", "name"))
 ADA = Person(1, "Ada")
@@ -43,19 +50,66 @@ def test_records_pickle_and_copy() -> None:
     assert copied.name is not with_list.name
 
 
+def test_a_record_with_other_values_is_a_new_one() -> None:
+    other = replace(ADA, name="Eve")
+    assert (other, ADA) == (Person(1, "Eve"), Person(1, "Ada"))
+    assert type(other) is Person
+    with pytest.raises(UnknownField, match="nam"):
+        replace(ADA, nam="Eve")
+
+
+def test_stamps_differ_as_values_do() -> None:
+    Many = record_class("t", ("a", "b"))
+    utc, new_york = datetime.UTC, zoneinfo.ZoneInfo("America/New_York")
+    fold = datetime.datetime(2024, 11, 3, 1, 30, tzinfo=new_york)
+    values = [
+        *[None, 0, 1, True, False, 1.0, "", "1", b"", b"1", "None", [], [1], [[1]], {}, {"a": 1}],
+        *[decimal.Decimal(1), decimal.Decimal("1.0"), 10**5_000, -(10**5_000), float("nan")],
+        *[uuid.UUID(int=1), str(uuid.UUID(int=1)), datetime.date(2024, 1, 1), "2024-01-01"],
+        *[fold, fold.replace(fold=1), fold.astimezone(utc), fold.replace(tzinfo=utc)],
+        *["x" * 10**6, "x" * (10**6 + 1), Person(1, "Ada"), Person(1, "Eve")],
+    ]
+    assert len({stamp(Many(value, 0)) for value in values}) == len(values)
+    assert stamp(Many("ab", "c")) != stamp(Many("a", "bc"))
+    assert stamp(Many({"a": 1, "b": 2}, 0)) == stamp(Many({"b": 2, "a": 1}, 0))
+    assert stamp(ADA) == ADA.stamp() == stamp(Person(1, "Ada"))
+    assert stamp(ADA) != stamp(record_class("persons", ("id", "name"))(1, "Ada"))
+
+
+def test_a_stamp_is_the_same_in_another_process() -> None:
+    record = record_class("t", ("a", "b"))({"x": [1, "ä"], "y": None}, datetime.date(2024, 1, 1))
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).stamp())"
+    other = subprocess.run(
+        [sys.executable, "-c", code], input=pickle.dumps(record), capture_output=True, check=True
+    )
+    assert other.stdout.decode().strip() == record.stamp()
+    assert record.stamp() == "AtJGO3sr-d-A0pWpKI0TkQ"  # what is in forms meanwhile stays good
+
+
 def test_records_of_one_shape_share_their_class() -> None:
     assert record_class("people", ("id", "name")) is Person
     assert record_class("people", ("name", "id")) is not Person
 
 
 @pytest.mark.parametrize(
-    "name", [*(word for word in keyword.kwlist if word.islower()), "self", "f0", "asdict", "mro"]
+    "name",
+    [
+        *(word for word in keyword.kwlist if word.islower()),
+        "self",
+        "f0",
+        "asdict",
+        "mro",
+        "stamp",
+        "product",
+    ],
 )
 def test_any_name_is_good_for_a_field(name: str) -> None:
     """Words of Python's own are names that a schema may use."""
     record = record_class("t", ("id", name, "f1"))(1, 2, 3)
     assert getattr(record, name) == 2
     assert asdict(record) == {"id": 1, name: 2, "f1": 3}
+    assert asdict(replace(record, **{name: 4})) == {"id": 1, name: 4, "f1": 3}
+    assert len(stamp(record)) == 22
     assert pickle.loads(pickle.dumps(record)) == record
     assert record == record_class("t", ("id", name, "f1"))(1, 2, 3)
     assert f"{name}=2" in repr(record)

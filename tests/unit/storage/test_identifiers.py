@@ -79,7 +79,7 @@ def test_a_forked_process_makes_others_even_if_a_thread_was_making_one() -> None
     os.close(writer)
     done.set()
     thread.join()
-    with open(reader, "rb") as pipe:
+    with os.fdopen(reader, "rb") as pipe:
         made = pipe.read()
     os.waitpid(child, 0)
     assert len(made) == 16
