@@ -73,3 +73,15 @@ def _may_be_next(operations: Sequence[Operation], done: int) -> list[int]:
     left = [at for at in range(len(operations)) if not done >> at & 1]
     first_end = min((operations[at].returned for at in left), default=math.inf)
     return [at for at in reversed(left) if operations[at].invoked <= first_end]
+
+
+def split(history: Sequence[Operation]) -> dict[Hashable, list[Operation]]:
+    """The operations on each object, which is their first argument.
+
+    A history is linearizable exactly if that of each object is (Herlihy and Wing, theorem 1), and
+    those are looked through much faster.
+    """
+    parts: dict[Hashable, list[Operation]] = {}
+    for operation in history:
+        parts.setdefault(operation.arguments[0], []).append(operation)
+    return parts

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import icu
@@ -371,31 +371,35 @@ def rank(value: Any) -> tuple[bool, Any]:
     return value is not None, 0 if value is None else value
 
 
+Way = Literal["rises", "falls", "nulls last"]
+
+
 @dataclass(frozen=True)
 class Ordered:
-    """Fields by number; whether they fall, and are compared by their sound."""
+    """Fields by number; which way they go, and whether they are compared by their sound."""
 
-    fields: tuple[tuple[int, bool, bool], ...]
+    fields: tuple[tuple[int, Way, bool], ...]
 
     @property
     def key_falls(self) -> bool:
-        return bool(self.fields) and self.fields[0][1]
+        return bool(self.fields) and self.fields[0][1] == "falls"
 
     def make(self, api: Any, names: dict[int, str]) -> list[Any]:
         made = []
-        for number, falls, sounds in self.fields:
+        for number, way, sounds in self.fields:
             of = api[names[number]]
             of = of.collated("und", "primary") if sounds else of
-            made.append(-of if falls else of)
+            made.append({"rises": of, "falls": -of, "nulls last": of.nulls_last()}[way])
         return made
 
     def place(self, names: dict[int, str], key: Key, row: Row) -> tuple[Any, ...]:
         """Where a record is: places compare as the order has them."""
         found: list[Any] = []
-        for number, falls, sounds in self.fields:
+        for number, way, sounds in self.fields:
             value = row[names[number]]
-            ranked = rank(sound(value) if sounds and value is not None else value)
-            found.append(_Falling(ranked) if falls else ranked)
+            is_there, ranked = rank(sound(value) if sounds and value is not None else value)
+            rises = (not is_there if way == "nulls last" else is_there, ranked)
+            found.append(_Falling(rises) if way == "falls" else rises)
         return *found, (_Falling(key) if self.key_falls else key)
 
 
@@ -412,7 +416,8 @@ def draw_order(random_: Random, table: Table) -> Ordered:
     found = []
     for of in random_.sample(table.fields, random_.randint(1, 2)):
         sounds = isinstance(of.type, String) and random_.random() < 0.4
-        found.append((of.number, random_.random() < 0.5, sounds))
+        way: Way = random_.choice(["rises", "falls", "nulls last"])
+        found.append((of.number, way, sounds))
     return Ordered(tuple(found))
 
 
@@ -436,7 +441,9 @@ class Asked:
 
     def make(self, api: Any, table: Table) -> Any:
         names = names_of(table)
-        query = api.where() if self.condition is None else api.where(self.condition.make(api, names))
+        query = (
+            api.where() if self.condition is None else api.where(self.condition.make(api, names))
+        )
         return query.order_by(*self.order.make(api, names)) if self.order else query
 
     def answer(self, table: Table, rows: dict[Key, Row]) -> list[Row]:

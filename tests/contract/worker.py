@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,55 @@ def open_together(address: str, directory: str, count: str) -> None:
             os.write(1, f"{len(db.applied)} {db.position}\n".encode())
 
     processes = [context.Process(target=run) for _ in range(int(count))]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+
+
+def crowd(address: str, directory: str, readers: str, writers: str, seconds: str) -> None:
+    """Processes that read and write for some seconds; each says how often, or its error."""
+    context = multiprocessing.get_context("fork")
+    readers_count, count = int(readers), int(readers) + int(writers)
+    barrier = context.Barrier(count)
+
+    def read(db: Any, number: int, _: int) -> None:
+        items = db.table("items")
+        assert len(list(items.index("by_size").range(limit=20))) == 20
+        assert items.get_many([number, -1])[1] is None
+        with db.snapshot():
+            found = items.where(items.size >= 0).count()
+            assert found == items.count() == sum(1 for _ in items.scan())
+
+    def write(db: Any, number: int, rounds: int) -> None:
+        items = db.table("items")
+
+        def add() -> None:
+            items.update(number, size=items.get(number).size + 1)
+
+        if db.storage.dialect == "sqlite":
+            with db.transaction():
+                add()
+        else:
+            db.run(add)
+        items.insert(id=1000 * number + rounds, title="more")
+
+    def run(number: int) -> None:
+        rounds, error = 0, None
+        try:
+            with zapdb.open(address, migrations=directory) as db:
+                barrier.wait(60)
+                stop = time.monotonic() + float(seconds)
+                while not rounds or time.monotonic() < stop:
+                    (read if number < readers_count else write)(db, number, rounds)
+                    rounds += 1
+        except Exception as met:
+            barrier.abort()  # nobody waits for this one
+            error = repr(met)
+        told = {"number": number, "rounds": rounds, "error": error}
+        os.write(1, (json.dumps(told) + "\n").encode())
+
+    processes = [context.Process(target=run, args=(number,)) for number in range(count)]
     for process in processes:
         process.start()
     for process in processes:
@@ -201,6 +251,7 @@ COMMANDS = {
     for function in (
         append_together,
         convert,
+        crowd,
         follow,
         forget_dying,
         hold_open,

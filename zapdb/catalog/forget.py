@@ -142,9 +142,7 @@ def list_reverts(view: View) -> list[Revert]:
         table = before.table_kept(state.table.number)
         if table is None:
             reverts.append(Revert(state, 0, None))
-        elif table != state.table and not is_same_layout(
-            view.chain, state.table, table, number, number - 1
-        ):
+        elif not is_same_layout(view.chain, state.table, table, number, number - 1):
             revision = view.forgetting.revisions[table.number]
             reverts.append(Revert(state, _last_kept(state, number, revision), revision))
     return reverts
@@ -224,7 +222,10 @@ def _restore_tables(connection: Connection, view: View, forgetting: Forgetting) 
             retire_record_table(connection, tenant, state.table.number)
             continue
         is_archived = before.table_numbered(table.number) is None
-        if table != state.table:
+        stays = is_same_layout(view.chain, state.table, table, number, number - 1)
+        # A tenant that jumped to the migration has nothing but that to say what records are of.
+        is_origin = state.origins.get(state.layout_revision) == number
+        if table != state.table or not stays or is_origin:
             layout = _restored_layout(view, state, table, forgetting)
             generation = history.append(
                 connection, tenant, table, "forget", number - 1, digest, layout
@@ -245,8 +246,11 @@ def _restored_layout(
 ) -> int | None:
     """The layout revision that the table returns to; None if no record ever had that layout.
 
-    (A tenant that jumped over several migrations has no revision for those in between.)
+    (A tenant that jumped over several migrations has no revision for those in between. Where the
+    forgotten one left the layout alone, records stay as they are, and so does its revision.)
     """
+    if is_same_layout(view.chain, state.table, table, forgetting.number, forgetting.number - 1):
+        return state.layout_revision
     last = _last_kept(state, forgetting.number, forgetting.revisions[table.number])
     if not last:
         return None

@@ -348,7 +348,7 @@ def _find_forgetting(
     revisions = {
         table.number: entries[table.number][-1].generation + 1
         for table in after
-        if before.table_kept(table.number) not in (None, table) and entries.get(table.number)
+        if before.table_kept(table.number) is not None and entries.get(table.number)
     }
     return Forgetting(number, revisions)
 
@@ -403,13 +403,13 @@ def _table_state(
             "backup",
         )
     layouts = {entry.generation: entry.layout_revision for entry in entries}
-    positions = {
-        entry.generation: entry.position
-        for entry in entries
-        if chain.start < entry.position <= chain.end
-        and chain.at(entry.position).digest == entry.digest
-    }
-    # Revisions with one layout have one origin, also those whose own migration was forgotten.
+    # Revisions with one layout have one origin, also those whose own migration was forgotten: it is
+    # that of the first of them that is on the chain.
+    positions: dict[int, int] = {}
+    for entry in entries:
+        is_on_chain = chain.start < entry.position <= chain.end
+        if is_on_chain and chain.at(entry.position).digest == entry.digest:
+            positions.setdefault(entry.layout_revision, entry.position)
     origins = {
         revision: positions[layout] for revision, layout in layouts.items() if layout in positions
     }

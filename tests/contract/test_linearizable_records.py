@@ -1,0 +1,131 @@
+"""Operations on single records by many threads or processes happen as if one after another."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.contract.registers import (
+    ABSENT,
+    UNKNOWN,
+    Client,
+    as_history,
+    register,
+    run_processes,
+    spoil_commits,
+)
+from tests.contract.tables import INDEX_SIZE, ITEMS
+from tests.forms import cases
+from tests.linearizability import Operation, find_order, split
+from tests.support import Workspace
+
+THREADS = 4
+PROCESSES = 3
+OPERATIONS = 160
+"""Of each thread or process, in the long form."""
+
+
+def done(name: str, *values: int, result: Any, at: tuple[float, float]) -> Operation:
+    return Operation(1, name, (7, *values), result, *at)
+
+
+INSERT = done("insert", 1, result=1, at=(0, 1))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        [done("swap", 1, 2, result=2, at=(2, 5)), done("read", result=2, at=(4, 5))],
+        [
+            done("swap", 1, 2, result=2, at=(2, 5)),
+            done("swap", 1, 3, result="StaleUpdate", at=(2, 5)),
+        ],
+        [done("add", 4, result=5, at=(2, 5)), done("add", 4, result=9, at=(2, 5))],
+        [done("delete", result=UNKNOWN, at=(2, math.inf)), done("read", result=None, at=(3, 4))],
+        [done("delete", result=UNKNOWN, at=(2, math.inf)), done("read", result=1, at=(3, 4))],
+        [done("delete", result=None, at=(2, 3)), done("upsert", 4, result=4, at=(3, 5))],
+        [done("insert", 2, result="RecordExists", at=(2, 3))],
+    ],
+)
+def test_the_checker_finds_an_order(more: list[Operation]) -> None:
+    assert find_order([INSERT, *more], register, ABSENT) is not None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        # Two that compared before either wrote.
+        [done("swap", 1, 2, result=2, at=(2, 5)), done("swap", 1, 3, result=3, at=(2, 5))],
+        [done("add", 4, result=5, at=(2, 5)), done("add", 4, result=5, at=(2, 5))],  # lost
+        [done("read", result=None, at=(2, 3))],
+        [done("delete", result=None, at=(2, 3)), done("update", 4, result=4, at=(4, 5))],
+        [done("insert", 2, result=2, at=(2, 3))],
+        [
+            done("delete", result=UNKNOWN, at=(2, math.inf)),
+            done("read", result=None, at=(3, 4)),
+            done("read", result=1, at=(5, 6)),
+        ],
+        [done("swap", 1, 2, result="StaleUpdate", at=(2, 3))],
+    ],
+)
+def test_the_checker_finds_that_there_is_none(more: list[Operation]) -> None:
+    assert find_order([INSERT, *more], register, ABSENT) is None
+
+
+def run_threads(place: Workspace, times: int, seed: int) -> list[Operation]:
+    notes: list[list[Any]] = []
+    with place.open("never") as db:
+        clients = [Client(db, n, seed, notes.append) for n in range(THREADS)]
+        restore = spoil_commits(db, 0.03)
+        try:
+            threads = [threading.Thread(target=c.run, args=(times,)) for c in clients]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            restore()
+    return as_history(notes)
+
+
+def check(place: Workspace, history: list[Operation], least: int) -> None:
+    ended = [operation for operation in history if not operation.is_open]
+    assert len(ended) > least, "most operations ended"
+    assert {operation.name for operation in ended} == {
+        *("read", "insert", "update", "upsert", "delete", "add", "swap")
+    }
+    overlapping = sum(
+        a.process != b.process and a.invoked < b.returned and b.invoked < a.returned
+        for part in split(ended).values()
+        for a in part
+        for b in part
+    )
+    assert overlapping > least / 20, "they were at it at the same time"
+    for key, part in split(history).items():
+        assert find_order(part, register, ABSENT) is not None, key
+        # It would be noticed: a read of what nobody had written.
+        at = max(n for n, operation in enumerate(part) if operation.name == "read")
+        part[at] = replace(part[at], result=999, returned=min(part[at].returned, 1e18))
+        assert find_order(part, register, ABSENT) is None
+    (report,) = place.open("never").verify()
+    assert report.problems == ()
+
+
+def test_rule_15_threads_change_records_one_after_another(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS, INDEX_SIZE)
+    workspace.open().close()
+    times = cases(OPERATIONS)
+    check(workspace, run_threads(workspace, times, 5), times * THREADS // 2)
+
+
+def test_rule_15_processes_change_records_one_after_another(workspace: Workspace) -> None:
+    """One of them is killed in a COMMIT."""
+    workspace.write(1, ITEMS, INDEX_SIZE)
+    workspace.open().close()
+    times = cases(OPERATIONS)
+    check(workspace, run_processes(workspace, PROCESSES, times, 6), times * PROCESSES // 2)
