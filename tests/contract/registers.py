@@ -190,7 +190,7 @@ def spoil_commits(db: Database, share: float, die_at: int = 0) -> Callable[[], N
             commit(storage, connection)
         raise StorageError("the database reported an error", error="made by a test")
 
-    kind.commit = spoiled  # type: ignore[method-assign]
+    kind.commit = spoiled
     return lambda: setattr(kind, "commit", commit)
 
 

@@ -14,9 +14,10 @@ from tests.contract.peer import QUICK, open_peer, start_peer
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_TITLE, ITEMS
 from tests.support import Workspace, dump, error_of, wait_until
 from zapdb import release
-from zapdb.catalog import DEFAULT_TENANT, cluster, datasets, leases, level, nodes, rows, settings
+from zapdb.catalog import DEFAULT_TENANT, cluster, datasets, leases, level, nodes, rows
 from zapdb.catalog.leases import Owner
 from zapdb.catalog.nodes import holds
+from zapdb.catalog.stored_settings import write_setting
 from zapdb.catalog.up import migrate_up
 from zapdb.database import Database
 from zapdb.errors import IncompatibleVersion, LeaseLost, UnsupportedServer
@@ -35,7 +36,7 @@ def db(workspace: Workspace) -> Database:
 
 def set_auto(storage: Storage) -> None:
     with storage.transaction(Mode.CATALOG) as connection:
-        settings.write_setting(connection, "level", "auto")
+        write_setting(connection, "level", "auto")
 
 
 def only_node(storage: Storage) -> nodes.Node:

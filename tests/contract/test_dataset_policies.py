@@ -24,7 +24,7 @@ from tests.support import ROOT, Workspace, dump
 from tests.timezones import release
 from zapdb.catalog.datasets import datasets_in_use, needs_rebuilding, restart_indexes
 from zapdb.catalog.kinds import dump_value
-from zapdb.catalog.settings import read_settings, write_setting
+from zapdb.catalog.stored_settings import read_settings, write_setting
 from zapdb.catalog.view import load_view
 from zapdb.database import Database
 from zapdb.datasets import Collation, sort_keys

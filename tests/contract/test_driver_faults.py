@@ -113,10 +113,10 @@ def sqlite_classes(driver: Driver) -> type[sqlite3.Connection]:
 
 
 def psycopg_classes(driver: Driver) -> type[Any]:
-    class Cursor(psycopg.Cursor):  # type: ignore[type-arg]
+    class Cursor(psycopg.Cursor):
         pass
 
-    class Connection(psycopg.Connection):  # type: ignore[type-arg]
+    class Connection(psycopg.Connection):
         def __init__(self, *given: Any, **named: Any) -> None:
             super().__init__(*given, **named)
             self.cursor_factory = Cursor

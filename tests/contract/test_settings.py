@@ -9,12 +9,8 @@ import pytest
 from tests.contract.tables import ITEMS
 from tests.support import Workspace, dump
 from zapdb.catalog import ensure_rows, settings
-from zapdb.catalog.settings import (
-    LEVELS,
-    PROFILES,
-    SETTINGS,
-    Scope,
-    Setting,
+from zapdb.catalog.settings import LEVELS, PROFILES, SETTINGS, Scope, Setting
+from zapdb.catalog.stored_settings import (
     read_settings,
     refuse_if_frozen,
     unset_setting,

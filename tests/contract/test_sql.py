@@ -473,7 +473,7 @@ def test_errors_have_a_place_and_a_way_out(db: Database) -> None:
             db.sql(statement)
         assert several.value.context["statements"] == count
     with pytest.raises(InvalidValue, match="statement"):
-        db.sql(b"SELECT 1")  # type: ignore[arg-type]
+        db.sql(b"SELECT 1")
 
 
 @engine_does_not_matter

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from zapdb.catalog import nodes
 from zapdb.catalog.activation import disable_index, rebuild_index, rewrite_index
 from zapdb.catalog.nodes import Node
-from zapdb.catalog.settings import DatasetPolicy, read_settings
+from zapdb.catalog.settings import DatasetPolicy
+from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.view import IndexState, TableState, View, load_view
 from zapdb.datasets import dataset_of
 from zapdb.errors import DatasetMismatch

@@ -25,7 +25,7 @@ from zapdb.catalog.activation import (
 )
 from zapdb.catalog.leases import Lease
 from zapdb.catalog.retirement import is_retired, retire_record_table
-from zapdb.catalog.settings import Scope, refuse_if_frozen
+from zapdb.catalog.settings import Scope
 from zapdb.catalog.stored import (
     list_stored,
     mark_forgetting,
@@ -33,6 +33,7 @@ from zapdb.catalog.stored import (
     read_chain,
     read_chain_state,
 )
+from zapdb.catalog.stored_settings import refuse_if_frozen
 from zapdb.catalog.tenants import Tenant, list_tenants
 from zapdb.catalog.view import Forgetting, TableState, View, load_view
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError

@@ -15,7 +15,7 @@ from typing import Literal
 from zapdb import release
 from zapdb.catalog import changelog, principal, registry, rows
 from zapdb.catalog.registry import Node
-from zapdb.catalog.settings import read_settings
+from zapdb.catalog.stored_settings import read_settings
 from zapdb.errors import ConcurrencyError, IncompatibleVersion
 from zapdb.migrations import Migration
 from zapdb.storage import Connection, Mode, Storage

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Literal
 
 from zapdb.catalog import principal
-from zapdb.catalog.settings import Settings, read_history_settings
+from zapdb.catalog.settings import Settings
+from zapdb.catalog.stored_settings import read_history_settings
 from zapdb.records import encode_prefix
 from zapdb.storage import Connection
 from zapdb.storage.changes import OF_TENANT, record_event

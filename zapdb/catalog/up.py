@@ -20,8 +20,8 @@ from zapdb.catalog.activation import activate, warm_datasets
 from zapdb.catalog.leases import Lease, Owner
 from zapdb.catalog.level import check_level, level_of, require_level, settle_layout
 from zapdb.catalog.retirement import sweep
-from zapdb.catalog.settings import refuse_if_frozen
 from zapdb.catalog.stored import DrawnNumbers, forgotten_digests, provisional_numbers, store
+from zapdb.catalog.stored_settings import refuse_if_frozen
 from zapdb.catalog.verification import compare_files
 from zapdb.catalog.view import View, load_view
 from zapdb.catalog.waiting import Waiting, find_reachable

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal
 
 from zapdb.catalog import rows
 from zapdb.catalog.history import Entry, read_entries
-from zapdb.catalog.settings import read_history_settings
 from zapdb.catalog.stored import (
     ChainState,
     StoredMigration,
@@ -22,6 +21,7 @@ from zapdb.catalog.stored import (
     read_chain,
     read_chain_state,
 )
+from zapdb.catalog.stored_settings import read_history_settings
 from zapdb.catalog.zones import load_zones
 from zapdb.datasets import Dataset, Dependency, dataset_of
 from zapdb.errors import CorruptCatalog, MissingHistory, UnknownName

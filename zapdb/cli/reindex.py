@@ -9,7 +9,8 @@ import typer
 
 from zapdb.catalog import IndexState, TableState, View
 from zapdb.catalog.datasets import needs_rebuilding, restart_indexes
-from zapdb.catalog.settings import Settings, read_settings
+from zapdb.catalog.settings import Settings
+from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.up import refuse_while_forgetting
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.opening import opened, read_view

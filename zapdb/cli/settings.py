@@ -18,11 +18,9 @@ from zapdb.catalog.settings import (
     Setting,
     Settings,
     find_setting,
-    read_settings,
     resolve_scope,
-    unset_setting,
-    write_setting,
 )
+from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from zapdb.catalog.settings import read_settings
+from zapdb.catalog.stored_settings import read_settings
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, format_bytes, format_count, format_seconds

@@ -14,14 +14,8 @@ from zapdb.catalog.history import Entry, read_entries
 from zapdb.catalog.localview import LocalView
 from zapdb.catalog.nodes import Heartbeat, deregister, read_level
 from zapdb.catalog.pinning import Stamped, find_fingerprint
-from zapdb.catalog.settings import (
-    Scope,
-    find_setting,
-    read_settings,
-    resolve_scope,
-    unset_setting,
-    write_setting,
-)
+from zapdb.catalog.settings import Scope, find_setting, resolve_scope
+from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
 from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant, list_tenants
 from zapdb.catalog.up import Applied
 from zapdb.database.changes import (

@@ -16,7 +16,7 @@ from zapdb.catalog import DEFAULT_TENANT_NAME, View, ensure_rows, rows
 from zapdb.catalog.datasets import datasets_in_use, settle_datasets
 from zapdb.catalog.nodes import Node, deregister, register
 from zapdb.catalog.retirement import sweep
-from zapdb.catalog.settings import read_settings
+from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
 from zapdb.catalog.up import Applied
 from zapdb.catalog.zones import append_zones

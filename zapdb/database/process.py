@@ -17,8 +17,8 @@ from zapdb.catalog import View, load_view, prehistory
 from zapdb.catalog.nodes import Node, check_level
 from zapdb.catalog.pinning import check_pins, list_fingerprints
 from zapdb.catalog.serving import refuse_behind, refuse_unserved
-from zapdb.catalog.settings import read_settings
 from zapdb.catalog.stored import provisional_numbers
+from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.up import (
     Applied,
     await_activation,

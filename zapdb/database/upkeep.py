@@ -6,7 +6,8 @@ import threading
 from contextlib import suppress
 
 from zapdb.catalog.localview import LocalView
-from zapdb.catalog.settings import Settings, settings_of
+from zapdb.catalog.settings import Settings
+from zapdb.catalog.stored_settings import settings_of
 from zapdb.database.background import Background
 from zapdb.database.following import Changed, Follower, concerns
 from zapdb.database.session import Session

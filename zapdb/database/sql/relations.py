@@ -18,8 +18,8 @@ from zapdb.catalog import TableState, View
 from zapdb.catalog.history import format_fingerprint, read_entries
 from zapdb.catalog.nodes import list_nodes
 from zapdb.catalog.registry import list_leases
-from zapdb.catalog.settings import read_settings
 from zapdb.catalog.stored import STORED
+from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import list_tenants
 from zapdb.jobs.job import list_jobs, read_progress
 from zapdb.schema import fingerprint

@@ -1,0 +1,222 @@
+"""The settings that are stored: reading them, setting them, and what is refused by one.
+
+Each is a row of the catalog, whose key is that of its scope. What binds writers is set under the
+gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from zapdb.catalog import principal, rows
+from zapdb.catalog.kinds import load_value
+from zapdb.catalog.localview import LocalView
+from zapdb.catalog.settings import (
+    ANY,
+    DATASETS,
+    EVERYWHERE,
+    HISTORY,
+    SETTINGS,
+    Scope,
+    Setting,
+    Settings,
+    find_setting,
+    scope_of_index,
+)
+from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
+from zapdb.errors import CorruptCatalog, IncompatibleVersion, SchemaFrozen, UsageError
+from zapdb.storage import Connection, read_layout
+from zapdb.storage.changes import HISTORY_OFF, HISTORY_ON, OF_TENANT, record_event
+from zapdb.storage.layout import HISTORY_REVISION, has_history
+
+
+def read_settings(connection: Connection, tenant: int) -> Settings:
+    """What is set for a tenant; raises `CorruptCatalog` for a value that its setting can't have."""
+    values: dict[str, str] = {}
+    for prefix in (ANY, str(tenant)):
+        found = rows.list_rows(connection, "setting", f"{prefix}/")
+        values |= {key: _checked(key, row["value"]) for key, row in found.items()}
+    return Settings(tenant, values)
+
+
+HISTORY_SQL: Final = (
+    "SELECT key, value FROM zapdb_catalog WHERE kind = 'setting' AND value IS NOT NULL"
+    " AND key LIKE {mark}"
+)
+
+
+def read_history_settings(connection: Connection, tenant: int) -> Settings:
+    """What is set of `history` alone, for a tenant: asked for with every change of a schema."""
+    found = connection.fetch_all(
+        HISTORY_SQL.format(mark=connection.storage.mark), (f"%/{HISTORY}",)
+    )
+    return Settings(
+        tenant,
+        {
+            key: _checked(key, load_value("setting", key, value)["value"])
+            for key, value in found
+            if key.split("/")[0] in (ANY, str(tenant))
+        },
+    )
+
+
+def settings_of(view: LocalView, tenant: int) -> Settings:
+    """The same from a process's local view."""
+    values = {
+        key: _checked(key, row["value"])
+        for prefix in (ANY, str(tenant))
+        for key, row in view.list("setting", f"{prefix}/").items()
+    }
+    return Settings(tenant, values)
+
+
+def _checked(key: str, value: str) -> str:
+    setting = SETTINGS.get(key.rpartition("/")[2])
+    # A setting that this release does not know is of a later one, and is nothing to it.
+    if setting is not None and setting.normalize(value) != value:
+        raise CorruptCatalog(
+            "a setting has a value that it can't have",
+            key=key,
+            value=value,
+            values=", ".join(setting.values),
+            hint="set it again with `zapdb settings set`",
+        )
+    return value
+
+
+def write_setting(connection: Connection, name: str, value: str, scope: Scope = EVERYWHERE) -> int:
+    """Inside a transaction of the setting's `mode`; returns the change's token.
+
+    Raises `UsageError` for a value or a scope that the setting can't have, and
+    `IncompatibleVersion` where the database's layout has no room for what it switches on.
+    """
+    setting = _find_for(name, scope)
+    normal = setting.normalize(value)
+    if normal is None:
+        raise UsageError(
+            "the setting has no such value",
+            setting=name,
+            value=value,
+            values=", ".join(setting.values),
+        )
+    if name == HISTORY and normal == "on":
+        _refuse_without_log(connection)
+    before = _read_switched(connection, setting, scope)
+    token = rows.put(connection, "setting", scope.key(name), {"value": normal})
+    _bind_writers(connection, setting, scope, before)
+    _check_policies(connection, name, scope)
+    return token
+
+
+def unset_setting(connection: Connection, name: str, scope: Scope = EVERYWHERE) -> int:
+    """Take back what was set for exactly this scope, inside a transaction of the setting's `mode`;
+    returns the token. Raises `UsageError` where what holds then can't be."""
+    setting = _find_for(name, scope)
+    before = _read_switched(connection, setting, scope)
+    token = rows.delete(connection, "setting", scope.key(name))
+    _bind_writers(connection, setting, scope, before)
+    _check_policies(connection, name, scope)
+    return token
+
+
+def _check_policies(connection: Connection, name: str, scope: Scope) -> None:
+    """Raises `UsageError` where unique indexes would be rewritten in the background: while some
+    keys are old and some new, equal values may have unequal keys (rule 26)."""
+    if name != DATASETS:
+        return
+    settings = read_settings(connection, scope.tenant or 0)
+    chain = read_chain(list_stored(connection, read_chain_state(connection)))
+    for table in chain.schema_at(chain.end):
+        for index in table.indexes:
+            if not (index.unique and table.datasets_of(index)):
+                continue
+            at = scope_of_index(scope.tenant, table, index)
+            concerned = scope.key(name) in [wider.key(name) for wider in at.wider()]
+            if concerned and settings.find(name, at)[0] == "background":
+                raise UsageError(
+                    "a unique index can't be rewritten in the background",
+                    setting=name,
+                    table=table.name,
+                    index=index.name,
+                    hint="equal values may have unequal keys meanwhile: first set "
+                    f"`zapdb settings set {name} block --table {table.name} --index {index.name}`",
+                )
+
+
+def _bind_writers(
+    connection: Connection, setting: Setting, scope: Scope, before: Mapping[int, str]
+) -> None:
+    """Have every process load again what is in force: its next transaction goes by the setting.
+
+    The history log says where it begins and where it ends, for each tenant.
+    """
+    if not setting.binds_writers:
+        return
+    assert connection.mode is setting.mode, "it is set under the gate"
+    mine = "" if scope.tenant is None else f" WHERE tenant = {int(scope.tenant)}"
+    connection.run(f"UPDATE zapdb_activations SET number = number + 1{mine}")
+    who, table = principal.current(), OF_TENANT if scope.table is None else scope.table
+    for tenant, value in _read_switched(connection, setting, scope).items():
+        if setting.name == HISTORY and value != before[tenant]:
+            what = HISTORY_ON if value == "on" else HISTORY_OFF
+            record_event(connection, who, (tenant, table, b"", what, None, b""))
+
+
+def _read_switched(connection: Connection, setting: Setting, scope: Scope) -> dict[int, str]:
+    """What a setting that binds writers is for each tenant that the scope is about."""
+    if not setting.binds_writers:
+        return {}
+    tenants = (
+        [int(key) for key in rows.list_rows(connection, "tenant")]
+        if scope.tenant is None
+        else [scope.tenant]
+    )
+    found = rows.list_rows(connection, "setting")
+    values = {key: row["value"] for key, row in found.items()}
+    return {
+        tenant: Settings(tenant, values).find(setting.name, Scope(tenant, scope.table))[0]
+        for tenant in tenants
+    }
+
+
+def _refuse_without_log(connection: Connection) -> None:
+    if not has_history(connection):
+        raise IncompatibleVersion(
+            "the database's layout has no history log yet",
+            database=connection.storage.shown_url,
+            layout=read_layout(connection.storage),
+            layout_needed=HISTORY_REVISION,
+            hint="run `zapdb cluster upgrade` once all processes have a release that knows it; "
+            "that forbids older releases",
+        )
+
+
+def _find_for(name: str, scope: Scope) -> Setting:
+    setting = find_setting(name)
+    if scope.level not in setting.scopes:
+        raise UsageError(
+            f"the setting can't be set for {'an' if scope.level == 'index' else 'a'} {scope.level}",
+            setting=name,
+            scopes=", ".join(setting.scopes),
+        )
+    return setting
+
+
+def refuse_if_frozen(connection: Connection, tenant: int | None = None) -> None:
+    """Raises `SchemaFrozen` where `schema_changes` is `refuse`: for a tenant, or for the chain,
+    which all tenants share.
+
+    To be called inside the transaction that would change the schema.
+    """
+    settings = read_settings(connection, 0 if tenant is None else tenant)
+    value, origin = settings.find("schema_changes", Scope(tenant))
+    if value == "refuse":
+        context: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
+        option = " --tenant NAME" if origin == "tenant" else ""
+        raise SchemaFrozen(
+            "schema changes are refused by a setting",
+            setting="schema_changes",
+            **context,
+            hint=f"`zapdb settings set schema_changes allow{option}` lets them through again",
+        )
