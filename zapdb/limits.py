@@ -79,6 +79,9 @@ GATE_WAIT_LOGGED_SECONDS: Final = 1.0
 """A transaction that waited longer for the gate is logged."""
 GATE_LOCK_TIMEOUT_MS: Final = 250
 """One attempt: a waiting exclusive lock stops new writers, so it may not wait for long."""
+CATALOG_IDLE_SECONDS: Final = 10.0
+"""PostgreSQL ends a small write to the catalog, such as a heartbeat, that its process has left
+alone for so long: the rows that it holds keep others from putting the process out."""
 GATE_IDLE_SECONDS: Final = 30.0
 """A holder of the gate that has no node counts as gone after this much silence."""
 ASIDE_LOCK_TIMEOUT_MS: Final = 20

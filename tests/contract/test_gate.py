@@ -13,7 +13,7 @@ import pytest
 from tests.contract.peer import QUICK, open_peer
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
 from tests.support import Workspace, dump, error_of, wait_until
-from zapdb.catalog import DEFAULT_TENANT, nodes
+from zapdb.catalog import DEFAULT_TENANT, leases, nodes
 from zapdb.catalog.cluster import evict_nodes
 from zapdb.catalog.up import migrate_up
 from zapdb.database import Database
@@ -407,6 +407,32 @@ def test_rule_09_a_suspended_process_that_was_put_out_wakes_up(
 def is_alive(db: Database, node_id: str) -> bool:
     found = nodes.list_nodes(db.storage.connection())
     return {node.id: alive for node, alive in found}[node_id]
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_09_a_process_suspended_in_its_heartbeat_can_be_put_out(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row of its lease is locked; the server ends the transaction that nobody goes on with."""
+    monkeypatch.setattr("zapdb.storage.postgresql.CATALOG_IDLE_SECONDS", 0.3)
+    node, suspended, wakes = db._node, threading.Event(), threading.Event()
+    errors: list[ZapdbError | None] = []
+
+    def beat() -> None:
+        with db.storage.transaction(Mode.CATALOG) as connection:
+            leases.renew(connection, node.lease, 60)
+            suspended.set()
+            assert wakes.wait(30)
+
+    process = threading.Thread(target=lambda: errors.append(error_of(beat)))
+    process.start()
+    assert suspended.wait(10)
+    with workspace.connect().transaction(Mode.CHANGE) as connection:
+        nodes.evict(connection, node)
+    wakes.set()
+    process.join()
+    assert errors[0] is not None
+    assert isinstance(error_of(lambda: db.table("items").insert(id=1, title="late")), LeaseLost)
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])

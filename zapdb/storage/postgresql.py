@@ -23,7 +23,12 @@ from zapdb.errors import (
     TransactionConflict,
     UnsupportedServer,
 )
-from zapdb.limits import ASIDE_LOCK_TIMEOUT_MS, GATE_LOCK_TIMEOUT_MS, GATE_TIMEOUT_SECONDS
+from zapdb.limits import (
+    ASIDE_LOCK_TIMEOUT_MS,
+    CATALOG_IDLE_SECONDS,
+    GATE_LOCK_TIMEOUT_MS,
+    GATE_TIMEOUT_SECONDS,
+)
 from zapdb.storage.base import (
     Connection,
     DuplicateKey,
@@ -126,6 +131,9 @@ class PostgreSQL(Storage):
         statements = [BEGIN[mode]]
         if mode is Mode.ASIDE:
             statements.append(f"SET LOCAL lock_timeout = {ASIDE_LOCK_TIMEOUT_MS}")
+        if mode is Mode.CATALOG:
+            idle_ms = int(CATALOG_IDLE_SECONDS * 1000)
+            statements.append(f"SET LOCAL idle_in_transaction_session_timeout = {idle_ms}")
         if mode in (Mode.WRITE, Mode.ASIDE, Mode.TASK):
             statements.append(GATE_SHARED)
         driver.execute("; ".join(statements))  # one way to the server and back
