@@ -14,6 +14,7 @@ import cbor2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import forms
 from tests.blobs import BESIDE
 from tests.forms import cases
 from tests.oracle import Kept, convert_kept
@@ -57,8 +58,8 @@ unhurried = settings(
     deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 moderate = settings(unhurried, max_examples=cases(50))
-LEAST = cases(2_000)
-"""Conversions to be tried. How many a chain gives is chance: on average five times as many."""
+LEAST = 10_000 if forms.is_long else 500
+"""Conversions to be tried. How many a chain gives is chance, and in the short form there are few."""
 
 
 def spans(chain: Chain) -> list[tuple[int, range]]:
