@@ -59,7 +59,7 @@ unhurried = settings(
 )
 moderate = settings(unhurried, max_examples=cases(50))
 LEAST = 10_000 if forms.is_long else 500
-"""Conversions to be tried. How many a chain gives is chance, and in the short form there are few."""
+"""Conversions to be tried; how many a chain gives is chance, and the short form has few chains."""
 
 
 def spans(chain: Chain) -> list[tuple[int, range]]:
