@@ -112,6 +112,10 @@ RETRIES_MAX: Final = 20
 """Attempts of one API operation on a serialization failure or deadlock."""
 RETRY_SECONDS_MAX: Final = 30.0
 """After this long no further attempt is begun: one that waited for a lock may have taken it all."""
+ALONE_AFTER_CONFLICTS: Final = 6
+"""An operation that met others so often makes every second attempt with no writer beside it."""
+ALONE_LOCK_TIMEOUT_MS: Final = 100
+"""How long it waits until they are done; meanwhile no other writer begins."""
 
 # Jobs
 RANGE_RECORDS: Final = 16_384

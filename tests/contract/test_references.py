@@ -360,6 +360,47 @@ def test_rule_15_a_target_that_goes_while_it_is_referred_to_leaves_nothing_dangl
     assert_clean(db)
 
 
+def test_rule_15_a_deletion_is_not_beaten_for_ever_by_those_who_refer_to_its_record(
+    workspace: Workspace,
+) -> None:
+    """It reads and writes for longer than they do, so they are done first, again and again."""
+    db = make(workspace, "cascade")
+    db.table("owners").insert(id=1, name="Ada")
+    db.table("pets").insert_many({"id": n, "owner": ADA} for n in range(200))
+    stop, problems, opened = (
+        threading.Event(),
+        list[BaseException](),
+        [workspace.open(), workspace.open()],
+    )
+
+    def refer(seed: int) -> None:
+        other, number = opened[seed], 1_000_000 * (seed + 1)
+        while not stop.is_set():
+            number += 1
+            try:
+                other.table("pets").insert(id=number, owner=ADA)
+            except ReferenceViolation:
+                time.sleep(0.001)
+            except BaseException as error:
+                problems.append(error)
+        other.storage.release_connection()
+
+    threads = [threading.Thread(target=refer, args=(seed,)) for seed in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            time.sleep(0.2)
+            db.table("owners").delete(*ADA)
+            db.table("owners").insert(id=1, name="Ada")
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+    assert problems == []
+    assert_clean(db)
+
+
 def test_rule_25_a_reference_that_is_added_under_writers_ends_up_validated(
     workspace: Workspace,
 ) -> None:

@@ -226,7 +226,7 @@ class Database:
             with self._session.settled(token):
                 return function()
 
-        return self._session.run(attempt)
+        return self._session.run(attempt, may_be_alone=False)
 
     def sql(
         self,

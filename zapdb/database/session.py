@@ -29,7 +29,7 @@ from zapdb.errors import (
     ZapdbError,
 )
 from zapdb.indexes import LiveTable
-from zapdb.limits import RETRIES_MAX, RETRY_SECONDS_MAX
+from zapdb.limits import ALONE_AFTER_CONFLICTS, RETRIES_MAX, RETRY_SECONDS_MAX
 from zapdb.metrics import RETRIES
 from zapdb.records import Beside
 from zapdb.storage import Connection, MissingTable, Mode, Storage
@@ -231,7 +231,8 @@ class Session:
             raise UsageError(
                 "a snapshot reads only", hint="write after it, or use db.transaction()"
             )
-        with self.storage.transaction(Mode.WRITE) as begun:
+        alone: bool = getattr(self._local, "alone", False)
+        with self.storage.transaction(Mode.WRITE, alone=alone) as begun:
             self._check(begun)
             yield begun
 
@@ -322,19 +323,30 @@ class Session:
         refuse_while_forgetting(self._loaded.view)
         self._local.checked = connection.number
 
-    def run(self, action: Callable[[], T]) -> T:
-        """A single operation: repeated when it meets another transaction, unless inside one."""
+    def run(self, action: Callable[[], T], *, may_be_alone: bool = True) -> T:
+        """A single operation: repeated when it meets another transaction, unless inside one.
+
+        Of transactions that meet, the database lets the one go on that ends first: a long one,
+        such as a deletion with all that refers to the record, would be beaten by short ones for
+        ever. One that was beaten often keeps them out by the gate, unless its length is unknown.
+        """
         connection = self.storage.connection()
         if connection.mode is not None:
             return action()
         deadline = time.monotonic() + RETRY_SECONDS_MAX
-        for attempt in range(RETRIES_MAX):
-            try:
-                return action()
-            except TransactionConflict:
-                if time.monotonic() > deadline:
-                    raise
-                RETRIES.add()
-                # Full jitter: transactions that collided should not do so again in step.
-                time.sleep(random.uniform(0, 0.002 * 2 ** min(attempt, 7)))  # noqa: S311 - no secret
-        return action()
+        try:
+            for attempt in range(RETRIES_MAX):
+                # Every second time: the gate is not to be had while somebody's block is open.
+                is_beaten = may_be_alone and attempt >= ALONE_AFTER_CONFLICTS
+                self._local.alone = is_beaten and attempt % 2 == 0
+                try:
+                    return action()
+                except TransactionConflict:
+                    if time.monotonic() > deadline:
+                        raise
+                    RETRIES.add()
+                    # Full jitter: transactions that collided should not do so again in step.
+                    time.sleep(random.uniform(0, 0.002 * 2 ** min(attempt, 7)))  # noqa: S311 - no secret
+            return action()
+        finally:
+            self._local.alone = False

@@ -303,8 +303,12 @@ class Storage(ABC):
         self.engine.dispose()
 
     @contextmanager
-    def transaction(self, mode: Mode) -> Iterator[Connection]:
-        """A transaction of this thread: committed at the end, rolled back on an exception."""
+    def transaction(self, mode: Mode, *, alone: bool = False) -> Iterator[Connection]:
+        """A transaction of this thread: committed at the end, rolled back on an exception.
+
+        A WRITE that is `alone` has no other writer beside it; raises `TransactionConflict` where
+        those that there are do not end soon.
+        """
         connection = self.connection()
         if connection.mode is not None:
             raise UsageError(
@@ -315,7 +319,7 @@ class Storage(ABC):
             self.refuse_write()
         try:
             try:
-                self._begin_measured(connection, mode)
+                self._begin_measured(connection, mode, alone=alone)
                 yield from self._within(connection, mode)
             finally:
                 self.ended(connection)
@@ -395,14 +399,14 @@ class Storage(ABC):
                 hint="the database reported an error meanwhile; nothing was written; run it again",
             )
 
-    def _begin_measured(self, connection: Connection, mode: Mode) -> None:
-        gate = GATES.get(mode)
+    def _begin_measured(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
+        gate = "exclusive" if alone else GATES.get(mode)
         if gate is None:
-            self._begin(connection, mode)
+            self._begin(connection, mode, alone=alone)
             return
         started = time.monotonic()
         try:
-            self._begin(connection, mode)
+            self._begin(connection, mode, alone=alone)
         finally:
             seconds = time.monotonic() - started
             GATE_WAITS.observe(seconds, gate)
@@ -417,9 +421,9 @@ class Storage(ABC):
                     seconds=round(seconds, 3),
                 )
 
-    def _begin(self, connection: Connection, mode: Mode) -> None:
+    def _begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
         try:
-            self.begin(connection, mode)
+            self.begin(connection, mode, alone=alone)
         except ZapdbError:
             self._roll_back(connection)
             raise
@@ -464,7 +468,7 @@ class Storage(ABC):
     clock_sql: ClassVar[str]
 
     @abstractmethod
-    def begin(self, connection: Connection, mode: Mode) -> None: ...
+    def begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None: ...
 
     def ended(self, connection: Connection) -> None:  # noqa: B027 - see prepare
         """After a transaction that was to begin, whatever became of it; may be called again."""

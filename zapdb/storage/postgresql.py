@@ -24,6 +24,7 @@ from zapdb.errors import (
     UnsupportedServer,
 )
 from zapdb.limits import (
+    ALONE_LOCK_TIMEOUT_MS,
     ASIDE_LOCK_TIMEOUT_MS,
     CATALOG_IDLE_SECONDS,
     GATE_LOCK_TIMEOUT_MS,
@@ -123,7 +124,7 @@ class PostgreSQL(Storage):
             hint="use PostgreSQL 13 or later, itself",
         )
 
-    def begin(self, connection: Connection, mode: Mode) -> None:
+    def begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
         driver = connection.driver
         if mode is Mode.CHANGE:
             self._take_gate_exclusively(connection)
@@ -134,7 +135,13 @@ class PostgreSQL(Storage):
         if mode is Mode.CATALOG:
             idle_ms = int(CATALOG_IDLE_SECONDS * 1000)
             statements.append(f"SET LOCAL idle_in_transaction_session_timeout = {idle_ms}")
-        if mode in (Mode.WRITE, Mode.ASIDE, Mode.TASK):
+        if alone:
+            statements += [
+                f"SET LOCAL lock_timeout = {ALONE_LOCK_TIMEOUT_MS}",
+                GATE_EXCLUSIVE,
+                "SET LOCAL lock_timeout = 0",
+            ]
+        elif mode in (Mode.WRITE, Mode.ASIDE, Mode.TASK):
             statements.append(GATE_SHARED)
         driver.execute("; ".join(statements))  # one way to the server and back
 

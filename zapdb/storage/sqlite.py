@@ -98,7 +98,7 @@ class SQLite(Storage):
                     raise
                 time.sleep(0.005)
 
-    def begin(self, connection: Connection, mode: Mode) -> None:
+    def begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
         driver = connection.driver
         if mode is Mode.READ:
             driver.execute(BEGIN[mode])
