@@ -28,7 +28,7 @@ from zapdb.jobs import (
 from zapdb.jobs.job import claim, list_jobs, open_ranges
 from zapdb.jobs.tasks import load_work, run_range
 from zapdb.records import asdict
-from zapdb.storage import Mode, Storage, connect
+from zapdb.storage import Connection, Mode, Storage, connect
 
 COUNT = 1_000
 TRANSFORM = """\
@@ -146,6 +146,42 @@ def test_planning_again_finds_the_same_job(workspace: Workspace, db: Database) -
 
 
 # Writers
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_ranges_are_read_in_the_order_of_the_key_before_there_are_statistics(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 18: no page and no batch fetches and sorts all that is left of its range."""
+    items = db.table("items")
+    items.insert_many(
+        {"id": n, "size": n % 7, "color": "", "kind": "", "number": ""} for n in range(COUNT, 9_000)
+    )
+    asked: dict[str, Any] = {}
+    fetch_all = Connection.fetch_all
+
+    def remember(self: Connection, sql: str, parameters: Any = ()) -> list[Any]:
+        if "LIMIT" in sql and ("FROM zapdb_r" in sql or "FROM zapdb_i" in sql):
+            asked.setdefault(sql, parameters)
+        return fetch_all(self, sql, parameters)
+
+    monkeypatch.setattr(Connection, "fetch_all", remember)
+    assert sum(1 for _ in items) == sum(1 for _ in items.order_by("size"))
+    workspace.write(5, INDEX_SIZE)
+    workspace.write(6, ADD_WEIGHT)
+    with workspace.open() as newer:
+        newer.run_jobs()
+        assert next(iter(newer.table("items").order_by("-size"))).size is not None
+    assert len(asked) > 3
+    statistics = "SELECT count(*) FROM pg_statistic WHERE starelid = 'zapdb_r1'::regclass"
+    assert workspace.execute(statistics) == [(0,)]
+    for sql, parameters in asked.items():
+        plan = "\n".join(
+            row for (row,) in fetch_all(db.storage.connection(), f"EXPLAIN {sql}", parameters)
+        )
+        assert "Index" in plan, sql
+        assert "Bitmap" not in plan, sql
+        assert "Sort" not in plan, sql
 
 
 def test_rule_17_writers_lose_nothing_to_a_conversion(

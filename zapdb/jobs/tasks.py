@@ -1,8 +1,8 @@
 """Range tasks: the pure unit of background work, the same for every runner.
 
 A task claims one range of a job and works through it in batches. Each batch is one transaction: it
-locks a slice of records in key order, writes what follows from them with compare-and-swap, and
-notes its progress under the range's fence. A retry, a twin or a concurrent writer loses nothing.
+locks a slice of records in key order, writes what follows from them, and notes its progress under
+the range's fence. A retry, a twin or a concurrent writer loses nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ConvertWork(Work):
         return f"value < {self.storage.mark}", [encode_prefix(self.job.target)]
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
-        return self.swap(connection, batch, self.live.reader.convert)
+        return self.rewrite(connection, batch, self.live.reader.convert)
 
 
 class RevertWork(Work):
@@ -103,7 +103,7 @@ class RevertWork(Work):
             return len(batch)
         # Application writes are refused meanwhile, and no reader goes back: so nobody but this job
         # needs what it takes from the archive.
-        return self.swap(connection, batch, convert, consumes=True)
+        return self.rewrite(connection, batch, convert, consumes=True)
 
     def note(
         self, connection: Connection, key: bytes, old: bytes, new: bytes, beside: Beside

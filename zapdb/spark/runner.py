@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from zapdb.errors import JobError, ZapdbError
 from zapdb.jobs.job import Job, open_ranges
@@ -18,8 +18,9 @@ from zapdb.storage import Mode, Storage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROUNDS_MAX = 3
+ROUNDS_MAX: Final = 3
 """How often ranges that a round left open are handed out again."""
+TASKS_PER_CORE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,11 @@ def run_on_spark(
 def _run_round(
     spark: SparkSession, storage: Storage, job: Job, numbers: list[int], batch_records_max: int
 ) -> list[TaskReport]:
-    # SQLite has room for one writer. Elsewhere each range is a task of its own, so that an executor
-    # that is done takes the next.
-    partitions = 1 if storage.dialect == "sqlite" else len(numbers)
-    frame = spark.createDataFrame([(number,) for number in numbers], "range long")
+    frame = spark.range(0, len(numbers), numPartitions=_count_tasks(spark, storage, len(numbers)))
     address = storage.url.render_as_string(hide_password=False)
-    task = RangeTask(address, job.id, batch_records_max)
+    task = RangeTask(address, job.id, batch_records_max, numbers)
     try:
-        rows = frame.repartition(partitions).mapInArrow(task, RESULT_SCHEMA).collect()
+        rows = frame.mapInArrow(task, RESULT_SCHEMA).collect()
     except ZapdbError:
         raise
     except Exception as error:  # whatever Spark makes of a task that failed for good
@@ -97,6 +95,14 @@ def _run_round(
         )
         for row in rows
     ]
+
+
+def _count_tasks(spark: SparkSession, storage: Storage, ranges: int) -> int:
+    """Several for each core, so that an executor that is done takes the next, and not one for each
+    range: beginning a task takes Spark and the executor about as long as a quarter of a range."""
+    if storage.dialect == "sqlite":
+        return 1  # it has room for one writer
+    return min(ranges, spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
 
 
 def _last_line(text: str) -> str:

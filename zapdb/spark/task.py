@@ -1,8 +1,9 @@
 """What runs on an executor: the same range task as everywhere, fed from a frame of range numbers.
 
-An executor opens the database itself and loads the job from it; the task checks that this process
-is fit before it touches data. What it reports goes back as rows, refusals included: Spark retries a
-task that raises, which helps after a lost connection, and is pointless for a refusal.
+An executor opens the database itself and loads the job from it, once for the ranges of a task; the
+task checks that this process is fit before it touches data. What it reports goes back as rows,
+refusals included: Spark retries a task that raises, which helps after a lost connection, and is
+pointless for a refusal.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, Final
 
 import pyarrow
@@ -19,7 +21,8 @@ import pyarrow
 from zapdb.catalog.leases import Owner
 from zapdb.errors import ConcurrencyError, LeaseLost, StorageError, ZapdbError
 from zapdb.jobs.tasks import RangeResult, Superseded, load_work, run_range
-from zapdb.storage import connect
+from zapdb.jobs.work import Work
+from zapdb.storage import Storage, connect
 
 RESULT_SCHEMA: Final = (
     "range long, read long, written long, conflicts long, finished boolean, seconds double,"
@@ -34,22 +37,23 @@ class RangeTask:
     address: str
     job_id: str
     batch_records_max: int
+    ranges: list[int]
+    """The numbers of the ranges; what the tasks are fed with are places in this list."""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         storage = connect(self.address)
-        owner = Owner.here()
+        owner, load = Owner.here(), cache(partial(load_work, storage, self.job_id))
         try:
             for batch in batches:
-                for number in batch.column("range").to_pylist():
-                    yield self._run(storage, owner, number)
+                for at in batch.column("id").to_pylist():
+                    yield self._run(storage, load, owner, self.ranges[at])
         finally:
             storage.close()
 
-    def _run(self, storage: Any, owner: Owner, number: int) -> Any:
+    def _run(self, storage: Storage, load: Callable[[], Work], owner: Owner, number: int) -> Any:
         try:
-            work = load_work(storage, self.job_id)
             result = run_range(
-                storage, work, owner, number, batch_records_max=self.batch_records_max
+                storage, load(), owner, number, batch_records_max=self.batch_records_max
             )
         except Superseded:
             return _to_batch(RangeResult(number, 0, 0, 0, False, 0.0), superseded=True)

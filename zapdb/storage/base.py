@@ -560,10 +560,11 @@ class Storage(ABC):
         """(key, value) rows in key order, locked until the end of the transaction."""
 
     @abstractmethod
-    def swap_values(
+    def set_values(
         self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
     ) -> int:
-        """Set values by (key, old, new) where the old one still stands; return how many did."""
+        """Set the values of records that this transaction has locked, by (key, value) rows; return
+        how many there were."""
 
     @abstractmethod
     def key_slice_sql(self, table: str) -> str:

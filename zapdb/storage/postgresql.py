@@ -57,6 +57,11 @@ BEGIN = {
     Mode.CHANGE: "BEGIN ISOLATION LEVEL READ COMMITTED",
     Mode.CATALOG: "BEGIN ISOLATION LEVEL READ COMMITTED",
 }
+PLANNING = ("SET enable_bitmapscan = off", "SET jit = off")
+"""What is read of many records is a range of a primary key, in its order, a page at a time. While
+the statistics lag behind, as after loading a table, the planner takes the rest of a range for a few
+rows: it would fetch them all by a bitmap and sort them, for every page anew."""
+READ_ONLY = ("SET default_transaction_read_only = on",)
 GATE_SHARED = "LOCK TABLE zapdb_gate IN ROW SHARE MODE"
 GATE_EXCLUSIVE = "LOCK TABLE zapdb_gate IN EXCLUSIVE MODE"
 CAPABILITIES = {
@@ -92,12 +97,16 @@ class PostgreSQL(Storage):
         )
         super().__init__(url, engine, read_only=read_only)
         sqlalchemy.event.listen(engine, "do_connect", self._name_session)
-        if read_only:
-            sqlalchemy.event.listen(engine, "connect", _read_only)
+        sqlalchemy.event.listen(engine, "connect", self._set_up)
 
     def _name_session(self, _dialect: Any, _record: Any, _given: Any, arguments: Any) -> None:
         """Whose it is can be seen in the server: how a suspended holder of the gate is found."""
         arguments["application_name"] = f"{SESSION_PREFIX}{self.session}"
+
+    def _set_up(self, driver: Any, _record: object) -> None:
+        read_only = READ_ONLY if self.read_only else ()
+        driver.execute("; ".join((*PLANNING, *read_only)))
+        driver.commit()  # it is not in autocommit mode yet
 
     def prepare(self) -> None:
         missing = self.connection().fetch_all(FUNCTIONS_SQL, (FUNCTIONS,))
@@ -360,15 +369,14 @@ class PostgreSQL(Storage):
             parameters,
         )
 
-    def swap_values(
+    def set_values(
         self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
     ) -> int:
         return connection.run(
-            f"UPDATE {table} AS stored SET value = given.new"
-            " FROM unnest(%b::bytea[], %b::bytea[], %b::bytea[]) AS given(key, old, new)"
-            f" WHERE stored.tenant = {int(tenant)} AND stored.key = given.key"
-            " AND stored.value = given.old",
-            _columns(rows, 3),
+            f"UPDATE {table} AS stored SET value = given.value"
+            " FROM unnest(%b::bytea[], %b::bytea[]) AS given(key, value)"
+            f" WHERE stored.tenant = {int(tenant)} AND stored.key = given.key",
+            _columns(rows, 2),
         )
 
     def key_slice_sql(self, table: str) -> str:
@@ -376,11 +384,6 @@ class PostgreSQL(Storage):
             f"SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at FROM {table}"
             " WHERE tenant = %s) AS numbered WHERE at %% %s = 0 ORDER BY key"
         )
-
-
-def _read_only(driver: Any, _record: object) -> None:
-    driver.execute("SET default_transaction_read_only = on")
-    driver.commit()  # it is not in autocommit mode yet
 
 
 def _columns(rows: Sequence[Any], width: int) -> list[list[Any]]:

@@ -290,16 +290,15 @@ class SQLite(Storage):
         sql = f"SELECT key, value FROM {table} WHERE {condition} ORDER BY key LIMIT {int(limit)}"
         return connection.fetch_all(sql, parameters)
 
-    def swap_values(
+    def set_values(
         self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
     ) -> int:
         before = connection.driver.total_changes
         connection.run_many(
-            f"UPDATE {table} SET value = ? WHERE tenant = {int(tenant)} AND key = ? AND value = ?",
-            [(new, key, old) for key, old, new in rows],
+            f"UPDATE {table} SET value = ?2 WHERE tenant = {int(tenant)} AND key = ?1", rows
         )
-        swapped: int = connection.driver.total_changes - before
-        return swapped
+        written: int = connection.driver.total_changes - before
+        return written
 
     def key_slice_sql(self, table: str) -> str:
         return (
