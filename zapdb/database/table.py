@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -352,7 +352,9 @@ class Table:
     def _insert_batch(self, batch: list[Mapping[str, Any]]) -> None:
         with self._session.writing() as connection:
             live = self._current()
-            given = [self._generate(live, values) for values in batch]
+            given: Sequence[Mapping[str, Any]] = batch
+            if live.shape.generated_names:
+                given = [self._generate(live, values) for values in batch]
             beside = live.make_beside()
             rows, archived = encode_many(live, given, beside)
             decoded = [] if live.is_bare else live.decode_rows(rows, beside)
@@ -512,7 +514,7 @@ class Table:
 
     def _generate(self, live: LiveTable, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """The values with generated fields filled in."""
-        missing = [f.name for f in live.shape.table.fields if f.generated and f.name not in values]
+        missing = live.shape.generated_names - values.keys()
         return {**values, **{n: UUID(bytes=make_uuid7()) for n in missing}} if missing else values
 
     def _refuse_key_change(self, live: LiveTable, key: bytes, changes: Mapping[str, Any]) -> None:

@@ -48,6 +48,7 @@ class Shape:
 
     def _name_fields(self) -> None:
         self.key_names = tuple(f.name for f in self.table.key_fields)
+        self.generated_names = frozenset(f.name for f in self.table.fields if f.generated)
         self.file_kinds = {
             f.name: f.type for f in self.table.value_fields if isinstance(f.type, Binary)
         }

@@ -15,8 +15,9 @@ import sqlite3
 import time
 import urllib.parse
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy
 from sqlalchemy.engine import URL
@@ -40,6 +41,9 @@ MAKE_UP_SQL = (
     "UPDATE zapdb_catalog SET expires_at = expires_at + ?"
     " WHERE kind = 'lease' AND expires_at > ? AND value IS NOT NULL"
 )
+
+ROWS_PER_STATEMENT: Final = 100
+"""Rows that one statement inserts: beginning and ending it costs as much as one of them."""
 
 READ_ONLY_HINT = (
     "the file must be there, and its -wal and -shm files, too, where its directory can't be "
@@ -261,9 +265,13 @@ class SQLite(Storage):
     def insert_rows(
         self, connection: Connection, table: str, columns: str, tenant: int, rows: Sequence[Any]
     ) -> None:
-        connection.run_many(
-            f"INSERT INTO {table} (tenant, {columns}) VALUES ({int(tenant)}, ?, ?)", rows
-        )
+        row, insert = f"({int(tenant)}, ?, ?)", f"INSERT INTO {table} (tenant, {columns}) VALUES"
+        several = f"{insert} {', '.join([row] * ROWS_PER_STATEMENT)}"
+        whole = len(rows) - len(rows) % ROWS_PER_STATEMENT
+        for start in range(0, whole, ROWS_PER_STATEMENT):
+            some = rows[start : start + ROWS_PER_STATEMENT]
+            connection.run(several, list(chain.from_iterable(some)))
+        connection.run_many(f"{insert} {row}", rows[whole:])
 
     def insert_entries_if_absent(
         self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
