@@ -230,14 +230,14 @@ def test_rule_07_a_lock_taken_after_the_snapshot_is_not_enough(
     began, go_on, problems = threading.Event(), threading.Event(), list[BaseException]()
     take = postgresql.PostgreSQL.begin
 
-    def begin(storage: Any, connection: Any, mode: Any) -> None:
+    def begin(storage: Any, connection: Any, mode: Any, *, alone: bool) -> None:
         if mode is postgresql.Mode.WRITE and threading.current_thread() is writer:
             connection.driver.execute(postgresql.BEGIN[mode])
             began.set()
             go_on.wait(20)
             connection.driver.execute(postgresql.GATE_SHARED)
             return
-        take(storage, connection, mode)
+        take(storage, connection, mode, alone=alone)
 
     def write() -> None:
         try:
