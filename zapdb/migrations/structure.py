@@ -259,9 +259,11 @@ def _parse_scalar_or_dataclass(kind: Any, node: Node, reporter: Reporter) -> Any
 def _parse_dataclass(
     kind: type, node: Node, reporter: Reporter, place: Location | None = None
 ) -> Any:
-    if not isinstance(node, Mapping):
-        raise _refuse(reporter, node, "a mapping is needed here")
     plan = _plan_of(kind)
+    if not isinstance(node, Mapping):
+        needed = [name for name, _, _, is_required in plan.parts if is_required]
+        sample = ", ".join(f"{name}: …" for name in needed or [p[0] for p in plan.parts[:1]])
+        raise _refuse(reporter, node, "a mapping is needed here", f"such as {{{sample}}}")
     refused = False
     if not plan.keys >= node.keys.keys():
         for name, location in node.keys.items():

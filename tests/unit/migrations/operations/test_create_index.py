@@ -1,7 +1,10 @@
+import re
+
 import pytest
 
 from tests.documents import marked_place, people_of, resolve_after_people, violations_of
 from zapdb.datasets import Collation
+from zapdb.errors import InvalidMigration
 from zapdb.limits import INDEX_COMPONENTS_MAX
 from zapdb.migrations.operations.drop_index import DropIndex
 from zapdb.records import Input
@@ -103,3 +106,12 @@ def test_an_index_may_be_unique_and_its_drop_brings_it_back_so() -> None:
 def test_rule_05_unique_false_is_no_other_spelling() -> None:
     spellings = index("{field: name}"), index("{field: name}").replace("]}", "], unique: false}")
     assert len({resolve_after_people(text).digest for text in spellings}) == 1
+
+
+@pytest.mark.parametrize(
+    ("component", "way_out"),
+    [("name", "such as {field: …}"), ("{field: name, collation: und}", "such as {locale: …}")],
+)
+def test_a_text_instead_of_a_mapping_is_told_what_to_write(component: str, way_out: str) -> None:
+    with pytest.raises(InvalidMigration, match=f"way out: {re.escape(way_out)}"):
+        resolve_after_people(index(component))
