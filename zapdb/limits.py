@@ -81,7 +81,8 @@ GATE_LOCK_TIMEOUT_MS: Final = 250
 """One attempt: a waiting exclusive lock stops new writers, so it may not wait for long."""
 CATALOG_IDLE_SECONDS: Final = 10.0
 """PostgreSQL ends a small write to the catalog, such as a heartbeat, that its process has left
-alone for so long: the rows that it holds keep others from putting the process out."""
+alone for so long: the rows that it holds keep others from putting the process out. The same for an
+operation that keeps all other writers out."""
 GATE_IDLE_SECONDS: Final = 30.0
 """A holder of the gate that has no node counts as gone after this much silence."""
 ASIDE_LOCK_TIMEOUT_MS: Final = 20

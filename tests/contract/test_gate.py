@@ -436,6 +436,30 @@ def test_rule_09_a_process_suspended_in_its_heartbeat_can_be_put_out(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_07_an_operation_that_keeps_writers_out_is_ended_where_nobody_goes_on_with_it(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 17."""
+    monkeypatch.setattr("zapdb.storage.postgresql.CATALOG_IDLE_SECONDS", 0.3)
+    storage, suspended, wakes = workspace.connect(), threading.Event(), threading.Event()
+    errors: list[ZapdbError | None] = []
+
+    def keep_out() -> None:
+        with storage.transaction(Mode.WRITE, alone=True):
+            suspended.set()
+            assert wakes.wait(30)
+
+    process = threading.Thread(target=lambda: errors.append(error_of(keep_out)))
+    process.start()
+    assert suspended.wait(10)
+    db.table("items").insert(id=1, title="late")
+    assert not errors
+    wakes.set()
+    process.join()
+    assert isinstance(errors[0], TransactionConflict)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
 def test_rule_07_a_commit_of_a_session_that_was_ended_is_known_to_be_undone(
     workspace: Workspace, db: Database
 ) -> None:

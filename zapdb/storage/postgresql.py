@@ -141,7 +141,7 @@ class PostgreSQL(Storage):
         statements = [BEGIN[mode]]
         if mode is Mode.ASIDE:
             statements.append(f"SET LOCAL lock_timeout = {ASIDE_LOCK_TIMEOUT_MS}")
-        if mode is Mode.CATALOG:
+        if mode is Mode.CATALOG or alone:  # it keeps others from going on
             idle_ms = int(CATALOG_IDLE_SECONDS * 1000)
             statements.append(f"SET LOCAL idle_in_transaction_session_timeout = {idle_ms}")
         if alone:
@@ -156,9 +156,9 @@ class PostgreSQL(Storage):
 
     def _take_gate_exclusively(self, connection: Connection) -> None:
         """Short attempts: while one waits, new writers wait behind it."""
-        driver = connection.driver
         deadline = time.monotonic() + GATE_TIMEOUT_SECONDS
         while True:
+            driver = connection.driver
             driver.execute(BEGIN[Mode.CHANGE])
             try:
                 driver.execute(f"SET LOCAL lock_timeout = {GATE_LOCK_TIMEOUT_MS}")
@@ -167,7 +167,7 @@ class PostgreSQL(Storage):
             except driver_errors.LockNotAvailable:
                 driver.execute("ROLLBACK")
                 holders = find_holders(connection)
-                denied = self._end_holders(driver, holders)
+                denied = self._end_holders(connection.driver, holders)  # it may be a new one
                 if time.monotonic() > deadline:
                     raise self._gate_timeout(holders, denied) from None
                 time.sleep(GATE_LOCK_TIMEOUT_MS / 1000)
@@ -176,8 +176,9 @@ class PostgreSQL(Storage):
 
     def free_gate(self) -> None:
         connection = self.connection()
+        holders = find_holders(connection)
         try:
-            self._end_holders(connection.driver, find_holders(connection))
+            self._end_holders(connection.driver, holders)
         except psycopg.Error as error:
             raise self.translate(error) from error
 
