@@ -144,7 +144,9 @@ CHANGES_PENDING_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 CHANGES_PAGE: Final = 500
 """Changes that are read from the history log at a time."""
 CHANGES_COUNTED_MAX: Final = 100_000
-"""As far as it is counted how many changes a follower has not seen."""
+"""As far as it is counted how many changes a follower has not seen, or a pruning would delete."""
+PRUNE_BATCH_CHANGES: Final = 1_000
+"""Changes that a pruning of the history log deletes in one transaction."""
 INSERT_BATCH_RECORDS: Final = 2_000
 PAGE_RECORDS_MAX: Final = 1_000
 """Records fetched at a time by a scan."""
@@ -152,6 +154,11 @@ PAGE_RECORDS_FIRST: Final = 64
 """Records fetched at first by a query or lookup: many want few."""
 PAGE_RECORDS_GROWTH: Final = 4
 """A query's next page is so many times larger, up to the largest."""
+RACE_HEAD_START_RECORDS: Final = PAGE_RECORDS_FIRST * (1 + PAGE_RECORDS_GROWTH)
+"""Where it is not known whether it is shorter to sort all that match or to go through an order
+until there are enough: how many records of the first kind are looked at before the second."""
+RACE_TURN_RECORDS: Final = PAGE_RECORDS_MAX
+"""How many of each are looked at in turn from then on."""
 PLAN_SPANS_MAX: Final = 1_000
 """Ranges of an index that one query reads; of `in_` lists that would make more, fewer are used."""
 PLAN_BRANCHES_MAX: Final = 16

@@ -15,7 +15,7 @@ import icu
 import pytest
 
 from tests.support import Workspace
-from zapdb.database import Database
+from zapdb.database import Database, racing, reading
 from zapdb.errors import (
     InvalidCursor,
     InvalidValue,
@@ -291,6 +291,65 @@ def test_rule_23_a_query_answers_the_same_without_while_building_and_with_indexe
     count = 20 if workspace.engine == "sqlite" else 12
     used = check_queries(items, records, seed=4, count=count)
     assert len(used & {"by_due", "by_done_due", "by_code", "by_weight", "(key)"}) >= 3
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_two_ways_read_in_turn_answer_as_each_by_itself(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """With turns so short that each of them is the first to be done now and then."""
+    items, records = start(workspace).table("items"), make_records(300)
+    raced, kept = list[int](), reading.race
+    monkeypatch.setattr(racing, "RACE_HEAD_START_RECORDS", 3)
+    monkeypatch.setattr(racing, "RACE_TURN_RECORDS", 2)
+    monkeypatch.setattr(reading, "race", lambda *given: raced.append(1) or kept(*given))
+    check_queries(items, records, seed=20 + seed, count=8)
+    assert len(raced) > 5
+
+
+COUNTED = (
+    "create_table: {table: rows, key: [id], fields: [{name: id, type: integer}, "
+    "{name: kind, type: integer}, {name: due, type: integer}]}",
+    "create_index: {table: rows, index: by_kind, fields: [{field: kind}]}",
+    "create_index: {table: rows, index: by_due, fields: [{field: due}]}",
+)
+
+
+def test_the_first_of_an_order_cost_twice_the_shorter_way_at_most(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write(1, *COUNTED)
+    rows = workspace.open().table("rows")
+    # Kind 0 is nearly all of them; the few of kind 1 come last in the order.
+    rows.insert_many({"id": n, "kind": n // 9_960, "due": n} for n in range(10_000))
+    looked, read_spans = list[int](), reading.read_spans
+
+    def count(*given: Any) -> Any:
+        for found in read_spans(*given):
+            looked.append(found[1].id)
+            yield found
+
+    monkeypatch.setattr(reading, "read_spans", count)
+    common = rows.where(rows.kind == 0).order_by("-due").limit(10)
+    assert [row.id for row in common] == list(range(9_959, 9_949, -1))
+    assert len(looked) <= 2 * (320 + 50)
+    assert str(common.explain()) == (
+        "rows: reads the index by_kind, 1 range (9,960 records)\n"
+        "  answered by it: kind == 0\n"
+        "  or reads all of the index by_due, backwards (17 records), whichever is done first\n"
+        "    compared record by record: kind == 0\n"
+        "  ordered by due descending: all that match are sorted in memory, or come in order\n"
+        "  at most 10, and no more is read\n"
+        "  gives 10 records"
+    )
+    looked.clear()
+    rare = rows.where(rows.kind == 1).order_by("due")
+    assert [row.id for row in rare.limit(10)] == list(range(9_960, 9_970))
+    assert len(looked) == 40
+    query = rows.where(rows.kind == 0).order_by("due")
+    first = query.page(10)
+    second = query.page(10, first.cursor)
+    assert [row.id for row in (*first, *second)] == list(range(20))
 
 
 def test_rule_24_strings_that_are_cut_are_compared_whole(workspace: Workspace) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -13,8 +13,9 @@ from zapdb.database.reading import Lens, read_spans
 from zapdb.database.session import Session
 from zapdb.indexes import LiveTable, Search
 from zapdb.indexes.choosing import Union
-from zapdb.indexes.planning import Plan, Sorting
+from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import EVERYTHING
+from zapdb.indexes.sorting import Sorting
 from zapdb.limits import ESTIMATE_RECORDS_MAX, ESTIMATE_SAMPLE_RECORDS
 from zapdb.storage import Connection
 
@@ -62,6 +63,9 @@ class Explanation:
     is_merged: bool = False
     """Whether what is united is read together, the next record in the order first; else it is read
     one after the other."""
+    beside: Explanation | None = None
+    """Another way, which has the order and is read in turn with this one, from the 320th record on:
+    the one that is done first answers."""
     warnings: tuple[str, ...] = ()
     """What keeps indexes from being read whose collation or time zone data changed."""
 
@@ -73,14 +77,20 @@ class Explanation:
         for one in self.united:
             lines.append(f"  {one._describe_reading()}")
             lines += [f"  {line}" for line in one._list_conditions()]
+        if self.beside is not None:
+            lines.append(f"  or {self.beside._describe_reading()}, whichever is done first")
+            lines += [f"  {line}" for line in self.beside._list_conditions()]
         if self.passed_over:
             lines.append(f"  can't be read now: {'; '.join(self.passed_over)}")
         lines += [f"  warning: {text}" for text in self.warnings]
         if self.order:
             sorting = "they are merged" if self.is_merged else SORTINGS[self.sorting]
+            if self.beside is not None:
+                sorting = f"{SORTINGS['all']}, or come in order"
             lines.append(f"  ordered by {', '.join(self.order)}: {sorting}")
         if self.limit is not None:
-            stops = "" if self.sorting == "all" else ", and no more is read"
+            ends = self.sorting != "all" or self.beside is not None
+            stops = ", and no more is read" if ends else ""
             lines.append(f"  at most {self.limit:,}{stops}")
         return [*lines, f"  gives {_show_count(self.estimated_rows, about=self._is_estimated)}"]
 
@@ -128,6 +138,21 @@ def _show_count(count: int | None, *, about: bool = False) -> str:
 
 
 def explain_plan(
+    session: Session,
+    live: LiveTable,
+    plan: Plan | Union,
+    orders: tuple[str, ...],
+    limit: int | None,
+    rival: Plan | None = None,
+) -> Explanation:
+    """What is known of a plan, and of one that is read beside it."""
+    found = _explain_one(session, live, plan, orders, limit)
+    if rival is None:
+        return found
+    return replace(found, beside=_explain_one(session, live, rival, (), limit))
+
+
+def _explain_one(
     session: Session,
     live: LiveTable,
     plan: Plan | Union,

@@ -24,7 +24,8 @@ from zapdb.errors import (
 )
 from zapdb.indexes import LiveTable
 from zapdb.indexes.choosing import Union, make_plan, without_ties
-from zapdb.indexes.planning import BY_KEY, Order, Ordering, Plan, order_of_index
+from zapdb.indexes.ordering import BY_KEY, Order, Ordering, order_of_index
+from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import (
     EVERYTHING,
     Comparison,
@@ -232,8 +233,10 @@ class Query:
         """How the query is answered now; `str()` says it in words, `to_json()` as data."""
         self._look()
         live, plan = self._plan(self._ordering)
-        orders = tuple(map(str, self.orders))
-        found = explain_plan(self.session, live, plan, orders, self.size)
+        orders, rival = tuple(map(str, self.orders)), None
+        if plan.sorting == "all" and self.size is not None:
+            rival = self._find_rival(live, self._ordering)
+        found = explain_plan(self.session, live, plan, orders, self.size, rival)
         return replace(found, warnings=list_warnings(live))
 
     def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
@@ -292,7 +295,15 @@ class Query:
             plan = live.shape.planner.plan(self.predicate, ordering)
             return plan if turn is None else turn(plan)
 
-        return Reading(self.session, self.session.find_again(self.live), make_plan, fields)
+        def make_rival(live: LiveTable) -> Plan | None:
+            return self._find_rival(live, ordering)
+
+        live = self.session.find_again(self.live)
+        return Reading(self.session, live, make_plan, fields, make_rival)
+
+    def _find_rival(self, live: LiveTable, ordering: Ordering | None) -> Plan | None:
+        planner = live.shape.planner
+        return None if ordering is None else planner.plan_in_order(self.predicate, ordering)
 
     def _plan(self, ordering: Ordering | None) -> tuple[LiveTable, Plan | Union]:
         """The plan for what this process knows to be in force."""

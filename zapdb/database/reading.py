@@ -18,14 +18,17 @@ from typing import Final
 
 from zapdb.database.cursors import Place
 from zapdb.database.lookup import IndexLookup, Read, page_sizes
+from zapdb.database.racing import Look, race
 from zapdb.database.session import Session
 from zapdb.errors import TransactionConflict
 from zapdb.indexes import KeyBuilder, LiveTable, Search, build_keys, make_reader, successor
 from zapdb.indexes.choosing import Union
 from zapdb.indexes.keys import INVERTED, NULL
 from zapdb.indexes.live import NOT_STORED
-from zapdb.indexes.planning import Plan, Span, TotalOrder
+from zapdb.indexes.ordering import TotalOrder
+from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import EVERYTHING, comparisons_in, compile_predicate, find_field
+from zapdb.indexes.spans import Span
 from zapdb.limits import RETRIES_MAX
 from zapdb.records import Record, decoder_of
 from zapdb.schema import Field, Index, Table
@@ -38,6 +41,9 @@ Found = tuple[bytes, Record]
 
 MakePlan = Callable[[LiveTable], Plan | Union]
 """The plan of a query, for a table as it is in force."""
+
+MakeRival = Callable[[LiveTable], Plan | None]
+"""A plan that has nothing to sort, for a query whose plan has; None where there is none."""
 
 
 class _Outdated(Exception):
@@ -160,17 +166,22 @@ class Reading:
         live: LiveTable,
         make_plan: MakePlan,
         fields: frozenset[int] | None = None,
+        make_rival: MakeRival = lambda _: None,
     ) -> None:
         self._session = session
         self._make_plan = make_plan
+        self._make_rival = make_rival
         self._fields = fields
         self._turn(live)
 
     def _turn(self, live: LiveTable) -> None:
         self.live = live
         self.plan = plan = self._make_plan(live)
-        beginning = Beginning()
-        self._lenses = [Lens(branch, live, self._fields, beginning) for branch in plan.branches]
+        self._beginning = Beginning()
+        self._lenses = [self._make_lens(branch) for branch in plan.branches]
+
+    def _make_lens(self, plan: Plan) -> Lens:
+        return Lens(plan, self.live, self._fields, self._beginning)
 
     def place(self, found: Found) -> Place:
         """The place of a record in the order."""
@@ -203,6 +214,10 @@ class Reading:
 
     def _read(self, limit: int | None, behind: Place | None) -> Iterator[Found]:
         plan = self.plan
+        if plan.sorting == "all" and limit is not None:
+            rival = self._make_rival(self.live)
+            if rival is not None:
+                return self._race(self._make_lens(rival), limit, behind)
         wanted = limit if plan.sorting != "all" else None
         if wanted is not None and behind is not None:
             wanted += 1  # the record at the place is read again
@@ -219,6 +234,21 @@ class Reading:
         else:
             found = (one for stream in streams for _, one in stream)
         return found if limit is None else islice(found, limit)
+
+    def _race(self, rival: Lens, limit: int, behind: Place | None) -> Iterator[Found]:
+        unordered = chain.from_iterable(self._look(lens, behind) for lens in self._lenses)
+        return iter(race(unordered, self._look(rival, behind), limit))
+
+    def _look(self, lens: Lens, behind: Place | None) -> Iterator[Look[Found]]:
+        """The records in the spans of a plan: those that are meant, behind a place, come after
+        their places in the order, and for others None."""
+        start = b"" if behind is None else lens.position(behind)
+        for found in read_spans(self._session, lens, behind):
+            if lens.matches is not None and not lens.matches(found[1]):
+                yield None
+                continue
+            place = lens.sort_key(found)
+            yield (place, found) if place > start else None
 
     @property
     def _is_merged(self) -> bool:

@@ -15,17 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from zapdb.indexes.keys import KeyBuilder
-from zapdb.indexes.planning import (
-    SORTING_SCORES,
-    Ordering,
-    Path,
-    Plan,
-    Sorting,
-    Span,
-    TotalOrder,
-    is_among,
-    plan_path,
-)
+from zapdb.indexes.ordering import Ordering, TotalOrder
+from zapdb.indexes.paths import Path
+from zapdb.indexes.planning import Plan, is_among, plan_path
 from zapdb.indexes.predicates import (
     And,
     Comparison,
@@ -36,6 +28,8 @@ from zapdb.indexes.predicates import (
     compile_predicate,
     parts_of,
 )
+from zapdb.indexes.sorting import SORTING_SCORES, Sorting
+from zapdb.indexes.spans import Span
 from zapdb.limits import PLAN_BRANCHES_MAX, PLAN_SPANS_MAX, PLANS_KEPT_MAX
 from zapdb.schema import Table
 
@@ -86,6 +80,7 @@ class Planner:
         self._table = table
         self._paths = (Path.by_key(table), *map(Path.by_index, indexes))
         self._choices: dict[Hashable, Choice] = {}
+        self._in_order: dict[Hashable, Path | None] = {}
 
     def plan(self, predicate: Predicate, ordering: Ordering | None) -> Plan | Union:
         """The best plan. With None for the ordering, records come as the path that is read has
@@ -109,6 +104,23 @@ class Planner:
                 self._choices.clear()
             self._choices[shape] = choice
         return plan
+
+    def plan_in_order(self, predicate: Predicate, ordering: Ordering) -> Plan | None:
+        """The best plan that has nothing to sort, however many records it compares one by one; None
+        where no path has the order."""
+        parts = parts_of(predicate, And)
+        shape = _shape_of(parts, ordering)
+        if shape is not None and shape in self._in_order:
+            path = self._in_order[shape]
+            return None if path is None else plan_path(self._table, path, parts, ordering)
+        plans = (plan_path(self._table, path, parts, ordering) for path in self._paths)
+        ordered = [plan for plan in plans if plan.sorting == "none"]
+        best = max(ordered, key=lambda plan: plan.score, default=None)
+        if shape is not None:
+            if len(self._in_order) >= PLANS_KEPT_MAX:
+                self._in_order.clear()
+            self._in_order[shape] = None if best is None else best.path
+        return best
 
     def _choose(
         self, parts: tuple[Predicate, ...], ordering: Ordering | None

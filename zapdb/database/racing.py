@@ -1,0 +1,53 @@
+"""Two ways to the first records of an order, read in turn: whichever is done first answers.
+
+One way has the records that meet the conditions, in no order: they are all needed, and sorted. The
+other has all records in order: it is done once enough of them met the conditions. Which is shorter
+hangs on how many records meet them, and where these lie in the order, and that is not known before.
+Read in turn, they cost at most twice what the shorter one does, and no statistics are needed
+(G. Antoshenkov, "Dynamic Query Optimization in Rdb/VMS", ICDE 1993).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import TypeVar
+
+from zapdb.limits import RACE_HEAD_START_RECORDS, RACE_TURN_RECORDS
+
+T = TypeVar("T")
+
+Look = tuple[bytes, T] | None
+"""A record that is meant after its place in the order, or None for one that was looked at only."""
+
+
+def race(unordered: Iterator[Look[T]], in_order: Iterator[Look[T]], limit: int) -> list[T]:
+    """The first `limit` records in order, of all that either iterator gives.
+
+    The unordered ones come first, for a few pages: most often there are not many of them.
+    """
+    known, found = list[tuple[bytes, T]](), list[tuple[bytes, T]]()
+    turn = RACE_HEAD_START_RECORDS
+    while not _take(unordered, turn, known, None):
+        known = heapq.nsmallest(limit, known, key=itemgetter(0))
+        if _take(in_order, turn, found, limit):
+            return [record for _, record in found]
+        turn = RACE_TURN_RECORDS
+    return [record for _, record in heapq.nsmallest(limit, known, key=itemgetter(0))]
+
+
+def _take(
+    stream: Iterator[Look[T]], count: int, into: list[tuple[bytes, T]], limit: int | None
+) -> bool:
+    """Look at `count` more; whether this is done: there are no more, or no more are wanted."""
+    for _ in range(count):
+        if len(into) == limit:
+            return True
+        try:
+            look = next(stream)
+        except StopIteration:
+            return True
+        if look is not None:
+            into.append(look)
+    return len(into) == limit
