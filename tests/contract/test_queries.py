@@ -346,6 +346,9 @@ def test_the_first_of_an_order_cost_twice_the_shorter_way_at_most(
     rare = rows.where(rows.kind == 1).order_by("due")
     assert [row.id for row in rare.limit(10)] == list(range(9_960, 9_970))
     assert len(looked) == 40
+    looked.clear()
+    assert rows.where(rows.kind == 0).max("due") == 9_959
+    assert len(looked) <= 2 * (320 + 50)
     query = rows.where(rows.kind == 0).order_by("due")
     first = query.page(10)
     second = query.page(10, first.cursor)

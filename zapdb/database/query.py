@@ -363,7 +363,8 @@ class Query:
             query = replace(self, predicate=self.predicate & Not(is_null))
             ordering = Ordering.by((order,))
             reading = query._read(ordering, frozenset((field.number,)), without_ties)
-            if reading.plan.sorting != "all":
+            rival = query._find_rival(reading.live, ordering)
+            if reading.plan.sorting != "all" or rival is not None:
                 found = next(reading.read(limit=1), None)
                 return None if found is None else getattr(found[1], reading.name_of(field))
         by = order_value(field, collation)
