@@ -322,11 +322,11 @@ def test_the_first_of_an_order_cost_twice_the_shorter_way_at_most(
     rows = workspace.open().table("rows")
     # Kind 0 is nearly all of them; the few of kind 1 come last in the order.
     rows.insert_many({"id": n, "kind": n // 9_960, "due": n} for n in range(10_000))
-    looked, read_spans = list[int](), reading.read_spans
+    looked, read_spans = list[bytes](), reading.read_spans
 
     def count(*given: Any) -> Any:
         for found in read_spans(*given):
-            looked.append(found[1].id)
+            looked.append(found[0])
             yield found
 
     monkeypatch.setattr(reading, "read_spans", count)
