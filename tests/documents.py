@@ -7,7 +7,7 @@ import pytest
 from zapdb.errors import InvalidMigration, Violation
 from zapdb.migrations import Chain, Migration, Numbers, resolve
 from zapdb.migrations.document import Source, read_document
-from zapdb.migrations.migration import parse_document
+from zapdb.migrations.draft import parse_document
 from zapdb.schema import Schema, Table
 
 PEOPLE = """\

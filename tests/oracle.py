@@ -29,7 +29,7 @@ from zapdb.expressions.tree import (
 )
 from zapdb.limits import VALUE_SIZE_BYTES_MAX
 from zapdb.migrations import Chain, Numbers
-from zapdb.migrations.migration import ReplayedNumbers
+from zapdb.migrations.numbers import ReplayedNumbers
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.add_field import AddField
 from zapdb.migrations.operations.alter_type import AlterType

@@ -36,7 +36,7 @@ from zapdb.expressions.tree import (
 )
 from zapdb.migrations import Chain, Numbers, resolve
 from zapdb.migrations.document import Source, read_document
-from zapdb.migrations.migration import parse_document
+from zapdb.migrations.draft import parse_document
 from zapdb.migrations.operations.constraints import checks_on, parts_of
 from zapdb.migrations.operations.definitions import TypeDefinition
 from zapdb.migrations.structure import to_structure

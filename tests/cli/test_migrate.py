@@ -16,7 +16,7 @@ from zapdb.cli.opening import read_view
 from zapdb.cli.scaffold import make_slug, render
 from zapdb.migrations import OPERATIONS, Numbers, list_files, resolve
 from zapdb.migrations.document import Mapping, Scalar, Source, read_document
-from zapdb.migrations.migration import parse_document
+from zapdb.migrations.draft import parse_document
 from zapdb.schema import Schema
 from zapdb.storage import connect
 

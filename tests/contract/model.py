@@ -19,7 +19,7 @@ from zapdb.database import Database
 from zapdb.expressions import parse
 from zapdb.expressions.tree import names_in
 from zapdb.migrations import Chain
-from zapdb.migrations.migration import ReplayedNumbers
+from zapdb.migrations.numbers import ReplayedNumbers
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.add_field import AddField
 from zapdb.migrations.operations.drop_field import DropField

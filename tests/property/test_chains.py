@@ -33,7 +33,7 @@ from tests.zoned import ZONES
 from zapdb.errors import BlobMissing, CorruptRecord
 from zapdb.migrations import Chain, Migration, Numbers, read_stored, resolve
 from zapdb.migrations.document import Source, plain, read_document
-from zapdb.migrations.migration import parse_document
+from zapdb.migrations.draft import parse_document
 from zapdb.migrations.operations.change_type import ChangeType
 from zapdb.migrations.operations.definitions import TypeDefinition
 from zapdb.migrations.operations.transform import Transform

@@ -15,7 +15,8 @@ from zapdb.database.fields import make_field
 from zapdb.datasets import Collation
 from zapdb.indexes import build_keys
 from zapdb.indexes.choosing import Planner, Union, make_plan
-from zapdb.indexes.planning import Order, Ordering, Plan
+from zapdb.indexes.ordering import Order, Ordering
+from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import And, Comparison, Not, Or, Predicate, compile_predicate
 from zapdb.records.record import record_class
 from zapdb.schema import Field, Index, IndexComponent, Table

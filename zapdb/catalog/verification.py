@@ -14,7 +14,8 @@ from zapdb.catalog.stored import StoredMigration, provisional_numbers, source_ha
 from zapdb.errors import Location, MigrationConflict
 from zapdb.migrations import Chain, MigrationFile, resolve, resolve_files
 from zapdb.migrations.difference import diff_structures
-from zapdb.migrations.migration import Migration, ReplayedNumbers
+from zapdb.migrations.migration import Migration
+from zapdb.migrations.numbers import ReplayedNumbers
 
 
 @dataclass(frozen=True, slots=True)

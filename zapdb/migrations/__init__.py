@@ -1,5 +1,6 @@
 """Migrations: documents, operations, the chain, digests and the lock file. No database here."""
 
+from zapdb.migrations.canonical import digest_of
 from zapdb.migrations.chain import (
     Chain,
     MigrationFile,
@@ -8,8 +9,10 @@ from zapdb.migrations.chain import (
     load_directory,
     resolve_files,
 )
-from zapdb.migrations.migration import Migration, digest_of, label, read_stored, resolve
+from zapdb.migrations.migration import Migration, label
 from zapdb.migrations.operations import OPERATIONS, Numbers
+from zapdb.migrations.resolution import resolve
+from zapdb.migrations.stored import read_stored
 
 __all__ = [
     "OPERATIONS",

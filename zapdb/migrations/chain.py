@@ -18,8 +18,10 @@ from typing import Final
 from zapdb.errors import InvalidMigration, Location, UnknownName, UsageError, Violation
 from zapdb.limits import MIGRATIONS_MAX
 from zapdb.migrations.document import Source, read_document
-from zapdb.migrations.migration import Draft, Migration, label, parse_document, resolve
+from zapdb.migrations.draft import Draft, parse_document
+from zapdb.migrations.migration import Migration, label
 from zapdb.migrations.operations import Numbers
+from zapdb.migrations.resolution import resolve
 from zapdb.records import Conversion, Input, Layout, Route, compile_conversion
 from zapdb.schema import Field, Schema, Table
 from zapdb.values import Zones

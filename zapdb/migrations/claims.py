@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zapdb.migrations.migration import Step, route_of
 from zapdb.migrations.operations import Operation
+from zapdb.migrations.steps import Step, route_of
 from zapdb.records import Input, Route
 from zapdb.records.derivation import inputs_of
 from zapdb.schema import Table

@@ -17,8 +17,10 @@ import typing
 from typing import Any, Final
 
 from zapdb.limits import NAME_LENGTH_MAX
+from zapdb.migrations.activation import Activation
+from zapdb.migrations.canonical import DOCUMENT_VERSION
+from zapdb.migrations.draft import KEYS, OPTIONAL_KEYS
 from zapdb.migrations.examples import Example
-from zapdb.migrations.migration import DOCUMENT_VERSION, KEYS, OPTIONAL_KEYS, Activation
 from zapdb.migrations.operations import OPERATIONS
 from zapdb.migrations.structure import (
     ABSENT,

@@ -11,9 +11,11 @@ import yaml
 
 from zapdb.errors import Location, UsageError
 from zapdb.migrations.boundaries import neutral
+from zapdb.migrations.canonical import DOCUMENT_VERSION
 from zapdb.migrations.chain import Chain
 from zapdb.migrations.document import Source
-from zapdb.migrations.migration import DOCUMENT_VERSION, Draft, Migration, resolve
+from zapdb.migrations.draft import Draft
+from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Numbers, Operation
 from zapdb.migrations.operations.add_field import AddField
 from zapdb.migrations.operations.base import Fill
@@ -21,6 +23,7 @@ from zapdb.migrations.operations.create_type import CreateType
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.restore_field import RestoreField
 from zapdb.migrations.operations.restore_table import RestoreTable, rebuild_table
+from zapdb.migrations.resolution import resolve
 from zapdb.migrations.structure import ABSENT, Name, Plain
 from zapdb.migrations.undo import to_yaml
 from zapdb.schema import Field, Schema, Table, shape, shape_of, types_in

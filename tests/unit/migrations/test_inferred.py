@@ -10,7 +10,7 @@ from tests.documents import PEOPLE, document, resolve_documents, violations_of
 from zapdb.errors import InvalidMigration, Location
 from zapdb.migrations import Numbers, resolve
 from zapdb.migrations.document import Source
-from zapdb.migrations.migration import Draft
+from zapdb.migrations.draft import Draft
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.add_field import AddField
 from zapdb.migrations.operations.base import Fill

@@ -7,7 +7,7 @@ import pytest
 from tests.documents import document, resolve_documents
 from zapdb.migrations import Numbers, resolve
 from zapdb.migrations.document import Source, read_document
-from zapdb.migrations.migration import parse_document
+from zapdb.migrations.draft import parse_document
 from zapdb.migrations.squash import squash, to_document
 from zapdb.schema import Schema, shape
 

@@ -1,0 +1,87 @@
+"""The canonical structure of a migration: what is stored and digested.
+
+It is number, document version, changes and resolved rollback, as deterministic CBOR with every
+default filled in, and `replaces` and `activation` where they are said. Names, summaries, reasons,
+comments, key order, quoting and line ends are no part of it (rule 5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import cbor2
+
+from zapdb.errors import CorruptCatalog, Location
+from zapdb.migrations.operations import OPERATIONS, Operation
+from zapdb.migrations.structure import from_structure, to_structure
+from zapdb.values.json import dumps
+
+DOCUMENT_VERSION: Final = 1
+DIGEST_ALGORITHM: Final = "z1"
+
+
+def encode_structure(
+    number: int,
+    changes: tuple[Operation, ...],
+    rollback: tuple[Operation, ...],
+    replaces: tuple[str, ...],
+    activation: str | None,
+) -> bytes:
+    """The canonical structure of a resolved migration."""
+    structure: dict[str, Any] = {
+        "zapdb": DOCUMENT_VERSION,
+        "number": number,
+        "changes": [_encode_operation(operation) for operation in changes],
+        "rollback": [_encode_operation(operation) for operation in rollback],
+    }
+    if replaces:
+        structure["replaces"] = list(replaces)
+    if activation is not None:
+        structure["activation"] = activation
+    return dumps(structure)
+
+
+def _encode_operation(operation: Operation) -> dict[str, Any]:
+    return {operation.keyword: to_structure(operation)}
+
+
+def digest_of(structure: bytes) -> str:
+    """The digest of a canonical structure, such as `z1:9f86d0…`."""
+    return f"{DIGEST_ALGORITHM}:{hashlib.sha256(structure).hexdigest()}"
+
+
+def decode_operations(structures: Any, name: str) -> tuple[Operation, ...]:
+    """The operations of a stored migration's changes or rollback; see `reading_stored`."""
+    place = Location(f"<stored migration {name}>")
+    operations: list[Operation] = []
+    for structure in structures:
+        ((keyword, body),) = structure.items()
+        operation: Operation = from_structure(OPERATIONS[keyword], body)
+        vars(operation)["location"] = place
+        operations.append(operation)
+    return tuple(operations)
+
+
+@contextlib.contextmanager
+def reading_stored(name: str) -> Iterator[None]:
+    """What goes wrong inside is the fault of the migration with this name, as it is stored: raises
+    `CorruptCatalog`."""
+    try:
+        yield
+    except (
+        cbor2.CBORError,
+        AssertionError,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+    ) as error:
+        raise CorruptCatalog(
+            "a stored migration can't be read",
+            migration=name,
+            cause=repr(error),
+            hint="restore the zapdb_migrations table from a backup",
+        ) from error

@@ -1,0 +1,149 @@
+"""A migration as its document says it: parsed, and not looked at against any schema yet.
+
+Every violation of the document's structure is collected, with its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+from zapdb.errors import Location
+from zapdb.migrations.activation import Activation
+from zapdb.migrations.canonical import DOCUMENT_VERSION
+from zapdb.migrations.document import Mapping, Node, Scalar, Sequence, Source
+from zapdb.migrations.examples import Example, parse_examples
+from zapdb.migrations.operations import OPERATIONS, Operation
+from zapdb.migrations.structure import Refused, Reporter, parse, parse_at
+
+KEYS: Final = ("zapdb", "summary", "changes", "rollback")
+OPTIONAL_KEYS: Final = ("examples", "replaces", "activation")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A parsed document; `rollback` is None where it is to be inferred."""
+
+    number: int
+    name: str
+    summary: str
+    changes: tuple[Operation, ...]
+    rollback: tuple[Operation, ...] | None
+    source: Source
+    place: Location
+    examples: tuple[Example, ...] = ()
+    replaces: tuple[str, ...] = ()
+    """Of a squash: the digests of the migrations that it stands for, all up to its own number."""
+    activation: Activation | None = None
+
+
+def parse_document(node: Node, source: Source, number: int, name: str) -> Draft:
+    """Read a document's structure; raises `InvalidMigration` with every violation."""
+    reporter = Reporter(source)
+    if not isinstance(node, Mapping):
+        raise source.refuse(node.location, "a migration is a mapping", f"keys: {', '.join(KEYS)}")
+    for key, location in node.keys.items():
+        if key not in (*KEYS, *OPTIONAL_KEYS):
+            there = ", ".join((*KEYS, *OPTIONAL_KEYS))
+            reporter.report(location, f"unknown key {key!r}", f"there are: {there}")
+    for key in KEYS:
+        if key not in node.entries:
+            hint = "write `rollback: inferred`, or the list of operations" * (key == "rollback")
+            reporter.report(node.location, f"the key {key!r} is missing", hint)
+    _check_version(node, reporter)
+    summary = node.entries.get("summary")
+    if summary is not None and not (isinstance(summary, Scalar) and isinstance(summary.value, str)):
+        reporter.report(summary.location, "a summary is text", "quote it")
+    changes = _parse_operations(node.entries.get("changes"), reporter, rollback=False)
+    rollback = _parse_rollback(node.entries.get("rollback"), reporter)
+    examples: tuple[Example, ...] = ()
+    if "examples" in node.entries:
+        with contextlib.suppress(Refused):
+            examples = parse_examples(node.entries["examples"], reporter)
+    replaces = _parse_optional(tuple[str, ...], node.entries.get("replaces"), reporter) or ()
+    activation = _parse_optional(Activation, node.entries.get("activation"), reporter)
+    reporter.raise_violations()
+    assert isinstance(summary, Scalar)
+    return Draft(
+        number,
+        name,
+        str(summary.value),
+        changes,
+        rollback,
+        source,
+        node.location,
+        examples,
+        replaces,
+        activation,
+    )
+
+
+def _parse_optional(kind: Any, node: Node | None, reporter: Reporter) -> Any:
+    """The value of a top-level key; None where it is left out, or refused and reported."""
+    if node is None:
+        return None
+    with contextlib.suppress(Refused):
+        return parse(kind, node, reporter)
+    return None
+
+
+def _check_version(node: Mapping, reporter: Reporter) -> None:
+    version = node.entries.get("zapdb")
+    if version is not None and not (
+        isinstance(version, Scalar)
+        and version.value == DOCUMENT_VERSION
+        and type(version.value) is int
+    ):
+        reporter.report(
+            version.location,
+            f"this release reads documents of version {DOCUMENT_VERSION}",
+            "a file of a later version needs a later release of zapdb",
+        )
+
+
+def _parse_rollback(node: Node | None, reporter: Reporter) -> tuple[Operation, ...] | None:
+    if isinstance(node, Scalar):
+        if node.value != "inferred":
+            reporter.report(node.location, "a rollback is `inferred` or a list of operations")
+        return None
+    return _parse_operations(node, reporter, rollback=True)
+
+
+def _parse_operations(
+    node: Node | None, reporter: Reporter, *, rollback: bool
+) -> tuple[Operation, ...]:
+    if node is None:
+        return ()
+    if not isinstance(node, Sequence):
+        reporter.report(node.location, "a list of operations is needed here")
+        return ()
+    if not node.items and not rollback:
+        reporter.report(node.location, "a migration changes something")
+    parsed = []
+    for item in node.items:
+        try:
+            parsed.append(_parse_operation(item, reporter))
+        except Refused:
+            continue
+    return tuple(parsed)
+
+
+def _parse_operation(item: Node, reporter: Reporter) -> Operation:
+    if not isinstance(item, Mapping) or len(item.entries) != 1:
+        reporter.report(
+            item.location, "an operation is a mapping with one key, its kind", _known_operations()
+        )
+        raise Refused
+    ((keyword, body),) = item.entries.items()
+    kind = OPERATIONS.get(keyword)
+    place = item.keys[keyword]
+    if kind is None:
+        reporter.report(place, f"no operation {keyword!r}", _known_operations())
+        raise Refused
+    operation: Operation = parse_at(kind, body, reporter, place)
+    return operation
+
+
+def _known_operations() -> str:
+    return f"there are: {', '.join(OPERATIONS)}"

@@ -1,0 +1,36 @@
+"""The numbers that a migration's operations draw: noted when it is resolved, and given out again
+when it is replayed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zapdb.migrations.operations import Numbers
+
+
+class RecordedNumbers(Numbers):
+    """Draws from other numbers, and notes by kind what was drawn."""
+
+    def __init__(self, inner: Numbers, migration: int) -> None:
+        super().__init__(migration=migration)
+        self.inner = inner
+        self.drawn: dict[str, list[int]] = {}
+
+    def draw(self, kind: Any) -> int:
+        number = self.inner.draw(kind)
+        self.drawn.setdefault(kind, []).append(number)
+        return number
+
+
+class ReplayedNumbers(Numbers):
+    """Gives out again what was drawn when the migration was stored."""
+
+    def __init__(self, drawn: dict[str, list[int]], migration: int) -> None:
+        super().__init__(migration=migration)
+        self.rest = {kind: iter(numbers) for kind, numbers in drawn.items()}
+
+    def draw(self, kind: str) -> int:
+        number = next(self.rest[kind], None)
+        if number is None:
+            raise ValueError(f"too few {kind} numbers are stored")
+        return number

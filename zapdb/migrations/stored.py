@@ -1,0 +1,49 @@
+"""A migration as the database stored it: read from its canonical structure.
+
+Its rollback is read when it is looked at, which of most migrations it never is.
+"""
+
+from __future__ import annotations
+
+import cbor2
+
+from zapdb.migrations.activation import ACTIVATIONS
+from zapdb.migrations.canonical import decode_operations, reading_stored
+from zapdb.migrations.migration import Migration
+from zapdb.migrations.numbers import ReplayedNumbers
+from zapdb.migrations.steps import apply_all
+from zapdb.schema import Schema
+
+
+def read_stored(
+    structure: bytes,
+    name: str,
+    summary: str,
+    drawn: dict[str, list[int]],
+    before: Schema,
+) -> Migration:
+    """The migration that the database stored; raises `CorruptCatalog` if it can't be one."""
+    with reading_stored(name):
+        content = cbor2.loads(structure)
+        number, replaces = content["number"], tuple(content.get("replaces", ()))
+        changes = decode_operations(content["changes"], name)
+        activation = content.get("activation")
+        assert activation in ACTIVATIONS
+        assert type(content["rollback"]) is list
+        after = apply_all(before, changes, ReplayedNumbers(drawn, number))[-1]
+    migration = Migration(
+        number,
+        name,
+        summary,
+        changes,
+        (),
+        before,
+        after,
+        drawn,
+        replaces=replaces,
+        activation=activation,
+    )
+    # As it is stored, not made anew: a later release may fill in more.
+    vars(migration)["structure"] = structure
+    del vars(migration)["rollback"]  # read when it is looked at, which most are not
+    return migration
