@@ -22,7 +22,7 @@ from typing import Any, Final
 from zapdb.datasets import dataset_of
 from zapdb.errors import InvalidCursor, UsageError
 from zapdb.indexes import LiveTable
-from zapdb.indexes.planning import TotalOrder
+from zapdb.indexes.ordering import TotalOrder
 from zapdb.indexes.predicates import And, Comparison, Not, Or, Predicate, find_field
 from zapdb.limits import CURSOR_SIZE_BYTES_MAX
 

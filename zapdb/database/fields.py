@@ -12,7 +12,7 @@ from typing import Any
 
 from zapdb.datasets import STRENGTHS, Collation, Strength, is_known_locale
 from zapdb.errors import InvalidValue, UnknownField, UsageError
-from zapdb.indexes.planning import Order
+from zapdb.indexes.ordering import Order
 from zapdb.indexes.predicates import NATIVE, And, Comparison, Not, Operator, Predicate
 from zapdb.schema import Field, Table
 from zapdb.values import String

@@ -14,7 +14,7 @@ from zapdb.database.explanation import Explanation
 from zapdb.database.fields import FieldExpression
 from zapdb.database.lookup import IndexLookup
 from zapdb.datasets import Strength
-from zapdb.indexes.planning import Order
+from zapdb.indexes.ordering import Order
 from zapdb.indexes.predicates import Predicate
 from zapdb.records import Record
 

@@ -4,7 +4,7 @@ from zapdb.indexes.checks import LiveCheck
 from zapdb.indexes.keys import KeyBuilder, build_keys, cut, is_cut, successor
 from zapdb.indexes.live import LiveTable, make_reader
 from zapdb.indexes.maintenance import Collision, LiveIndex, find_collision, open_index
-from zapdb.indexes.references import LiveReference, Referrer
+from zapdb.indexes.references import LiveReference, Referrer, search_referrers
 from zapdb.indexes.search import Entry, Search, search_equal, search_prefix, search_range
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "search_equal",
     "search_prefix",
     "search_range",
+    "search_referrers",
     "successor",
 ]

@@ -10,8 +10,11 @@ from zapdb.database.fields import as_order, make_field
 from zapdb.datasets import Collation
 from zapdb.indexes import build_keys, is_cut
 from zapdb.indexes.choosing import Planner, Union, make_plan
-from zapdb.indexes.planning import KEY_NAME, Ordering, Plan, Span, order_of_index
+from zapdb.indexes.ordering import Ordering, order_of_index
+from zapdb.indexes.paths import KEY_NAME
+from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import EVERYTHING, And, Comparison
+from zapdb.indexes.spans import Span
 from zapdb.limits import PLAN_BRANCHES_MAX, PLAN_SPANS_MAX, PLANS_KEPT_MAX
 from zapdb.schema import Field, Index, IndexComponent, Table
 from zapdb.values import Boolean, Integer, String

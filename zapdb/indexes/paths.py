@@ -1,0 +1,77 @@
+"""The ways to the records of a table: the table itself, in the order of its keys, and its indexes.
+
+A path has components, which its keys are made of one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from zapdb.indexes.keys import (
+    INVERTED,
+    NULL,
+    PRESENT,
+    UNIQUE_ORDERED_SIZE_BYTES,
+    KeyBuilder,
+    encode_component,
+    is_cut,
+    successor,
+)
+from zapdb.schema import Field, IndexComponent, Table
+from zapdb.values import ValueType
+
+KEY_NAME: Final = "(key)"
+
+Interval = tuple[bytes, bytes | None]
+"""lower ≤ component bytes < upper; None is no bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A way to the records in an order: an index, or the table by its keys (`keys` is None)."""
+
+    keys: KeyBuilder | None
+    fields: tuple[Field, ...]
+    components: tuple[IndexComponent, ...]
+
+    @classmethod
+    def by_key(cls, table: Table) -> Path:
+        fields = table.key_fields
+        return cls(None, fields, tuple(IndexComponent(f.number) for f in fields))
+
+    @classmethod
+    def by_index(cls, keys: KeyBuilder) -> Path:
+        return cls(keys, keys.fields, keys.index.components)
+
+    @property
+    def name(self) -> str:
+        return KEY_NAME if self.keys is None else self.keys.index.name
+
+    def has_order(self, at: int) -> bool:
+        """Whether a component is in the order of its field: key bytes of an enum are not."""
+        return self.keys is not None or keys_are_ordered(self.fields[at].type)
+
+    def encode(self, at: int, value: Any) -> bytes | None:
+        """The bytes of a component; None if no record can have the value there."""
+        if self.keys is not None:
+            return encode_component(self.fields[at], self.components[at], value)
+        return None if value is None else self.fields[at].type.encode_key(value)
+
+    def present(self, at: int) -> Interval:
+        """All values of a component that are not null."""
+        if self.keys is None:
+            return b"", None
+        if self.components[at].descending:
+            return PRESENT.translate(INVERTED), NULL.translate(INVERTED)
+        return PRESENT, successor(PRESENT)
+
+    def may_be_cut(self, key: bytes | None) -> bool:
+        if key is None or self.keys is None:
+            return False
+        return len(key) > UNIQUE_ORDERED_SIZE_BYTES if self.keys.index.unique else is_cut(key)
+
+
+def keys_are_ordered(kind: ValueType) -> bool:
+    """Whether record keys hold the type as index keys do."""
+    return type(kind).encode_index_key is ValueType.encode_index_key

@@ -1,0 +1,140 @@
+"""What is left to sort where a path is read, for the order that a query asks for.
+
+An index that has exactly this order is read without sorting; one that has the named fields in
+order, but not the ties, needs runs of ties sorted; any other, everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from zapdb.datasets import Collation
+from zapdb.indexes.ordering import Order, Ordering, TotalOrder
+from zapdb.indexes.paths import Path, keys_are_ordered
+from zapdb.indexes.predicates import Comparison, Not, Predicate
+from zapdb.indexes.spans import Fit, fix_component
+from zapdb.schema import Table
+
+Sorting = Literal["none", "ties", "all"]
+
+SORTING_SCORES: Final[dict[Sorting, int]] = {"none": 2, "ties": 1, "all": 0}
+
+
+def fit_order(
+    table: Table,
+    path: Path,
+    parts: Sequence[Predicate],
+    orders: tuple[Order, ...],
+    tie_descending: bool,
+    fit: Fit,
+) -> tuple[Sorting, TotalOrder]:
+    """What is left to sort, and how the order lies on the path."""
+    left = list(orders)
+    flips: set[bool] = set()
+    is_whole = True  # the path has no order of its own between the named fields and the ties
+    before: int | None = None  # components before the first of the order
+    last = -1
+    is_contiguous = True
+    ties = list(table.key)  # what of the key entries with equal fields are not yet ordered by
+    for at, component in enumerate(path.components):
+        if left and _same_order(left[0], path, at, parts) and path.has_order(at):
+            flips.add(left.pop(0).descending != component.descending)
+            before = at if before is None else before
+            is_contiguous = is_contiguous and last in (-1, at - 1)
+            last = at
+        elif _is_fixed(parts, component.field, component.collation):
+            continue
+        elif left or not _goes_on(path, at, ties, component.descending != tie_descending, flips):
+            is_whole = not left and path.keys is None
+            break
+    if left or len(flips) > 1:
+        return "all", TotalOrder(orders, tie_descending, is_reversed=False, lead=None)
+    # Where no field decides, only ties do.
+    descending = flips.pop() if flips else tie_descending
+    lead = None
+    if before is None:
+        before, last = len(path.components), len(path.components) - 1
+    if is_contiguous and before <= fit.points:
+        lead = _common(path, before, parts)
+    is_sorted = is_whole and descending == tie_descending
+    is_full = is_sorted and lead is not None and last == len(path.components) - 1
+    is_of_nulls = bool(orders) and orders[0].nulls_last and _is_null(parts, orders[0].field)
+    order = TotalOrder(orders, tie_descending, descending, lead, is_full, is_of_nulls)
+    if is_sorted:
+        return "none", order
+    return ("ties" if orders else "all"), order
+
+
+def _common(path: Path, count: int, parts: Sequence[Predicate]) -> bytes:
+    """The bytes of leading components that have one value each."""
+    fit = Fit([b""], [], [])
+    for at in range(count):
+        fix_component(path, at, parts, fit)
+    return fit.prefixes[0] if fit.prefixes else b""
+
+
+def _same_order(order: Order, path: Path, at: int, parts: Sequence[Predicate]) -> bool:
+    """Whether a component has the order of a field: with nulls last, if it is null in none or all
+    of what is read."""
+    component = path.components[at]
+    if order.field != component.field or order.collation != component.collation:
+        return False
+    if not order.nulls_last or not path.fields[at].optional or _is_null(parts, order.field):
+        return True
+    return any(_excludes_nulls(part, order.field) for part in parts)
+
+
+def _is_null(parts: Sequence[Predicate], field: int) -> bool:
+    """Whether the field is null in all records that are meant."""
+    return any(
+        isinstance(p, Comparison) and p.op == "==" and p.field == field and p.value is None
+        for p in parts
+    )
+
+
+def _excludes_nulls(part: Predicate, field: int) -> bool:
+    """Whether a condition holds for no record in which the field is null."""
+    if isinstance(part, Not):
+        return _is_null((part.part,), field)
+    if not isinstance(part, Comparison) or part.field != field:
+        return False
+    return None not in part.value if part.op == "in" else part.value is not None
+
+
+def _is_fixed(parts: Sequence[Predicate], field: int, collation: Collation | None) -> bool:
+    """Whether all records that are meant have one key in this field."""
+    return any(
+        isinstance(part, Comparison)
+        and part.op == "=="
+        and part.field == field
+        and part.collation in (None, collation)
+        for part in parts
+    )
+
+
+def _goes_on(path: Path, at: int, ties: list[int], flip: bool, flips: set[bool]) -> bool:
+    """Whether a component is the next field of the key, in the order that ties have anyhow."""
+    component = path.components[at]
+    if not ties or component.field != ties[0] or component.collation is not None:
+        return False
+    if path.keys is None or not keys_are_ordered(path.fields[at].type) or not flips <= {flip}:
+        return False
+    ties.pop(0)
+    flips.add(flip)
+    return True
+
+
+def essential_orders(
+    table: Table, parts: Sequence[Predicate], ordering: Ordering
+) -> tuple[Order, ...]:
+    """The orders that decide anything: see `TotalOrder`."""
+    left = [o for o in ordering.fields if not _is_fixed(parts, o.field, o.collation)]
+    if ordering.is_of_index:
+        return tuple(left)
+    count = len(table.key)
+    tail = [(o.field, o.collation, o.descending) for o in left[-count:]]
+    key = [(number, None, ordering.tie_descends) for number in table.key]
+    if tail == key and all(keys_are_ordered(f.type) for f in table.key_fields):
+        return tuple(left[:-count])
+    return tuple(left)

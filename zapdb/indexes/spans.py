@@ -1,0 +1,133 @@
+"""What of a predicate a path answers: the spans of its keys that are read.
+
+Leading components that the predicate fixes to values, then one component within bounds, make the
+spans. The rest of the predicate is compared record by record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zapdb.indexes.keys import PRESENT, encode_component_stem, successor
+from zapdb.indexes.paths import Interval, Path
+from zapdb.indexes.predicates import Comparison, Not, Predicate
+from zapdb.limits import PLAN_SPANS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The records with lower ≤ full key < upper; None is no bound."""
+
+    lower: bytes | None
+    upper: bytes | None
+
+
+@dataclass(slots=True)
+class Fit:
+    """What of a predicate a path answers, as it is found component by component."""
+
+    prefixes: list[bytes]
+    bounds: list[Predicate]
+    rechecked: list[Predicate]
+    points: int = 0
+    """Leading components with one value."""
+    fixed: int = 0
+    """Leading components with one value or several."""
+    limits: int = 0
+    """Bounds of the component behind them."""
+
+
+def fix_component(path: Path, at: int, parts: Sequence[Predicate], fit: Fit) -> bool:
+    """Fix a component to the values of an equality, if there is one."""
+    field, component = path.fields[at], path.components[at]
+    found = [
+        part
+        for part in parts
+        if isinstance(part, Comparison)
+        and part.field == component.field
+        and part.op in ("==", "in")
+        and part.collation in (None, component.collation)
+    ]
+    # One value before several; where keys say all before where they don't.
+    found.sort(key=lambda c: (c.op == "in", c.collation != component.collation))
+    for comparison in found:
+        values = comparison.value if comparison.op == "in" else (comparison.value,)
+        checked = [None if v is None else field.type.check(v, field.name) for v in values]
+        encoded = {path.encode(at, value) for value in checked} - {None}
+        if len(fit.prefixes) * len(encoded) > PLAN_SPANS_MAX:
+            continue
+        some = sorted(key for key in encoded if key is not None)
+        fit.prefixes = [prefix + key for prefix in fit.prefixes for key in some]
+        fit.bounds.append(comparison)
+        is_exact = field.type.index_key_is_exact or path.keys is None
+        is_exact = is_exact and comparison.collation == component.collation
+        if not is_exact and any(value is not None for value in checked):
+            fit.rechecked.append(comparison)
+        if comparison.op == "==" and fit.points == at:
+            fit.points += 1
+        fit.fixed += 1
+        return True
+    return False
+
+
+def limit_component(path: Path, at: int, parts: Sequence[Predicate], fit: Fit) -> list[Span] | None:
+    """The spans within the bounds of a component, if there are any bounds."""
+    if not path.has_order(at):
+        return None
+    lower, upper = b"", None
+    for part in parts:
+        interval = _interval(path, at, part)
+        if interval is None:
+            continue
+        lower = max(lower, interval[0])
+        upper = _least(upper, interval[1])
+        fit.bounds.append(part)
+        fit.limits += 1
+        component = path.components[at]
+        is_stem = isinstance(part, Comparison) and part.op == "starts with"
+        if is_stem and component.collation is not None:
+            fit.rechecked.append(part)
+    if upper is not None and lower >= upper:
+        return []
+    return [make_span(prefix, lower, upper) for prefix in fit.prefixes] if fit.limits else None
+
+
+def _interval(path: Path, at: int, part: Predicate) -> Interval | None:
+    """The bytes that a component has where a condition is true; None: the path can't tell."""
+    field, component = path.fields[at], path.components[at]
+    if isinstance(part, Not) and isinstance(part.part, Comparison):
+        inner = part.part
+        is_null = inner.field == component.field and inner.op == "==" and inner.value is None
+        return path.present(at) if is_null and path.keys is not None else None
+    if not isinstance(part, Comparison) or part.field != component.field:
+        return None
+    if part.op == "starts with":
+        value = field.type.check(part.value, field.name)
+        if path.keys is None:
+            stem = encode_component_stem(field, component, value)[len(PRESENT) :]
+        else:
+            stem = encode_component_stem(field, component, value)
+        return stem, successor(stem)
+    if part.op in ("==", "in") or part.collation != component.collation:
+        return None
+    key = path.encode(at, field.type.check(part.value, field.name))
+    assert key is not None, "None has no bounds"
+    first, end = path.present(at)
+    includes, rises = part.op in ("<=", ">="), part.op in (">", ">=")
+    if rises != component.descending:  # from the value on
+        if not includes and (after := successor(key)) is None:
+            return first, first
+        return (key if includes else after or first), end
+    return first, (successor(key) or end if includes else key)
+
+
+def make_span(prefix: bytes, lower: bytes, upper: bytes | None) -> Span:
+    end = successor(prefix) if upper is None else prefix + upper
+    return Span(prefix + lower or None, end)
+
+
+def _least(left: bytes | None, right: bytes | None) -> bytes | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return min(left, right)
