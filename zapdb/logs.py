@@ -22,8 +22,8 @@ EVENTS: Final = {
     "migration.forgotten": "A migration was taken out of force.",
     "node.evicted": "A process was put out: what it writes is refused from now on.",
     "lease.taken_over": "A lease was taken over from a process that is gone.",
-    "job.done": "A job was run to its end.",
-    "job.blocked": "A job ended, and records are in its way.",
+    "job.done": "A job was run to its end: said once, by the process that ended it.",
+    "job.blocked": "A job ended, and records are in its way: said once, as `job.done` is.",
     "gate.waited": "A transaction waited long for the gate.",
     "query.scanned": "A query scanned, since its index is being rewritten for other data.",
 }

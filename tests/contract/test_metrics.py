@@ -14,14 +14,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace, dead_process
-from zapdb.catalog import leases
+from zapdb.catalog import DEFAULT_TENANT, leases
 from zapdb.catalog.leases import Owner
 from zapdb.database import metrics as database_metrics
 from zapdb.errors import TransactionConflict
-from zapdb.jobs import forget_newest
+from zapdb.jobs import forget_newest, plan_jobs, run, run_job, run_locally
 from zapdb.logs import EVENTS, log_as_json
 from zapdb.metrics import Counter, Histogram
-from zapdb.storage import Mode, base
+from zapdb.storage import Mode, Storage, transactions
 
 pytestmark = pytest.mark.long_on("postgresql")
 
@@ -150,13 +150,18 @@ def log() -> Iterator[io.StringIO]:
     end()
 
 
-def events(log: io.StringIO) -> dict[str, dict[str, object]]:
-    """The fields of the last event of each name."""
+def all_events(log: io.StringIO) -> list[tuple[str, dict[str, object]]]:
+    """All events in order, with their fields."""
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     for line in lines:
         assert {"time", "level", "logger", "message", "process", "thread"} <= line.keys()
         assert line["logger"].startswith("zapdb.")
-    return {line["event"]: line["fields"] for line in lines if "event" in line}
+    return [(line["event"], line["fields"]) for line in lines if "event" in line]
+
+
+def events(log: io.StringIO) -> dict[str, dict[str, object]]:
+    """The fields of the last event of each name."""
+    return dict(all_events(log))
 
 
 def test_what_happens_is_logged_with_its_fields(
@@ -186,11 +191,46 @@ def test_what_happens_is_logged_with_its_fields(
     time.sleep(0.02)
     leases.acquire(db.storage, "a", Owner.here(), 1)
     assert events(log)["lease.taken_over"] == {"lease": "a", "owner": str(gone), "epoch": 2}
-    monkeypatch.setattr(base, "GATE_WAIT_LOGGED_SECONDS", -1.0)
+    monkeypatch.setattr(transactions, "GATE_WAIT_LOGGED_SECONDS", -1.0)
     with db.storage.transaction(Mode.CHANGE):
         pass
     assert events(log)["gate.waited"]["mode"] == "change"
     assert events(log).keys() <= EVENTS.keys()
+
+
+UNIQUE_TITLE = "create_index: {table: items, index: one, unique: true, fields: [{field: title}]}"
+
+
+@pytest.mark.parametrize("moment", ["run_job", "load_work", "_end"])
+@pytest.mark.parametrize(("change", "event"), [(ADD_COLOR, "done"), (UNIQUE_TITLE, "blocked")])
+def test_a_job_is_logged_as_ended_by_whoever_ended_it(
+    workspace: Workspace,
+    log: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+    event: str,
+    moment: str,
+) -> None:
+    """A twin ends it where this one has only begun, or has nothing left to do but to end it."""
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert_many({"id": n, "title": "Milk"} for n in range(5))
+    workspace.write(2, change)
+    db = workspace.open()
+    (job,) = plan_jobs(db.storage, DEFAULT_TENANT)
+    twin, ended = workspace.connect(), []
+    original = getattr(run, moment)
+
+    def end_first(storage: Storage, *arguments: object, **named: object) -> object:
+        monkeypatch.undo()
+        ended.append(run_job(twin, job, run_locally))
+        return original(storage, *arguments, **named)
+
+    monkeypatch.setattr(run, moment, end_first)
+    ended.append(run.run_job(db.storage, job, run_locally))
+    assert [report.job.state for report in ended] == [event] * 2
+    told = [(name, fields["job"]) for name, fields in all_events(log) if name.startswith("job.")]
+    assert told == [(f"job.{event}", job.id)]
 
 
 def test_a_log_record_without_an_event_is_json_too(log: io.StringIO) -> None:

@@ -11,7 +11,9 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +24,43 @@ from zapdb.datasets import zone as named
 from zapdb.jobs import forget, forget_newest, sweep, tasks
 from zapdb.storage import connect
 
+START_SECONDS = 60
+"""How long processes that begin at one moment wait for each other."""
 
-def open_together(address: str, directory: str, count: str) -> None:
-    """`count` processes that open at one moment; each inserts a record and says what it applied."""
+
+def run_together(count: int, run: Callable[[Callable[[], None]], None]) -> None:
+    """`run` in `count` processes; it is given what waits until all of them are there."""
     context = multiprocessing.get_context("fork")
-    barrier = context.Barrier(int(count))
+    barrier = context.Barrier(count)
 
-    def run() -> None:
-        barrier.wait()
-        with zapdb.open(address, migrations=directory, apply="auto") as db:
-            db.table("items").insert(id=os.getpid(), title="mine")
-            os.write(1, f"{len(db.applied)} {db.position}\n".encode())
+    def wait() -> None:
+        try:
+            barrier.wait(START_SECONDS)
+        except threading.BrokenBarrierError:
+            raise SystemExit(
+                f"process {os.getpid()} waited up to {START_SECONDS} s for {count} processes to "
+                "start together, and they did not: look for one that ended before"
+            ) from None
 
-    processes = [context.Process(target=run) for _ in range(int(count))]
+    processes = [context.Process(target=run, args=(wait,)) for _ in range(count)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
+    if any(process.exitcode for process in processes):
+        raise SystemExit(1)
+
+
+def open_together(address: str, directory: str, count: str) -> None:
+    """`count` processes that open at one moment; each inserts a record and says what it applied."""
+
+    def run(wait: Callable[[], None]) -> None:
+        wait()
+        with zapdb.open(address, migrations=directory, apply="auto") as db:
+            db.table("items").insert(id=os.getpid(), title="mine")
+            os.write(1, f"{len(db.applied)} {db.position}\n".encode())
+
+    run_together(int(count), run)
 
 
 def crowd(address: str, directory: str, readers: str, writers: str, seconds: str) -> None:
@@ -72,7 +94,7 @@ def crowd(address: str, directory: str, readers: str, writers: str, seconds: str
         rounds, error = 0, None
         try:
             with zapdb.open(address, migrations=directory) as db:
-                barrier.wait(60)
+                barrier.wait(START_SECONDS)
                 stop = time.monotonic() + float(seconds)
                 while not rounds or time.monotonic() < stop:
                     (read if number < readers_count else write)(db, number, rounds)
@@ -151,22 +173,16 @@ def remove_dying(address: str, _directory: str, name: str, function: str, kill_a
 
 def append_together(address: str, _directory: str, count: str) -> None:
     """`count` processes that append zones at one moment; each prints some of the numbers."""
-    context = multiprocessing.get_context("fork")
-    barrier = context.Barrier(int(count))
 
-    def run() -> None:
+    def run(wait: Callable[[], None]) -> None:
         storage = connect(address)
-        barrier.wait()
+        wait()
         append_zones(storage)
         rows = storage.connection().fetch_all("SELECT number, name FROM zapdb_zones")
         pairs = sorted(tuple(row) for row in rows)
         os.write(1, (json.dumps([*pairs[:3], pairs[-1]]) + "\n").encode())
 
-    processes = [context.Process(target=run) for _ in range(int(count))]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
+    run_together(int(count), run)
 
 
 def zoned(address: str, directory: str, *commands: str) -> None:

@@ -66,6 +66,14 @@ class JobReport:
         return self.progress.written / self.seconds if self.seconds else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """A job as it ended, and whether it was a transaction of ours that ended it, or a twin's."""
+
+    job: Job
+    is_ours: bool
+
+
 def plan_jobs(
     storage: Storage, tenant: int, kinds: Collection[JobKind] = ("index", "convert", "validate")
 ) -> list[Job]:
@@ -192,8 +200,11 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
         if ended is not None:
             with storage.transaction(Mode.READ) as connection:
                 progress = read_progress(connection, job.id)
-            report = JobReport(ended, progress, time.perf_counter() - started)
-            _log(report)
+            report = JobReport(ended.job, progress, time.perf_counter() - started)
+            if ended.is_ours:
+                _log(report)
+            else:
+                logger.debug("another process ended the job %s", job.id)
             return report
     raise JobError(
         "an index and its records do not match after it was built twice",
@@ -204,6 +215,7 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
 
 
 def _log(report: JobReport) -> None:
+    """Said once of a job, by whoever ended it, however many worked on it."""
     job, blocked = report.job, report.job.state == "blocked"
     log_event(
         logger,
@@ -220,16 +232,16 @@ def _log(report: JobReport) -> None:
     )
 
 
-def _find_ended(storage: Storage, job: Job) -> Job | None:
+def _find_ended(storage: Storage, job: Job) -> _End | None:
     """The job if a twin ended it; otherwise nobody wants it any more, and that is noted."""
     with storage.transaction(Mode.CATALOG) as connection:
         known = read_job(connection, job.id, lock=True)
         if known.state == "planned":
             set_state(connection, known, "superseded")
-        return known if known.state in ("done", "blocked") else None
+        return _End(known, is_ours=False) if known.state in ("done", "blocked") else None
 
 
-def _finish(storage: Storage, job: Job, *, is_last: bool) -> Job | None:
+def _finish(storage: Storage, job: Job, *, is_last: bool) -> _End | None:
     """Count before the result is relied upon; None if the ranges had to be opened again."""
     work = load_work(storage, job.id)
     if isinstance(work, RewriteWork):
@@ -257,14 +269,16 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> Job | None:
     return ended
 
 
-def _end(storage: Storage, job: Job, findings: tuple[Finding, ...]) -> Job:
+def _end(storage: Storage, job: Job, findings: tuple[Finding, ...]) -> _End:
     with storage.transaction(Mode.CATALOG) as connection:
         known = read_job(connection, job.id, lock=True)
         if not findings:
-            return set_state(connection, known, "done")
+            return _End(set_state(connection, known, "done"), is_ours=known.state != "done")
         if known.state != "planned" or open_ranges(connection, job.id):
-            return known  # a twin was faster, and somebody has begun anew
-        return set_state(connection, replace(known, findings=findings), "blocked")
+            # a twin was faster, and somebody has begun anew
+            return _End(known, is_ours=False)
+        blocked = set_state(connection, replace(known, findings=findings), "blocked")
+        return _End(blocked, is_ours=True)
 
 
 def _find_duplicates(connection: Connection, work: Work, *, is_last: bool) -> tuple[Finding, ...]:
