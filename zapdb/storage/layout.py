@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from zapdb.errors import CorruptCatalog, NewerLayout, NotZapdb, PendingMigrations
 from zapdb.release import __version__
-from zapdb.storage.base import Connection, Mode, Storage
+from zapdb.storage.base import Storage
+from zapdb.storage.connection import Connection
+from zapdb.storage.modes import Mode
 
 if TYPE_CHECKING:
     from alembic.config import Config

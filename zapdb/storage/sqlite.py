@@ -24,16 +24,11 @@ from sqlalchemy.engine import URL
 
 from zapdb.errors import GateTimeout, NotZapdb, StorageError, TransactionConflict, UsageError
 from zapdb.limits import BUSY_TIMEOUT_MS, LONG_TRANSACTION_SECONDS
-from zapdb.storage.base import (
-    Connection,
-    DuplicateKey,
-    MissingTable,
-    Mode,
-    Storage,
-    index_columns,
-    unexpected,
-)
+from zapdb.storage.base import Storage, index_columns
+from zapdb.storage.connection import Connection
+from zapdb.storage.faults import DuplicateKey, MissingTable, unexpected
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
+from zapdb.storage.modes import Mode
 from zapdb.storage.waiting import FairLock
 
 # Nobody could renew a lease meanwhile, and nobody take one over: time stood still for leases.
@@ -307,6 +302,41 @@ class SQLite(Storage):
         )
         written: int = connection.driver.total_changes - before
         return written
+
+    def delete_rows(
+        self,
+        connection: Connection,
+        table: str,
+        where: str,
+        columns: Sequence[str],
+        rows: Sequence[Any],
+    ) -> None:
+        same = " AND ".join(f"{column} = ?" for column in columns)
+        connection.run_many(f"DELETE FROM {table} WHERE {where} AND {same}", rows)
+
+    def fetch_entries(
+        self,
+        connection: Connection,
+        table: str,
+        records: str,
+        tenant: int,
+        ranges: Sequence[tuple[bytes, bytes]],
+        limit: int,
+    ) -> list[Any]:
+        found = list[Any]()
+        for start in range(0, len(ranges), ROWS_PER_STATEMENT):
+            some = ranges[start : start + ROWS_PER_STATEMENT]
+            # CROSS JOIN: in this order, one search by a key after the other.
+            found += connection.fetch_all(
+                f"WITH given(low, high) AS (VALUES {', '.join(['(?, ?)'] * len(some))})"
+                f" SELECT x.record, r.value FROM given CROSS JOIN {table} AS x CROSS JOIN"
+                f" {records} AS r WHERE x.tenant = {int(tenant)} AND x.key >= low AND x.key < high"
+                f" AND r.tenant = {int(tenant)} AND r.key = x.record LIMIT {int(limit)}",
+                list(chain.from_iterable(some)),
+            )
+            if len(found) >= limit:
+                break
+        return found
 
     def key_slice_sql(self, table: str) -> str:
         return (

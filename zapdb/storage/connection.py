@@ -1,0 +1,126 @@
+"""One thread's connection, and the statements that run on it.
+
+The half dozen statements of the hot path run on the driver's cursor; all others go through
+SQLAlchemy Core on the same connection.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import sqlalchemy
+from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
+
+from zapdb.storage.modes import Mode
+
+if TYPE_CHECKING:
+    from zapdb.storage.base import Storage
+    from zapdb.storage.changes import PendingChanges
+
+Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
+"""What a statement of SQLAlchemy Core gives."""
+
+T = TypeVar("T")
+
+
+class Connection:
+    """One thread's connection: SQLAlchemy's, and the driver's beneath it.
+
+    Both are replaced where the database ended them between two transactions. Outside of one, the
+    methods that fetch rows are for questions: what meets a lost connection is asked again.
+    """
+
+    def __init__(self, storage: Storage, core: sqlalchemy.Connection) -> None:
+        self.storage = storage
+        self.use(core)
+        self.thread = threading.current_thread()
+        self.is_abandoned = False
+        """Whether its thread ended inside a transaction, which was undone."""
+        self.is_doomed = False
+        """Whether a part of its transaction could not be undone, so that all of it must be."""
+        self.mode: Mode | None = None
+        self.number = 0
+        """Tells its transaction, or the last one, from all others of this process."""
+        self.has_turn = False
+        """Whether it is this one's turn to write, where the engine has a queue of writers."""
+        self.pending: PendingChanges | None = None
+        """What the transaction did, for the history log: written at its end."""
+
+    def use(self, core: sqlalchemy.Connection) -> None:
+        """Run all that follows on a connection that has just left the pool."""
+        self.core = core
+        self.driver: Any = core.connection.dbapi_connection
+        self.made_after = self.storage.losses.made_after(core)
+        self._executor = self.storage.executor(self.driver)
+
+    def fetch_one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        """The first row of a statement of the hot path, or None."""
+        try:
+            return self._executor.execute(sql, parameters).fetchone()
+        except Exception as error:
+            return self._ask_again(
+                error, lambda: self._executor.execute(sql, parameters).fetchone()
+            )
+
+    def fetch_all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        try:
+            rows: list[Any] = self._executor.execute(sql, parameters).fetchall()
+        except Exception as error:
+            return self._ask_again(
+                error, lambda: self._executor.execute(sql, parameters).fetchall()
+            )
+        return rows
+
+    def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """Execute; return how many rows it touched."""
+        try:
+            count: int = self._executor.execute(sql, parameters).rowcount
+        except Exception as error:
+            raise self._meaning(error) from error
+        return count
+
+    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        try:
+            self.driver.cursor().executemany(sql, rows)
+        except Exception as error:
+            raise self._meaning(error) from error
+
+    def core_execute(self, statement: sqlalchemy.Executable) -> Rows:
+        """Execute a statement of SQLAlchemy Core; its rows are fetched already."""
+        try:
+            return self._core_execute(statement)
+        except Exception as error:  # of the driver, too: while fetching, or after it was lost
+            if not statement.is_select:
+                raise self._meaning(error) from error
+            return self._ask_again(error, lambda: self._core_execute(statement))
+
+    def _core_execute(self, statement: sqlalchemy.Executable) -> Rows:
+        result = self.core.execute(statement)
+        if result.returns_rows and result.cursor is not None:
+            rows = result.cursor.fetchall()
+            result.cursor_strategy = FullyBufferedCursorFetchStrategy(
+                result.cursor, initial_buffer=rows
+            )
+        assert isinstance(result, sqlalchemy.CursorResult)
+        return result
+
+    def _ask_again(self, error: Exception, question: Callable[[], T]) -> T:
+        """The answer on a new connection, where the old one was lost outside of a transaction;
+        raises what `error` means elsewhere."""
+        if self.mode is not None or not self.storage.renew_connection(self):
+            raise self._meaning(error) from error
+        try:
+            return question()
+        except Exception as again:
+            raise self._meaning(again) from again
+
+    def _meaning(self, error: BaseException) -> Exception:
+        # A connection that was lost is of no use to the next statement. Inside a transaction it
+        # stays until that ends: what follows in it must not succeed on another connection.
+        if self.mode is None and self.storage.is_lost(self.driver):
+            self.storage.discard_connection(self)
+        if isinstance(error, sqlalchemy.exc.DBAPIError):
+            error = error.orig or error
+        return self.storage.translate(error)

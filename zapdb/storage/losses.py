@@ -1,0 +1,42 @@
+"""Connections that were lost: those in the pool from before a loss are not handed out again.
+
+When a server is restarted, all its connections are lost, and each thread finds out by itself as it
+uses the one that it holds. What it gets in its place must work: a connection that an ended thread
+gave back has been in the pool for as long, and is lost as surely. So every connection knows the
+number of losses that it was made after, and one that is older than the last loss is replaced as it
+leaves the pool. Nobody asks the server whether a connection is alive.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import sqlalchemy
+
+_MADE_AFTER: Final = "zapdb losses"
+"""The key in what the pool remembers of a connection, for as long as that lives."""
+
+
+class Losses:
+    """How often connections of a pool were lost, a restart of the server counted once."""
+
+    def __init__(self, engine: sqlalchemy.Engine) -> None:
+        self._count = 0
+        sqlalchemy.event.listen(engine, "connect", self._mark)
+        sqlalchemy.event.listen(engine, "checkout", self._refuse_older)
+
+    def made_after(self, core: sqlalchemy.Connection) -> int:
+        """The losses before a connection was made, which has just left the pool."""
+        made_after: int = core.info[_MADE_AFTER]
+        return made_after
+
+    def note(self, made_after: int) -> None:
+        """A connection that was made after so many was lost, and with it all that are as old."""
+        self._count = max(self._count, made_after + 1)
+
+    def _mark(self, _driver: object, record: Any) -> None:
+        record.info[_MADE_AFTER] = self._count
+
+    def _refuse_older(self, _driver: object, record: Any, _handed_out: object) -> None:
+        if record.info[_MADE_AFTER] < self._count:
+            raise sqlalchemy.exc.DisconnectionError  # the pool makes another one

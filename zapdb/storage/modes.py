@@ -1,0 +1,34 @@
+"""The kinds of transactions, and how each takes the gate (rule 7).
+
+READ      one snapshot, read-only
+WRITE     an application's: takes the gate shared before its first query
+ASIDE     the same for what is not worth waiting for: gives up where it would wait (rule 16)
+TASK      a range task's: the gate shared, and each statement sees what is committed (rule 17)
+CHANGE    a change of state: takes the gate exclusively, briefly
+CATALOG   small writes to the catalog that concern no record, such as a heartbeat
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+
+class Mode(enum.Enum):
+    """The kinds of transactions."""
+
+    READ = "read"
+    WRITE = "write"
+    ASIDE = "aside"
+    TASK = "task"
+    CHANGE = "change"
+    CATALOG = "catalog"
+
+
+GATES: Final = {
+    Mode.WRITE: "shared",
+    Mode.ASIDE: "shared",
+    Mode.TASK: "shared",
+    Mode.CHANGE: "exclusive",
+}
+"""How the kinds of transactions take the gate; those that aren't here don't."""
