@@ -12,6 +12,7 @@
     ├── RecordExists (ValueError)          a record with this key is there         caller
     ├── TenantExists (ValueError)          a tenant of this name is there          caller
     ├── BlobMissing (LookupError)          a large value is looked at too late     caller
+    ├── ChangesPruned (LookupError)        the history log begins behind the place caller
     ├── ConstraintViolation (ValueError)   a write breaks what its table demands   caller
     │   ├── UniqueViolation                another record has the values of a unique index
     │   ├── CheckViolation                 a check of the table is not true of the record
@@ -230,6 +231,13 @@ class BlobMissing(ZapdbError, LookupError):
     """A large value was looked at after its record had gone, or its blob is lost."""
 
     code = "record.blob_missing"
+    rpc_status = "NOT_FOUND"
+
+
+class ChangesPruned(ZapdbError, LookupError):
+    """Changes behind a bookmark are not in the history log any more."""
+
+    code = "changes.pruned"
     rpc_status = "NOT_FOUND"
 
 

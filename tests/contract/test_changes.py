@@ -14,7 +14,7 @@ import pytest
 
 from tests.contract.peer import open_peer, start_peer
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_TITLE, ITEMS, RENAME_SIZE
-from tests.support import Faults, Workspace, dump, error_of
+from tests.support import Faults, Workspace, dump, error_of, wait_until
 from zapdb.catalog import cluster, principal
 from zapdb.catalog.history import read_entries
 from zapdb.catalog.pruning import Bound, plan_pruning, prune
@@ -602,6 +602,7 @@ def test_rule_29_nothing_is_missed_told_twice_or_reordered(
     for thread in (*writers, *followers):
         thread.start()
     time.sleep(2)
+    wait_until(lambda: failed or all(len(t) > 20 for t in told.values()), "some is told", 60)
     stop.set()
     for thread in (*writers, *followers):
         thread.join(60)

@@ -12,6 +12,7 @@ import typer
 from zapdb.cli import (
     applying,
     catalog,
+    changes,
     cluster,
     codegen,
     convert,
@@ -111,6 +112,7 @@ for group in (
     migrate.group,
     convert.group,
     catalog.group,
+    changes.group,
     cluster.group,
     settings.group,
     reindex.group,

@@ -2,13 +2,14 @@
 
 Whoever reads gives what became visible a logical timestamp first, if nobody did; see
 `zapdb.storage.log`. A change is decoded under the schema of its time, which the fingerprint history
-keeps. Bookmarks are places in the order, and stay good for ever; those of named followers are rows.
+keeps. Bookmarks are places in the order, and stay good until what is behind them was pruned; those
+of named followers are rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal
@@ -26,10 +27,11 @@ from zapdb.errors import (
 )
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.records import Beside, Codec, Record, codec_for, decode_prefix
+from zapdb.schema import Table
 from zapdb.storage import BlobTable, Connection, DuplicateKey, Mode, read_layout
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.layout import HISTORY_REVISION, has_history
-from zapdb.storage.log import START, Bookmark, ChangeLog, Lag, Row
+from zapdb.storage.log import BEGINNING, START, Bookmark, ChangeLog, Lag, Row
 
 Operation = Literal["insert", "update", "delete"]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,6 +45,7 @@ class Change:
     are the values of the key's fields. `transaction` is equal for all that one transaction did,
     `timestamp` for all that became visible together; `stamped_at`, its time, never decreases from
     change to change. `made_at` is when the transaction wrote its changes, by the database's clock.
+    `shape_before` and `shape_after` are the table's schema at each side: one, but for a forget.
     """
 
     table: str
@@ -57,6 +60,8 @@ class Change:
     timestamp: int
     stamped_at: datetime
     bookmark: Bookmark
+    shape_before: Table | None = field(repr=False)
+    shape_after: Table | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,33 +86,46 @@ class SchemaEvent:
     bookmark: Bookmark
 
 
-def read_changes(session: Session, since: Bookmark) -> Iterator[Change | SchemaEvent]:
-    """What is behind a bookmark now, page by page; ends there.
+def read_changes(session: Session, since: Bookmark | None) -> Iterator[Change | SchemaEvent]:
+    """What is behind a bookmark now, or in the log at all, page by page; ends there.
 
-    Raises `UsageError` inside a writing transaction, and for a bookmark that lies beyond the log.
+    Raises `UsageError` inside a writing transaction, and for a bookmark that lies beyond the log;
+    `ChangesPruned` where something behind the bookmark is gone, and where that happens meanwhile.
     """
-    log = open_log(session)
-    until = _find_end(session, log)
-    if since.timestamp > until:
-        raise UsageError(
-            "the bookmark lies beyond the end of the history log",
-            database=session.storage.shown_url,
-            bookmark_timestamp=since.timestamp,
-            newest_timestamp=until,
-            hint="it is another database's, or this one was restored from an older backup: begin "
-            "anew",
-        )
+    log, fetch = open_log(session), partial(_fetch, session)
+    until = find_end(session, log)
+    if since is None:
+        since = log.read_beginning(fetch)
+    refuse_beyond(session, since, until)
     reader = _Reader(session)
-    for row in log.read(partial(_fetch, session), since, until):
+    for row in log.read(fetch, since, until):
         found = reader.decode(row)
         if found is None:
             return
         yield found
 
 
+def refuse_beyond(session: Session, bookmark: Bookmark, newest: int) -> None:
+    """Raises `UsageError` for a bookmark that is none of this database."""
+    if bookmark.timestamp > newest:
+        raise UsageError(
+            "the bookmark lies beyond the end of the history log",
+            database=session.storage.shown_url,
+            bookmark_timestamp=bookmark.timestamp,
+            newest_timestamp=newest,
+            hint="it is another database's, or this one was restored from an older backup: begin "
+            "anew",
+        )
+
+
 def find_bookmark(session: Session) -> Bookmark:
     """The place behind all that is there now."""
-    return Bookmark.behind(_find_end(session, open_log(session)))
+    return Bookmark.behind(find_end(session, open_log(session)))
+
+
+def find_beginning(session: Session) -> Bookmark:
+    """The place in front of all that is still there."""
+    return open_log(session).read_beginning(session.storage.connection().fetch_all)
 
 
 def open_log(session: Session) -> ChangeLog:
@@ -131,7 +149,7 @@ def open_log(session: Session) -> ChangeLog:
     return ChangeLog(session.storage, session.view.tenant)
 
 
-def _find_end(session: Session, log: ChangeLog) -> int:
+def find_end(session: Session, log: ChangeLog) -> int:
     """The newest timestamp, once what is visible now has one.
 
     A snapshot, a read-only process, and whoever reads during a forget see what has one already.
@@ -161,7 +179,7 @@ class _Reader:
         self._session = session
         self._tenant = session.view.tenant
         self._entries: dict[int, dict[int, Entry]] = {}
-        self._codecs: dict[tuple[int, int], tuple[str, Codec]] = {}
+        self._codecs: dict[tuple[int, int], tuple[Table, Codec]] = {}
         self._beside = Beside(BlobTable(session.storage).load, make_uuid7)
 
     def decode(self, row: Row) -> Change | SchemaEvent | None:
@@ -174,24 +192,29 @@ class _Reader:
         opened = self._open(row.table, revision)
         if opened is None:
             return None
-        name, codec = opened
+        shape, codec = opened
+        shape_before, before = self._read(row, row.before)
+        shape_after, after = self._read(row, row.after)
         return Change(
-            table=name,
+            table=shape.name,
             operation=_name_operation(row),
             key=codec.decode_key(row.key),
-            before=self._read(row, row.before),
-            after=self._read(row, row.after),
+            before=before,
+            after=after,
             revision=revision,
+            shape_before=shape_before,
+            shape_after=shape_after,
             **_say(row),
         )
 
-    def _read(self, row: Row, value: bytes | None) -> Record | None:
+    def _read(self, row: Row, value: bytes | None) -> tuple[Table | None, Record | None]:
         if value is None:
-            return None
+            return None, None
         revision, start = decode_prefix(value, 0)
         opened = self._open(row.table, revision)
         assert opened is not None, "what a forget goes back from has been in force"
-        return opened[1].decode(row.key, value, start, self._beside)
+        shape, codec = opened
+        return shape, codec.decode(row.key, value, start, self._beside)
 
     def _decode_event(self, row: Row, event: str) -> SchemaEvent | None:
         table = revision = position = None
@@ -210,14 +233,14 @@ class _Reader:
             event=event, table=table, revision=revision, position=position, **_say(row)
         )
 
-    def _open(self, table: int, revision: int) -> tuple[str, Codec] | None:
+    def _open(self, table: int, revision: int) -> tuple[Table, Codec] | None:
         opened = self._codecs.get((table, revision))
         if opened is None:
             entry = self._find_entry(table, revision)
             if entry is None:
                 return None
             shape = entry.table
-            opened = (shape.name, codec_for(shape, self._session.view.zones))
+            opened = (shape, codec_for(shape, self._session.view.zones))
             self._codecs[table, revision] = opened
         return opened
 
@@ -283,7 +306,7 @@ class FollowerStatus:
 class ChangeFollower:
     """Somebody who follows the history log under a name; the bookmark is kept in the database.
 
-    One that never moved stands at the beginning of the log.
+    One that never moved stands where the log began, and keeps nobody from pruning it.
     """
 
     def __init__(self, session: Session, name: str) -> None:
@@ -318,7 +341,8 @@ class ChangeFollower:
         """Store that everything up to a bookmark is done with.
 
         Inside `db.transaction()` it is part of it: what the follower writes there is written once,
-        and no change is lost. Raises `ConcurrencyError` where another process has moved it.
+        and no change is lost. Raises `ConcurrencyError` where another process has moved it, and
+        `ChangesPruned` for a place from which it could not go on.
         """
         wanted = Bookmark.parse(str(bookmark))
         if not self._known:
@@ -334,6 +358,7 @@ class ChangeFollower:
     def _store(self, connection: Connection, wanted: Bookmark) -> None:
         storage, tenant = self._session.storage, self._session.view.tenant
         mark, now = storage.mark, storage.now_us(connection)
+        ChangeLog(storage, tenant).refuse_pruned(connection.fetch_all, wanted)
         stored = self._find(connection)
         if str(stored or START) not in self._known:
             raise self._moved(stored)
@@ -399,7 +424,7 @@ def list_followers(connection: Connection, tenant: int) -> list[FollowerStatus]:
     log = ChangeLog(connection.storage, tenant)
     rows = connection.fetch_all(
         "SELECT name, bookmark, moved_at FROM zapdb_followers"
-        f" WHERE tenant = {int(tenant)} ORDER BY name"
+        f" WHERE tenant = {int(tenant)} AND name <> '{BEGINNING}' ORDER BY name"
     )
     found = []
     for name, text, moved_at in rows:

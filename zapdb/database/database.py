@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from zapdb.catalog import TableState, View
@@ -23,10 +24,12 @@ from zapdb.database.changes import (
     ChangeFollower,
     FollowerStatus,
     SchemaEvent,
+    find_beginning,
     find_bookmark,
     list_followers,
     read_changes,
 )
+from zapdb.database.changes_pruning import PrunedChanges, prune_changes
 from zapdb.database.following import Callback
 from zapdb.database.metrics import render as render_metrics
 from zapdb.database.models import Model, check_class, table_name
@@ -51,7 +54,7 @@ from zapdb.jobs.job import JobKind
 from zapdb.limits import CATALOG_WAIT_SECONDS
 from zapdb.records import decode_prefix
 from zapdb.storage import Storage
-from zapdb.storage.log import START, Bookmark
+from zapdb.storage.log import Bookmark
 
 if TYPE_CHECKING:
     from zapdb.database.sql import Result
@@ -370,15 +373,32 @@ class Database:
         Changes are recorded where the setting `history` is on. Those of one `timestamp` became
         visible together. Each has a `bookmark` to go on from, whose text can be kept anywhere;
         `follower` keeps it in the database. Raises `UsageError` for what is no bookmark of this
-        database, and inside `db.transaction()`; `IncompatibleVersion` where `zapdb cluster upgrade`
-        has to make room for the log.
+        database, and inside `db.transaction()`; `ChangesPruned` where changes behind the bookmark
+        are not there any more; `IncompatibleVersion` where `zapdb cluster upgrade` has to make room
+        for the log.
         """
-        place = START if since is None else Bookmark.parse(str(since))
+        place = None if since is None else Bookmark.parse(str(since))
         return read_changes(self._session, place)
 
     def change_bookmark(self) -> Bookmark:
         """The bookmark behind all changes that there are now: to follow from now on."""
         return find_bookmark(self._session)
+
+    def change_beginning(self) -> Bookmark:
+        """The bookmark in front of all changes that are still there: to go on with a gap."""
+        return find_beginning(self._session)
+
+    def prune_changes(
+        self, before: datetime | Bookmark | str, *, dry_run: bool = False
+    ) -> PrunedChanges:
+        """Delete the changes before a moment or a bookmark for good: whole transactions, from the
+        oldest on, up to the first that was made at the moment or later.
+
+        They go in short transactions beside those who write. If that is interrupted, the next call
+        goes on with it. With `dry_run` it is said what would go. Raises `UsageError`, and deletes
+        nothing, while a named follower has not seen all of it, and `ForgetInProgress`.
+        """
+        return prune_changes(self._session, before, dry_run=dry_run)
 
     def follower(self, name: str) -> ChangeFollower:
         """Whoever follows the changes under a name, from where that name has come to."""

@@ -23,11 +23,11 @@ from zapdb.limits import (
     CHANGES_PENDING_SIZE_BYTES_MAX,
     PAGE_RECORDS_MAX,
 )
-from zapdb.storage.base import DuplicateKey
+from zapdb.storage.faults import DuplicateKey
 from zapdb.storage.physical import PREFIX_PARAMETERS, prefix_sql
 
 if TYPE_CHECKING:
-    from zapdb.storage.base import Connection
+    from zapdb.storage.connection import Connection
 
 Name = tuple[int, int, bytes]
 """Tenant, table and key."""
@@ -40,7 +40,8 @@ OF_TENANT: Final = 0
 """The table number of events that are about a tenant as a whole."""
 MOVED_HINT: Final = (
     "the database was moved to another server, or restored: what is in zapdb_transactions, "
-    "zapdb_changes and zapdb_stamps belongs to the old one; empty them, and begin followers anew"
+    "zapdb_changes, zapdb_stamps and zapdb_followers belongs to the old one; empty them all, and "
+    "begin followers anew"
 )
 HISTORY_ON: Final = "history_on"
 HISTORY_OFF: Final = "history_off"

@@ -11,6 +11,10 @@ not do: one that began earlier may insert a record that a younger one deleted an
 
 On SQLite transactions commit one after the other, and are numbered by a clock row: the number is
 timestamp and position.
+
+Where the log begins once it was pruned (`zapdb.storage.log_pruning`) stands in the row of a
+follower without a name. It is written before anything is deleted, and looked at again after each
+page that was read: whoever reads what is being deleted is told, and misses nothing unknowingly.
 """
 
 from __future__ import annotations
@@ -20,10 +24,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from zapdb.errors import CorruptCatalog, UsageError
+from zapdb.errors import ChangesPruned, CorruptCatalog, UsageError
 from zapdb.limits import CHANGES_COUNTED_MAX, CHANGES_PAGE
-from zapdb.storage.base import Connection, Storage
+from zapdb.storage.base import Storage
 from zapdb.storage.changes import MOVED_HINT
+from zapdb.storage.connection import Connection
 
 VERSION: Final = "1"
 POSITION_MAX: Final = 2**63 - 1
@@ -34,6 +39,8 @@ CHUNK_FIRST: Final = 64
 """Transactions whose changes are asked for together at first."""
 COLUMNS: Final = "transaction_number, table_number, key, event, before, after"
 ORDER: Final = "transaction_number, table_number, key"
+BEGINNING: Final = ""
+"""The name of the row among the followers that says where the log begins; nobody else's."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -146,27 +153,55 @@ class ChangeLog:
     def __init__(self, storage: Storage, tenant: int) -> None:
         self.storage = storage
         self.tenant = int(tenant)
-        self._is_numbered = storage.dialect == "sqlite"
+        self.is_numbered = storage.dialect == "sqlite"
         """Whether a transaction's number is its timestamp."""
+
+    # Where it begins
+
+    def read_beginning(self, fetch: Fetch) -> Bookmark:
+        """The place behind the last change that was pruned; `START` where none was."""
+        found = fetch(
+            f"SELECT bookmark FROM zapdb_followers WHERE tenant = {self.tenant}"
+            f" AND name = '{BEGINNING}'",
+            (),
+        )
+        return Bookmark.parse(found[0][0]) if found else START
+
+    def refuse_pruned(self, fetch: Fetch, place: Bookmark) -> None:
+        """Raises `ChangesPruned` where something behind a place was pruned."""
+        beginning = self.read_beginning(fetch)
+        if place < beginning:
+            raise self.pruned(place, beginning)
+
+    def pruned(self, place: Bookmark, beginning: Bookmark) -> ChangesPruned:
+        return ChangesPruned(
+            "changes behind the bookmark were pruned from the history log",
+            database=self.storage.shown_url,
+            bookmark=f"{place.timestamp}.{place.position}, and a key",
+            log_begins_behind=f"{beginning.timestamp}.{beginning.position}, and a key",
+            hint="take db.change_bookmark(), read the records themselves anew, and go on from that "
+            "bookmark; or go on from db.change_beginning(), and do without what is missing",
+        )
 
     # Timestamps
 
     @property
     def has_stamps(self) -> bool:
-        return not self._is_numbered
+        return not self.is_numbered
 
     def read_newest(self, connection: Connection) -> int:
         """The newest timestamp; 0 before the first."""
-        if self._is_numbered:
+        if self.is_numbered:
             sql = "SELECT max(number) FROM zapdb_transactions"
         else:
             sql = "SELECT max(number) FROM zapdb_stamps"
         (newest,) = connection.fetch_one(f"{sql} WHERE tenant = {self.tenant}")
-        return int(newest or 0)
+        # Looked at second: what is pruned meanwhile was there when it was looked for.
+        return max(int(newest or 0), self.read_beginning(connection.fetch_all).timestamp)
 
     def needs_stamp(self, connection: Connection) -> bool:
         """Whether there are changes without a timestamp."""
-        if self._is_numbered:
+        if self.is_numbered:
             return False
         row = connection.fetch_one(
             "SELECT snapshot FROM zapdb_stamps"
@@ -216,14 +251,23 @@ class ChangeLog:
     def read(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[Row]:
         """The rows behind a bookmark up to a timestamp, some at a time.
 
-        All of them are committed, and no more can come between them.
+        All of them are committed, and no more can come between them. Raises `ChangesPruned` where
+        some of them are not there any more, and then those before them have been given.
         """
+        place = since
+        for page in self._read_pages(fetch, since, until):
+            self.refuse_pruned(fetch, place)  # after the page was read: it is whole
+            yield from page
+            place = page[-1].bookmark if page else place
+        self.refuse_pruned(fetch, place)
+
+    def _read_pages(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[list[Row]]:
         transactions, some = self._list_transactions(fetch, since, until), CHUNK_FIRST
         waiting: list[Transaction] = []
         while waiting := waiting or list(islice(transactions, some)):
             page = self._read_page(fetch, waiting[:some], since)
             if page is not None:
-                yield from page
+                yield page
                 waiting, some = waiting[some:], min(some * 2, CHANGES_PAGE)
             elif some > 1:
                 some = max(1, some // 4)
@@ -235,7 +279,7 @@ class ChangeLog:
         self, fetch: Fetch, since: Bookmark, until: int
     ) -> Iterator[Transaction]:
         """In order, beginning with that of the bookmark."""
-        if self._is_numbered:
+        if self.is_numbered:
             sql = (
                 "SELECT position, number, principal, made_at FROM zapdb_transactions"
                 f" WHERE tenant = {self.tenant} AND number >= ? AND number <= ?"
@@ -247,7 +291,7 @@ class ChangeLog:
                     yield Transaction(number, made_at, position, number, principal, made_at)
                 place = page[-1][1] + 1
             return
-        for stamp in self._stamps(fetch, since, until):
+        for stamp in self.list_stamps(fetch, since, until):
             place = since.position if stamp.number == since.timestamp else 0
             condition, parameters = stamp.condition
             sql = (
@@ -262,7 +306,7 @@ class ChangeLog:
                     break
                 place = page[-1][0] + 1
 
-    def _stamps(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[_Stamp]:
+    def list_stamps(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[Stamp]:
         """The timestamps from that of the bookmark on."""
         sql = (
             f"SELECT number, snapshot, stamped_at FROM zapdb_stamps WHERE tenant = {self.tenant}"
@@ -273,13 +317,13 @@ class ChangeLog:
             for number, text, stamped_at in page:
                 snapshot = Snapshot.parse(text)
                 if number >= since.timestamp:
-                    yield _Stamp(number, before, snapshot, stamped_at)
+                    yield Stamp(number, before, snapshot, stamped_at)
                 before = snapshot
             at = page[-1][0] + 1
 
     def _read_page(
         self, fetch: Fetch, transactions: Sequence[Transaction], since: Bookmark
-    ) -> Iterator[Row] | None:
+    ) -> list[Row] | None:
         """The rows of some transactions; None if they are too many for one page."""
         mark = self.storage.mark
         marks = ", ".join([mark] * len(transactions))
@@ -294,14 +338,16 @@ class ChangeLog:
         found: dict[int, list[Any]] = {number: [] for number in numbers}
         for row in rows:
             found[row[0]].append(row)
-        return (
+        return [
             made
             for transaction in transactions
             for made in (_row(transaction, row) for row in found[transaction.number])
             if made.bookmark > since
-        )
+        ]
 
-    def _read_large(self, fetch: Fetch, transaction: Transaction, since: Bookmark) -> Iterator[Row]:
+    def _read_large(
+        self, fetch: Fetch, transaction: Transaction, since: Bookmark
+    ) -> Iterator[list[Row]]:
         mark, place = self.storage.mark, (-1, b"")
         if (transaction.timestamp, transaction.position) == (since.timestamp, since.position):
             place = (since.table, since.key)
@@ -311,7 +357,7 @@ class ChangeLog:
             f" AND (table_number, key) > ({mark}, {mark}) ORDER BY {ORDER} LIMIT {CHANGES_PAGE}"
         )
         while page := fetch(sql, place):
-            yield from (_row(transaction, row) for row in page)
+            yield [_row(transaction, row) for row in page]
             place = (page[-1][1], bytes(page[-1][2]))
 
     # Lag
@@ -322,11 +368,11 @@ class ChangeLog:
         here = f"t.position > {mark} OR (t.position = {mark}"
         here += f" AND (c.table_number, c.key) > ({mark}, {mark}))"
         place: list[Any] = [since.position, since.position, since.table, since.key]
-        if self._is_numbered:
+        if self.is_numbered:
             condition = f"t.number > ? OR (t.number = ? AND ({here}))"
             parameters = [since.timestamp, since.timestamp, *place]
         else:
-            stamp = next(self._stamps(connection.fetch_all, since, since.timestamp), None)
+            stamp = next(self.list_stamps(connection.fetch_all, since, since.timestamp), None)
             if stamp is None:
                 condition, parameters = _not_in(NOTHING)
             else:
@@ -347,7 +393,7 @@ class ChangeLog:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stamp:
+class Stamp:
     """A timestamp: what is visible in `snapshot` and was not in `before`."""
 
     number: int

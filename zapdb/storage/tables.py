@@ -187,4 +187,5 @@ FOLLOWERS = Table(
     Column("bookmark", Text, nullable=False),
     Column("moved_at", BigInteger, nullable=False),
 )
-"""How far each named follower of the history log has come. Since revision 0002."""
+"""How far each named follower of the history log has come; the row whose name is empty says where
+the log begins, behind what was pruned. Since revision 0002."""

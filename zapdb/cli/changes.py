@@ -1,0 +1,386 @@
+"""`zapdb changes`: the history log, those who follow it, and how its oldest part is deleted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
+from typing import Annotated, Any, Final
+
+import typer
+
+import zapdb
+from zapdb.catalog.inspection import read_log
+from zapdb.cli.configuration import (
+    DatabaseOption,
+    JsonOption,
+    TenantOption,
+    find_database,
+    find_tenant_name,
+)
+from zapdb.cli.durations import parse_duration
+from zapdb.cli.output import Output, Part, ask, format_count, from_us, note
+from zapdb.cli.records_out import show_value
+from zapdb.cli.texts import record_to_plain, to_plain, to_text
+from zapdb.database import Change, Database, SchemaEvent
+from zapdb.database.changes import FollowerStatus
+from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
+from zapdb.limits import CHANGES_COUNTED_MAX
+from zapdb.records import Record, held_as
+from zapdb.schema import Table
+from zapdb.storage import Mode
+from zapdb.storage.log import Bookmark
+
+LIST_CHANGES: Final = 100
+SHOWN_CHARS_MAX: Final = 30
+"""Of one value of a change."""
+BOOKMARK: Final = re.compile(r"[0-9]+(\.[0-9]+){3}\.[0-9a-f]*")
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+
+group = typer.Typer(name="changes", help="Read the history log, and look after it.")
+
+
+@contextmanager
+def _opened(
+    database: str | None, tenant: str | None, *, read_only: bool = False
+) -> Iterator[Database]:
+    name = find_tenant_name(tenant)
+    with zapdb.open(find_database(database), tenant=name, read_only=read_only) as db:
+        yield db
+
+
+# Reading it
+
+
+@group.command("list")
+def list_changes(
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="BOOKMARK", help="What is behind a bookmark; else from the oldest."),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="Of the table with this name, or that once had it.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="At most so many.")
+    ] = LIST_CHANGES,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what became of records and schemas, the oldest first; times are UTC.
+
+    Of a change that is an update, the fields that changed are shown. Where there is more, standard
+    error says the bookmark to go on from. What other processes have not finished is not shown yet.
+
+    With `--json`: an object a line, `{table, operation, key, before, after, revision, principal,
+    made_at, transaction, timestamp, stamped_at, bookmark}`, where records are objects of their
+    fields, and null where there is none; an event of a schema has `event` and `position` in the
+    place of `operation`, `key`, `before` and `after`.
+    """
+    output = Output(as_json)
+    with _opened(database, tenant) as db:
+        found = iter(db.changes(since))
+        if table is not None:
+            number = _find_table(db, table)
+            found = (made for made in found if made.bookmark.table == number)
+        shown = islice(found, limit)
+        last = None
+        if as_json:
+            for made in shown:
+                output.lines([_to_json(made)])
+                last = made
+        else:
+            listed = list(shown)
+            last = listed[-1] if listed else None
+            columns = ("made at", "by", "what", "table", "key", "change")
+            rows = [_to_row(made) for made in listed]
+            output.table(columns, rows, solid=("made at",), empty="no changes")
+        if last is not None and next(found, None) is not None:
+            note(f"there is more: --since {last.bookmark}")
+
+
+def _find_table(db: Database, name: str) -> int:
+    with db.storage.transaction(Mode.READ) as connection:
+        return read_log(connection, db.view.tenant, name)[-1].table_number
+
+
+def _to_row(made: Change | SchemaEvent) -> Sequence[Part]:
+    begin = (f"{made.made_at:%Y-%m-%d %H:%M:%S}", made.principal)
+    if isinstance(made, SchemaEvent):
+        numbers = {"revision": made.revision, "migration": made.position}
+        told = ", ".join(f"{what} {number}" for what, number in numbers.items() if number)
+        return (*begin, (made.event, "yellow"), made.table or "", "", told)
+    shape = made.shape_after or made.shape_before
+    assert shape is not None
+    key = ", ".join(map(to_text, shape.key_fields, made.key))
+    return (*begin, (made.operation, "bold"), made.table, key, _show_change(made))
+
+
+def _show_change(made: Change) -> str:
+    if made.after is None:
+        return ", ".join(_show_fields(made.shape_before, made.before, "="))
+    if made.before is None:
+        return ", ".join(_show_fields(made.shape_after, made.after, "="))
+    before = dict(zip(*_show_both(made.shape_before, made.before), strict=True))
+    after = dict(zip(*_show_both(made.shape_after, made.after), strict=True))
+    differing = [
+        name
+        for name in {**before, **after}
+        if name not in before
+        or name not in after
+        or held_as(made.before, name)[0] != held_as(made.after, name)[0]
+    ]
+    return ", ".join(f"{n}: {before.get(n, '-')} → {after.get(n, '-')}" for n in differing)
+
+
+def _show_fields(shape: Table | None, record: Record | None, between: str) -> list[str]:
+    names, texts = _show_both(shape, record)
+    return [f"{name}{between}{text}" for name, text in zip(names, texts, strict=True)]
+
+
+def _show_both(shape: Table | None, record: Record | None) -> tuple[list[str], list[str]]:
+    """The names and values of the fields outside the key."""
+    assert shape is not None
+    assert record is not None
+    keys = {field.number for field in shape.key_fields}
+    fields = [field for field in shape.fields if field.number not in keys]
+    parts = [show_value(record, field, SHOWN_CHARS_MAX) for field in fields]
+    texts = [part if isinstance(part, str) else part[0] for part in parts]
+    return [field.name for field in fields], texts
+
+
+def _to_json(made: Change | SchemaEvent) -> dict[str, Any]:
+    common = {
+        "principal": made.principal,
+        "made_at": made.made_at.isoformat(),
+        "transaction": made.transaction,
+        "timestamp": made.timestamp,
+        "stamped_at": made.stamped_at.isoformat(),
+        "bookmark": str(made.bookmark),
+    }
+    if isinstance(made, SchemaEvent):
+        what: dict[str, Any] = {"table": made.table, "event": made.event}
+        return what | {"revision": made.revision, "position": made.position} | common
+    shape = made.shape_after or made.shape_before
+    assert shape is not None
+    return {
+        "table": made.table,
+        "operation": made.operation,
+        "key": list(map(to_plain, shape.key_fields, made.key)),
+        "before": _record_to_json(made.shape_before, made.before),
+        "after": _record_to_json(made.shape_after, made.after),
+        "revision": made.revision,
+        **common,
+    }
+
+
+def _record_to_json(shape: Table | None, record: Record | None) -> dict[str, Any] | None:
+    return None if shape is None or record is None else record_to_plain(shape, record)
+
+
+# Followers
+
+
+@group.command("followers")
+def list_followers(
+    database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
+) -> None:
+    """Show the named followers, where each stands, and what it has not seen; times are UTC.
+
+    `behind` counts changes, up to 100,000; `for` is how old the oldest of them is.
+
+    With `--json`: `{followers: [{name, bookmark, moved_at, changes_behind, seconds_behind}],
+    begins_at}`, where `begins_at` is the bookmark at which the log begins.
+    """
+    output = Output(as_json)
+    with _opened(database, tenant, read_only=True) as db:
+        found, begins_at = db.followers(), db.change_beginning()
+    output.table(
+        ("follower", "moved at", "behind", "for", "bookmark"),
+        [_follower_to_row(status) for status in found],
+        right=("behind", "for"),
+        solid=("moved at",),
+        empty="nobody follows",
+    )
+    output.document(
+        {"followers": [_follower_to_json(s) for s in found], "begins_at": str(begins_at)}
+    )
+
+
+def _follower_to_row(status: FollowerStatus) -> Sequence[Part]:
+    behind = status.lag.changes
+    return (
+        (status.name, "bold"),
+        f"{status.moved_at:%Y-%m-%d %H:%M:%S}",
+        _format_number(behind) if behind else "-",
+        _format_age(status.lag.seconds) if behind else "-",
+        str(status.bookmark),
+    )
+
+
+def _format_number(changes: int) -> str:
+    """Of changes that were counted up to a limit."""
+    return f"{changes:,}" + ("+" if changes == CHANGES_COUNTED_MAX else "")
+
+
+def _format_counted(changes: int) -> str:
+    return f"{_format_number(changes)} change" + ("" if changes == 1 else "s")
+
+
+def _format_age(seconds: float) -> str:
+    """In the largest unit that there is one of: `40s`, `12m`, `3d`."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds / size:,.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def _follower_to_json(status: FollowerStatus) -> dict[str, Any]:
+    return {
+        "name": status.name,
+        "bookmark": str(status.bookmark),
+        "moved_at": status.moved_at.isoformat(),
+        "changes_behind": status.lag.changes,
+        "seconds_behind": round(status.lag.seconds, 3),
+    }
+
+
+@group.command("remove-follower")
+def remove_follower(
+    name: Annotated[str, typer.Argument(help="The follower's name.")],
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Take away a follower that is dead: its place is forgotten, and nothing is kept for it.
+
+    One that is alive after all begins anew, and is told where changes are missing by then.
+
+    With `--json`, which needs `--yes`: the follower as `followers` writes it.
+    """
+    output = Output(as_json)
+    with _opened(database, tenant) as db:
+        there = {status.name: status for status in db.followers()}
+        if name not in there:
+            raise UnknownName(
+                "nobody follows under this name",
+                follower=name,
+                followers=", ".join(there) or "(none)",
+                hint=suggest(name, there),
+            )
+        status = there[name]
+        counted = _format_counted(status.lag.changes)
+        question = f"forget the place of {name}, which is {counted} behind?"
+        if not yes and not _confirm(question, as_json=as_json):
+            output.write("nothing was changed")
+            return EXIT_ERROR
+        db.follower(name).remove()
+    output.write(("removed ", "green"), name)
+    output.document(_follower_to_json(status))
+    return 0
+
+
+def _confirm(question: str, *, as_json: bool) -> bool:
+    if as_json:
+        raise UsageError("nothing is asked with --json", hint="add --yes")
+    answer = ask(f"{question} [y/N]")
+    if answer is None:
+        raise UsageError("it has to be confirmed, and nobody is there to ask", hint="add --yes")
+    return answer.lower() in ("y", "yes")
+
+
+# Pruning
+
+
+@group.command("prune")
+def prune_changes(
+    before: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MOMENT|BOOKMARK",
+            help="Delete what was made before a moment, such as 2026-01-31T00:00Z, or lies before "
+            "a bookmark.",
+        ),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Delete what is older, such as 90d."),
+    ] = None,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    yes: YesOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would go, and delete nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Delete the oldest changes from the history log for good.
+
+    Whole transactions go, in short ones beside those who write; a pruning that was interrupted is
+    finished by the next. Nothing is deleted while a named follower has not seen all of it. Who
+    reads with a bookmark from before what is gone is told so.
+
+    With `--json`, which needs `--yes` or `--dry-run`: `{changes, begins_at, behind: [FOLLOWER],
+    done}`: how many changes went, or would go, counted up to 100,000 then, the bookmark at which
+    the log begins then, and who has not seen all of them. With `--dry-run`, status 1 says that
+    somebody has not.
+    """
+    output = Output(as_json)
+    with _opened(database, tenant) as db:
+        limit = _read_limit(db, before, older_than)
+        planned = db.prune_changes(limit, dry_run=True)
+        what = _format_counted(planned.changes)
+        if not planned.changes:
+            output.write("nothing to prune")
+        elif dry_run:
+            output.write(f"{what} would go")
+        for name in planned.behind:
+            output.write((f"{name} has not seen all of that", "yellow"))
+        done, changes = False, planned.changes
+        if planned.changes and not dry_run:
+            question = f"delete {what} for good?"
+            if not planned.behind and not yes and not _confirm(question, as_json=as_json):
+                output.write("nothing was changed")
+                return EXIT_ERROR
+            changes = db.prune_changes(planned.beginning).changes
+            done = True
+            output.write(("pruned ", "green"), format_count(changes, "change"))
+    output.document(
+        {
+            "changes": changes,
+            "begins_at": str(planned.beginning),
+            "behind": list(planned.behind),
+            "done": done,
+        }
+    )
+    return EXIT_ERROR if planned.behind else 0
+
+
+def _read_limit(db: Database, before: str | None, older_than: str | None) -> datetime | Bookmark:
+    if (before is None) == (older_than is None):
+        raise UsageError(
+            "what to prune has to be said in one way",
+            hint="give one of --before and --older-than",
+        )
+    if older_than is not None:
+        now = db.storage.now_us(db.storage.connection())
+        return from_us(now - parse_duration(older_than))
+    assert before is not None
+    if BOOKMARK.fullmatch(before):
+        return Bookmark.parse(before)
+    try:
+        moment = datetime.fromisoformat(before)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise UsageError(
+            "--before is neither a moment with its offset nor a bookmark",
+            given=before,
+            hint="such as 2026-01-31T00:00Z, or a bookmark that `zapdb changes list --json` shows",
+        )
+    return moment

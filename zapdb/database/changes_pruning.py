@@ -1,0 +1,108 @@
+"""Pruning the history log: an operator deletes its oldest part, unless a named follower needs it.
+
+Never done by itself. See `zapdb.storage.log_pruning` for how it goes on beside everybody else.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from zapdb.database.changes import EPOCH, find_end, open_log, refuse_beyond
+from zapdb.database.session import Session
+from zapdb.errors import UsageError
+from zapdb.storage import Connection
+from zapdb.storage.log import Bookmark
+from zapdb.storage.log_pruning import Batch, LogPruning
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedChanges:
+    """What a pruning of the history log did, or would do.
+
+    `beginning` is the place behind the last change that is gone, `changes` how many changes were
+    deleted; with `dry_run`, how many would be, counted up to `CHANGES_COUNTED_MAX`, and `behind`
+    names the followers that have not seen all of them, which are in the way.
+    """
+
+    beginning: Bookmark
+    changes: int
+    behind: tuple[str, ...] = ()
+
+
+def prune_changes(
+    session: Session, before: datetime | Bookmark | str, *, dry_run: bool
+) -> PrunedChanges:
+    """See `Database.prune_changes`."""
+    limit = _read_limit(before)
+    session.storage.refuse_write()
+    if session.storage.is_in_transaction:
+        raise UsageError(
+            "the history log is not pruned inside a transaction or a snapshot",
+            hint="end it first: pruning makes short transactions of its own",
+        )
+    pruning = LogPruning(open_log(session))
+    newest = find_end(session, pruning.log)
+    if isinstance(limit, Bookmark):
+        refuse_beyond(session, limit, newest)
+    with session.reading() as connection:
+        place = _find_place(connection, pruning, limit)
+        if dry_run:
+            behind = tuple(pruning.list_behind(connection, place))
+            return PrunedChanges(place, pruning.count(connection, place), behind)
+    session.run(partial(_begin_behind, session, pruning, place))
+    changes = after = 0
+    while True:
+        began = time.monotonic()
+        batch = session.run(partial(_delete_some, session, pruning, after))
+        changes, after = changes + batch.changes, batch.after
+        if batch.is_last:
+            return PrunedChanges(place, changes)
+        # Of processes that wait for SQLite's one writer's place none has a turn: whoever comes back
+        # at once keeps all others out.
+        time.sleep(time.monotonic() - began)
+
+
+def _read_limit(before: datetime | Bookmark | str) -> datetime | Bookmark:
+    if not isinstance(before, datetime):
+        return Bookmark.parse(str(before))
+    if before.tzinfo is None:
+        raise UsageError(
+            "a moment before which changes are pruned needs its time zone",
+            before=before.isoformat(),
+            hint="such as datetime(2026, 1, 1, tzinfo=UTC)",
+        )
+    return before
+
+
+def _find_place(
+    connection: Connection, pruning: LogPruning, limit: datetime | Bookmark
+) -> Bookmark:
+    """Behind the last change that is to go; what was pruned before is, too."""
+    if isinstance(limit, Bookmark):
+        found = pruning.find_last_up_to(connection, limit)
+    else:
+        moment_us = (limit - EPOCH) // timedelta(microseconds=1)
+        found = pruning.find_last_made_before(connection, moment_us)
+    return max(found, pruning.log.read_beginning(connection.fetch_all))
+
+
+def _begin_behind(session: Session, pruning: LogPruning, place: Bookmark) -> None:
+    with session.writing() as connection:
+        behind = pruning.list_behind(connection, place)
+        if behind:
+            raise UsageError(
+                "followers have not seen all the changes that would be pruned",
+                database=session.storage.shown_url,
+                followers=", ".join(behind),
+                hint="nothing was pruned; let them follow, or prune less, or take away one that is"
+                f" dead: `zapdb changes remove-follower {behind[0]}`",
+            )
+        pruning.write_beginning(connection, place)
+
+
+def _delete_some(session: Session, pruning: LogPruning, after: int) -> Batch:
+    with session.beside() as connection:
+        return pruning.delete_some(connection, after)

@@ -1,0 +1,235 @@
+"""Deleting the oldest part of the history log, for good, beside those who write and read it.
+
+What goes are whole transactions, from the beginning of the order to one of them. First the place
+behind the last of them is written down as the log's beginning, in one transaction with a look at
+the named followers. Then the rows go in short transactions. If that is interrupted, what is left
+lies before the beginning, where nobody reads, and goes with the next pruning.
+
+Only what has a timestamp is pruned. A transaction that is still open gets a later one when it ends,
+whatever its number and position are: so on PostgreSQL it is the snapshots that tell what goes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from zapdb.limits import CHANGES_COUNTED_MAX, PRUNE_BATCH_CHANGES
+from zapdb.storage.connection import Connection
+from zapdb.storage.log import (
+    BEGINNING,
+    NOTHING,
+    POSITION_MAX,
+    START,
+    Bookmark,
+    ChangeLog,
+    Snapshot,
+)
+
+LAST_FIRST: Final = "table_number DESC, key DESC"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one transaction deleted; the next one begins behind the transaction `after`."""
+
+    changes: int
+    transactions: int
+    after: int
+    is_last: bool
+
+
+class LogPruning:
+    """Pruning one tenant's log."""
+
+    def __init__(self, log: ChangeLog) -> None:
+        self.log = log
+        self._mine = f"tenant = {log.tenant}"
+        self._mark = log.storage.mark
+
+    # How far
+
+    def find_last_made_before(self, connection: Connection, moment_us: int) -> Bookmark:
+        """The last change before the first transaction that was made at a moment or later; `START`
+        if there is none. To be asked in one snapshot."""
+        newest = self.log.read_newest(connection)
+        if self.log.is_numbered:
+            first = connection.fetch_one(
+                f"SELECT number FROM zapdb_transactions WHERE {self._mine} AND made_at >= ?"
+                " ORDER BY number LIMIT 1",
+                (moment_us,),
+            )
+            last = newest if first is None else int(first[0]) - 1
+            return self._find_last(connection, last, POSITION_MAX)
+        (began,) = connection.fetch_one(
+            f"SELECT min(number) FROM zapdb_stamps WHERE {self._mine} AND stamped_at >= %s",
+            (moment_us,),
+        )
+        if began is not None:  # all that has an earlier timestamp was made before
+            start = Bookmark(int(began), 0, 0, b"")
+            for stamp in self.log.list_stamps(connection.fetch_all, start, newest):
+                condition, parameters = stamp.condition
+                (position,) = connection.fetch_one(
+                    f"SELECT min(position) FROM zapdb_transactions WHERE {self._mine}"
+                    f" AND {condition} AND made_at >= %s",
+                    [*parameters, moment_us],
+                )
+                if position is not None:
+                    return self._find_last(connection, stamp.number, int(position) - 1)
+        return self._find_last(connection, newest, POSITION_MAX)
+
+    def find_last_up_to(self, connection: Connection, bookmark: Bookmark) -> Bookmark:
+        """The last change of the last transaction that lies before a bookmark as a whole; `START`
+        if there is none."""
+        last = self._find_last(connection, bookmark.timestamp, bookmark.position)
+        if last > bookmark:  # it is in the midst of a transaction
+            last = self._find_last(connection, bookmark.timestamp, bookmark.position - 1)
+        return last
+
+    def _find_last(self, connection: Connection, timestamp: int, position: int) -> Bookmark:
+        """The last change up to a position of a timestamp."""
+        if self.log.is_numbered:
+            upto = timestamp if position >= timestamp else timestamp - 1
+            row = connection.fetch_one(
+                "SELECT transaction_number, table_number, key FROM zapdb_changes"
+                f" WHERE {self._mine} AND transaction_number <= ?"
+                f" ORDER BY transaction_number DESC, {LAST_FIRST} LIMIT 1",
+                (upto,),
+            )
+            return START if row is None else Bookmark(row[0], row[0], row[1], bytes(row[2]))
+        beginning = self.log.read_beginning(connection.fetch_all)
+        for number in range(timestamp, max(beginning.timestamp, 1) - 1, -1):
+            bound = position if number == timestamp else POSITION_MAX
+            found = self._find_last_of(connection, number, bound)
+            if found is not None:
+                return found
+        return START
+
+    def _find_last_of(
+        self, connection: Connection, timestamp: int, position: int
+    ) -> Bookmark | None:
+        start = Bookmark(timestamp, 0, 0, b"")
+        stamp = next(self.log.list_stamps(connection.fetch_all, start, timestamp), None)
+        if stamp is None:
+            return None
+        condition, parameters = stamp.condition
+        made = connection.fetch_one(
+            f"SELECT number, position FROM zapdb_transactions AS t WHERE {self._mine}"
+            f" AND {condition} AND position <= %s AND EXISTS (SELECT 1 FROM zapdb_changes AS c"
+            " WHERE c.tenant = t.tenant AND c.transaction_number = t.number)"
+            " ORDER BY position DESC LIMIT 1",
+            [*parameters, position],
+        )
+        if made is None:
+            return None
+        table, key = connection.fetch_one(
+            f"SELECT table_number, key FROM zapdb_changes WHERE {self._mine}"
+            f" AND transaction_number = %s ORDER BY {LAST_FIRST} LIMIT 1",
+            (made[0],),
+        )
+        return Bookmark(timestamp, int(made[1]), int(table), bytes(key))
+
+    def count(self, connection: Connection, place: Bookmark) -> int:
+        """How many changes there are up to the last one of a transaction, counted up to a limit."""
+        condition, parameters = self._up_to(connection, place)
+        (count,) = connection.fetch_one(
+            "SELECT count(*) FROM (SELECT 1 FROM zapdb_transactions AS t JOIN zapdb_changes AS c"
+            " ON c.tenant = t.tenant AND c.transaction_number = t.number"
+            f" WHERE t.{self._mine} AND {condition} LIMIT {CHANGES_COUNTED_MAX}) AS old",
+            parameters,
+        )
+        return int(count)
+
+    def list_behind(self, connection: Connection, place: Bookmark) -> list[str]:
+        """The named followers that have not seen all up to a place."""
+        rows = connection.fetch_all(
+            f"SELECT name, bookmark FROM zapdb_followers WHERE {self._mine}"
+            f" AND name <> '{BEGINNING}' ORDER BY name"
+        )
+        return [name for name, text in rows if Bookmark.parse(text) < place]
+
+    # Doing it
+
+    def write_beginning(self, connection: Connection, place: Bookmark) -> None:
+        """Write down that the log begins behind a change, unless it begins later already.
+
+        In a WRITE transaction, in which the followers were looked at: one that moves back in
+        another at the same moment, having looked at the beginning, makes one of them be repeated.
+        """
+        if place > self.log.read_beginning(connection.fetch_all):
+            connection.run(
+                f"INSERT INTO zapdb_followers VALUES ({self.log.tenant}, '{BEGINNING}',"
+                f" {self._mark}, {self._mark}) ON CONFLICT (tenant, name)"
+                " DO UPDATE SET bookmark = excluded.bookmark, moved_at = excluded.moved_at",
+                (str(place), self.log.storage.now_us(connection)),
+            )
+
+    def delete_some(self, connection: Connection, after: int) -> Batch:
+        """Delete some of what lies before the beginning, of transactions with higher numbers than
+        `after`; inside a TASK transaction."""
+        if not self.log.is_numbered:  # whoever prunes, too, takes turns, and counts right
+            connection.run(
+                f"SELECT 1 FROM zapdb_followers WHERE {self._mine} AND name = '{BEGINNING}'"
+                " FOR UPDATE"
+            )
+        beginning = self.log.read_beginning(connection.fetch_all)
+        condition, parameters = self._up_to(connection, beginning)
+        rows = connection.fetch_all(
+            f"SELECT number FROM zapdb_transactions WHERE {self._mine} AND {condition}"
+            f" AND number > {int(after)} ORDER BY number LIMIT {PRUNE_BATCH_CHANGES}",
+            parameters,
+        )
+        numbers = [int(number) for (number,) in rows]
+        if not numbers:
+            return Batch(0, 0, after, is_last=not self._delete_stamps(connection, beginning))
+        changes = self._delete_changes(connection, numbers)
+        if changes == PRUNE_BATCH_CHANGES:  # there may be more of them
+            return Batch(changes, 0, after, is_last=False)
+        marks = ", ".join([self._mark] * len(numbers))
+        connection.run(
+            f"DELETE FROM zapdb_transactions WHERE {self._mine} AND number IN ({marks})", numbers
+        )
+        return Batch(changes, len(numbers), numbers[-1], is_last=False)
+
+    def _delete_changes(self, connection: Connection, numbers: list[int]) -> int:
+        marks = ", ".join([self._mark] * len(numbers))
+        some = (
+            f"FROM zapdb_changes WHERE {self._mine} AND transaction_number IN ({marks})"
+            f" LIMIT {PRUNE_BATCH_CHANGES}"
+        )
+        if self.log.is_numbered:
+            names = "tenant, transaction_number, table_number, key"
+            which = f"({names}) IN (SELECT {names} {some})"
+        else:
+            which = f"ctid = ANY(ARRAY(SELECT ctid {some}))"
+        return connection.run(f"DELETE FROM zapdb_changes WHERE {which}", numbers)
+
+    def _delete_stamps(self, connection: Connection, beginning: Bookmark) -> int:
+        """Those that no place behind the beginning needs; the timestamp of the beginning has more
+        transactions, perhaps, which the snapshot before it tells."""
+        if self.log.is_numbered:
+            return 0
+        return connection.run(
+            f"DELETE FROM zapdb_stamps WHERE {self._mine} AND number IN (SELECT number FROM"
+            f" zapdb_stamps WHERE {self._mine} AND number < {beginning.timestamp - 1}"
+            f" ORDER BY number LIMIT {PRUNE_BATCH_CHANGES})"
+        )
+
+    def _up_to(self, connection: Connection, place: Bookmark) -> tuple[str, list[Any]]:
+        """The condition of transactions up to that of a place."""
+        if self.log.is_numbered:
+            return "number <= ?", [place.timestamp]
+        fetch = connection.fetch_all
+        stamp = next(self.log.list_stamps(fetch, place, place.timestamp), None)
+        now, before = (NOTHING, NOTHING) if stamp is None else (stamp.snapshot, stamp.before)
+        shown, parameters = _shown_by(now)
+        earlier, more = _shown_by(before)
+        return f"{shown} AND ({earlier} OR position <= %s)", [*parameters, *more, place.position]
+
+
+def _shown_by(snapshot: Snapshot) -> tuple[str, list[Any]]:
+    """The condition of rows that a snapshot shows."""
+    return (
+        "(number < %s AND number <> ALL(%b::bigint[]))",
+        [snapshot.xmax, list(snapshot.running)],
+    )
