@@ -221,3 +221,11 @@ def test_prune_what_can_not_be_meant(logged: Project, options: tuple[str, ...]) 
     result = logged.run("changes", "prune", "--yes", *options)
     assert (result.status, result.out) == (2, "")
     assert len(bookmarks(logged)) == 7
+
+
+def test_a_log_that_was_never_switched_on_says_so(project: Project) -> None:
+    project.write("0001_people")
+    assert project.run("migrate", "up").status == 0
+    result = project.run("changes", "list")
+    assert (result.status, result.out) == (0, "no changes\n")
+    assert "zapdb settings set history on" in result.err

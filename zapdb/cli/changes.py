@@ -99,6 +99,8 @@ def list_changes(
             columns = ("made at", "by", "what", "table", "key", "change")
             rows = [_to_row(made) for made in listed]
             output.table(columns, rows, solid=("made at",), empty="no changes")
+        if last is None and not any(state.has_history for state in db.view.tables.values()):
+            note("the history log is switched off: `zapdb settings set history on` begins it")
         if last is not None and next(found, None) is not None:
             note(f"there is more: --since {last.bookmark}")
 
