@@ -101,6 +101,30 @@ def test_records_of_several_batches_may_refer_to_each_other(workspace: Workspace
     assert_clean(db)
 
 
+def test_each_batch_takes_few_statements(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = make(workspace, "restrict", friend="set_null")
+    pets = db.table("pets")
+    pets.insert_many({"id": 3 * n} for n in range(3_000))  # not one range of the index
+    faults = Faults(workspace, db.storage, "before", lasting=False)
+    faults.install(monkeypatch)
+    sent = []
+    for first, count in ((0, 20), (20, 480), (500, 2_500)):
+        faults.arm(0)
+        condition = (pets.id >= 3 * first) & (pets.id < 3 * (first + count))
+        assert pets.delete_where(condition) == count
+        sent.append(faults.calls)
+    assert sent[1] <= sent[0] + 10
+    assert sent[2] <= 5 * sent[1]
+    for batch, most in ((range(0, 60, 3), sent[0]), (range(0, 1_200, 3), sent[1])):
+        pets.insert_many({"id": n, "friend": n} for n in batch)
+        faults.arm(0)
+        assert pets.delete_many(batch) == len(batch)
+        assert faults.calls <= most
+    assert_clean(db)
+
+
 @pytest.mark.parametrize("way", ["before", "after", "drop"])
 def test_an_error_leaves_everything_or_nothing(
     workspace: Workspace, way: Way, monkeypatch: pytest.MonkeyPatch

@@ -62,8 +62,10 @@ def ids(db: Database, size: int) -> list[int]:
     return [record.id for record in db.table("items").index("by_size").find(size)]
 
 
-def delete_without_care(index: LiveIndex, connection: Any, key: bytes, record_key: bytes) -> None:
-    connection.run(index.entries.delete_sql, (key, record_key))
+def delete_without_care(
+    index: LiveIndex, connection: Any, entries: list[tuple[bytes, bytes]]
+) -> None:
+    index.entries.delete_many(connection, entries)
 
 
 # A writer whose snapshot is older than the builder's entries
@@ -99,7 +101,7 @@ def test_rule_23_without_the_insert_before_the_delete_it_leaves_an_entry_behind(
     workspace: Workspace, db: Database, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same with the protection taken away: the count before publishing tells it."""
-    monkeypatch.setattr(LiveIndex, "_delete_entry", delete_without_care)
+    monkeypatch.setattr(LiveIndex, "_delete_entries", delete_without_care)
     other = workspace.connect()
     job = only_job(other)
     with db.transaction():

@@ -393,16 +393,16 @@ def test_rule_25_only_a_records_own_entry_goes_with_it(
     assert_clean(doubled)
 
 
-def delete_any(index: LiveIndex, connection: Any, key: bytes, record_key: bytes) -> None:
+def delete_any(index: LiveIndex, connection: Any, entries: list[tuple[bytes, bytes]]) -> None:
     sql = index.entries.delete_sql.rpartition(" AND ")[0]
-    connection.run(sql, (key,))
+    connection.run_many(sql, [(key,) for key, _ in entries])
 
 
 def test_rule_25_a_writer_that_took_anothers_entry_would_let_a_duplicate_in(
     doubled: Database, monkeypatch: pytest.MonkeyPatch, workspace: Workspace
 ) -> None:
     """The same with the protection taken away."""
-    monkeypatch.setattr(UniqueIndex, "_delete_entry", delete_any)
+    monkeypatch.setattr(UniqueIndex, "_delete_entries", delete_any)
     run_jobs(workspace.connect())
     items = doubled.table("items")
     items.delete(8)

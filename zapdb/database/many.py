@@ -7,7 +7,7 @@ from itertools import islice
 
 from zapdb.database.referrers import let_go
 from zapdb.database.session import Session
-from zapdb.database.writing import remove_record
+from zapdb.database.writing import remove_records
 from zapdb.indexes import LiveTable
 from zapdb.storage import Connection
 from zapdb.storage.physical import VALUES_PER_STATEMENT, activation_sql, fetch_in
@@ -51,12 +51,8 @@ def remove_many(
     Who refers to them is looked at once all of them are gone: records that refer to each other go
     together. Raises `ReferenceViolation`.
     """
-    _, found = fetch_many(connection, live, keys)
-    for key, stored in found.items():
-        remove_record(connection, live, key, bytes(stored))
-    if live.referrers:
-        for key in found:
-            let_go(session, connection, live, key)
+    found = _remove(connection, live, keys)
+    let_go(session, connection, live, found)
     return len(found)
 
 
@@ -70,15 +66,22 @@ def remove_all(
     """
     stream, deleted, gone = iter(keys), 0, _Keys()
     while some := list(islice(stream, KEYS_PER_STATEMENT)):
-        _, found = fetch_many(connection, live, some)
-        for key, stored in found.items():
-            remove_record(connection, live, key, bytes(stored))
+        found = _remove(connection, live, some)
         if live.referrers:
             gone.add(found)
         deleted += len(found)
-    for key in gone:
-        let_go(session, connection, live, key)
+    left = iter(gone)
+    while some := list(islice(left, KEYS_PER_STATEMENT)):
+        let_go(session, connection, live, some)
     return deleted
+
+
+def _remove(connection: Connection, live: LiveTable, keys: Sequence[bytes]) -> list[bytes]:
+    """Delete the records with these keys, as far as they are there; returns the keys of those."""
+    _, found = fetch_many(connection, live, keys)
+    if found:
+        remove_records(connection, live, [(key, bytes(found[key])) for key in found])
+    return list(found)
 
 
 class _Keys:

@@ -1,99 +1,135 @@
-"""What becomes of the records that refer to one when it is deleted.
+"""What becomes of the records that refer to others when those are deleted.
 
-The record is deleted first, then whoever refers to it is looked for: a record that refers to itself
+Records are deleted first, then whoever refers to them is looked for: a record that refers to itself
 is in nobody's way, and a circle of cascades ends where it began. `restrict` looks at the moment: a
 record that another cascade of the same deletion would take away later is in the way, too.
 
-Referrers are found by an index that begins with the field; by a scan while none such is readable.
-Deleted records whose referrers are still to be looked for wait on a stack, at most a page for each
-level of cascades.
+All of it goes by batches of deleted records. Referrers are found by an index that begins with the
+field, those of a whole batch by one statement; by a scan while none such is readable. Batches whose
+referrers are still to be looked for wait on a stack, at most a page for
+each table and level of cascades.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from zapdb.database.session import Session
-from zapdb.database.writing import remove_record, store_change
-from zapdb.indexes import LiveIndex, LiveTable, Referrer, search_equal, violations
+from zapdb.database.writing import Stored, check_change, remove_records, store_change
+from zapdb.indexes import LiveIndex, LiveTable, Referrer, search_referrers, violations
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import held
 from zapdb.storage import Connection
 
-PAGE: Final = 256
+PAGE: Final = 500
 """Referrers that are dealt with at a time."""
 
-Stored = tuple[bytes, bytes]
-"""A record's key and bytes."""
+Batch = tuple[LiveTable, Sequence[bytes], Sequence[Referrer]]
+"""Keys of deleted records, and who refers to their table and is still to be looked for."""
 
 
-def let_go(session: Session, connection: Connection, live: LiveTable, key: bytes) -> None:
-    """Deal with all that refers to a record that was deleted in this transaction.
+def let_go(
+    session: Session, connection: Connection, live: LiveTable, keys: Sequence[bytes]
+) -> None:
+    """Deal with all that refers to some records that were deleted in this transaction.
 
     Raises `ReferenceViolation` where a reference restricts the deletion, and what changing the
     referring records raises.
     """
-    waiting = [(live, key)]
+    waiting: list[Batch] = [(live, keys, live.referrers)] if keys else []
     while waiting:
-        live, key = waiting.pop()
-        for referrer in live.referrers:
+        live, keys, referrers = waiting.pop()
+        unfinished, removed = list[Referrer](), list[Batch]()
+        for referrer in referrers:
             other = session.live_in_force(referrer.table)
             if referrer.key.on_delete == "restrict":
-                _restrict(connection, live, key, other, referrer)
+                _restrict(connection, live, keys, other, referrer)
             elif referrer.key.on_delete == "set_null":
-                while page := find_referrers(connection, live, key, other, referrer, PAGE):
-                    for found in page:
-                        _set_null(connection, other, referrer, found)
-            else:
-                page = find_referrers(connection, live, key, other, referrer, PAGE)
+                while page := find_referrers(connection, live, keys, other, referrer, PAGE):
+                    _set_null(connection, other, referrer, page)
+            elif page := find_referrers(connection, live, keys, other, referrer, PAGE):
+                remove_records(connection, other, page)
+                removed.append((other, [key for key, _ in page], other.referrers))
                 if len(page) == PAGE:
-                    waiting.append((live, key))  # again, once those of this page are dealt with
-                for removed, stored in page:
-                    remove_record(connection, other, removed, stored)
-                    if other.referrers:
-                        waiting.append((other, removed))
+                    unfinished.append(referrer)
+        if unfinished:  # it goes on once those who referred to the page are dealt with
+            waiting.append((live, keys, unfinished))
+        waiting += removed
 
 
 def _restrict(
-    connection: Connection, live: LiveTable, key: bytes, other: LiveTable, referrer: Referrer
+    connection: Connection,
+    live: LiveTable,
+    keys: Sequence[bytes],
+    other: LiveTable,
+    referrer: Referrer,
 ) -> None:
-    found = find_referrers(connection, live, key, other, referrer, PAGE_RECORDS_MAX)
-    if found:
-        keys = [key for key, _ in found]
-        raise violations.referred_to(live, key, other, referrer, keys, PAGE_RECORDS_MAX)
+    for found in find_referrers(connection, live, keys, other, referrer, 1):
+        key = _target_of(other, referrer)(*found)
+        assert key is not None
+        most = PAGE_RECORDS_MAX
+        referring = find_referrers(connection, live, [key], other, referrer, most)
+        raise violations.referred_to(live, key, other, referrer, [k for k, _ in referring], most)
 
 
-def _set_null(connection: Connection, other: LiveTable, referrer: Referrer, found: Stored) -> None:
-    key, stored = found
+def _set_null(
+    connection: Connection, other: LiveTable, referrer: Referrer, page: Sequence[Stored]
+) -> None:
     name = other.table.field_numbered(referrer.key.field).name
-    beside = other.make_beside(key, stored)
-    old, _ = other.reader.open(key, stored, beside)
-    values = held(old) | {name: None}
-    store_change(connection, other, key, old, values, {name}, beside, stored=stored)
+    rows, changes = list[Stored](), []
+    for key, stored in page:
+        beside = other.make_beside(key, stored)
+        old, converted = other.reader.open(key, stored, beside)
+        values = held(old) | {name: None}
+        if converted is not stored:  # it was stale: there may be much to be stored beside it
+            store_change(connection, other, key, old, values, {name}, beside, stored=stored)
+            continue
+        new, value, _ = check_change(connection, other, key, values, beside, stored=stored)
+        rows.append((key, value))
+        changes.append((key, old, new))
+    if not rows:
+        return
+    other.records.update_many(connection, rows)
+    for index in other.indexes:
+        if index.is_on({name}):
+            index.update_many(connection, changes)  # nothing collides: nulls don't
 
 
 def find_referrers(
     connection: Connection,
     live: LiveTable,
-    key: bytes,
+    keys: Sequence[bytes],
     other: LiveTable,
     referrer: Referrer,
     limit: int,
 ) -> list[Stored]:
-    """The first records that refer to one, in the order of the index or of their keys."""
+    """Some of the records that refer to any of the records with these keys: all, or `limit`."""
     index = next((i for i in other.indexes if _finds(i, referrer)), None)
-    pages = _scan(connection, other) if index is None else _search(connection, live, key, index)
-    field = other.table.field_numbered(referrer.key.field)
-    encode, read, found = field.type.encode, other.index_reader.read, list[Stored]()
+    if index is None:
+        pages = _scan(connection, other)
+    else:
+        pages = _search(connection, live, keys, index, limit)
+    target_of, wanted, found = _target_of(other, referrer), set(keys), dict[bytes, bytes]()
     for page in pages:
-        for record_key, stored in page:
-            value = getattr(read(record_key, stored), field.name)
-            if value is not None and encode(value) == key:
-                found.append((record_key, stored))
+        for key, stored in page:
+            if target_of(key, stored) in wanted:
+                found[key] = stored
                 if len(found) == limit:
-                    return found
-    return found
+                    return list(found.items())
+    return list(found.items())
+
+
+def _target_of(other: LiveTable, referrer: Referrer) -> Callable[[bytes, bytes], bytes | None]:
+    """Tells the key of the record that a stored one refers to, if it refers to any."""
+    field, read = other.table.field_numbered(referrer.key.field), other.index_reader.read
+    name, encode = field.name, field.type.encode
+
+    def target_of(key: bytes, stored: bytes) -> bytes | None:
+        value = getattr(read(key, stored), name)
+        return None if value is None else encode(value)
+
+    return target_of
 
 
 def _finds(index: LiveIndex, referrer: Referrer) -> bool:
@@ -101,14 +137,29 @@ def _finds(index: LiveIndex, referrer: Referrer) -> bool:
 
 
 def _search(
-    connection: Connection, live: LiveTable, key: bytes, index: LiveIndex
+    connection: Connection,
+    live: LiveTable,
+    keys: Sequence[bytes],
+    index: LiveIndex,
+    limit: int,
 ) -> Iterator[list[Stored]]:
-    target = live.codec.decode_key(key)
-    search = search_equal(index.keys, [target if len(target) > 1 else target[0]])
-    low, high = search.entry_bounds
-    lower, after = (None if low is None else (low, b"")), None
+    """All in the ranges of the index where those who refer to the keys are; some come twice."""
+    ranges = search_referrers(index.keys, map(live.codec.decode_key, keys))
+    page = index.entries.find_in(connection, ranges, limit)
+    yield page
+    if len(page) < limit:
+        return
+    # Whoever goes on after a full page was not content with it: others are in the ranges, too.
+    for low, high in ranges:
+        yield from _walk(connection, index, low, high)
+
+
+def _walk(
+    connection: Connection, index: LiveIndex, low: bytes, high: bytes
+) -> Iterator[list[Stored]]:
+    after = None
     while True:
-        _, page = index.entries.page(connection, lower, high, after, PAGE, descending=False)
+        _, page = index.entries.page(connection, (low, b""), high, after, PAGE, descending=False)
         yield [(bytes(record), bytes(value)) for _, record, value in page]
         if len(page) < PAGE:
             return

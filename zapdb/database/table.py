@@ -25,7 +25,7 @@ from zapdb.database.writing import (
     encode_many,
     insert_entries,
     insert_many_entries,
-    remove_record,
+    remove_records,
     store_change,
 )
 from zapdb.errors import (
@@ -427,9 +427,8 @@ class Table:
             with self._session.writing() as connection:
                 live = self._current()
                 encoded, stored = self._fetch(connection, live, key)
-                remove_record(connection, live, encoded, stored)
-                if live.referrers:
-                    let_go(self._session, connection, live, encoded)
+                remove_records(connection, live, [(encoded, stored)])
+                let_go(self._session, connection, live, [encoded])
 
         self._session.run(delete)
 

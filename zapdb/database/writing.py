@@ -20,6 +20,8 @@ NONE_INSERTED: Final = "none was inserted"
 
 Keyed = tuple[bytes, Record]
 """A record with its key."""
+Stored = tuple[bytes, bytes]
+"""A record's key and bytes."""
 
 
 def encode_many(
@@ -101,14 +103,7 @@ def store_change(
     `beside` is where the old record was opened, and `stored` its bytes. Raises `InvalidValue` and
     `ConstraintViolation`.
     """
-    value = live.codec.encode(live.prefix, values, beside)
-    new = live.codec.decode(key, value, len(live.prefix), beside)
-    made = new_blobs(new, beside)  # before a check has looked at them
-    if live.checks:
-        check_records(live, [(key, new)])
-    if live.has_history:
-        before = read_before(connection, live, key, stored)
-        record_changed(connection, live, key, before, value)
+    new, value, made = check_change(connection, live, key, values, beside, stored=stored)
     connection.run(live.records.update_sql, (value, key))
     live.blobs.insert(connection, made)
     live.store_beside(connection, key, beside)
@@ -124,14 +119,39 @@ def store_change(
     return new, value
 
 
-def remove_record(connection: Connection, live: LiveTable, key: bytes, stored: bytes) -> None:
-    """Delete a record with all that is its own; who refers to it is not looked at."""
-    # A stale record is converted with what is archived beside it, so it is read before that goes.
-    old = live.reader.read(key, stored) if live.indexes else None
+def check_change(
+    connection: Connection,
+    live: LiveTable,
+    key: bytes,
+    values: Mapping[str, Any],
+    beside: Beside,
+    *,
+    stored: bytes,
+) -> tuple[Record, bytes, dict[bytes, bytes]]:
+    """Check other values of a record, and note the change for the history log; returns the record,
+    its bytes and its new blobs, which are all still to be stored."""
+    value = live.codec.encode(live.prefix, values, beside)
+    new = live.codec.decode(key, value, len(live.prefix), beside)
+    made = new_blobs(new, beside)  # before a check has looked at them
+    if live.checks:
+        check_records(live, [(key, new)])
     if live.has_history:
-        record_changed(connection, live, key, read_before(connection, live, key, stored), None)
-    connection.run(live.records.delete_sql, (key,))
-    live.archives.delete(connection, key)
-    if old is not None:
-        for index in live.indexes:
-            index.delete(connection, key, old)
+        before = read_before(connection, live, key, stored)
+        record_changed(connection, live, key, before, value)
+    return new, value, made
+
+
+def remove_records(connection: Connection, live: LiveTable, records: Sequence[Stored]) -> None:
+    """Delete records with all that is their own; who refers to them is not looked at."""
+    # Stale ones are converted with what is archived beside them, so they are read before that goes.
+    read = live.index_reader.read
+    old = [(key, read(key, stored)) for key, stored in records] if live.indexes else []
+    if live.has_history:
+        for key, stored in records:
+            before = read_before(connection, live, key, stored)
+            record_changed(connection, live, key, before, None)
+    keys = [key for key, _ in records]
+    live.records.delete_many(connection, keys)
+    live.archives.delete_many(connection, keys)
+    for index in live.indexes:
+        index.delete_many(connection, old)

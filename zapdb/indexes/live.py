@@ -4,13 +4,14 @@ what it demands of its records."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Final, cast
 
 from zapdb.catalog import TableState, View
 from zapdb.catalog.activation import is_same_layout, is_unchanged
 from zapdb.indexes.checks import LiveCheck, compile_check
 from zapdb.indexes.maintenance import LiveIndex, open_index
+from zapdb.indexes.meanwhile import compile_newer
 from zapdb.indexes.references import LiveReference, Referrer, find_referrers, open_reference
 from zapdb.indexes.shape import OlderShape, Shape
 from zapdb.records import (
@@ -156,9 +157,15 @@ def make_reader(
     number = state.table.number
     records = RecordTable(storage, number, view.tenant)
     archives = ArchiveTable(records, view.chain.archived_fields(number))
+
+    def find_program(revision: int) -> Conversion | None:
+        if revision in state.origins:
+            return compile_program(view, state, target, position, revision)
+        return compile_newer(storage, view, target, position, revision)
+
     return RecordReader(
         decode or codec_for(target, view.zones).decode,
-        partial(compile_program, view, state, target, position),
+        find_program,
         revision,
         lambda key, value: Beside(load, make_uuid7, archives.open(key, value)),
     )

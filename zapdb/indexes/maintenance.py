@@ -31,6 +31,8 @@ from zapdb.storage import Connection, IndexTable, RecordTable
 
 EntryRow = tuple[bytes, bytes]
 """An entry: its key, and the key of its record."""
+Change = tuple[bytes, Record, Record]
+"""A record's key, and the record before and after."""
 
 
 class Collision(Exception):
@@ -117,16 +119,24 @@ class LiveIndex:
         else:
             self.entries.insert_absent(connection, entries)
 
-    def delete(self, connection: Connection, record_key: bytes, record: Record) -> None:
-        self._delete_entry(connection, self.entry_key(record, record_key), record_key)
+    def delete_many(self, connection: Connection, records: Sequence[tuple[bytes, Record]]) -> None:
+        """Delete the entries of (record key, record) pairs."""
+        self._delete_entries(connection, self.list_entries(records))
 
     def update(self, connection: Connection, record_key: bytes, old: Record, new: Record) -> None:
         """Touch nothing where the entry stays the same: it is there, or its builder will come."""
         before, after = self.entry_key(old, record_key), self.entry_key(new, record_key)
         if before == after:
             return
-        self._delete_entry(connection, before, record_key)
+        self._delete_entries(connection, [(before, record_key)])
         self._insert_entry(connection, after, record_key)
+
+    def update_many(self, connection: Connection, changes: Sequence[Change]) -> None:
+        """The same for several records; raises `Collision`."""
+        before = set(self.list_entries([(key, old) for key, old, _ in changes]))
+        after = set(self.list_entries([(key, new) for key, _, new in changes]))
+        self._delete_entries(connection, sorted(before - after))
+        self.insert_many(connection, sorted(after - before))
 
     def _insert_entry(self, connection: Connection, key: bytes, record_key: bytes) -> None:
         if self.is_built:
@@ -134,10 +144,10 @@ class LiveIndex:
         else:
             self.entries.insert_absent(connection, [(key, record_key)])
 
-    def _delete_entry(self, connection: Connection, key: bytes, record_key: bytes) -> None:
+    def _delete_entries(self, connection: Connection, entries: Sequence[EntryRow]) -> None:
         if not self.is_built:
-            self.entries.insert_absent(connection, [(key, record_key)])
-        connection.run(self.entries.delete_sql, (key, record_key))
+            self.entries.insert_absent(connection, entries)
+        self.entries.delete_many(connection, entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +209,16 @@ class DisabledIndex(LiveIndex):
     def insert_many(self, connection: Connection, entries: Sequence[EntryRow]) -> None:
         self.check_fits()
 
-    def delete(self, connection: Connection, record_key: bytes, record: Record) -> None:
+    def delete_many(self, connection: Connection, records: Sequence[tuple[bytes, Record]]) -> None:
         pass
 
     def update(self, connection: Connection, record_key: bytes, old: Record, new: Record) -> None:
         if self.state.index.unique and self.keys.build(old) != self.keys.build(new):
             self.check_fits()
+
+    def update_many(self, connection: Connection, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self.update(connection, *change)
 
 
 def open_index(table: Table, state: IndexState, records: RecordTable) -> LiveIndex:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from zapdb.catalog import View
 from zapdb.errors import CorruptCatalog
+from zapdb.indexes.keys import KeyBuilder, successor
+from zapdb.indexes.search import Search
 from zapdb.records import Record
 from zapdb.schema import Field, ForeignKey, Table
 from zapdb.storage import Connection, RecordTable
@@ -82,3 +84,32 @@ def find_referrers(view: View, target: Table) -> tuple[Referrer, ...]:
         if target_of(view, state.table.field_numbered(key.field)).number == target.number
     )
     return tuple(sorted(found, key=lambda referrer: order.index(referrer.key.on_delete)))
+
+
+def search_referrers(
+    keys: KeyBuilder, targets: Iterable[tuple[Any, ...]]
+) -> list[tuple[bytes, bytes]]:
+    """Where an index that begins with a reference has the entries of those who refer to any of the
+    records with these keys: disjoint ranges, low ≤ entry key < high, in order.
+
+    Others may be in them where keys are cut.
+    """
+    ranges = list[tuple[bytes, bytes]]()
+    for target in targets:
+        key = keys.encode([target if len(target) > 1 else target[0]])
+        low, high = Search(key, successor(key), None, unique=keys.index.unique).entry_bounds
+        assert low is not None
+        assert high is not None  # a value's component does not begin with FF
+        ranges.append((low, high))
+    return merge_ranges(ranges)
+
+
+def merge_ranges(ranges: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The same in order, with those that overlap or touch made one."""
+    merged = list[tuple[bytes, bytes]]()
+    for low, high in sorted(ranges):
+        if merged and low <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        else:
+            merged.append((low, high))
+    return merged

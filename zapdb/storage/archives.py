@@ -14,7 +14,7 @@ from typing import Final
 
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import Moved
-from zapdb.storage.base import Connection
+from zapdb.storage.connection import Connection
 from zapdb.storage.physical import RecordTable
 
 KEYS_PER_STATEMENT: Final = 500
@@ -30,14 +30,19 @@ class ArchiveTable:
         self.fields = tuple(sorted(fields))
         self._records = records
         mark = records.storage.mark
-        tenant, numbers = records.tenant, ", ".join(map(str, map(int, self.fields)))
+        # No field has the number 0, and a list of none is not for PostgreSQL.
+        tenant, numbers = records.tenant, ", ".join(map(str, map(int, self.fields or (0,))))
         mine = f"tenant = {tenant} AND field IN ({numbers})"
         self._insert_sql = (
             f"INSERT INTO zapdb_archives VALUES ({tenant}, {mark}, {mark}, {mark})"
             " ON CONFLICT (tenant, field, key) DO UPDATE SET value = excluded.value"
         )
-        self._load_sql = f"SELECT field, value FROM zapdb_archives WHERE {mine} AND key = {mark}"
-        self._delete_sql = f"DELETE FROM zapdb_archives WHERE {mine} AND key = {mark}"
+        # A statement sees one moment: the record comes with what is kept beside it.
+        self._load_sql = (
+            f"SELECT field, value FROM zapdb_archives WHERE {mine} AND key = {mark}"
+            f" UNION ALL SELECT NULL, value FROM {records.name}"
+            f" WHERE tenant = {tenant} AND key = {mark}"
+        )
         self._consume_sql = (
             f"DELETE FROM zapdb_archives WHERE tenant = {tenant}"
             f" AND field = {mark} AND key = {mark}"
@@ -52,11 +57,6 @@ class ArchiveTable:
         if rows:
             connection.run_many(self._insert_sql, rows)
 
-    def delete(self, connection: Connection, key: bytes) -> None:
-        """Delete what is kept beside a record that is deleted."""
-        if self.fields:
-            connection.run(self._delete_sql, (key,))
-
     def consume(self, connection: Connection, rows: Iterable[tuple[int, bytes]]) -> None:
         """Delete values that were taken back, by field number and record key."""
         rows = list(rows)
@@ -64,13 +64,17 @@ class ArchiveTable:
             connection.run_many(self._consume_sql, rows)
 
     def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
-        if self.fields:
-            connection.run_many(self._delete_sql, [(key,) for key in keys])
+        """Delete what is kept beside records that are deleted."""
+        storage, rows = connection.storage, [(key,) for key in keys]
+        for field in self.fields:
+            where = f"tenant = {self._records.tenant} AND field = {int(field)}"
+            storage.delete_rows(connection, "zapdb_archives", where, ["key"], rows)
 
-    def load(self, connection: Connection, key: bytes) -> dict[int, bytes]:
-        """What is kept beside a record, by field number."""
-        rows = connection.fetch_all(self._load_sql, (key,)) if self.fields else []
-        return {int(field): bytes(value) for field, value in rows}
+    def load(self, connection: Connection, key: bytes) -> tuple[bytes | None, dict[int, bytes]]:
+        """A record, None where there is none, and what is kept beside it, by field number."""
+        rows = connection.fetch_all(self._load_sql, (key, key))
+        found = {field: bytes(value) for field, value in rows}
+        return found.pop(None, None), found
 
     def load_many(
         self, connection: Connection, keys: Sequence[bytes]
@@ -93,7 +97,9 @@ class ArchiveTable:
 class StoredArchive:
     """The archive of one record, loaded from the database when it is first looked at.
 
-    Raises `Moved` where the record is no longer what was read: its archive may have gone with it.
+    Raises `Moved` where the record is no longer what was read: the archive is that of what it is
+    now, or went with it. In a transaction, which sees no changes but its own, a record may be about
+    to be written: there, only an archive that is gone tells.
     """
 
     __slots__ = ("_archives", "_key", "_loaded", "_records", "_value")
@@ -110,14 +116,10 @@ class StoredArchive:
     def get(self, number: int, /) -> bytes | None:
         if self._loaded is None:
             connection = self._records.storage.connection()
-            self._loaded = self._archives.load(connection, self._key)
-            if number not in self._loaded:
-                # Rows go after the record was converted or deleted, never before: so it is
-                # looked at last.
-                row = connection.fetch_one(self._records.get_sql, (self._key,))
-                stored = None if row is None else bytes(row[0])
-                if stored != self._value:
-                    raise Moved(stored)
+            stored, self._loaded = self._archives.load(connection, self._key)
+            is_told = connection.mode is None or number not in self._loaded
+            if is_told and stored != self._value:
+                raise Moved(stored)
         return self._loaded.get(number)
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from zapdb.errors import BlobMissing
 from zapdb.limits import BLOB_CHUNK_SIZE_BYTES
-from zapdb.storage.base import Connection, Storage
+from zapdb.storage.base import Storage
+from zapdb.storage.connection import Connection
 from zapdb.values import Blob
 
 

@@ -15,7 +15,8 @@ from typing import Any, Final
 import sqlalchemy
 
 from zapdb.limits import PAGE_RECORDS_MAX
-from zapdb.storage.base import Connection, Storage
+from zapdb.storage.base import Storage
+from zapdb.storage.connection import Connection
 
 RECORD_TABLE: Final = re.compile(r"zapdb_r([1-9][0-9]*)")
 VALUES_PER_STATEMENT: Final = 500
@@ -265,6 +266,14 @@ class RecordTable:
         """Raises `DuplicateKey` if any key is there."""
         self.storage.insert_rows(connection, self.name, "key, value", self.tenant, rows)
 
+    def update_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Set the values of records that are there, by (key, value) rows."""
+        connection.run_many(self.update_sql, [(value, key) for key, value in rows])
+
+    def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
+        rows = [(key,) for key in keys]
+        self.storage.delete_rows(connection, self.name, f"tenant = {self.tenant}", ["key"], rows)
+
     def slice_keys(self, connection: Connection, every: int) -> list[bytes]:
         """Every n-th key, in order."""
         sql = self.storage.key_slice_sql(self.name)
@@ -313,6 +322,20 @@ class IndexTable:
 
     def insert_absent(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> int:
         return self.storage.insert_entries_if_absent(connection, self.name, self.tenant, rows)
+
+    def delete_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Delete entries by their keys and those of their records."""
+        mine = f"tenant = {self.tenant}"
+        self.storage.delete_rows(connection, self.name, mine, ["key", "record"], rows)
+
+    def find_in(
+        self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """(record key, record) of up to `limit` entries in any of the ranges, low ≤ key < high."""
+        rows = self.storage.fetch_entries(
+            connection, self.name, self.records.name, self.tenant, ranges, limit
+        )
+        return [(bytes(key), bytes(value)) for key, value in rows]
 
     def find_owners(self, connection: Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Of a unique index: whose record the entries with these keys are."""

@@ -409,15 +409,16 @@ class PostgreSQL(Storage):
         ranges: Sequence[tuple[bytes, bytes]],
         limit: int,
     ) -> list[Any]:
-        mine = f"tenant = {int(tenant)}"
+        mine, given = f"tenant = {int(tenant)}", "unnest(%b::bytea[], %b::bytea[])"
+        if len(ranges) == 1:  # planned once: arrays of one are planned anew each time
+            given = "(VALUES (%b::bytea, %b::bytea))"
         return connection.fetch_all(
-            "SELECT found.record, stored.value"
-            " FROM unnest(%b::bytea[], %b::bytea[]) AS given(low, high), LATERAL"
+            f"SELECT found.record, stored.value FROM {given} AS given(low, high), LATERAL"
             f" (SELECT record FROM {table} WHERE {mine} AND key >= low AND key < high"
             f" ORDER BY key LIMIT {int(limit)}) AS found, LATERAL"
             f" (SELECT value FROM {records} WHERE {mine} AND key = found.record LIMIT 1) AS stored"
             f" LIMIT {int(limit)}",
-            _columns(ranges, 2),
+            ranges[0] if len(ranges) == 1 else _columns(ranges, 2),
         )
 
     def key_slice_sql(self, table: str) -> str:

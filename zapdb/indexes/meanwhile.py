@@ -1,0 +1,71 @@
+"""Records that were changed while they were read, by whoever works with a newer schema.
+
+Outside of transactions a page of records is read first, and what lies beside them when they are
+decoded. Where that is gone, a record is read again as it is by then (see `StoredArchive`), and then
+it may have a revision that took force after the page was read: the catalog is asked what that is
+(rule 8), and the record is still given in the shape of its page.
+"""
+
+from __future__ import annotations
+
+from zapdb.catalog import View, load_view
+from zapdb.errors import TransactionConflict
+from zapdb.migrations import Chain
+from zapdb.records import Beside, Conversion
+from zapdb.schema import Table
+from zapdb.storage import ArchiveTable, Mode, RecordTable, Storage
+
+
+def compile_newer(
+    storage: Storage, view: View, target: Table, position: int, revision: int
+) -> Conversion:
+    """The program from the layout of a revision that `view` has not, to that of its table `target`
+    at `position`.
+
+    Raises `KeyError` for a revision that no record can have now either, `UnknownName` where the
+    table was dropped, and `TransactionConflict` where the position was forgotten and what the
+    records are now is not known to its chain.
+    """
+    newer, number = _load_now(storage, view), target.number
+    origin = newer.table_numbered(number, target.name).origins[revision]
+    same = _common_end(view.chain, newer.chain)
+    if position > same and origin > same:
+        raise TransactionConflict(
+            "the schema was changed to another one while the table was read",
+            table=target.name,
+            hint="read it again, or inside db.snapshot()",
+        )
+    chain = newer.chain if position <= same else view.chain
+    program = chain.program(number, origin, position, view.zones)
+    if program.is_self_contained:
+        return program
+    records = RecordTable(storage, number, view.tenant)
+    archives, convert = ArchiveTable(records, chain.archived_fields(number)), program.convert
+
+    def convert_newer(key: bytes, value: bytes, start: int, prefix: bytes, beside: Beside) -> bytes:
+        # Fields may be archived that `view` knows nothing of.
+        beside.archive = archives.open(key, value)
+        return convert(key, value, start, prefix, beside)
+
+    return Conversion(convert_newer, False, program.source)
+
+
+def _load_now(storage: Storage, known: View) -> View:
+    """What is in force, as this thread's transaction sees it if it has one."""
+    connection = storage.connection()
+    if connection.mode is not None:
+        return load_view(connection, known.tenant, known)
+    with storage.transaction(Mode.READ) as connection:  # all of it as of one moment
+        return load_view(connection, known.tenant, known)
+
+
+def _common_end(one: Chain, other: Chain) -> int:
+    """The position up to which two chains are the same."""
+    position = one.start
+    if other.start != position:
+        return 0
+    for ours, theirs in zip(one.migrations, other.migrations, strict=False):
+        if ours.digest != theirs.digest:
+            break
+        position = ours.number
+    return position
