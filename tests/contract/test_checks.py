@@ -295,7 +295,7 @@ def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
         if error is None or isinstance(error, CommitUnknown):
             break
         assert dump(workspace) == before
-    assert call > 4
+    assert call > 4 - (way == "drop")  # a lost session begins again
     assert_clean(db)
 
 

@@ -609,7 +609,7 @@ def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
         if isinstance(error, CommitUnknown):
             break  # after it, the change may be there
         assert dump(workspace) == before
-    assert call > 4
+    assert call > 4 - (way == "drop")  # a lost session begins again
     assert_clean(db)
 
 
