@@ -45,7 +45,7 @@ fuzz: setup ## fuzz what reads stored bytes; SECONDS_EACH=60 may be changed
 	$(python) -m tests.fuzz --seconds $(SECONDS_EACH)
 
 soak: setup ## rolling deployments with deaths, again and again; SOAK_SECONDS=600 on each engine
-	ZAPDB_SOAK_SECONDS=$(SOAK_SECONDS) $(python) -m pytest -s tests/contract/test_rolling.py \
+	ZAPDB_SOAK_SECONDS=$(SOAK_SECONDS) $(python) -m pytest --long -s tests/contract/test_rolling.py \
 	  tests/contract/test_linearizable.py
 
 bench: setup ## measure speed against the ratios to reach

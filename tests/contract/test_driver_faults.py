@@ -455,8 +455,10 @@ def test_a_read_is_right_or_says_what_failed(place: Workspace, driver: Driver, w
     db = place.open()
     for name, act in READS.items():
         right = act(db)
-        for _, error, found in strikes(driver, lambda a=act: a(db), whole=whole, some=3):
-            assert error is not None or found == [right], name
+        run = lambda a=act: a(db)  # noqa: E731
+        for where, error, found in strikes(driver, run, whole=whole, some=3, last=3):
+            assert error is not None or found == [right], (name, where)
+            assert not isinstance(error, CommitUnknown), (name, where, "nothing was changed")
             check_goes_on(place, db, is_noticed=error is not None)
 
 

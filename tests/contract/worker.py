@@ -88,7 +88,7 @@ def crowd(address: str, directory: str, readers: str, writers: str, seconds: str
                 add()
         else:
             db.run(add)
-        items.insert(id=1000 * number + rounds, title="more")
+        items.insert(id=1_000_000 * number + rounds, title="more")
 
     def run(number: int) -> None:
         rounds, error = 0, None
