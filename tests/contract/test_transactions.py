@@ -186,6 +186,31 @@ def test_writers_of_one_process_take_turns(db: Database, items: Table) -> None:
     assert meanwhile < 100
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_writers_of_databases_that_one_process_opened_twice_take_turns(
+    workspace: Workspace, db: Database, items: Table
+) -> None:
+    items.insert_many({"id": at, "title": "x"} for at in range(2))
+    twice, done, is_over = workspace.open(), 0, threading.Event()
+
+    def write_on() -> None:
+        nonlocal done
+        while not is_over.is_set():
+            twice.table("items").update(0, title=str(done))
+            done += 1
+
+    other = threading.Thread(target=write_on)
+    other.start()
+    wait_until(lambda: done > 5, "the other one writes")
+    before = done
+    for number in range(10):
+        items.update(1, title=str(number))
+    meanwhile = done - before
+    is_over.set()
+    other.join()
+    assert meanwhile < 100
+
+
 # Left open, closed
 
 

@@ -184,6 +184,7 @@ class ConnectionPool(ABC):
             connections, self._connections = [*self._connections.values()], {}
         for connection in connections:
             connection.core.close()
+            self.ended(connection)
         self.engine.dispose()
 
     @abstractmethod

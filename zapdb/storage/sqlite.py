@@ -11,6 +11,7 @@ stand in a queue first.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 import urllib.parse
@@ -29,7 +30,7 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.faults import DuplicateKey, MissingTable, unexpected
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
 from zapdb.storage.modes import Mode
-from zapdb.storage.waiting import FairLock
+from zapdb.storage.waiting import FairLock, FairLocks
 
 # Nobody could renew a lease meanwhile, and nobody take one over: time stood still for leases.
 MAKE_UP_SQL = (
@@ -56,6 +57,10 @@ BEGIN = {
 }
 
 
+WRITERS: Final = FairLocks()
+"""The queues of this process, one for each file: databases that are opened twice share theirs."""
+
+
 class SQLite(Storage):
     dialect = "sqlite"
     mark = "?"
@@ -77,7 +82,7 @@ class SQLite(Storage):
         )
         sqlalchemy.event.listen(engine, "connect", _configure)
         super().__init__(url, engine, read_only=read_only)
-        self._writers = FairLock()
+        self._writers = WRITERS.find(os.path.realpath(str(url.database)))
 
     def is_absent(self) -> bool:
         return "uri" not in self.url.query and not Path(str(self.url.database)).exists()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
+from weakref import WeakValueDictionary
 
 
 class FairLock:
@@ -51,3 +53,24 @@ class FairLock:
                 self._waiting.popleft().release()
             else:
                 self._is_held = False
+
+
+class FairLocks:
+    """One lock of this process for each name that somebody holds on to."""
+
+    def __init__(self) -> None:
+        self._forget()
+        if hasattr(os, "register_at_fork"):  # not on Windows, which can't fork
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """The threads that hold them were not copied with the process."""
+        self._guard = threading.Lock()
+        self._locks: WeakValueDictionary[str, FairLock] = WeakValueDictionary()
+
+    def find(self, name: str) -> FairLock:
+        with self._guard:
+            lock = self._locks.get(name)
+            if lock is None:
+                lock = self._locks[name] = FairLock()
+            return lock
