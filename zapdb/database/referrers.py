@@ -6,8 +6,8 @@ record that another cascade of the same deletion would take away later is in the
 
 All of it goes by batches of deleted records. Referrers are found by an index that begins with the
 field, those of a whole batch by one statement; by a scan while none such is readable. Batches whose
-referrers are still to be looked for wait on a stack, at most a page for
-each table and level of cascades.
+referrers are still to be looked for wait on a stack, at most a page for each table and level of
+cascades.
 """
 
 from __future__ import annotations
