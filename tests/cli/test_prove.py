@@ -153,11 +153,63 @@ def test_prove_tries_real_records(project: Project) -> None:
     assert (result.status, result.err) == (0, "")
     assert result.out.endswith("people: 20 of 20 records tried: all came back\n")
     result = project.run("migrate", "prove", "--sample", "5", "--json")
-    assert result.json["sampled"] == [
-        {"table": "people", "records": 20, "sampled": 5, "failures": []}
-    ]
-    assert project.run("migrate", "prove", "--sample", "0", "--json").json["sampled"] == []
+    (table,) = result.json["sampled"]
+    (loss,) = table.pop("losses")
+    assert table == {
+        "table": "people", "records": 20, "sampled": 5, "returned": 5, "failures": []
+    }  # fmt: skip
+    assert (loss["field"], loss["tried"], loss["returned"], loss["example"]) == ("name", 5, 5, None)
+    found = project.run("migrate", "prove", "--sample", "0", "--json").json
+    assert (found["sampled"], found["seed"]) == ([], None)
     assert project.dump() == before
+
+
+def test_prove_counts_and_shows_what_real_records_lose(project: Project) -> None:
+    project.write("0001_people")
+    project.run("migrate", "up")
+    project.fill(200, name="\x1b[2JOnce\u202e" + "x" * 99)
+    project.write()
+    result = project.run("migrate", "prove")
+    assert (result.status, result.err) == (0, "")
+    summary, loss = result.out.splitlines()[-2:]
+    assert summary == "people: 200 of 200 records tried: 0 came back as they were"
+    assert loss == (
+        "  0004_split_name  name  transform: a single-word name gains a blank (0 of 200 came back; "
+        "(key)=80, name='\\x1b[2JOnce\\u202exxxxxxx'… (108 characters) comes back as "
+        "name='\\x1b[2JOnce\\u202exxxxxxx'… (109 characters))"
+    )
+    (table,) = project.run("migrate", "prove", "--json").json["sampled"]
+    (found,) = table["losses"]
+    assert (table["sampled"], table["returned"]) == (200, 0)
+    assert (found["migration"], found["field"], found["returned"]) == ("0004_split_name", "name", 0)
+    assert found["example"]["back"]["name"].endswith("(109 characters)")
+
+
+def test_prove_draws_the_same_records_by_the_same_seed(project: Project) -> None:
+    project.write("0001_people")
+    project.run("migrate", "up")
+    project.fill(100, name="Once")
+    project.write()
+    first = project.run("migrate", "prove", "--sample", "5").out.splitlines()[-2:]
+    seed = first[0].partition("--seed ")[2].partition(":")[0]
+    again = project.run("migrate", "prove", "--sample", "5", "--seed", seed)
+    assert again.out.splitlines()[-2:] == first
+    others = {
+        project.run("migrate", "prove", "--sample", "5", "--seed", str(n)).out.splitlines()[-1]
+        for n in range(3)
+    }
+    assert len(others) > 1
+    found = project.run("migrate", "prove", "--sample", "5", "--seed", seed, "--json").json
+    assert found["seed"] == int(seed)
+
+
+def test_prove_with_a_table_without_records(project: Project) -> None:
+    project.write("0001_people")
+    project.run("migrate", "up")
+    project.write()
+    out = project.run("migrate", "prove").out
+    assert "people: 0 of 0 records tried: there are none\n" in out
+    assert "came back" not in out.partition("people: 0 of 0")[2]
 
 
 def test_prove_names_real_records_by_their_keys(project: Project) -> None:

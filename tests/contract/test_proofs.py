@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
@@ -46,12 +45,12 @@ def view_of(place: Workspace) -> View:
         return load_view(connection, DEFAULT_TENANT)
 
 
-def sample(place: Workspace, count: int = 1_000) -> list[SampledTable]:
+def sample(place: Workspace, count: int = 1_000, seed: int = 0) -> list[SampledTable]:
     view = view_of(place)
     files = list_files(place.directory)[view.chain.end :]
     chain = resolve_files(files, view.chain, provisional_numbers())
     pending = chain.after(view.position)
-    return prove_with_records(place.connect(), view, pending, count)
+    return prove_with_records(place.connect(), view, pending, count, seed)
 
 
 # Applying
@@ -153,12 +152,35 @@ def test_real_records_show_what_made_up_ones_miss(workspace: Workspace) -> None:
     assert dump(workspace) == before
 
 
-def test_samples_are_spread_over_the_keys(
+def test_samples_show_what_is_periodic(workspace: Workspace) -> None:
+    """Every tenth record is of another kind, and none of them lies at even distances."""
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert_many(
+            {"id": n, "title": "odd" if n % 10 == 3 else "two words"} for n in range(1000)
+        )
+    workspace.write(2, LOSSY_SPLIT)
+    for seed in range(3):
+        (found,) = sample(workspace, 100, seed)
+        assert (found.records, found.sampled) == (1000, 100)
+        ((label, loss),) = found.losses
+        assert (label, loss.field, loss.tried) == ("0002_test", "title", 100)
+        assert loss.returned == found.returned
+        assert 1 <= 100 - found.returned <= 30
+        assert loss.example is not None
+        assert loss.example.record["title"] == "'odd'"
+        assert loss.example.back == {"title": "'odd '"}
+
+
+def test_samples_are_drawn_by_their_seed(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace.write(1, ITEMS)
     with workspace.open() as db:
         db.table("items").insert_many({"id": n, "title": "x"} for n in range(100))
+        db.create_tenant("other")
+        with workspace.open(tenant="other") as other:
+            other.table("items").insert_many({"id": n, "title": "x"} for n in range(-50, 150))
     workspace.write(2, ADD_COLOR)
     keys: list[bytes] = []
     try_record = Trial.try_record
@@ -168,13 +190,17 @@ def test_samples_are_spread_over_the_keys(
         return try_record(self, key, *rest)
 
     monkeypatch.setattr(Trial, "try_record", note)
-    (found,) = sample(workspace, 10)
-    assert (found.records, found.sampled) == (100, 10)
-    places = [int.from_bytes(key, "big") for key in keys]
-    assert places == sorted(places)
-    assert len({b - a for a, b in pairwise(places[:6])}) == 1
-    (found,) = sample(workspace, 7)
-    assert 4 <= found.sampled <= 7
+    drawn = []
+    for seed in (1, 2, 1):
+        (found,) = sample(workspace, 10, seed)
+        assert (found.records, found.sampled, found.returned) == (100, 10, 10)
+        assert keys == sorted(set(keys))
+        drawn.append(list(keys))
+        keys.clear()
+    assert drawn[0] == drawn[2] != drawn[1]
+    (found,) = sample(workspace, 100)
+    assert len(keys) == 100
+    assert found.sampled == 100
 
 
 def test_stale_records_and_blobs_are_read_as_they_are(workspace: Workspace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +29,7 @@ from zapdb.migrations.finding import Finding, Loss
 from zapdb.migrations.prove import Proof, prove
 
 SAMPLE_RECORDS = 1_000
+SEED_BITS = 32
 
 
 def prove_migrations(
@@ -38,6 +40,10 @@ def prove_migrations(
         int,
         typer.Option(min=0, metavar="N", help="So many records of each table are tried, too."),
     ] = SAMPLE_RECORDS,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="S", help="Draw the records that an earlier run drew."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Try the migrations: records are sent up and down again, and must come back.
@@ -47,9 +53,15 @@ def prove_migrations(
     nothing is written. A field is proven `exact`, or declared `lossy`. Exit status 1 if something
     that is claimed to be exact does not come back.
 
+    Of each table the records are drawn at random, each with the same chance; `--seed` draws those
+    of an earlier run again, as long as the table has the same keys. What a lossy field loses of
+    them is counted, and shown for one: its value, shortened. A failure shows no values.
+
     With `--json`: `{migrations: [{number, label, examples, tables: [{table, records, exact, lossy:
-    [{field, operation, because, tried, returned}]}], failures, remarks}], sampled: [{table,
-    records, sampled, failures}]}`. A failure or remark is an error as every command writes it.
+    [{field, operation, because, tried, returned}]}], failures, remarks}], seed, sampled: [{table,
+    records, sampled, returned, losses: [{migration, field, operation, because, tried, returned,
+    example: {record, back} or null}], failures}]}`. A failure or remark is an error as every
+    command writes it.
     """
     output = Output(as_json)
     directory = find_migrations(migrations)
@@ -57,23 +69,17 @@ def prove_migrations(
     proofs = [prove(migration) for migration in chain.migrations]
     sampled: list[SampledTable] = []
     if sample and (database or read_pyproject().get("database")):
-        sampled = _try_records(database, tenant, directory, sample)
+        seed = secrets.randbits(SEED_BITS) if seed is None else seed
+        sampled = _try_records(database, tenant, directory, sample, seed)
     _write_proofs(proofs, output)
-    _write_sampled(sampled, output)
+    _write_sampled(sampled, seed, output)
     failures = [finding for proof in proofs for finding in proof.failures]
     failures += [finding for table in sampled for finding in table.failures]
     output.document(
         {
             "migrations": [_proof_to_json(proof) for proof in proofs],
-            "sampled": [
-                {
-                    "table": table.table,
-                    "records": table.records,
-                    "sampled": table.sampled,
-                    "failures": _to_json(table.failures),
-                }
-                for table in sampled
-            ],
+            "seed": seed if sampled else None,
+            "sampled": [_sampled_to_json(table) for table in sampled],
         }
     )
     if not as_json:
@@ -83,13 +89,13 @@ def prove_migrations(
 
 
 def _try_records(
-    database: str | None, tenant: str | None, directory: Path, sample: int
+    database: str | None, tenant: str | None, directory: Path, sample: int, seed: int
 ) -> list[SampledTable]:
     with connected(database) as storage:
         view = read_view_if_any(storage, tenant)
         if view is None:
             return []
-        return prove_with_records(storage, view, _pending(directory, view), sample)
+        return prove_with_records(storage, view, _pending(directory, view), sample, seed)
 
 
 def _pending(directory: Path, view: View) -> Sequence[Migration]:
@@ -144,21 +150,32 @@ def _explain(loss: Loss) -> str:
     shown = ""
     if loss.example is not None and loss.example.back:
         shown = f"; {_join(loss.example.record)} comes back as {_join(loss.example.back)}"
-    return f"{told} ({loss.returned:,} came back{shown})"
+    return f"{told} ({loss.returned:,} of {loss.tried:,} came back{shown})"
 
 
 def _join(values: Any) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _write_sampled(sampled: list[SampledTable], output: Output) -> None:
+def _write_sampled(sampled: list[SampledTable], seed: int | None, output: Output) -> None:
     for table in sampled:
+        drawn = f", drawn with --seed {seed}" if table.sampled < table.records else ""
         output.write(
-            f"{table.table}: {table.sampled:,} of {format_count(table.records, 'record')} tried: ",
-            (f"{len(table.failures)} not proven", "bold red")
-            if table.failures
-            else ("all came back", "green"),
+            f"{table.table}: {table.sampled:,} of {format_count(table.records, 'record')} tried"
+            f"{drawn}: ",
+            _sum_up(table),
         )
+        for label, loss in table.losses:
+            if loss.returned < loss.tried:
+                output.write(f"  {label}  {loss.field}  {_explain(loss)}")
+
+
+def _sum_up(table: SampledTable) -> Part:
+    if table.failures:
+        return f"{len(table.failures)} not proven", "bold red"
+    if table.returned < table.sampled:
+        return f"{table.returned:,} came back as they were", "yellow"
+    return ("all came back", "green") if table.sampled else "there are none"
 
 
 def _proof_to_json(proof: Proof) -> dict[str, Any]:
@@ -171,22 +188,43 @@ def _proof_to_json(proof: Proof) -> dict[str, Any]:
                 "table": table.table,
                 "records": table.tried,
                 "exact": list(table.exact),
-                "lossy": [
-                    {
-                        "field": loss.field,
-                        "operation": loss.operation,
-                        "because": loss.because or None,
-                        "tried": loss.tried,
-                        "returned": loss.returned,
-                    }
-                    for loss in table.lossy
-                ],
+                "lossy": [_loss_to_json(loss) for loss in table.lossy],
             }
             for table in proof.tables
         ],
         "failures": _to_json(proof.failures),
         "remarks": _to_json(proof.remarks),
     }
+
+
+def _sampled_to_json(table: SampledTable) -> dict[str, Any]:
+    return {
+        "table": table.table,
+        "records": table.records,
+        "sampled": table.sampled,
+        "returned": table.returned,
+        "losses": [
+            {"migration": label, **_loss_to_json(loss), "example": _example_to_json(loss)}
+            for label, loss in table.losses
+        ],
+        "failures": _to_json(table.failures),
+    }
+
+
+def _loss_to_json(loss: Loss) -> dict[str, Any]:
+    return {
+        "field": loss.field,
+        "operation": loss.operation,
+        "because": loss.because or None,
+        "tried": loss.tried,
+        "returned": loss.returned,
+    }
+
+
+def _example_to_json(loss: Loss) -> dict[str, Any] | None:
+    if loss.example is None:
+        return None
+    return {"record": dict(loss.example.record), "back": dict(loss.example.back)}
 
 
 def _to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:

@@ -2,42 +2,61 @@
 
 What made-up values miss (see `migrations.prove`), real ones may show. The records of each table are
 read in the shape that is in force, sent through the migrations that follow, one after the other,
-and back through each. Their contents are not shown; a finding names a record by its key.
+and back through each. A failure names a record by its key and describes its values. Of a loss that
+a migration declares, which people have to judge, one example shows what the field was and what it
+comes back as, shortened.
+
+The sample is drawn without replacement, and every record has the same chance to be in it, whatever
+order or period the data have. The chance to miss a kind of record of which the table has `r` among
+`n` is at most `(1 - r/n) ** sample`. To draw it, the keys are walked through once in the order of
+the primary key, as counting them does; of the records only those drawn are read. The same seed
+draws the same records from the same keys, on every Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from zapdb.catalog import View
 from zapdb.indexes import LiveTable
 from zapdb.migrations import Migration
-from zapdb.migrations.finding import Finding
+from zapdb.migrations.finding import Finding, Loss
 from zapdb.migrations.prove import converted_tables
 from zapdb.migrations.trial import PREFIX, Memory, Trial
 from zapdb.records import Beside, decode_prefix
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.values.blob import Blob
 
+Draw = Callable[[], float]
+"""Numbers in [0, 1), one after the other."""
+
 
 @dataclass(frozen=True, slots=True)
 class SampledTable:
-    """A table whose records were tried: how many it has, and how many were read."""
+    """A table whose records were tried: how many it has, and how many were read.
+
+    `returned` of the `sampled` came back from all the migrations as they were. `losses` has, by the
+    label of the migration, the fields whose rollback is declared to be lossy, with counts.
+    """
 
     table: str
     records: int
     sampled: int
+    returned: int
     failures: tuple[Finding, ...]
+    losses: tuple[tuple[str, Loss], ...]
 
 
 def prove_with_records(
-    storage: Storage, view: View, migrations: Sequence[Migration], sample: int
+    storage: Storage, view: View, migrations: Sequence[Migration], sample: int, seed: int
 ) -> list[SampledTable]:
     """Try migrations that follow the view's position on up to `sample` records of each table.
 
-    Only tables that one of them converts are read. Raises `CorruptRecord`, `BlobMissing` and
-    `UnknownZone` for records that can't be read as they are.
+    The records are drawn by `seed`, for each table independently of the others. Only tables that
+    one of the migrations converts are read. Raises `CorruptRecord`, `BlobMissing` and `UnknownZone`
+    for records that can't be read as they are.
     """
     converted = [(migration, set(converted_tables(migration))) for migration in migrations]
     sampled = []
@@ -47,12 +66,13 @@ def prove_with_records(
             touching = [migration for migration, tables in converted if number in tables]
             if touching:
                 live = LiveTable(storage, view, state)
-                sampled.append(_try_table(connection, live, touching, sample))
+                draw = random.Random(f"{seed}/{number}").random  # noqa: S311 - no secret
+                sampled.append(_try_table(connection, live, touching, sample, draw))
     return sampled
 
 
 def _try_table(
-    connection: Connection, live: LiveTable, migrations: list[Migration], sample: int
+    connection: Connection, live: LiveTable, migrations: list[Migration], sample: int, draw: Draw
 ) -> SampledTable:
     beside = live.make_beside()
 
@@ -66,22 +86,26 @@ def _try_table(
     ]
     (count,) = connection.fetch_one(live.records.count_sql)
     archived = live.view.chain.archived_fields(live.table.number)
-    tried = 0
-    for key, stored in sample_records(connection, live, int(count), sample):
+    tried = returned = 0
+    for key, stored in sample_records(connection, live, int(count), sample, draw):
         beside = live.make_beside(key, stored)
         live.reader.read(key, stored)  # what can't be read as it is is no fault of a migration
         current = live.reader.convert(key, stored, beside)
         value = PREFIX + current[decode_prefix(current, 0)[1] :]
         archive: Mapping[int, bytes] = _archive_of(beside, archived)
+        came_back = True
         for trial in trials:
             journey = trial.try_record(key, value, archive)
+            came_back = came_back and journey.came_back
             if journey.error is not None:
                 break
             value, archive = journey.values[1], journey.archives[1]
         memory.blobs.clear()
         tried += 1
+        returned += came_back
     failures = tuple(finding for trial in trials for finding in trial.failures.values())
-    return SampledTable(live.table.name, int(count), tried, failures)
+    losses = tuple((t.migration.label, loss) for t in trials for loss in t.report().lossy)
+    return SampledTable(live.table.name, int(count), tried, returned, failures, losses)
 
 
 def _archive_of(beside: Beside, numbers: Iterable[int]) -> dict[int, bytes]:
@@ -92,13 +116,29 @@ def _archive_of(beside: Beside, numbers: Iterable[int]) -> dict[int, bytes]:
 
 
 def sample_records(
-    connection: Connection, live: LiveTable, count: int, sample: int
+    connection: Connection, live: LiveTable, count: int, sample: int, draw: Draw
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Records at even distances in the order of their keys, all where there are no more."""
-    if not count:
-        return
-    every = -(-count // sample)
-    for key in live.records.slice_keys(connection, every):
+    """Records drawn at random, in the order of their keys; all `count` where there are no more."""
+    key, last = b"", -1
+    for place in draw_places(count, sample, draw):
+        # From the one drawn before: all statements together walk through the keys once.
+        found = live.records.find_key(connection, key, place - last - 1)
+        if found is None:
+            return  # records were deleted since they were counted
+        key, last = found, place
         row = connection.fetch_one(live.records.get_sql, (key,))
         if row is not None and row[0] is not None:
             yield key, bytes(row[0])
+
+
+def draw_places(count: int, sample: int, draw: Draw) -> list[int]:
+    """Up to `sample` different numbers below `count`, in order, each set as likely as any other.
+
+    R. Floyd's way, of J. Bentley, "Programming Pearls: A Sample of Brilliance" (CACM 30, 1987). It
+    takes `draw`, numbers in [0, 1), alone, whose sequence for a seed no Python changes.
+    """
+    found = set[int]()
+    for upper in range(max(count - sample, 0), count):
+        place = int(draw() * (upper + 1))
+        found.add(upper if place in found else place)
+    return sorted(found)

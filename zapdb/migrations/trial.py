@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from zapdb.errors import (
@@ -21,7 +21,6 @@ from zapdb.errors import (
 )
 from zapdb.migrations.claims import Claims
 from zapdb.migrations.finding import (
-    SHOWN_CHARS_MAX,
     Finding,
     Kind,
     Loss,
@@ -71,6 +70,8 @@ class Journey:
     error: Exception | None = None
     failed_at: int = 0
     """How many steps were done when it was stopped."""
+    came_back: bool = False
+    """Whether it came back as it was."""
 
 
 class Memory:
@@ -208,10 +209,11 @@ class Trial:
         else:
             self._note_values(journey)
             if journey.values[2] == value:
+                journey.came_back = True
                 for number in self._returned:
                     self._returned[number] += 1
             else:
-                self._compare(journey)
+                journey.came_back = self._compare(journey)
         return journey
 
     def _note_values(self, journey: Journey) -> None:
@@ -290,20 +292,36 @@ class Trial:
 
     # What is wrong
 
-    def _compare(self, journey: Journey) -> None:
+    def _compare(self, journey: Journey) -> bool:
+        """Whether all values are the same, though the bytes are not; notes which are not."""
         first = self.decode("up", journey.key, journey.values[0])
         last = self.decode("up", journey.key, journey.values[2])
+        came_back = True
         for f in self._stored:
             is_same = is_same_value(f, getattr(first, f.name), getattr(last, f.name))
             if is_same:
                 if f.number in self._returned:
                     self._returned[f.number] += 1
                 continue
+            came_back = False
             if f.number not in self.claims.lost:
                 self._note_rollback(f, journey)
             elif f.number not in self._differed:
                 operation = self.claims.lost[f.number]
-                self._differed[f.number] = self._finding("remark", f, operation, journey, "", "")
+                self._differed[f.number] = self._loss_example(f, operation, journey)
+        return came_back
+
+    def _loss_example(self, f: Field, operation: Operation, journey: Journey) -> Finding:
+        """A record that comes back otherwise, as declared.
+
+        Of one that is private no more is shown than the field that is lost, and its key.
+        """
+        found = self._finding("remark", f, operation, journey, "", "")
+        if not self.is_private:
+            return found
+        values = (self.decode("up", journey.key, journey.values[step]) for step in (0, 2))
+        was, back = ({f.name: show(getattr(record, f.name))} for record in values)
+        return replace(found, record=_name_record(journey) | was, back=back)
 
     def _note_rollback(self, f: Field, journey: Journey) -> None:
         if ("rollback", f.name) in self.failures:
@@ -410,11 +428,15 @@ class Trial:
             f.name: self._show(getattr(record, f.name)) for f in table.fields if f.number in wanted
         }
         if self.is_private:
-            return {"(key)": journey.key.hex()[:SHOWN_CHARS_MAX], **shown}
+            return _name_record(journey) | shown
         return shown
 
     def _show(self, value: Any) -> str:
         return describe(value) if self.is_private else show(value)
+
+
+def _name_record(journey: Journey) -> dict[str, str]:
+    return {"(key)": shorten(journey.key.hex())}
 
 
 def _compile(source: Layout, target: Layout, route: Route, zones: Zones) -> Conversion:

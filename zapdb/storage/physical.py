@@ -205,6 +205,15 @@ class RecordTable:
         found = fetch_in(connection, self._find_keys_sql, keys)
         return {bytes(key) for (key,) in found}
 
+    def find_key(self, connection: Connection, after: bytes, skipped: int) -> bytes | None:
+        """The key behind another one when so many are skipped."""
+        row = connection.fetch_one(
+            f"SELECT key FROM {self.name} WHERE tenant = {self.tenant}"
+            f" AND key > {self.storage.mark} ORDER BY key LIMIT 1 OFFSET {int(skipped)}",
+            (after,),
+        )
+        return None if row is None else bytes(row[0])
+
     def is_empty(self, connection: Connection) -> bool:
         sql = f"SELECT 1 FROM {self.name} WHERE tenant = {self.tenant} LIMIT 1"
         return connection.fetch_one(sql) is None
