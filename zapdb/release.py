@@ -11,11 +11,10 @@ from typing import Final
 
 __version__ = "0.1.0"
 
-LEVEL: Final = 2
+LEVEL: Final = 1
 """The highest that this release supports. Read it as `release.LEVEL`, where it is used.
 
     1   the first one
-    2   the history log: layout revision 0002
 """
 
 OPERATION_LEVELS: Final[Mapping[str, int]] = {}

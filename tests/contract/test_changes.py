@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -12,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.contract.peer import open_peer, start_peer
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_TITLE, ITEMS, RENAME_SIZE
 from tests.support import Faults, Workspace, dump, error_of, wait_until
-from zapdb.catalog import cluster, principal
+from zapdb.catalog import principal
 from zapdb.catalog.history import read_entries
 from zapdb.catalog.pruning import Bound, plan_pruning, prune
 from zapdb.catalog.removal import remove_tenant
@@ -25,14 +23,12 @@ from zapdb.errors import (
     ConcurrencyError,
     CorruptCatalog,
     ForgetInProgress,
-    IncompatibleVersion,
     TransactionConflict,
     UsageError,
 )
 from zapdb.jobs import forget
 from zapdb.jobs.forget import forget_newest
-from zapdb.storage import Mode, changes, log, read_layout
-from zapdb.storage.layout import revisions_directory
+from zapdb.storage import Mode, changes, log
 from zapdb.storage.log import START, Bookmark, Snapshot
 
 REFERRING = (
@@ -959,67 +955,3 @@ def test_with_history_off_a_transaction_sends_what_it_sent_before(
         counts.append(faults.calls)
     # One statement for all of a transaction; two and the clock row on SQLite.
     assert counts[1] - counts[0] == {"postgresql": 1, "sqlite": 3}[workspace.engine]
-
-
-# Databases of the layout before
-
-
-@pytest.fixture
-def older(tmp_path: Any) -> dict[str, Any]:
-    """The options of a release that knows level 1 and layout 0001."""
-    directory = tmp_path / "layouts"
-    ignored = shutil.ignore_patterns("__pycache__", "0002*")
-    shutil.copytree(revisions_directory(), directory, ignore=ignored)
-    return {"level": 1, "layouts": str(directory), "layout": "0001"}
-
-
-def test_rule_10_a_database_of_level_1_goes_on_working_and_is_upgraded(
-    workspace: Workspace, older: dict[str, Any]
-) -> None:
-    workspace.write(1, ITEMS)
-    with open_peer(workspace, apply="auto", **older) as peer:
-        assert peer.ask("insert 1") == "written"
-        db = workspace.open(apply="never")
-        assert (db.cluster_level(), read_layout(db.storage)) == (1, "0001")
-        items = db.table("items")
-        items.update(1, title="newer", note="x" * 9000)
-        items.insert_many({"id": n, "title": "x"} for n in range(10, 30))
-        assert db.followers() == []
-        assert db.metrics()
-        assert db.sweep(older_than_seconds=0).unowned == 0
-        before = dump(workspace)
-        with pytest.raises(IncompatibleVersion, match="no history log yet") as caught:
-            db.set_setting("history", "on")
-        assert "zapdb cluster upgrade" in str(caught.value.hint)
-        with pytest.raises(IncompatibleVersion, match="no history log yet"):
-            list(db.changes())
-        with pytest.raises(IncompatibleVersion, match="no history log yet"):
-            db.follower("x")
-        with pytest.raises(IncompatibleVersion, match="running processes do not support"):
-            cluster.upgrade(db.storage)
-        assert dump(workspace) == before
-        db.set_setting("history", "off")
-        db.set_setting("history", None)
-        assert peer.ask("count") == "21"
-    before = dump(workspace)
-    done = cluster.upgrade(workspace.connect())
-    assert (done.before, done.after, [r.revision for r in done.layout]) == (1, 2, ["0002"])
-    after = dump(workspace)
-    for table in before.keys() - {"zapdb_layout", "zapdb_catalog", "zapdb_counters"}:
-        if table != "zapdb_activations":  # everybody looks again
-            assert after[table] == before[table]
-    # The database that was open all the while goes on, and has its log.
-    db.set_setting("history", "on")
-    items.update(1, title="logged")
-    assert tell_all(db)[-1] == ("update", 1, "newer", "logged")
-    with start_peer(workspace, **older) as peer:
-        assert peer.answer().startswith("NewerLayout")
-    fresh = workspace.open()
-    assert fresh.table("items").count() == 21
-
-
-@pytest.mark.long_on("postgresql")
-def test_rule_10_a_new_database_has_the_log_at_once(workspace: Workspace, db: Database) -> None:
-    assert (db.cluster_level(), read_layout(db.storage)) == (2, "0002")
-    workspace.write(2, ADD_COLOR)
-    assert workspace.open().cluster_level() == 2

@@ -21,7 +21,7 @@ from zapdb.catalog.stored_settings import write_setting
 from zapdb.catalog.up import migrate_up
 from zapdb.database import Database
 from zapdb.errors import IncompatibleVersion, LeaseLost, UnsupportedServer
-from zapdb.storage import LAYOUT_REVISION, Mode, Storage, read_layout
+from zapdb.storage import LAYOUT_REVISION, Mode, Storage, layout, read_layout
 from zapdb.storage.layout import revisions_directory
 
 NOW, NEXT = release.LEVEL, release.LEVEL + 1
@@ -339,6 +339,30 @@ def test_rule_10_a_layout_waits_until_all_support_its_level(
         assert newer.ask("count") == "3"
     with start_peer(workspace) as older:
         assert older.answer().startswith("NewerLayout | the database has a newer layout")
+
+
+def test_rule_10_an_upgrade_brings_the_layout_up_under_an_open_database(
+    workspace: Workspace, db: Database, layouts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.table("items").insert(id=1, title="Milk")
+    db.close()
+    monkeypatch.setattr(layout, "LAYOUT_REVISION", layouts["layout"])
+    monkeypatch.setattr(layout, "revisions_directory", lambda: Path(layouts["layouts"]))
+    monkeypatch.setattr(release, "LEVEL", NEXT)
+    with workspace.open(apply="never") as newer:  # on what is there
+        assert (newer.cluster_level(), read_layout(newer.storage)) == (NOW, LAYOUT_REVISION)
+        newer.table("items").insert(id=2, title="Bread")
+        before = dump(workspace)
+        done = cluster.upgrade(workspace.connect())
+        assert (done.before, done.after) == (NOW, NEXT)
+        assert [revision.revision for revision in done.layout] == ["9999"]
+        after = dump(workspace)
+        assert after.keys() - before.keys() == {"zapdb_next"}
+        for table in before.keys() - {"zapdb_layout", "zapdb_catalog", "zapdb_counters"}:
+            if table != "zapdb_activations":  # every process loads again what it knows
+                assert after[table] == before[table]
+        newer.table("items").update(2, title="Butter")
+        assert newer.table("items").count() == 2
 
 
 # Dead nodes, and clocks

@@ -19,7 +19,7 @@ from alembic.script import ScriptDirectory
 from tests.contract.tables import ITEMS
 from tests.support import Workspace, dump
 from zapdb.storage import LAYOUT_REVISION, Connection, Mode, connect, ensure_layout, read_layout
-from zapdb.storage.layout import VERSION_TABLE, revisions_directory
+from zapdb.storage.layout import FIRST_REVISION, VERSION_TABLE, revisions_directory
 from zapdb.storage.tables import METADATA
 
 
@@ -35,7 +35,7 @@ def config(connection: Connection | None = None) -> Config:
 def test_rule_34_the_head_of_the_revisions_is_the_layout_of_this_code() -> None:
     directory = ScriptDirectory.from_config(config())
     assert directory.get_heads() == [LAYOUT_REVISION]
-    assert [revision.revision for revision in directory.walk_revisions()][-1] == "0001"
+    assert [revision.revision for revision in directory.walk_revisions()][-1] == FIRST_REVISION
 
 
 def test_rule_10_each_revision_names_the_level_that_it_needs() -> None:

@@ -11,7 +11,8 @@ import pytest
 import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.documents import document
-from tests.support import LIVE, Workspace, count_connections, dump, wait_until
+from tests.support import LIVE, Workspace, count_connections, dump, error_of, wait_until
+from zapdb.catalog import cluster
 from zapdb.errors import (
     CorruptCatalog,
     IncompatibleVersion,
@@ -192,6 +193,26 @@ def test_a_newer_layout_is_refused_naming_it(workspace: Workspace) -> None:
     text = refusal(workspace, NewerLayout)
     assert "layout: 0917" in text
     assert "use a zapdb release that knows layout 0917" in text
+
+
+@pytest.mark.parametrize("layout", ["0001", "0002"])
+def test_rule_34_a_database_from_before_the_first_release_is_refused(
+    workspace: Workspace, layout: str
+) -> None:
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    workspace.execute("UPDATE zapdb_layout SET version_num = ?", (layout,))
+    before = dump(workspace)
+    refused = [
+        refusal(workspace, IncompatibleVersion),
+        str(error_of(lambda: workspace.open(apply="never", read_only=True))),
+        str(error_of(lambda: cluster.upgrade(workspace.connect()))),
+    ]
+    for text in refused:
+        assert text.startswith("the database was made by an unreleased version of zapdb")
+        assert f"layout: {layout}" in text
+        assert "make a new database" in text
+    assert dump(workspace) == before
 
 
 def test_a_layout_without_its_revision_is_corrupt(workspace: Workspace) -> None:

@@ -19,7 +19,6 @@ from zapdb.records import decode_prefix
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.archives import count_archives
 from zapdb.storage.changes import count_changes
-from zapdb.storage.layout import has_history
 from zapdb.storage.physical import RecordTable, list_record_tables
 
 
@@ -171,7 +170,7 @@ def _find_changes(
     connection: Connection, pruned: Sequence[Entry], _: Sequence[Entry]
 ) -> Iterator[Use]:
     """Changes in the history log, whose records are read by the schema of their time."""
-    if not pruned or not has_history(connection):
+    if not pruned:
         return
     found = count_changes(connection, pruned[0].tenant, pruned[0].table_number)
     counts = {decode_prefix(prefix, 0)[0]: count for prefix, count in found}

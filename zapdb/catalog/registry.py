@@ -60,10 +60,11 @@ class Node:
 
     @classmethod
     def from_row(cls, lease: Lease, row: dict[str, Any]) -> Node:
-        pending = {int(number): digest for number, digest in row.get("pending", {}).items()}
-        datasets = {name: (found[0], found[1]) for name, found in row.get("datasets", {}).items()}
-        serves = row.get("serves", row["files_end"])
-        return cls(lease, row["release"], row["level"], row["files_end"], serves, pending, datasets)
+        pending = {int(number): digest for number, digest in row["pending"].items()}
+        datasets = {name: (found[0], found[1]) for name, found in row["datasets"].items()}
+        return cls(
+            lease, row["release"], row["level"], row["files_end"], row["serves"], pending, datasets
+        )
 
     def __str__(self) -> str:
         return str(self.lease.owner)

@@ -25,10 +25,9 @@ from zapdb.catalog.settings import (
     scope_of_index,
 )
 from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
-from zapdb.errors import CorruptCatalog, IncompatibleVersion, SchemaFrozen, UsageError
-from zapdb.storage import Connection, read_layout
+from zapdb.errors import CorruptCatalog, SchemaFrozen, UsageError
+from zapdb.storage import Connection
 from zapdb.storage.changes import HISTORY_OFF, HISTORY_ON, OF_TENANT, record_event
-from zapdb.storage.layout import HISTORY_REVISION, has_history
 
 
 def read_settings(connection: Connection, tenant: int) -> Settings:
@@ -88,8 +87,7 @@ def _checked(key: str, value: str) -> str:
 def write_setting(connection: Connection, name: str, value: str, scope: Scope = EVERYWHERE) -> int:
     """Inside a transaction of the setting's `mode`; returns the change's token.
 
-    Raises `UsageError` for a value or a scope that the setting can't have, and
-    `IncompatibleVersion` where the database's layout has no room for what it switches on.
+    Raises `UsageError` for a value or a scope that the setting can't have.
     """
     setting = _find_for(name, scope)
     normal = setting.normalize(value)
@@ -100,8 +98,6 @@ def write_setting(connection: Connection, name: str, value: str, scope: Scope = 
             value=value,
             values=", ".join(setting.values),
         )
-    if name == HISTORY and normal == "on":
-        _refuse_without_log(connection)
     before = _read_switched(connection, setting, scope)
     token = rows.put(connection, "setting", scope.key(name), {"value": normal})
     _bind_writers(connection, setting, scope, before)
@@ -178,18 +174,6 @@ def _read_switched(connection: Connection, setting: Setting, scope: Scope) -> di
         tenant: Settings(tenant, values).find(setting.name, Scope(tenant, scope.table))[0]
         for tenant in tenants
     }
-
-
-def _refuse_without_log(connection: Connection) -> None:
-    if not has_history(connection):
-        raise IncompatibleVersion(
-            "the database's layout has no history log yet",
-            database=connection.storage.shown_url,
-            layout=read_layout(connection.storage),
-            layout_needed=HISTORY_REVISION,
-            hint="run `zapdb cluster upgrade` once all processes have a release that knows it; "
-            "that forbids older releases",
-        )
 
 
 def _find_for(name: str, scope: Scope) -> Setting:

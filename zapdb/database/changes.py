@@ -15,22 +15,19 @@ from functools import partial
 from typing import Any, Literal
 
 from zapdb.catalog.history import Entry, read_entries
-from zapdb.catalog.settings import HISTORY
 from zapdb.catalog.stored import read_chain_state
 from zapdb.database.session import Session
 from zapdb.errors import (
     ConcurrencyError,
     CorruptCatalog,
     ForgetInProgress,
-    IncompatibleVersion,
     UsageError,
 )
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.records import Beside, Codec, Record, codec_for, decode_prefix
 from zapdb.schema import Table
-from zapdb.storage import BlobTable, Connection, DuplicateKey, Mode, read_layout
+from zapdb.storage import BlobTable, Connection, DuplicateKey, Mode
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.storage.layout import HISTORY_REVISION, has_history
 from zapdb.storage.log import BEGINNING, START, Bookmark, ChangeLog, Lag, Row
 
 Operation = Literal["insert", "update", "delete"]
@@ -129,22 +126,13 @@ def find_beginning(session: Session) -> Bookmark:
 
 
 def open_log(session: Session) -> ChangeLog:
-    """Raises `IncompatibleVersion` where the layout has no log, and `UsageError` inside a writing
-    transaction: what it has not committed is in no order yet."""
+    """Raises `UsageError` inside a writing transaction: what it has not committed is in no order
+    yet."""
     connection = session.storage.connection()
     if connection.mode not in (None, Mode.READ):
         raise UsageError(
             "the history log is not read inside a writing transaction",
             hint="read changes first, then write in db.transaction(), and move the follower in it",
-        )
-    if not has_history(connection):
-        raise IncompatibleVersion(
-            "the database's layout has no history log yet",
-            database=session.storage.shown_url,
-            layout=read_layout(session.storage),
-            layout_needed=HISTORY_REVISION,
-            hint="run `zapdb cluster upgrade`, and switch it on with"
-            f" `zapdb settings set {HISTORY} on`",
         )
     return ChangeLog(session.storage, session.view.tenant)
 
@@ -418,9 +406,7 @@ class ChangeFollower:
 
 
 def list_followers(connection: Connection, tenant: int) -> list[FollowerStatus]:
-    """Those that ever moved, by name; none where the layout has no log."""
-    if not has_history(connection):
-        return []
+    """Those that ever moved, by name."""
     log = ChangeLog(connection.storage, tenant)
     rows = connection.fetch_all(
         "SELECT name, bookmark, moved_at FROM zapdb_followers"

@@ -37,7 +37,6 @@ from zapdb.storage import BlobTable, Connection, MissingTable, Mode, Storage
 from zapdb.storage.archives import list_archived_fields, walk_archive
 from zapdb.storage.changes import walk_changes
 from zapdb.storage.identifiers import first_id_at_ms
-from zapdb.storage.layout import has_history
 from zapdb.storage.physical import RecordTable, list_record_tables, list_tenants
 from zapdb.values.blob import REFERENCE_SIZE_BYTES_MIN, is_blob, read_blob
 
@@ -167,8 +166,6 @@ def _walk_archives(connection: Connection) -> Iterator[list[bytes]]:
 
 def _walk_changes(connection: Connection) -> Iterator[list[bytes]]:
     """What records were before and after their changes."""
-    if not has_history(connection):
-        return
     owners: dict[tuple[int, int], OwnedBlobs] = {}
     for page in walk_changes(connection, REFERENCE_SIZE_BYTES_MIN):
         found: list[bytes] = []

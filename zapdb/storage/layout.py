@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from zapdb.errors import CorruptCatalog, NewerLayout, NotZapdb, PendingMigrations
+from zapdb.errors import (
+    CorruptCatalog,
+    IncompatibleVersion,
+    NewerLayout,
+    NotZapdb,
+    PendingMigrations,
+)
 from zapdb.release import __version__
 from zapdb.storage.base import Storage
 from zapdb.storage.connection import Connection
@@ -21,11 +27,12 @@ from zapdb.storage.modes import Mode
 if TYPE_CHECKING:
     from alembic.config import Config
 
-LAYOUT_REVISION: Final = "0002"
-"""The newest revision under `migrations/versions`; this code works on it and on those before it."""
+FIRST_REVISION: Final = "0003"
+"""The oldest revision under `migrations/versions`. Until the first release it is changed in place
+and takes the next number; databases with a lower one are refused."""
 
-HISTORY_REVISION: Final = "0002"
-"""Databases that are older have no history log: `has_history` tells."""
+LAYOUT_REVISION: Final = "0003"
+"""The newest revision under `migrations/versions`; this code works on it and on those before it."""
 
 VERSION_TABLE: Final = "zapdb_layout"
 
@@ -41,7 +48,7 @@ def read_layout(storage: Storage) -> str | None:
     """The database's layout revision, or None for an empty database.
 
     Raises `NotZapdb` for a database that holds something else, `NewerLayout` for one that a later
-    release upgraded.
+    release upgraded, `IncompatibleVersion` for one from before the first release.
     """
     if storage.is_absent():
         return None
@@ -75,6 +82,16 @@ def read_layout(storage: Storage) -> str | None:
             known=LAYOUT_REVISION,
             release=__version__,
             hint=f"use a zapdb release that knows layout {revision}",
+        )
+    if revision < FIRST_REVISION:
+        raise IncompatibleVersion(
+            "the database was made by an unreleased version of zapdb, whose layout is not read",
+            database=storage.shown_url,
+            layout=revision,
+            first=FIRST_REVISION,
+            release=__version__,
+            hint="make a new database; the version that made this one takes its records along with"
+            " `zapdb data export`",
         )
     return revision
 
@@ -115,12 +132,6 @@ def pending_revisions(storage: Storage) -> list[LayoutRevision]:
     if current in (None, LAYOUT_REVISION):
         return []
     return [revision for revision in list_revisions() if revision.revision > str(current)]
-
-
-def has_history(connection: Connection) -> bool:
-    """Whether the layout has the tables of the history log."""
-    row = connection.fetch_one(f"SELECT version_num FROM {VERSION_TABLE}")
-    return row is not None and str(row[0]) >= HISTORY_REVISION
 
 
 def list_revisions() -> list[LayoutRevision]:

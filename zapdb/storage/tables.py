@@ -146,7 +146,7 @@ TRANSACTIONS = Table(
 """The transactions of the history log (rule 29): whose they were, and when.
 
 A number is a transaction's id on PostgreSQL, and a counter's on SQLite. Positions are drawn at the
-end of a transaction: what depends on another one has a higher one. Since revision 0002.
+end of a transaction: what depends on another one has a higher one.
 """
 
 CHANGES = Table(
@@ -165,7 +165,7 @@ CHANGES = Table(
 no `before`, a deletion no `after`.
 
 Rows with an `event` are about schemas: of a table, by its new revision, or of the tenant, whose
-table number is 0. Since revision 0002.
+table number is 0.
 """
 
 STAMPS = Table(
@@ -177,7 +177,7 @@ STAMPS = Table(
     Column("stamped_at", BigInteger, nullable=False),
 )
 """Logical timestamps on PostgreSQL: `number` is that of all changes which are visible in `snapshot`
-and in none before. On SQLite the transaction's number is the timestamp. Since revision 0002."""
+and in none before. On SQLite the transaction's number is the timestamp."""
 
 FOLLOWERS = Table(
     "zapdb_followers",
@@ -188,4 +188,4 @@ FOLLOWERS = Table(
     Column("moved_at", BigInteger, nullable=False),
 )
 """How far each named follower of the history log has come; the row whose name is empty says where
-the log begins, behind what was pruned. Since revision 0002."""
+the log begins, behind what was pruned."""

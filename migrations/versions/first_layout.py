@@ -1,10 +1,14 @@
 """The first layout: catalog, counters, migrations, fingerprint history, archives, blobs, zones,
-ranges."""
+ranges, and the history log.
+
+Until the first release it is changed in place, and gets the next number each time: so a database
+that an earlier commit made is told apart, and refused by name.
+"""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001"
+revision = "0003"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -25,6 +29,8 @@ COUNTERS = (
     "physical",
     "zone",
 )
+CLOCK = ("change", "change_at")
+"""The clock row of SQLite. On PostgreSQL a sequence has its part: nobody waits for it (rule 29)."""
 
 
 def upgrade() -> None:
@@ -113,10 +119,53 @@ def upgrade() -> None:
         sa.Column("written", sa.BigInteger, nullable=False),
         sa.Column("conflicts", sa.BigInteger, nullable=False),
     )
+    op.create_table(
+        "zapdb_transactions",
+        sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("position", sa.BigInteger, nullable=False),
+        sa.Column("principal", sa.Text, nullable=False),
+        sa.Column("made_at", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "zapdb_changes",
+        sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("transaction_number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("table_number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("key", sa.LargeBinary, primary_key=True),
+        sa.Column("event", sa.Text),
+        sa.Column("before", sa.LargeBinary),
+        sa.Column("after", sa.LargeBinary),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "zapdb_stamps",
+        sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("snapshot", sa.Text, nullable=False),
+        sa.Column("stamped_at", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "zapdb_followers",
+        sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("bookmark", sa.Text, nullable=False),
+        sa.Column("moved_at", sa.BigInteger, nullable=False),
+    )
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute(sa.schema.CreateSequence(sa.Sequence("zapdb_positions")))
+    else:
+        op.bulk_insert(counters, [{"name": name, "value": 0} for name in CLOCK])
 
 
 def downgrade() -> None:
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute(sa.schema.DropSequence(sa.Sequence("zapdb_positions")))
     for table in (
+        "followers",
+        "stamps",
+        "changes",
+        "transactions",
         "ranges",
         "archives",
         "blobs",
