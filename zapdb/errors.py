@@ -5,6 +5,7 @@
     ├── UnknownName (LookupError)          no such table, field, index, migration  caller
     │   └── UnknownField (AttributeError)  a table has no such field
     ├── UsageError (RuntimeError)          a call that makes no sense now          caller
+    │   └── ImmutableRecord (AttributeError) a field of a record is set or deleted
     ├── InvalidCursor (ValueError)         a cursor of another query, or none      caller
     ├── SqlError (ValueError)              an SQL statement that can't be answered caller
     ├── SeveralRecords (LookupError)       one record is expected, several match   caller
@@ -69,6 +70,7 @@ import difflib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Any, ClassVar
 
 from zapdb.limits import VIOLATIONS_SHOWN_MAX
@@ -209,6 +211,26 @@ class UsageError(ZapdbError, RuntimeError):
     code = "usage"
     exit_status = EXIT_USAGE
     rpc_status = "FAILED_PRECONDITION"
+
+
+class ImmutableRecord(UsageError, AttributeError):
+    """A record or struct is a value: setting a field of it would store nothing."""
+
+    code = "record.immutable"
+    rpc_status = "INVALID_ARGUMENT"
+
+    @classmethod
+    def named(cls, table: str, name: str, fields: Iterable[str]) -> ImmutableRecord:
+        """The error for setting or deleting an attribute, with the way to a changed record."""
+        shown = f"{name if name in fields else 'field'}=…"
+        if iskeyword(name):
+            shown = f"**{{{name!r}: …}}"
+        return cls(
+            "records are immutable",
+            record=table,
+            attribute=name,
+            hint=f"make a new one: zapdb.replace(record, {shown})",
+        )
 
 
 class RecordNotFound(ZapdbError, KeyError):

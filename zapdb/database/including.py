@@ -18,6 +18,7 @@ from zapdb.indexes import LiveTable
 from zapdb.indexes.predicates import find_field
 from zapdb.limits import INCLUDE_RECORDS_MAX, PAGE_RECORDS_FIRST
 from zapdb.records import Record
+from zapdb.records.record import include as hang_on
 from zapdb.schema import Table
 from zapdb.storage import Connection
 from zapdb.values import Reference
@@ -96,7 +97,7 @@ def _load(
             name = field.name if field.name in record._fields else include.name
             mine[name] = None if key is None else loaded.get(key)
     for record, mine in zip(records, found, strict=True):
-        record._included = mine
+        hang_on(record, mine)
 
 
 def _fetch(

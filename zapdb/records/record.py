@@ -12,6 +12,7 @@ from typing import Any, Self
 from zapdb.errors import UsageError
 from zapdb.records.beside import Beside
 from zapdb.values.blob import Blob
+from zapdb.values.immutable import delete_attribute, set_attribute
 from zapdb.values.product import Product, is_equal, product_class
 
 
@@ -29,7 +30,11 @@ class Record(Product):
     def __reduce__(self) -> tuple[Any, ...]:
         included = _included_in(self)
         made = super().__reduce__()
-        return (*made, (None, {"_included": included})) if included else made
+        return (*made, included) if included else made
+
+    def __setstate__(self, included: dict[str, Record | None]) -> None:
+        """Called by `pickle` for a record that came with others."""
+        include(self, included)
 
     def __getattr__(self, name: str) -> Any:
         """Called for an empty slot: load its blob. Raises `BlobMissing`, `CorruptRecord`."""
@@ -38,7 +43,7 @@ class Record(Product):
             raise AttributeError(f"{self._name} has no field {name!r}", name=name, obj=self)
         beside, blob = found
         value = blob.value_of(beside.load(blob))
-        setattr(self, name, value)
+        set_attribute(self, name, value)
         return value
 
     def __eq__(self, other: object) -> bool:
@@ -54,7 +59,7 @@ class Record(Product):
         made = super().__replace__(**changes)
         if included := _included_in(self):
             # What another key leads to was not loaded.
-            made._included = {n: r for n, r in included.items() if n not in changes}
+            include(made, {n: r for n, r in included.items() if n not in changes})
         return made
 
     def _with(self, change: Callable[[Any], Any]) -> Self:
@@ -64,11 +69,11 @@ class Record(Product):
         for name in self._fields:
             value, beside = held_as(self, name)
             if beside is None:
-                setattr(made, name, change(value))
+                set_attribute(made, name, change(value))
         if late:
-            made._late = late
+            set_attribute(made, "_late", late)
         if included := _included_in(self):
-            made._included = included
+            include(made, included)
         return made
 
     def _show(self, name: str) -> str:
@@ -90,9 +95,14 @@ def defer(record: Record, beside: Beside) -> Record:
         value = getattr(record, name)
         if isinstance(value, Blob):
             late[name] = (beside, value)
-            delattr(record, name)
-    record._late = late
+            delete_attribute(record, name)
+    set_attribute(record, "_late", late)
     return record
+
+
+def include(record: Record, included: dict[str, Record | None]) -> None:
+    """Hang on a record those that it refers to, by the names of its references."""
+    set_attribute(record, "_included", included)
 
 
 def held(record: Record) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Integer(ValueType):
         ], f"{value}_b"
 
     def decode_source(self, target: str, names: Namespace) -> list[str]:
-        return [*decode_varint_source(target, names), "p = q"]
+        return decode_varint_source(target, names, advance=True)
 
     def skip_source(self, names: Namespace) -> list[str]:
         # A reserved first byte has size 0; decoding the result finds it, splicing copies it.

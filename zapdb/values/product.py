@@ -4,6 +4,9 @@ Records and structs are products. Attributes are the parts in declared order. Na
 begin with an underscore, so nothing here can collide with one but `asdict` and `stamp`, which the
 functions of these names replace then.
 
+Products are immutable: setting or deleting a part raises `ImmutableRecord`. Lists and objects in a
+part are Python's own, and can be changed; that changes no stored record.
+
 A product is pickled as the names and values of its parts, so it can be unpickled in a process that
 knows nothing of the database that it came from.
 """
@@ -17,9 +20,10 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from keyword import iskeyword
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar
 
-from zapdb.errors import UnknownField
+from zapdb.errors import ImmutableRecord, UnknownField
+from zapdb.values.immutable import open_class, set_attribute
 from zapdb.values.source import Namespace, compile_function, indent
 
 SHOWN_CHARS_MAX: Final = 200
@@ -36,6 +40,8 @@ class Product:
     __match_args__: ClassVar[tuple[str, ...]] = ()
     _name: ClassVar[str] = ""
     _fields: ClassVar[tuple[str, ...]] = ()
+    _open: ClassVar[type[Product]]
+    """The class of the same shape whose parts can be set, for objects that are being made."""
 
     def asdict(self) -> dict[str, Any]:
         return asdict(self)
@@ -85,7 +91,7 @@ class Product:
         for name, value in changes.items():
             if name not in self._fields:
                 raise UnknownField.named(self._name, name, self._fields)
-            setattr(made, name, value)
+            set_attribute(made, name, value)
         return made
 
     def _with(self, change: Callable[[Any], Any]) -> Self:
@@ -110,8 +116,11 @@ def asdict(product: Product) -> dict[str, Any]:
 
 
 def replace(product: P, /, **changes: Any) -> P:
-    """The same with other values of some parts, as `dataclasses.replace` makes it; raises
-    `UnknownField`. Values are not checked: a record is none of the database's any more."""
+    """A new record, or struct, with other values of some fields, as `dataclasses.replace` makes it.
+
+    Raises `UnknownField`, with the closest name. Types are not checked here, but when the values
+    are written, by the table that they are written to. Nothing is stored by this.
+    """
     return product.__replace__(**changes)
 
 
@@ -165,17 +174,32 @@ def make_product_class(base: type[P], name: str, fields: tuple[str, ...]) -> typ
     A word of Python's own is no name of a parameter: such a part is given by its place alone.
     """
     parameters = [f"_{at}" if iskeyword(part) else part for at, part in enumerate(fields)]
-    sets = _set_source("_self", fields, parameters)
+    names = Namespace()
+    assign = names.bind(set_attribute, "set_attribute")
+    pairs = zip(fields, parameters, strict=True)
+    sets = [f"{assign}(_self, {part!r}, {parameter})" for part, parameter in pairs]
     lines = [f"def __init__({', '.join(['_self', *parameters])}):", *indent(sets or ["pass"])]
-    initialize, _ = compile_function("__init__", lines, Namespace(), f"{base.__name__} {name}")
+    initialize, _ = compile_function("__init__", lines, names, f"{base.__name__} {name}")
     body = {
         "__slots__": fields,
         "__match_args__": fields,
         "__init__": initialize,
+        "__setattr__": _refuse_to_set,
+        "__delattr__": _refuse_to_delete,
         "_name": name,
         "_fields": fields,
     }
-    return type(name, (base,), body)
+    made: type[P] = type(name, (base,), body)
+    made._open = open_class(made)
+    return made
+
+
+def _refuse_to_set(product: Product, name: str, value: object) -> NoReturn:
+    raise ImmutableRecord.named(product._name, name, product._fields)
+
+
+def _refuse_to_delete(product: Product, name: str) -> NoReturn:
+    raise ImmutableRecord.named(product._name, name, product._fields)
 
 
 def make_source(
@@ -185,10 +209,10 @@ def make_source(
 
     They do what the constructor does; without the call, making an object takes half the time.
     """
-    new = names.bind(object.__new__, "new")
     return [
-        f"{target} = {new}({names.bind(made, 'Product')})",
+        f"{target} = {names.bind(made._open, 'Open')}()",
         *_set_source(target, made._fields, values),
+        f"{target}.__class__ = {names.bind(made, 'Product')}",
     ]
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from zapdb.errors import CorruptRecord
 from zapdb.values.base import ValueType
+from zapdb.values.immutable import open_class
 from zapdb.values.source import Namespace
 from zapdb.values.varint import FROM_BYTES
 
-# A UUID's constructor parses five forms, and its `__setattr__` refuses. Its two slots are set as it
-# sets them itself; Python's own `UUID._from_int` (3.14) makes them so too, for the same reason.
-NEW = object.__new__
-SET_INT, SET_IS_SAFE = (vars(uuid.UUID)[slot].__set__ for slot in ("int", "is_safe"))
+# A UUID's constructor parses five forms, and its `__setattr__` refuses. Its two slots are set
+# directly; Python's own `UUID._from_int` (3.14) sets them so too, for the same reason.
+OPEN_UUID = open_class(uuid.UUID)
 UNKNOWN = uuid.SafeUUID.unknown
 
 
@@ -51,9 +51,10 @@ class Uuid(ValueType):
         return [
             "q = p + 16",
             f"if q > n: raise {corrupt}('uuid', b, p)",
-            f"{target} = {names.bind(NEW, 'new')}({kind})",
-            f"{names.bind(SET_INT, 'set_int')}({target}, {number})",
-            f"{names.bind(SET_IS_SAFE, 'set_is_safe')}({target}, {names.bind(UNKNOWN, 'UNKNOWN')})",
+            f"{target} = {names.bind(OPEN_UUID, 'OpenUUID')}()",
+            f"{target}.int = {number}",
+            f"{target}.is_safe = {names.bind(UNKNOWN, 'UNKNOWN')}",
+            f"{target}.__class__ = {kind}",
             "p = q",
         ]
 

@@ -104,22 +104,27 @@ def decode_varint(data: bytes, position: int) -> tuple[int, int]:
     return value, end
 
 
-def decode_varint_source(target: str, names: Namespace) -> list[str]:
-    """Statements that set `target` from `b` at `p`, and `q` to the position after it."""
+def decode_varint_source(target: str, names: Namespace, *, advance: bool = False) -> list[str]:
+    """Statements that set `target` from `b` at `p`, and `q` to the position after it.
+
+    With `advance` it is `p` that becomes the position after it, without a detour where the integer
+    is of one byte.
+    """
     decode = names.bind(decode_varint, "decode_varint")
     from_bytes = names.bind(FROM_BYTES, "from_bytes")
     return [
         "c = b[p]",
         "if 0x40 <= c < 0xC0:",
         f"    {target} = c - 0x80",
-        "    q = p + 1",
+        "    p += 1" if advance else "    q = p + 1",
         "elif c >= 0xC0:",
         "    q = p + c - 0xBE",
         f"    {target} = {from_bytes}(b[p + 1:q])",
         f"    if q > n or {target} < {names.bind(LEAST, 'LEAST')}[c]:",
         f"        {decode}(b, p)  # says what is wrong",
+        *["    p = q"] * advance,
         "else:",
-        f"    {target}, q = {decode}(b, p)",
+        f"    {target}, {'p' if advance else 'q'} = {decode}(b, p)",
     ]
 
 

@@ -11,8 +11,12 @@ import zoneinfo
 
 import pytest
 
-from zapdb.errors import UnknownField
-from zapdb.records import Record, asdict, record_class, replace, stamp
+import zapdb
+from tests.blobs import BESIDE
+from zapdb.errors import ImmutableRecord, UnknownField, UsageError
+from zapdb.records import Record, asdict, codec_for, decoder_of, record_class, replace, stamp
+from zapdb.schema import Field, Table
+from zapdb.values import Date, Integer, List, Member, String, Struct
 
 Person = record_class("people", ("id", "name"))
 ADA = Person(1, "Ada")
@@ -23,10 +27,68 @@ def test_records_have_their_fields_as_attributes() -> None:
     assert repr(ADA) == "people(id=1, name='Ada')"
     assert ADA.asdict() == asdict(ADA) == {"id": 1, "name": "Ada"}
     assert list(asdict(record_class("t", ("b", "a"))(1, 2))) == ["b", "a"]
-    with pytest.raises(AttributeError):
-        ADA.age = 36
     with pytest.raises(TypeError):
         Person(1)
+
+
+ZOE = Person(2, Person(1, "Zoe"))  # a struct in a field is such an object, too
+
+
+@pytest.mark.parametrize("record", [ADA, copy.copy(ADA), pickle.loads(pickle.dumps(ADA)), ZOE.name])
+@pytest.mark.parametrize("name", ["id", "name", "age", "_fields", "_late", "__class__"])
+def test_records_are_immutable(record: Record, name: str) -> None:
+    before = asdict(record)
+    for change in (lambda: setattr(record, name, 5), lambda: delattr(record, name)):
+        with pytest.raises(UsageError) as caught:
+            change()
+        assert isinstance(caught.value, AttributeError)
+        assert type(caught.value) is ImmutableRecord
+        assert "zapdb.replace(record, " in caught.value.hint
+        assert type(pickle.loads(pickle.dumps(caught.value))) is ImmutableRecord
+    assert type(record) is Person
+    assert asdict(record) == before
+
+
+def test_the_way_to_a_changed_record_can_be_copied() -> None:
+    record = record_class("t", ("id", "class"))(1, 2)
+    for name, way in (
+        ("id", "replace(record, id=…)"),
+        ("class", "replace(record, **{'class': …})"),
+    ):
+        with pytest.raises(ImmutableRecord) as caught:
+            setattr(record, name, 3)
+        assert caught.value.hint == f"make a new one: zapdb.{way}"
+        exec(caught.value.hint.partition(": ")[2].replace("…", "3"))
+
+
+def test_a_decoded_record_is_of_the_class_that_is_immutable() -> None:
+    struct = Struct(
+        "place", 1, (Member(1, "city", String()), Member(2, "since", Date(), optional=True))
+    )
+    table = Table(
+        1,
+        "t",
+        (1,),
+        (
+            Field(1, "id", Integer()),
+            Field(2, "place", struct),
+            Field(3, "places", List(struct)),
+            Field(4, "class", String()),
+        ),
+    )
+    codec = codec_for(table)
+    place = {"city": "Oslo", "since": None}
+    values = {"id": 1, "place": place, "places": [place], "class": "a"}
+    key, stored = codec.encode_key(values), codec.encode(b"", values, BESIDE)
+    record = codec.decode(key, stored, 0, BESIDE)
+    some = decoder_of(table, frozenset((1, 2)))(key, stored, 0, BESIDE)
+    for found in (record, record.place, record.places[0], some, some.place):
+        with pytest.raises(ImmutableRecord):
+            setattr(found, found._fields[0], 2)
+        with pytest.raises(ImmutableRecord):
+            delattr(found, found._fields[0])
+    assert type(record) is codec.record
+    assert asdict(record) == values
 
 
 def test_records_are_equal_by_table_and_fields() -> None:
@@ -54,8 +116,10 @@ def test_a_record_with_other_values_is_a_new_one() -> None:
     other = replace(ADA, name="Eve")
     assert (other, ADA) == (Person(1, "Eve"), Person(1, "Ada"))
     assert type(other) is Person
-    with pytest.raises(UnknownField, match="nam"):
+    with pytest.raises(UnknownField, match="nam") as caught:
         replace(ADA, nam="Eve")
+    assert "'name'" in caught.value.hint
+    assert zapdb.replace is replace
 
 
 def test_stamps_differ_as_values_do() -> None:
@@ -161,8 +225,7 @@ def test_a_copy_is_another_record() -> None:
     assert shallow == record
     assert type(shallow) is Person
     assert shallow.name is record.name
-    shallow.id = 2
-    assert record.id == 1
+    assert shallow is not record
     shared = [record, record]
     first, second = copy.deepcopy(shared)
     assert first is second
