@@ -226,12 +226,14 @@ def test_history_that_was_lost_begins_anew(current: Project) -> None:
     current.sql("DELETE FROM zapdb_fingerprints")
     result = current.run(*HISTORY)
     assert result.status == 0
-    assert re.fullmatch(
-        r" +4  0x[0-9a-f]{16}  -            <system>     0004_split_name  pre-history",
-        result.out.splitlines()[2],
-    )
-    (entry,) = current.run(*HISTORY, "--json").lines
-    assert entry["migrated_at"] == "1970-01-01T00:00:00+00:00"
+    *lines, new = result.out.splitlines()
+    rest = r"  0x[0-9a-f]{16}  -            <system>     0004_split_name  pre-history"
+    assert re.fullmatch(f" +4{rest}", lines[2])
+    assert re.fullmatch(f" *[0-9]+{rest}", new)
+    first, second = current.run(*HISTORY, "--json").lines
+    assert first["migrated_at"] == second["migrated_at"] == "1970-01-01T00:00:00+00:00"
+    assert second["gen"] > first["gen"] == 4
+    assert first["fingerprint"] == second["fingerprint"]
 
 
 def test_history_that_was_lost_with_stale_records_is_refused(people: Project) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS, RENAME_SIZE
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, dump, error_of
 from zapdb.catalog import DEFAULT_TENANT, ensure_rows, load_view
 from zapdb.catalog.history import Entry, read_entries
 from zapdb.catalog.prehistory import ensure_histories, load, walk
 from zapdb.catalog.tenants import create_tenant
 from zapdb.catalog.up import migrate_up
+from zapdb.database.changes import Change
 from zapdb.errors import CorruptCatalog, MissingHistory
 from zapdb.jobs import Job, forget_newest
 from zapdb.records import asdict
@@ -24,6 +25,10 @@ pytestmark = pytest.mark.long_on("sqlite")
 
 COUNT = 30
 TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
+LENGTHS = (
+    "transform: {table: items, from: {title: string}, into: {title: {type: integer, default: 0}},"
+    ' up: {title: "length(title)"}, down: {title: "text(title)"}, reversibility: lossy}'
+)
 
 
 def up(place: Workspace, number: int, *operations: str, tenant: int = DEFAULT_TENANT) -> None:
@@ -69,17 +74,21 @@ def test_rule_01_a_lost_history_begins_at_the_revision_that_the_records_have(
     ):
         load_view(connection, DEFAULT_TENANT)
     view = load(workspace.control, DEFAULT_TENANT)
-    assert {state.table.name: state.revision for state in view.tables.values()} == {
-        "items": 3,
-        "tags": 1,
-    }
-    items, tags = log(workspace)
+    # From here on all is written under a number that nobody has used.
+    new = view.activation
+    assert {(state.table.name, state.revision) for state in view.tables.values()} == {
+        ("items", new), ("tags", new)
+    }  # fmt: skip
+    items, items_new, tags = log(workspace)
     assert (items.generation, items.event, items.layout_revision) == (3, "pre-history", 3)
-    assert (tags.generation, tags.event, tags.layout_revision) == (1, "pre-history", 1)
-    for entry in (items, tags):
+    assert (items_new.generation, items_new.layout_revision) == (new, 3)
+    assert (tags.generation, tags.event, tags.layout_revision) == (new, "pre-history", new)
+    for entry in (items, items_new, tags):
         assert (entry.migrated_at, entry.migrated_by, entry.position) == (0, "<system>", 3)
-    assert items.snapshot == whole[2].snapshot
-    assert items.fingerprint == whole[2].fingerprint
+        assert entry.event == "pre-history"
+    for entry in (items, items_new):
+        assert entry.snapshot == whole[2].snapshot
+        assert entry.fingerprint == whole[2].fingerprint
     # A second time there is nothing to do; and all goes on from there.
     assert ensure_histories(workspace.control, DEFAULT_TENANT) == []
     up(
@@ -93,10 +102,10 @@ def test_rule_01_a_lost_history_begins_at_the_revision_that_the_records_have(
         assert [r | {"extent": r["size"]} for r in records] == [
             r | {"size": r["extent"]} for r in found
         ]
-        assert db.view.table("items").revision == 4
+        assert db.view.table("items").revision == new + 1
         db.table("tags").insert(name="new")
         assert db.table("tags").get("new").rank == 1
-        assert db.count_by_revision("tags") == {2: 1}
+        assert db.count_by_revision("tags") == {new + 1: 1}
         for report in db.verify():
             assert report.problems == ()
 
@@ -176,7 +185,10 @@ def test_rule_01_many_find_at_once_that_a_history_is_missing(workspace: Workspac
         thread.join()
     assert errors == []
     assert sorted(begun) == [[], [], [], [], ["items", "tags"]]
-    assert stamps(workspace) == [("items", 1, "pre-history"), ("tags", 1, "pre-history")]
+    new = workspace.open().view.activation
+    assert stamps(workspace) == [
+        ("items", 1, "pre-history"), ("items", new, "pre-history"), ("tags", new, "pre-history")
+    ]  # fmt: skip
 
 
 def test_rule_01_an_open_process_learns_of_a_history_that_begins_anew(
@@ -192,7 +204,72 @@ def test_rule_01_an_open_process_learns_of_a_history_that_begins_anew(
         lose(workspace)
         ensure_histories(workspace.control, DEFAULT_TENANT)
         db.table("items").insert(id=2, title="t")
-        assert db.count_by_revision("items") == {1: 1}
+        (revision,) = db.count_by_revision("items")
+        assert revision == db.view.table("items").revision > 3
+
+
+def test_rule_01_numbers_of_a_lost_history_are_not_used_again(workspace: Workspace) -> None:
+    """Changes in the history log are read by the shape of their time, or not at all."""
+    up(workspace, 1, ITEMS)
+    with workspace.open() as db:
+        db.set_setting("history", "on")
+        db.table("items").insert(id=1, title="first")
+        db.table("items").delete(1)
+    up(workspace, 2, LENGTHS)
+    with workspace.open() as db:
+        db.table("items").insert(id=2, title=5)
+        before = [(c.operation, c.revision) for c in db.changes() if isinstance(c, Change)]
+        assert before == [("insert", 1), ("delete", 1), ("insert", 2)]
+        lose(workspace)  # and the record goes, so that nothing says that 2 was used
+        workspace.execute("DELETE FROM zapdb_r1")
+    with workspace.open() as db:
+        behind = db.change_bookmark()
+        with pytest.raises(CorruptCatalog, match="has a revision that the fingerprint history"):
+            list(db.changes())
+        db.table("items").insert(id=3, title=9)
+        (made,) = db.changes(behind)
+        assert isinstance(made, Change)
+        assert made.after is not None
+        assert (made.after.title, made.revision) == (9, db.view.table("items").revision)
+        assert made.revision > 2
+
+
+def test_rule_01_records_of_before_do_not_bring_the_last_number_back(workspace: Workspace) -> None:
+    """The records are of revision 1 and stay so; 2 was used as well, and changes are of it."""
+    up(workspace, 1, ITEMS)
+    with workspace.open() as db:
+        db.set_setting("history", "on")
+        db.table("items").insert(id=1, title="first")
+    up(workspace, 2, INDEX_SIZE)
+    with workspace.open() as db:
+        db.table("items").insert(id=2, title="second")
+        db.table("items").delete(2)
+    lose(workspace)
+    ensure_histories(workspace.control, DEFAULT_TENANT)
+    up(workspace, 3, ADD_COLOR)
+    with workspace.open() as db:
+        assert db.table("items").get(1).title == "first"
+        with pytest.raises(CorruptCatalog, match="has a revision that the fingerprint history"):
+            list(db.changes())
+        assert 2 not in [entry.generation for entry in db.history("items")]
+
+
+def test_rule_01_no_generation_is_above_the_activation_number(workspace: Workspace) -> None:
+    """What `prehistory` relies on, after all that appends to a log."""
+    up(workspace, 1, ITEMS)
+    up(workspace, 2, ADD_COLOR, TAGS)
+    up(workspace, 3, "drop_table: {table: items, records: archive}")
+    up(workspace, 4, "restore_table: {table: items, archived_by: 3}")
+    for number in (4, 3, 2):
+        forget_newest(workspace.control)
+        workspace.remove(number)
+    up(workspace, 2, "drop_table: {table: items, records: archive}")
+    for _ in range(2):
+        with workspace.control.transaction(Mode.READ) as connection:
+            view = load_view(connection, DEFAULT_TENANT)
+        assert max(entry.generation for entry in log(workspace)) <= view.activation
+        lose(workspace)
+        ensure_histories(workspace.control, DEFAULT_TENANT)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -205,10 +282,9 @@ def test_an_archived_table_gets_its_history_back(workspace: Workspace) -> None:
     up(workspace, 3, "restore_table: {table: items, archived_by: 2}")
     with workspace.open() as db:
         assert [asdict(record) for record in db.table("items").scan()] == records
-        assert [(e.generation, e.event) for e in db.history("items")] == [
-            (1, "pre-history"),
-            (2, "restore"),
-        ]
+        first, new, last = [(e.generation, e.event) for e in db.history("items")]
+        assert (first, new[1]) == ((1, "pre-history"), "pre-history")
+        assert last == (new[0] + 1, "restore")
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -224,7 +300,8 @@ def test_the_walk_looks_at_all_tenants(workspace: Workspace) -> None:
     assert walk(workspace.control, lambda: True) == {}
     # What is refused for one tenant is done for the others; the last has no tables yet.
     assert walk(workspace.control) == {numbers[0]: ["items"]}
-    assert stamps(workspace, numbers[0]) == [("items", 1, "pre-history")]
+    ((_, generation, event),) = stamps(workspace, numbers[0])  # it has no records
+    assert (generation > 1, event) == (True, "pre-history")
     assert stamps(workspace, numbers[1]) == [("items", 1, "create")]
     assert stamps(workspace) == stamps(workspace, numbers[2]) == []
     assert walk(workspace.control) == {}
@@ -241,7 +318,6 @@ def test_rule_13_a_forget_after_a_history_began_anew(workspace: Workspace) -> No
     with workspace.open() as db:
         found = [asdict(record) for record in db.table("items").scan()]
         assert found == [{k: v for k, v in r.items() if k != "color"} for r in records]
-        assert [(e.generation, e.event) for e in db.history("items")] == [
-            (2, "pre-history"),
-            (3, "forget"),
-        ]
+        first, new, last = [(e.generation, e.event) for e in db.history("items")]
+        assert (first, new[1]) == ((2, "pre-history"), "pre-history")
+        assert last == (new[0] + 1, "forget")

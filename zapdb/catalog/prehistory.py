@@ -1,9 +1,15 @@
 """Tables without a fingerprint history: restored without it, or made before there was one.
 
-Nothing says what such a table was before. Its log begins anew with an entry of `pre-history`: the
-shape that is in force, by the system, at no known time. The entry's generation is the revision that
-the records have, since that number is in each of them and is never used for another shape (rule 1).
-Where records have several revisions, nothing can say which shapes those stood for.
+Nothing says what such a table was before. Its log begins anew with entries of `pre-history`: the
+shape that is in force, by the system, at no known time. The first one's generation is the revision
+that the records have, since that number is in each of them. Where records have several revisions,
+nothing can say which shapes those stood for.
+
+What the table is written under from then on is no number that was ever used: the lost log may have
+gone further, and what was written meanwhile and is gone, such as changes in the history log, would
+be read by a shape that it never had (rule 1). A tenant's activation number rises with every
+transaction that appends to a log of the tenant, by one for each entry of a table at least, so it
+was never surpassed by a generation. The one behind it is unused.
 
     load           what is in force, for whoever opens: nothing is done where no log is missing
     ensure_history the tables of one tenant
@@ -37,7 +43,7 @@ from zapdb.migrations import Chain
 from zapdb.records import Beside, codec_for, decode_prefix
 from zapdb.schema import Table
 from zapdb.storage import BlobTable, Connection, Mode, Storage
-from zapdb.storage.physical import RecordTable, list_record_tables
+from zapdb.storage.physical import RecordTable, activation_sql, list_record_tables
 
 logger = logging.getLogger("zapdb.history")
 
@@ -123,6 +129,7 @@ def _begin_logs(
     connection: Connection, tenant: int, chain: Chain, position: int, tables: list[Table]
 ) -> Iterator[str]:
     there = list_record_tables(connection) if tables else []
+    unused = int(connection.fetch_one(activation_sql(tenant))[0]) + 1
     for table in tables:
         if table.number not in there:
             if chain.schema_at(position).table_numbered(table.number) is None:
@@ -133,16 +140,22 @@ def _begin_logs(
                 table=table.name,
                 hint="restore the whole database from a backup",
             )
-        generation = _find_generation(connection, tenant, table)
+        layout = _find_revision(connection, tenant, table)
         digest = chain.at(position).digest
-        history.insert(
-            connection, tenant, table, "pre-history", generation, 0, position, digest, None
-        )
+        for generation in _choose_generations(layout, unused):
+            history.insert(
+                connection, tenant, table, "pre-history", generation, 0, position, digest, layout
+            )
         yield table.name
 
 
-def _find_generation(connection: Connection, tenant: int, table: Table) -> int:
-    """The one revision of the table's records, or 1 where there are none."""
+def _choose_generations(layout: int | None, unused: int) -> list[int]:
+    """Those of the entries that a log begins with: the records', and one that is new."""
+    return [unused] if layout is None else sorted({layout, max(layout, unused)})
+
+
+def _find_revision(connection: Connection, tenant: int, table: Table) -> int | None:
+    """The one revision of the table's records; None where there are none."""
     records = RecordTable(connection.storage, table.number, tenant)
     counts = {decode_prefix(p, 0)[0]: count for p, count in records.count_by_prefix(connection)}
     if len(counts) > 1:
@@ -157,7 +170,7 @@ def _find_generation(connection: Connection, tenant: int, table: Table) -> int:
     for revision in counts:
         _try_records(connection, records, tenant, table)
         return revision
-    return 1
+    return None
 
 
 def _try_records(connection: Connection, records: RecordTable, tenant: int, table: Table) -> None:

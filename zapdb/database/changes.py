@@ -244,7 +244,8 @@ class _Reader:
                 "the history log has a revision that the fingerprint history does not",
                 table=table,
                 revision=revision,
-                hint="restore zapdb_fingerprints from a backup",
+                hint="restore zapdb_fingerprints from a backup; where there is none, prune the "
+                "changes of before with `zapdb changes prune`",
             )
         return found
 
