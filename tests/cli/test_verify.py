@@ -19,7 +19,7 @@ def test_what_is_whole(current: Project) -> None:
         "people       20  by_age: 20     -                 0\n"
         "\n"
         "ok: 4 migrations match their digests and the files; "
-        "records, indexes, constraints and blobs are whole\n"
+        "history, records, indexes, constraints and blobs are whole\n"
     )
     assert current.dump() == before
     assert current.run("verify", "--json").json == {
@@ -59,7 +59,7 @@ def test_it_works_without_the_files(current: Project, monkeypatch: pytest.Monkey
     shutil.rmtree(current.migrations)
     result = current.run("verify")
     assert result.status == 0
-    assert "ok: 4 migrations match their digests; records" in result.out
+    assert "ok: 4 migrations match their digests; history, records" in result.out
     assert current.run("verify", "--json").json["files_compared"] is False
 
 

@@ -27,12 +27,13 @@ def verify(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check that migrations, records, indexes, constraints and blobs are whole.
+    """Check that migrations, history, records, indexes, constraints and blobs are whole.
 
-    Stored migrations match their digests, and the files where a directory is given; every record
-    decodes; every index holds exactly the entries of its records; every large value is there. Exit
-    status 1 if something is wrong. Blobs that no record owns are counted: `zapdb sweep` removes
-    them.
+    Stored migrations match their digests, and the files where a directory is given; fingerprints of
+    the schema history are those of its snapshots, and these what the migrations lead to; every
+    record decodes; every index holds exactly the entries of its records; every large value is
+    there. Exit status 1 if something is wrong. Blobs that no record owns are counted: `zapdb sweep`
+    removes them.
 
     With `--json`: `{ok, migrations, files_compared, blobs: {blobs, unowned}, tables: [{table,
     records, revisions, entries, building, blobs, problem_count, problems}]}`; `blobs` is null where
@@ -57,7 +58,7 @@ def verify(
     else:
         output.write(
             ("ok", "green"),
-            f": {stored} {files}; records, indexes, constraints and blobs are whole",
+            f": {stored} {files}; history, records, indexes, constraints and blobs are whole",
         )
     output.document(
         {

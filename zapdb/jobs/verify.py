@@ -2,6 +2,9 @@
 
 Checks and references that are validated are met by every record.
 
+Every entry of the fingerprint history has the fingerprint of its snapshot, and the snapshot that
+the migrations lead to; those of dropped tables, too.
+
 Every blob that a record refers to is there, with the size that the record says. Blobs that no
 record owns are no problem: the sweep takes them away.
 """
@@ -10,9 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zapdb.catalog import load_view
+from zapdb.catalog import View, load_view
+from zapdb.catalog.history import Entry, read_entries
 from zapdb.catalog.layouts import load_layouts
-from zapdb.errors import CorruptRecord, UnknownZone
+from zapdb.catalog.log_faults import find_faults
+from zapdb.errors import CorruptionError, CorruptRecord, UnknownZone
 from zapdb.indexes import LiveTable
 from zapdb.jobs.sweep import count_blobs
 from zapdb.jobs.validation import find_violations
@@ -23,7 +28,10 @@ from zapdb.storage import BlobTable, Connection, Mode, Storage
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """What was found in one table; `problems` names the first ones, `problem_count` them all."""
+    """What was found in one table; `problems` names the first ones, `problem_count` them all.
+
+    There is one for each table in force, and one for each dropped one whose history has problems.
+    """
 
     table: str
     records: int
@@ -58,10 +66,33 @@ def verify(storage: Storage, tenant: int) -> list[TableReport]:
     """Check all tables of a tenant in one snapshot, in memory that does not grow with them."""
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, tenant)
-        return [
-            _verify_table(connection, LiveTable(storage, view, state))
-            for state in view.tables.values()
-        ]
+        logs: dict[int, list[Entry]] = {}
+        for entry in read_entries(connection, tenant):
+            logs.setdefault(entry.table_number, []).append(entry)
+        reports = []
+        for state in view.tables.values():
+            problems = _Problems()
+            _verify_log(logs.pop(state.table.number), view, problems)
+            reports.append(_verify_table(connection, LiveTable(storage, view, state), problems))
+        for number, log in logs.items():  # of tables that were dropped
+            problems = _Problems()
+            _verify_log(log, view, problems)
+            if problems.count:
+                reports.append(_report_log(number, log, problems))
+        return reports
+
+
+def _verify_log(log: list[Entry], view: View, problems: _Problems) -> None:
+    for entry, fault in find_faults(log, view.chain):
+        problems.note(f"generation {entry.generation} of the fingerprint history: {fault}")
+
+
+def _report_log(number: int, log: list[Entry], problems: _Problems) -> TableReport:
+    try:
+        name = log[-1].table.name
+    except CorruptionError:
+        name = f"(table {number})"
+    return TableReport(name, 0, {}, {}, (), 0, problems.count, tuple(problems.shown))
 
 
 def verify_blobs(storage: Storage) -> BlobsReport:
@@ -87,8 +118,8 @@ class _Blobs:
                 problems.note(f"record {key.hex()[:32]}: {found} of the {size} bytes of a blob")
 
 
-def _verify_table(connection: Connection, live: LiveTable) -> TableReport:
-    problems, blobs = _Problems(), _Blobs(connection, live)
+def _verify_table(connection: Connection, live: LiveTable, problems: _Problems) -> TableReport:
+    blobs = _Blobs(connection, live)
     revisions: dict[int, int] = {}
     readable = [index for index in live.indexes if index.is_readable]
     demands = bool(live.checks or live.references)

@@ -1,0 +1,95 @@
+"""`verify` computes the fingerprint history again: from its snapshots, and from the migrations."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
+from tests.contract.test_history_missing import TAGS, log, up
+from tests.support import Workspace
+from zapdb.catalog.history import format_fingerprint
+from zapdb.jobs import TableReport, forget_newest
+
+
+@pytest.fixture
+def place(workspace: Workspace) -> Workspace:
+    """A log with an entry of each kind, those of forgotten migrations too."""
+    up(workspace, 1, ITEMS, TAGS)
+    up(workspace, 2, ADD_COLOR)
+    up(workspace, 3, RENAME_SIZE)
+    forget_newest(workspace.control)
+    workspace.remove(3)
+    up(workspace, 3, INDEX_SIZE)
+    up(workspace, 4, "drop_table: {table: items, records: archive}")
+    up(workspace, 5, "restore_table: {table: items, archived_by: 4}")
+    up(workspace, 6, "drop_table: {table: tags, records: discard}")
+    assert [e.event for e in log(workspace) if e.table.name == "items"] == [
+        "create", "change", "change", "forget", "change", "drop", "restore"
+    ]  # fmt: skip
+    return workspace
+
+
+def verify(place: Workspace) -> list[TableReport]:
+    with place.open() as db:
+        return db.verify()
+
+
+def set_entry(place: Workspace, table: int, generation: int, column: str, value: object) -> None:
+    place.execute(
+        f"UPDATE zapdb_fingerprints SET {column} = ? WHERE table_number = ? AND generation = ?",
+        (value, table, generation),
+    )
+
+
+def test_a_history_of_all_kinds_of_entries_is_whole(place: Workspace) -> None:
+    assert [(report.table, report.problems) for report in verify(place)] == [("items", ())]
+
+
+def test_fingerprints_are_computed_again(place: Workspace) -> None:
+    items = [entry for entry in log(place) if entry.table.name == "items"]
+    made, wrong = items[1].fingerprint, items[1].fingerprint ^ 1
+    set_entry(place, items[1].table_number, 2, "fingerprint", wrong.to_bytes(8, "big"))
+    (report,) = verify(place)
+    assert report.problems == (
+        "generation 2 of the fingerprint history: its fingerprint is "
+        f"{format_fingerprint(wrong)}, and that of its snapshot {format_fingerprint(made)}",
+    )
+
+
+def test_snapshots_are_those_that_the_migrations_lead_to(place: Workspace) -> None:
+    """Another entry's snapshot, with the right fingerprint: old records are read otherwise."""
+    items = [entry for entry in log(place) if entry.table.name == "items"]
+    number = items[0].table_number
+    set_entry(place, number, 2, "snapshot", items[0].packed)
+    set_entry(place, number, 2, "fingerprint", items[0].fingerprint.to_bytes(8, "big"))
+    (report,) = verify(place)
+    assert report.problems == (
+        "generation 2 of the fingerprint history: its snapshot is not what 0002_test makes of the "
+        "table",
+    )
+
+
+@pytest.mark.parametrize("packed", [b"", b"no", zlib.compress(b"no")])
+def test_snapshots_that_cannot_be_read_are_problems(place: Workspace, packed: bytes) -> None:
+    (tags, *_) = (entry for entry in log(place) if entry.table.name == "tags")
+    for generation in (1, 2):
+        set_entry(place, tags.table_number, generation, "snapshot", packed)
+    items, dropped = verify(place)
+    assert items.problems == ()
+    assert dropped.table == f"(table {tags.table_number})"
+    assert dropped.problem_count == 2
+    assert "generation 1 of the fingerprint history: its snapshot" in dropped.problems[0]
+
+
+def test_layouts_have_to_be_there(place: Workspace) -> None:
+    items = [entry for entry in log(place) if entry.table.name == "items"]
+    place.execute("DELETE FROM zapdb_fingerprints WHERE generation = 1 AND table_number = ?",
+                  (items[0].table_number,))  # fmt: skip
+    set_entry(place, items[0].table_number, 2, "layout_revision", 1)
+    (report,) = verify(place)
+    assert report.problems == (
+        "generation 2 of the fingerprint history: has the layout of generation 1, which is not "
+        "there",
+    )

@@ -1,0 +1,48 @@
+"""Checking a fingerprint history against itself and against the stored migrations.
+
+A log is what old records, and old changes of the history log, are read by, and what programs pin
+themselves to; nothing but this reads its older entries. Each entry is computed again from what it
+was made of: its fingerprint from its snapshot, and the snapshot from the migrations where its own
+is still on the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from zapdb.catalog.history import Entry, format_fingerprint
+from zapdb.errors import CorruptionError
+from zapdb.migrations import Chain
+from zapdb.schema import fingerprint, snapshot
+
+
+def find_faults(log: Sequence[Entry], chain: Chain) -> Iterator[tuple[Entry, str]]:
+    """What is wrong with the entries of one table's log, in their order."""
+    generations = {entry.generation for entry in log}
+    for entry in log:
+        for fault in _find_faults(entry, chain):
+            yield entry, fault
+        if entry.layout_revision not in generations or entry.layout_revision > entry.generation:
+            yield entry, f"has the layout of generation {entry.layout_revision}, which is not there"
+
+
+def _find_faults(entry: Entry, chain: Chain) -> Iterator[str]:
+    try:
+        table = entry.table
+    except CorruptionError as error:
+        yield f"its snapshot can't be read: {error.message}"
+        return
+    if table.number != entry.table_number:
+        yield f"its snapshot is of table number {table.number}"
+    made = fingerprint(table)
+    if made != entry.fingerprint:
+        yield (
+            f"its fingerprint is {format_fingerprint(entry.fingerprint)}, and that of its snapshot "
+            f"{format_fingerprint(made)}"
+        )
+    is_on_chain = chain.start < entry.position <= chain.end
+    if entry.event == "drop" or not is_on_chain or chain.at(entry.position).digest != entry.digest:
+        return
+    stored = chain.schema_at(entry.position).table_kept(entry.table_number)
+    if stored is None or snapshot(stored) != entry.snapshot:
+        yield f"its snapshot is not what {chain.at(entry.position).label} makes of the table"
