@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import shutil
@@ -24,6 +25,7 @@ from sqlalchemy import make_url
 
 import zapdb
 from tests.documents import document
+from zapdb.catalog.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import StorageError, ZapdbError
 from zapdb.storage import Connection, Storage, connect
@@ -243,6 +245,11 @@ def is_running(process: int) -> bool:
     # A process that ended and that nobody waited for is no more than a row in a table.
     state = Path(f"/proc/{process}/stat")
     return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def dead_owner() -> Owner:
+    """A process of this host, boot and namespace that is no more."""
+    return dataclasses.replace(Owner.here("gone"), process=dead_process())
 
 
 def dead_process() -> int:

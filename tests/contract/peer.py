@@ -14,7 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,11 +75,14 @@ class Peer:
 
 
 @contextmanager
-def start_peer(place: Workspace, **options: Any) -> Iterator[Peer]:
-    """A process with the workspace's database open; `answer()` says `open`, or what went wrong."""
+def start_peer(place: Workspace, *, within: Sequence[str] = (), **options: Any) -> Iterator[Peer]:
+    """A process with the workspace's database open; `answer()` says `open`, or what went wrong.
+
+    `within` is a command that runs another one, its arguments.
+    """
     given = {"address": place.address, "directory": str(place.directory), **options}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.contract.peer", json.dumps(given)],
+        [*within, sys.executable, "-m", "tests.contract.peer", json.dumps(given)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -95,7 +98,8 @@ def start_peer(place: Workspace, **options: Any) -> Iterator[Peer]:
 @contextmanager
 def open_peer(place: Workspace, **options: Any) -> Iterator[Peer]:
     with start_peer(place, **options) as peer:
-        assert peer.answer() == "open"
+        said = peer.answer()
+        assert said == "open", said
         yield peer
 
 
@@ -161,6 +165,8 @@ def _do(db: Any, directory: Path, command: list[str], transaction: ExitStack) ->
             return "committed"
         case ["count"]:
             return items.count()
+        case ["process"]:
+            return os.getpid()
         case ["level"]:
             return db.cluster_level()
         case ["require", level]:

@@ -14,6 +14,7 @@ import pytest
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import LIVE, Workspace, dump, error_of
 from zapdb.catalog import changelog, ensure_rows, kinds, localview, rows
+from zapdb.catalog.leases import Owner
 from zapdb.catalog.localview import LocalView
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
 from zapdb.limits import TOMBSTONES_KEPT
@@ -259,7 +260,7 @@ def test_rule_30_a_follower_sees_what_changed_and_what_was_deleted(storage: Stor
 
 
 def test_rule_30_renewing_a_lease_is_no_change(storage: Storage) -> None:
-    value = {"epoch": 1, "owner": {"id": "a", "host": "b", "process": 1}, "since": 1}
+    value = {"epoch": 1, "owner": dataclasses.asdict(Owner("a", "b", 1)), "since": 1}
     with storage.transaction(Mode.CATALOG) as connection:
         rows.put(connection, "lease", "a", value, expires_at=10)
     before = follow(storage)

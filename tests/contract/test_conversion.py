@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
-from tests.support import WAYS, Faults, Way, Workspace, dead_process, error_of
+from tests.support import WAYS, Faults, Way, Workspace, dead_owner, error_of
 from zapdb.catalog import DEFAULT_TENANT, load_view
 from zapdb.catalog.leases import Owner
 from zapdb.catalog.up import migrate_up
@@ -455,8 +455,7 @@ def test_a_range_that_is_held_is_not_claimed_and_one_that_is_over_is(
     taken = claim(db.storage, job.id, Owner.here())
     assert taken is not None
     assert taken.fence == 2
-    gone = Owner("0", here.host, dead_process())
-    assert claim(db.storage, job.id, gone, 0) is not None
+    assert claim(db.storage, job.id, dead_owner(), 0) is not None
     assert claim(db.storage, job.id, here) is not None  # at once: its process is no more
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 
@@ -13,7 +12,6 @@ from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import (
     Workspace,
     count_connections,
-    dead_process,
     error_of,
     lose_connections,
     wait_until,
@@ -99,21 +97,6 @@ def test_rule_09_one_that_is_over_is_taken_over(storage: Storage) -> None:
     leases.release(storage, lost)  # and does nothing to who holds it now
     with pytest.raises(LeaseHeld):
         leases.acquire(storage, "a", slow, 30)
-
-
-def test_rule_09_one_of_a_dead_process_of_this_host_is_taken_over_at_once(
-    storage: Storage,
-) -> None:
-    leases.acquire(storage, "a", Owner("gone", socket.gethostname(), dead_process()), 3600)
-    assert leases.acquire(storage, "a", Owner.here(), 30).epoch == 2
-
-
-def test_rule_09_processes_of_other_hosts_are_never_taken_for_dead(storage: Storage) -> None:
-    leases.acquire(storage, "a", Owner("gone", "elsewhere", dead_process()), 3600)
-    with pytest.raises(LeaseHeld):
-        leases.acquire(storage, "a", Owner.here(), 30)
-    assert not Owner("x", socket.gethostname(), 1).is_dead()  # another user's, and alive
-    assert not Owner("x", socket.gethostname(), os.getpid()).is_dead()
 
 
 def test_rule_09_renewal_puts_the_end_off(storage: Storage) -> None:

@@ -170,7 +170,16 @@ KINDS: Final[dict[str, Kind]] = {
             "Who may do what only one may do; when it expires stands in the row's own column.",
             {
                 "epoch": POSITIVE,
-                "owner": _object({"id": TEXT, "host": TEXT, "process": NUMBER}),
+                "owner": _object(
+                    {
+                        "id": TEXT,
+                        "host": TEXT,
+                        "process": NUMBER,
+                        "boot": TEXT,
+                        "namespace": TEXT,
+                        "started": TEXT,
+                    }
+                ),
                 "since": NUMBER,
             },
         ),

@@ -1,6 +1,6 @@
 """Leases: who may do something that only one may do, until when, under which epoch.
 
-A lease is a row with owner, host, process and expiry by the database's clock. It is renewed while
+A lease is a row with its owner and its expiry by the database's clock. It is renewed while
 the work goes on, ends by itself when its owner dies, and can then be taken over, which raises its
 epoch; whoever works under it checks the epoch inside the transaction that it commits (rule 9).
 """
@@ -8,10 +8,7 @@ epoch; whoever works under it checks the epoch inside the transaction that it co
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -22,36 +19,20 @@ from zapdb.errors import LeaseHeld, LeaseLost, ZapdbError
 from zapdb.logs import log_event
 from zapdb.metrics import TAKEOVERS
 from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.owners import Owner
+
+__all__ = [
+    "Lease",
+    "Owner",
+    "acquire",
+    "check",
+    "held",
+    "release",
+    "renew",
+    "take",
+]
 
 logger = logging.getLogger("zapdb.leases")
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """A process, as leases and errors name it."""
-
-    id: str
-    host: str
-    process: int
-
-    @classmethod
-    def here(cls, id: str | None = None) -> Owner:
-        return cls(id or uuid.uuid4().hex[:12], socket.gethostname(), os.getpid())
-
-    def __str__(self) -> str:
-        return f"{self.id} (host {self.host}, process {self.process})"
-
-    def is_dead(self) -> bool:
-        """Whether it is known to be dead: a process of this host that is no more."""
-        if self.host != socket.gethostname():
-            return False
-        try:
-            os.kill(self.process, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            return False
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,7 @@ def claim(storage: Storage, job_id: str, owner: Owner, number: int | None = None
             .values(
                 state=RUNNING,
                 fence=fence,
-                owner=f"{owner.id}/{owner.host}/{owner.process}",
+                owner=owner.to_text(),
                 expires_at=now + int(RANGE_LEASE_SECONDS * 1e6),
             )
         )
@@ -247,10 +247,7 @@ def _choose(connection: Connection, job_id: str, number: int | None, now_us: int
 
 
 def _is_over(row: Any, now_us: int) -> bool:
-    if row.expires_at <= now_us:
-        return True
-    owner_id, host, process = row.owner.split("/")
-    return Owner(owner_id, host, int(process)).is_dead()
+    return row.expires_at <= now_us or Owner.parse(row.owner).is_dead()
 
 
 def record_progress(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from zapdb.limits import GATE_IDLE_SECONDS
+from zapdb.storage.owners import Owner
 
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
@@ -57,13 +58,15 @@ WAL_WRITE_LOCK: Final = 120
 class NodeLease:
     """What the lease of a node says of its process."""
 
-    node: str
-    host: str
-    process: int
+    owner: Owner
     expires_at: int
 
+    def is_process(self, number: int) -> bool:
+        """Whether it is the process that has the number here."""
+        return self.owner.process == number and self.owner.is_visible()
+
     def __str__(self) -> str:
-        return f"{self.node} (host {self.host}, process {self.process})"
+        return str(self.owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +110,8 @@ def read_node_leases(rows: Iterable[Any]) -> dict[str, NodeLease]:
     found = {}
     for key, text, expires_at in rows:
         if key.startswith(LEASE_KEY_PREFIX):
-            owner = json.loads(text)["owner"]
-            node = owner["id"]
-            found[node] = NodeLease(node, owner["host"], owner["process"], expires_at or 0)
+            owner = Owner(**json.loads(text)["owner"])
+            found[owner.id] = NodeLease(owner, expires_at or 0)
     return found
 
 

@@ -147,7 +147,7 @@ class SQLite(Storage):
             known = read_node_leases(driver.execute(LEASES_SQL).fetchall())
         except sqlite3.Error:  # there are no such tables yet
             known = {}
-        nodes = [node for node in known.values() if writer in (None, node.process)]
+        nodes = [node for node in known.values() if writer is None or node.is_process(writer)]
         context: dict[str, Any] = {"database": self.shown_url}
         if writer is not None:
             context["held_by"] = describe_process(writer)

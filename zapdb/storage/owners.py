@@ -1,0 +1,128 @@
+"""Who owns a lease: a process, and what makes it known to be dead.
+
+A host name and a process number are not enough: two containers may have both in common, and so may
+two machines that are called `localhost`. Linux says more: the id of the boot, the namespace that
+process numbers are from, and when the process started. Only where all of them are the same can one
+process look for another; and it is dead if there is no such process, or one that started at another
+time. Everywhere else, and where there is no /proc, nobody is known to be dead: the lease alone
+decides (rule 9; decisions/0020).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from zapdb.errors import CorruptCatalog
+
+PROC: Final = Path("/proc")
+UNKNOWN: Final = ""
+"""Where the system does not tell; it is equal to nothing, not even to itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process, as leases and errors name it.
+
+    `boot` is the id of the machine's boot, `namespace` names that of process numbers (and that of
+    clocks, which `started` is counted by), and `started` is when the process began, in ticks.
+    """
+
+    id: str
+    host: str
+    process: int
+    boot: str = UNKNOWN
+    namespace: str = UNKNOWN
+    started: str = UNKNOWN
+
+    @classmethod
+    def here(cls, id: str | None = None) -> Owner:
+        """This process."""
+        return cls(
+            id or uuid.uuid4().hex[:12],
+            socket.gethostname(),
+            os.getpid(),
+            _read("sys/kernel/random/boot_id"),
+            _read_namespaces(),
+            _read_start("self"),
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Owner:
+        """What `to_text` made; raises `CorruptCatalog`."""
+        try:
+            return cls(**json.loads(text))
+        except (TypeError, ValueError, RecursionError):
+            raise CorruptCatalog(
+                "the owner of a range is not what was written",
+                owner=text[:100],
+                hint="zapdb_ranges was tampered with: restore it from a backup",
+            ) from None
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    def __str__(self) -> str:
+        return f"{self.id} (host {self.host}, process {self.process})"
+
+    def is_visible(self) -> bool:
+        """Whether its process number means to this process what it meant there."""
+        here = (socket.gethostname(), _read("sys/kernel/random/boot_id"), _read_namespaces())
+        return UNKNOWN not in here and (self.host, self.boot, self.namespace) == here
+
+    def is_dead(self) -> bool:
+        """Whether it is known to be dead: a process that could be seen from here, and is no more.
+
+        Its number may be another process's by now, which then started later. One that has ended,
+        and that its parent has not waited for, still counts as one.
+        """
+        if self.started == UNKNOWN or not self.is_visible():
+            return False
+        try:
+            os.kill(self.process, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:  # it is another user's
+            pass
+        if not _shows_this_namespace():
+            return False
+        started = _read_start(str(self.process))
+        return started not in (UNKNOWN, self.started)
+
+
+def _read(name: str) -> str:
+    try:
+        return (PROC / name).read_text().strip()
+    except OSError:
+        return UNKNOWN
+
+
+def _read_namespaces() -> str:
+    try:
+        found = str((PROC / "self/ns/pid").readlink())
+    except OSError:
+        return UNKNOWN
+    try:
+        return f"{found} {(PROC / 'self/ns/time').readlink()}"
+    except OSError:  # a kernel before 5.6 has one clock for all
+        return found
+
+
+def _read_start(process: str) -> str:
+    # 4711 (any name) S …: the 22nd field is when it started, in clock ticks since the boot.
+    fields = _read(f"{process}/stat").rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 else UNKNOWN
+
+
+def _shows_this_namespace() -> bool:
+    """Whether /proc has the numbers of this process's namespace, and not of one around it."""
+    for line in _read("self/status").splitlines():
+        name, _, numbers = line.partition(":")
+        if name == "NSpid":
+            return len(numbers.split()) == 1
+    return False
