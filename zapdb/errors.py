@@ -55,6 +55,7 @@
     ├── JobError
     │   └── ExecutorUnfit                  a task's process differs from what its job needs
     ├── StorageError                       the database driver reported an error
+    │   └── DatabaseReplaced               the open SQLite file was moved, deleted or replaced
     └── MissingExtra (ImportError)         an optional dependency is not installed
 
 Each class has a stable code, an exit status for the command line, and the name of a gRPC status.
@@ -530,6 +531,13 @@ class ExecutorUnfit(JobError):
 class StorageError(ZapdbError):
     code = "storage"
     rpc_status = "UNAVAILABLE"
+
+
+class DatabaseReplaced(StorageError):
+    """The file of an open SQLite database was moved or deleted, or another is in its place."""
+
+    code = "storage.replaced"
+    rpc_status = "FAILED_PRECONDITION"
 
 
 class MissingExtra(ZapdbError, ImportError):

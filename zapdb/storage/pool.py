@@ -43,6 +43,8 @@ class ConnectionPool(ABC):
         self._connections: dict[threading.Thread, Connection] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self.is_gone = False
+        """Whether the database that was opened is known to be there no more."""
         self._process = os.getpid()
         self._left_behind: Any = None
         OPENED.add(self)
@@ -86,8 +88,9 @@ class ConnectionPool(ABC):
     def connection(self) -> Connection:
         """This thread's connection."""
         known: Connection | None = getattr(self._local, "connection", None)
-        if known is None or known.core.closed:
+        if known is None or known.core.closed or self.is_gone:
             self.refuse_use()
+        if known is None or known.core.closed:
             self.collect_connections()
             known = self._connect()
         return known

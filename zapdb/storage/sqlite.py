@@ -14,19 +14,24 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-import urllib.parse
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy
 from sqlalchemy.engine import URL
 
-from zapdb.errors import GateTimeout, NotZapdb, StorageError, TransactionConflict, UsageError
+from zapdb.errors import (
+    DatabaseReplaced,
+    GateTimeout,
+    NotZapdb,
+    StorageError,
+    TransactionConflict,
+)
 from zapdb.limits import BUSY_TIMEOUT_MS, LONG_TRANSACTION_SECONDS
 from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
+from zapdb.storage.database_file import DatabaseFile
 from zapdb.storage.faults import DuplicateKey, MissingTable, unexpected
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
 from zapdb.storage.modes import Mode
@@ -68,30 +73,58 @@ class SQLite(Storage):
     clock_sql = "SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
 
     def __init__(self, url: URL, *, read_only: bool = False) -> None:
-        if url.database in (None, "", ":memory:"):
-            raise UsageError(
-                "a database in memory can't be shared by threads and jobs",
-                hint="give a file: sqlite:///path/to/file.db",
-            )
+        self._file = DatabaseFile(url, read_only=read_only)
         engine = sqlalchemy.create_engine(
-            _without_writing(url) if read_only else url,
+            url,
             isolation_level="AUTOCOMMIT",
             poolclass=sqlalchemy.QueuePool,
             pool_size=0,  # no limit: each thread holds one
             connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000},
         )
+        sqlalchemy.event.listen(engine, "do_connect", self._open)
         sqlalchemy.event.listen(engine, "connect", _configure)
         super().__init__(url, engine, read_only=read_only)
-        self._writers = WRITERS.find(os.path.realpath(str(url.database)))
+        self._writers = WRITERS.find(os.path.realpath(self._file.path))
+
+    def _open(self, dialect: Any, _record: Any, _given: Any, options: dict[str, Any]) -> Any:
+        """A connection to the file that was opened first, and to no other.
+
+        It is looked at before and behind: a connection to another file must not read from it, since
+        it would take the -wal file beside it for that one's.
+        """
+        self.refuse_other_file()
+        driver = dialect.connect(self._file.address, **options | {"uri": True})
+        self._file.note()
+        try:
+            self.refuse_other_file()
+        except DatabaseReplaced:
+            driver.close()
+            raise
+        return driver
+
+    def refuse_other_file(self) -> None:
+        """Raises `DatabaseReplaced` where the file at the path is not the one that was opened."""
+        self.is_gone = self._file.is_replaced
+        if self.is_gone:
+            raise self._file.replaced()
+
+    def refuse_use(self) -> None:
+        super().refuse_use()
+        if self.is_gone:  # as of the last time that somebody looked
+            self.refuse_other_file()
 
     def is_absent(self) -> bool:
-        return "uri" not in self.url.query and not Path(str(self.url.database)).exists()
+        return self._file.is_absent
 
     def prepare(self) -> None:
         # Kept in the file, so never done to one that is somebody else's. SQLite's own waiting does
         # not cover this statement: of processes that do it at one moment, all but one are refused.
         if self.read_only:
             return
+        try:
+            self._file.create()
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
         connection = self.connection()
         deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
         while connection.fetch_one("PRAGMA journal_mode")[0] != "wal":
@@ -103,13 +136,16 @@ class SQLite(Storage):
                 time.sleep(0.005)
 
     def begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
-        driver = connection.driver
+        self.refuse_other_file()  # costs a hundredth of the cheapest COMMIT
         if mode is Mode.READ:
-            driver.execute(BEGIN[mode])
-            return
-        if mode is Mode.ASIDE:
+            connection.driver.execute(BEGIN[mode])
+        elif mode is Mode.ASIDE:
             self._begin_unless_kept_out(connection)
-            return
+        else:
+            self._begin_in_turn(connection, mode)
+
+    def _begin_in_turn(self, connection: Connection, mode: Mode) -> None:
+        driver = connection.driver
         connection.has_turn = self._writers.acquire(BUSY_TIMEOUT_MS / 1000)
         if not connection.has_turn:
             raise self._kept_out(driver, mode)
@@ -142,7 +178,7 @@ class SQLite(Storage):
 
     def _kept_out(self, driver: Any, mode: Mode) -> GateTimeout | TransactionConflict:
         """Another process has the single writer's place: which, as far as it is known."""
-        writer = find_writer(str(self.url.database))
+        writer = find_writer(os.path.realpath(self._file.path))
         try:
             known = read_node_leases(driver.execute(LEASES_SQL).fetchall())
         except sqlite3.Error:  # there are no such tables yet
@@ -169,6 +205,8 @@ class SQLite(Storage):
         )
 
     def before_commit(self, connection: Connection, seconds: float) -> None:
+        if connection.mode is not Mode.READ:
+            self.refuse_other_file()
         if seconds > LONG_TRANSACTION_SECONDS and connection.mode in (
             Mode.WRITE,
             Mode.TASK,
@@ -363,18 +401,6 @@ def _is_closed_to_readers(error: sqlite3.OperationalError) -> bool:
         "SQLITE_READONLY_DIRECTORY",
         "SQLITE_READONLY_RECOVERY",
     )
-
-
-def _without_writing(url: URL) -> URL:
-    """The address of a connection that can't write the file.
-
-    SQLite still makes the files beside it by which readers and writers know of each other.
-    """
-    query = dict(url.query)
-    if "uri" not in query:
-        path = Path(str(url.database)).absolute()
-        url = url.set(database=f"file:{urllib.parse.quote(str(path))}")
-    return url.set(query=query | {"uri": "true", "mode": "ro"})
 
 
 def _configure(driver: sqlite3.Connection, _record: object) -> None:

@@ -1,0 +1,115 @@
+"""The file of a SQLite database: its path, the address of connections to it, and whether it is
+still the one that was opened.
+
+SQLite opens files by path, each connection anew. Where the file was deleted meanwhile, it makes an
+empty one; where another was put in its place, some connections write the one and some the other,
+and both use the -wal and -shm files beside it, which belong to one of them. So no connection ever
+makes the file, which is done once, and each file is compared with the first by device and inode.
+
+The file is never opened here but by SQLite: to close it otherwise gives up the process's locks.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import urllib.parse
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy.engine import URL
+
+from zapdb.errors import DatabaseReplaced, UsageError
+
+DRIVER_OPTIONS: Final = frozenset(
+    ("uri", "timeout", "isolation_level", "detect_types", "check_same_thread", "cached_statements")
+)
+"""What an address may say to Python's driver; the rest of its query is for SQLite."""
+
+
+class DatabaseFile:
+    """The file that a SQLite address names; safe to share between threads."""
+
+    def __init__(self, url: URL, *, read_only: bool) -> None:
+        database = url.database or ""
+        options = {key: str(value) for key, value in url.query.items()}
+        if "uri" in options:
+            database, given = _split(database)
+            options = given | options
+        if database in ("", ":memory:") or options.get("mode") == "memory":
+            raise UsageError(
+                "a database in memory can't be shared by threads and jobs",
+                hint="give a file: sqlite:///path/to/file.db",
+            )
+        # Absolute: the process may change its working directory between two connections.
+        self.path = os.path.abspath(database)  # noqa: PTH100 - Path.resolve would follow links
+        mode = options.get("mode", "rwc")
+        self._may_create = mode == "rwc" and not read_only
+        self._options = {
+            key: value for key, value in options.items() if key not in DRIVER_OPTIONS
+        } | {"mode": "ro" if read_only or mode == "ro" else "rw"}
+        self._shown_url = url.render_as_string(hide_password=True)
+        self._identity: tuple[int, int] | None = None
+
+    @property
+    def address(self) -> str:
+        """The URI of a connection, which does not make the file.
+
+        One that can't write still makes the files beside it by which readers and writers know of
+        each other.
+        """
+        return self._address(self._options)
+
+    def _address(self, options: dict[str, str]) -> str:
+        query = urllib.parse.urlencode(sorted(options.items()))
+        return f"file:{urllib.parse.quote(self.path)}?{query}"
+
+    @property
+    def is_absent(self) -> bool:
+        return not Path(self.path).exists()
+
+    def create(self) -> None:
+        """Make an empty file, unless there is one, or was."""
+        if self._may_create and self._identity is None and self.is_absent:
+            address = self._address(self._options | {"mode": "rwc"})
+            sqlite3.connect(address, uri=True).close()
+
+    def note(self) -> None:
+        """The file there now is the one that was opened; later calls change nothing."""
+        if self._identity is None:
+            self._identity = self._look()
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the file that was opened is not the one at its path any more."""
+        return self._identity is not None and self._look() != self._identity
+
+    def replaced(self) -> DatabaseReplaced:
+        """The error that says so."""
+        return DatabaseReplaced(
+            "the file of the open database is not there any more"
+            if self.is_absent
+            else "another file was put in the place of the open database's",
+            database=self._shown_url,
+            file=self.path,
+            hint="put the former file back, or close the database in all processes, remove "
+            f"{self.path}-wal and {self.path}-shm, which belong to the former file, and open it "
+            "again",
+        )
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - each transaction does it; half the time
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:  # it can't be told: SQLite will say what is wrong
+            return self._identity
+        return found.st_dev, found.st_ino
+
+
+def _split(uri: str) -> tuple[str, dict[str, str]]:
+    """The path that a `file:` URI names, and its options."""
+    parts = urllib.parse.urlsplit(uri)
+    if parts.scheme != "file":
+        return uri, {}
+    return urllib.parse.unquote(parts.path), dict(urllib.parse.parse_qsl(parts.query))
