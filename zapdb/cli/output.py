@@ -11,7 +11,7 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -124,22 +124,30 @@ class Output:
                 print(json.dumps(value, separators=(",", ":")), flush=True)
 
 
-def report_error(error: ZapdbError, *, as_json: bool) -> None:
-    """Write an error to standard error."""
+def report_error(error: ZapdbError, *, as_json: bool, hide: Callable[[str], str] = str) -> None:
+    """Write an error to standard error, its texts as `hide` lets them be seen."""
     if as_json:
-        print(json.dumps(error.to_json()), file=sys.stderr)
+        print(json.dumps(_map_texts(error.to_json(), hide)), file=sys.stderr)
         return
     texts = [str(error)]
     if isinstance(error, InvalidMigration):
         texts = error.texts()
     for text in texts:
-        first, *rest = text.splitlines()
+        first, *rest = hide(text).splitlines()
         _write_error_line("error: ", "bold red", first)
         for line in rest:
             if line.startswith(WAY_OUT):
                 _write_error_line(WAY_OUT, "bold green", line.removeprefix(WAY_OUT))
             else:
                 _write_error_line("", "", line)
+
+
+def _map_texts(plain: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(plain, dict):
+        return {key: _map_texts(value, change) for key, value in plain.items()}
+    if isinstance(plain, list):
+        return [_map_texts(value, change) for value in plain]
+    return change(plain) if isinstance(plain, str) else plain
 
 
 def _write_error_line(label: str, style: str, text: str) -> None:

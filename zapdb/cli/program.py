@@ -36,6 +36,7 @@ from zapdb.cli import (
     verify,
     watching,
 )
+from zapdb.cli.hiding import hide_given
 from zapdb.cli.output import note, report_error
 from zapdb.errors import EXIT_ERROR, UsageError, ZapdbError
 from zapdb.logs import log_as_json
@@ -142,13 +143,13 @@ def run(arguments: Sequence[str]) -> int:
     try:
         status = app(args=list(arguments), prog_name="zapdb", standalone_mode=False)
     except ZapdbError as error:
-        report_error(error, as_json=as_json)
+        report_error(error, as_json=as_json, hide=hide_given(arguments))
         return error.exit_status
     except WrongArguments as error:
-        report_error(_explain_arguments(error), as_json=as_json)
+        report_error(_explain_arguments(error), as_json=as_json, hide=hide_given(arguments))
         return UsageError.exit_status
     except OSError as error:
-        report_error(_explain_system(error), as_json=as_json)
+        report_error(_explain_system(error), as_json=as_json, hide=hide_given(arguments))
         return EXIT_ERROR
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED

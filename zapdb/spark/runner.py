@@ -63,7 +63,7 @@ def _run_round(
     spark: SparkSession, storage: Storage, job: Job, numbers: list[int], batch_records_max: int
 ) -> list[TaskReport]:
     frame = spark.range(0, len(numbers), numPartitions=_count_tasks(spark, storage, len(numbers)))
-    address = storage.url.render_as_string(hide_password=False)
+    address = storage.full_address()
     task = RangeTask(address, job.id, batch_records_max, numbers)
     try:
         rows = frame.mapInArrow(task, RESULT_SCHEMA).collect()

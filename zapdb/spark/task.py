@@ -12,7 +12,7 @@ import os
 import pickle
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ RESULT_SCHEMA: Final = (
 class RangeTask:
     """The function of the tasks, as data: it is pickled and sent to the executors."""
 
-    address: str
+    address: str = field(repr=False)  # it may hold a password
     job_id: str
     batch_records_max: int
     ranges: list[int]

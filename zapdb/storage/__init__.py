@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sqlalchemy
-
 from zapdb.errors import UsageError
+from zapdb.storage.addresses import SCHEMES, read_address
 from zapdb.storage.archives import ArchiveTable
 from zapdb.storage.base import Storage
 from zapdb.storage.blobs import BlobTable
@@ -31,19 +30,14 @@ __all__ = [
     "read_layout",
 ]
 
-SCHEMES = "sqlite:///path/to/file.db or postgresql+psycopg://user@host/database"
-
 
 def connect(address: str, *, read_only: bool = False) -> Storage:
     """The storage at a SQLAlchemy address; nothing is read or written yet.
 
     With `read_only`, connections are made that can't write, and other transactions than READ are
-    refused.
+    refused. Raises `UsageError` for what is no address; it shows nothing of it.
     """
-    try:
-        url = sqlalchemy.make_url(address)
-    except sqlalchemy.exc.ArgumentError:
-        raise UsageError("this is not a database address", address=address, hint=SCHEMES) from None
+    url = read_address(address)
     match url.drivername:
         case "sqlite" | "sqlite+pysqlite":
             return SQLite(url, read_only=read_only)

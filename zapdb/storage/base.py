@@ -7,7 +7,8 @@ own statements are made where tables are (`physical`), for either `mark`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import sqlalchemy
@@ -23,6 +24,13 @@ class Storage(Transactions):
     mark: ClassVar[str]
     """The driver's placeholder of a bound parameter."""
     clock_sql: ClassVar[str]
+    secret_options: Mapping[str, Any] = MappingProxyType({})
+    """Options of the address that `url` is without: what is made of `url` can't show them."""
+
+    def full_address(self) -> str:
+        """The address with its password and all: for another process, and never to be shown."""
+        url = self.url.update_query_dict(self.secret_options)
+        return url.render_as_string(hide_password=False)
 
     def make_connection(self, core: sqlalchemy.Connection) -> Connection:
         return Connection(self, core)

@@ -19,6 +19,7 @@ import sqlalchemy
 from sqlalchemy.engine import URL
 
 from zapdb.errors import UsageError
+from zapdb.storage.addresses import show_address
 from zapdb.storage.connection import Connection
 from zapdb.storage.losses import Losses
 
@@ -51,8 +52,8 @@ class ConnectionPool(ABC):
 
     @property
     def shown_url(self) -> str:
-        """The address without its password."""
-        return self.url.render_as_string(hide_password=True)
+        """The address without its password, and without what else may be secret."""
+        return show_address(self.url)
 
     @property
     def is_closed(self) -> bool:

@@ -30,6 +30,7 @@ from zapdb.limits import (
     GATE_LOCK_TIMEOUT_MS,
     GATE_TIMEOUT_SECONDS,
 )
+from zapdb.storage.addresses import attempt, check_options, hide_secrets, split_secrets
 from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
 from zapdb.storage.faults import DuplicateKey, MissingTable, unexpected
@@ -82,21 +83,37 @@ class PostgreSQL(Storage):
     clock_sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
     def __init__(self, url: URL, *, read_only: bool = False) -> None:
-        engine = sqlalchemy.create_engine(
+        check_options(url, {known.keyword.decode() for known in psycopg.pq.Conninfo.get_defaults()})
+        url, self.secret_options = split_secrets(url)
+        engine = attempt(
             url,
-            isolation_level="AUTOCOMMIT",
-            poolclass=sqlalchemy.QueuePool,
-            pool_size=0,  # no limit: each thread holds one
-            # The hot statements are few and always the same: prepare each at its second use.
-            connect_args={"prepare_threshold": 1},
+            lambda: sqlalchemy.create_engine(
+                url,
+                isolation_level="AUTOCOMMIT",
+                poolclass=sqlalchemy.QueuePool,
+                pool_size=0,  # no limit: each thread holds one
+                # The hot statements are few and always the same: prepare each at its second use.
+                connect_args={"prepare_threshold": 1, **self.secret_options},
+            ),
         )
         super().__init__(url, engine, read_only=read_only)
-        sqlalchemy.event.listen(engine, "do_connect", self._name_session)
+        sqlalchemy.event.listen(engine, "do_connect", self._open_session)
         sqlalchemy.event.listen(engine, "connect", self._set_up)
 
-    def _name_session(self, _dialect: Any, _record: Any, _given: Any, arguments: Any) -> None:
-        """Whose it is can be seen in the server: how a suspended holder of the gate is found."""
+    def _open_session(self, dialect: Any, _record: Any, given: Any, arguments: Any) -> Any:
+        """A connection; whose it is can be seen in the server: how a suspended holder of the gate
+        is found. Errors are without secrets from here on, and so is what is raised from them.
+        """
         arguments["application_name"] = f"{SESSION_PREFIX}{self.session}"
+        try:
+            return dialect.connect(*given, **arguments)
+        except (psycopg.Error, ValueError, TypeError, OverflowError) as error:
+            kind = type(error) if isinstance(error, psycopg.Error) else psycopg.OperationalError
+            refused = kind(self._hide(str(error)))
+        raise refused  # not chained: the first one's text and attributes may hold the password
+
+    def _hide(self, text: str) -> str:
+        return hide_secrets(text, self.url, self.secret_options)
 
     def _set_up(self, driver: Any, _record: object) -> None:
         read_only = READ_ONLY if self.read_only else ()

@@ -29,6 +29,7 @@ from zapdb.errors import (
     TransactionConflict,
 )
 from zapdb.limits import BUSY_TIMEOUT_MS, LONG_TRANSACTION_SECONDS
+from zapdb.storage.addresses import attempt, check_options
 from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
 from zapdb.storage.database_file import DatabaseFile
@@ -52,6 +53,9 @@ READ_ONLY_HINT = (
     "sqlite:///file:PATH?immutable=1&uri=true"
 )
 
+OPTIONS: Final = frozenset({"uri", "mode", "cache", "immutable", "nolock", "psow", "vfs"})
+"""What may stand behind a path that is a URI: SQLite's own options."""
+
 BEGIN = {
     Mode.READ: "BEGIN",
     Mode.WRITE: "BEGIN IMMEDIATE",
@@ -73,13 +77,17 @@ class SQLite(Storage):
     clock_sql = "SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
 
     def __init__(self, url: URL, *, read_only: bool = False) -> None:
+        check_options(url, OPTIONS if url.query.get("uri") == "true" else ())
         self._file = DatabaseFile(url, read_only=read_only)
-        engine = sqlalchemy.create_engine(
+        engine = attempt(
             url,
-            isolation_level="AUTOCOMMIT",
-            poolclass=sqlalchemy.QueuePool,
-            pool_size=0,  # no limit: each thread holds one
-            connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000},
+            lambda: sqlalchemy.create_engine(
+                url,
+                isolation_level="AUTOCOMMIT",
+                poolclass=sqlalchemy.QueuePool,
+                pool_size=0,  # no limit: each thread holds one
+                connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000},
+            ),
         )
         sqlalchemy.event.listen(engine, "do_connect", self._open)
         sqlalchemy.event.listen(engine, "connect", _configure)

@@ -1,0 +1,196 @@
+"""Addresses of databases: read strictly, and shown without anything that may be secret.
+
+The law: of an address, only those parts are shown that are known to be harmless, and never a part
+of an address that is refused: nobody knows where in it the password is. A password with an unquoted
+`@` or `/` is found in the host or the database; a DSN has it anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
+
+import sqlalchemy
+from sqlalchemy.engine import URL
+
+from zapdb.errors import UsageError
+
+SCHEMES: Final = "sqlite:///path/to/file.db or postgresql+psycopg://user@host/database"
+HIDDEN: Final = "***"
+SHOWN_OPTIONS: Final = frozenset(
+    {
+        *("host", "hostaddr", "port", "dbname", "user", "options", "service", "sslmode"),
+        *("application_name", "target_session_attrs", "connect_timeout"),
+        *("uri", "mode", "cache", "immutable", "nolock"),
+    }
+)
+"""The options whose values are shown, unless a value looks like more than that."""
+
+# As SQLAlchemy reads it, but for a user's name, which has no @ here.
+_PARTS: Final = re.compile(
+    r"[\w+]+://(?:[^:/@]*(?::[^@]*)?@)?(?P<place>[^?]*)(?:\?(?P<query>.*))?", re.DOTALL
+)
+_HARMLESS: Final = re.compile(r"[^\s@'\"]*")
+_HARMLESS_NAME: Final = re.compile(r"[\w.+-]*")
+_HARMLESS_HOST: Final = re.compile(r"[\w.,-]*|\[?[0-9A-Fa-f:.]*(?:%\w+)?\]?")
+_HARMLESS_HOSTS: Final = re.compile(r"/[^\s@'\"]*|[\w.,-]*(?::[0-9]+)?|\[?[0-9A-Fa-f:.]*\]?")
+_SUSPECT: Final = re.compile(r"pass|secret|token|pwd|credential|://", re.IGNORECASE)
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SHORT: Final = 6
+"""A secret that is shorter is replaced only where it is a word of its own."""
+
+T = TypeVar("T")
+
+
+def read_address(address: str | URL) -> URL:
+    """The parts of a SQLAlchemy address; raises `UsageError`, which shows nothing of it."""
+    text = address.render_as_string(hide_password=False) if isinstance(address, URL) else address
+    known = None if not isinstance(text, str) or _UNPRINTABLE.search(text) else _parse(text)
+    if known is None:
+        raise UsageError("this is not a database address", hint=f"give {SCHEMES}")
+    _refuse_misread(*known)
+    return known[0]
+
+
+def check_options(url: URL, known: Collection[str]) -> None:
+    """Refuse options that the driver does not know: it would take them for something else."""
+    for number, name in enumerate(url.query, 1):
+        if name not in known:  # its name may be a part of a password with an unquoted `&`
+            raise UsageError(
+                "the database address has an option that is not known",
+                option=f"number {number}",
+                hint="write & in a password as %26; known are: " + ", ".join(sorted(known)),
+            )
+
+
+def attempt(url: URL, make: Callable[[], T]) -> T:
+    """What `make` makes of an address; raises `UsageError` instead of errors that may quote it."""
+    try:
+        return make()
+    except (sqlalchemy.exc.SQLAlchemyError, ValueError, TypeError, AttributeError):
+        pass  # not chained: its text may hold the password
+    raise UsageError(
+        "this is not a database address",
+        kind=url.drivername,
+        hint=f"a part of it has a value that its driver refuses; give {SCHEMES}",
+    )
+
+
+def split_secrets(url: URL) -> tuple[URL, dict[str, str]]:
+    """The address without what is hidden of it but for the password, which SQLAlchemy hides by
+    itself, and the rest as libpq's options."""
+    hidden = {
+        name: value if isinstance(value, str) else ",".join(value)
+        for name, value in url.query.items()
+        if is_secret_option(name, value)
+    }
+    query = {name: value for name, value in url.query.items() if name not in hidden}
+    password = hidden.pop("password", None)  # as the driver has it, it precedes the other one
+    kept = {"user": url.username, "host": url.host, "dbname": url.database}
+    for option, visible in zip(kept, _visible_parts(url), strict=True):
+        value = kept[option]
+        if value is not None and value != visible:
+            hidden.setdefault(option, value)
+            kept[option] = None
+    return (
+        URL.create(
+            url.drivername,
+            kept["user"],
+            url.password if password is None else password,
+            kept["host"],
+            url.port,
+            kept["dbname"],
+            query,
+        ),
+        hidden,
+    )
+
+
+def show_address(url: URL) -> str:
+    """An address as people may see it: in errors, logs, outputs and `repr`."""
+    query = {
+        name: HIDDEN if is_secret_option(name, value) else value
+        for name, value in url.query.items()
+    }
+    user, host, database = _visible_parts(url)
+    shown = URL.create(
+        url.drivername, user, url.password, host, url.port, database, query
+    ).render_as_string(hide_password=True)
+    return shown.replace("%2A%2A%2A", HIDDEN)
+
+
+def is_secret_option(name: str, value: str | tuple[str, ...]) -> bool:
+    """Whether the value of an option is not to be shown."""
+    values = (value,) if isinstance(value, str) else value
+    harmless = _HARMLESS_HOSTS if name == "host" else _HARMLESS
+    return name not in SHOWN_OPTIONS or any(
+        harmless.fullmatch(one) is None or _SUSPECT.search(one) is not None for one in values
+    )
+
+
+def hide_secrets(text: str, url: URL, options: Mapping[str, Any] | None = None) -> str:
+    """A driver's text without what `show_address` hides; `options` are secrets beside the URL."""
+    for secret in sorted(_secrets_of(url, options or {}), key=len, reverse=True):
+        if len(secret) < _SHORT:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
+        else:
+            text = text.replace(secret, HIDDEN)
+    return text
+
+
+def _secrets_of(url: URL, options: Mapping[str, Any]) -> set[str]:
+    parts = zip((url.username, url.host, url.database), _visible_parts(url), strict=True)
+    found = {part for part, visible in parts if part and part != visible}
+    found |= {str(url.password or "")}
+    for name, value in (*url.query.items(), *options.items()):
+        if name in options or is_secret_option(name, value):
+            found |= {value} if isinstance(value, str) else set(value)
+    return found - {""}
+
+
+def _visible_parts(url: URL) -> tuple[str | None, str | None, str | None]:
+    """User, host and database, as they are or hidden."""
+    database = url.database
+    return (
+        _hide_unless(_HARMLESS_NAME, url.username),
+        _hide_unless(_HARMLESS_HOST, url.host),
+        HIDDEN if database is not None and _SUSPECT.search(database) else database,
+    )
+
+
+def _hide_unless(harmless: re.Pattern[str], text: str | None) -> str | None:
+    return text if text is None or harmless.fullmatch(text) else HIDDEN
+
+
+def _parse(text: str) -> tuple[URL, re.Match[str]] | None:
+    """None for what is no address: what SQLAlchemy says of it would quote it."""
+    parts = _PARTS.fullmatch(text)
+    if parts is None:
+        return None
+    try:
+        url = sqlalchemy.make_url(text)
+        if parts["query"]:
+            parse_qsl(parts["query"], keep_blank_values=True, strict_parsing=True, errors="strict")
+    except (sqlalchemy.exc.ArgumentError, ValueError):
+        return None
+    return url, parts
+
+
+def _refuse_misread(url: URL, parts: re.Match[str]) -> None:
+    """Refuse an address in which something stands at a wrong place."""
+    if url.drivername.startswith("sqlite"):
+        if any((url.username, url.password, url.host, url.port)):
+            raise UsageError(
+                "the address of a file names a server or a user",
+                kind=url.drivername,
+                hint="write three slashes before a relative path, and four before an absolute one",
+            )
+    elif re.search(r"[@=]", parts["place"]) or re.search(r"\s", parts.string):
+        raise UsageError(
+            "this is not a database address",
+            kind=url.drivername,
+            hint="in names and passwords write @ as %40, : as %3A, / as %2F, = as %3D, and a blank "
+            f"as %20; give {SCHEMES}",
+        )
