@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import sqlalchemy
@@ -97,16 +98,20 @@ class PostgreSQL(Storage):
             ),
         )
         super().__init__(url, engine, read_only=read_only)
-        sqlalchemy.event.listen(engine, "do_connect", self._open_session)
+        connect = partial(self._connect_driver, engine.dialect.connect)
+        engine.dialect.connect = connect  # type: ignore[method-assign]  # the pool asks it anew
+        sqlalchemy.event.listen(engine, "do_connect", self._name_session)
         sqlalchemy.event.listen(engine, "connect", self._set_up)
 
-    def _open_session(self, dialect: Any, _record: Any, given: Any, arguments: Any) -> Any:
-        """A connection; whose it is can be seen in the server: how a suspended holder of the gate
-        is found. Errors are without secrets from here on, and so is what is raised from them.
-        """
+    def _name_session(self, _dialect: Any, _record: Any, _given: Any, arguments: Any) -> None:
+        """Whose it is can be seen in the server: how a suspended holder of the gate is found."""
         arguments["application_name"] = f"{SESSION_PREFIX}{self.session}"
+
+    def _connect_driver(self, connect: Callable[..., Any], *given: Any, **options: Any) -> Any:
+        """A driver's connection. Its errors are without secrets from here on, and so is what is
+        raised from them."""
         try:
-            return dialect.connect(*given, **arguments)
+            return connect(*given, **options)
         except (psycopg.Error, ValueError, TypeError, OverflowError) as error:
             kind = type(error) if isinstance(error, psycopg.Error) else psycopg.OperationalError
             refused = kind(self._hide(str(error)))
