@@ -20,6 +20,7 @@ from typing import Final
 from sqlalchemy.engine import URL
 
 from zapdb.errors import DatabaseReplaced, UsageError
+from zapdb.storage.addresses import show_address
 
 DRIVER_OPTIONS: Final = frozenset(
     ("uri", "timeout", "isolation_level", "detect_types", "check_same_thread", "cached_statements")
@@ -48,7 +49,7 @@ class DatabaseFile:
         self._options = {
             key: value for key, value in options.items() if key not in DRIVER_OPTIONS
         } | {"mode": "ro" if read_only or mode == "ro" else "rw"}
-        self._shown_url = url.render_as_string(hide_password=True)
+        self._shown_url = show_address(url)
         self._identity: tuple[int, int] | None = None
 
     @property
