@@ -169,7 +169,9 @@ below. It is checked when a file is loaded, and total: an expression that was ac
 for every record. What it means never changes.
 
 - No operator and no function takes null, but `is None`, `coalesce` and the branches of a
-  conditional.
+  conditional. Where a test before it says that a field is not null, the field is taken as such:
+  `age is None or age >= 17`, `age is not None and age >= 17`, `age if age is not None else 0`.
+  Tests are read from the left, through `and`, `or`, `not` and `if`.
 - Numbers beyond the range of integers, or for a decimal of scale s beyond that range divided by
   10^s, are held at the nearest bound, in every step of a calculation. Texts are cut at the size
   limit of a string. Floats are IEEE 754 doubles; there is no −0.0.

@@ -4,6 +4,10 @@ The wanted type matters for enums alone: where one is wanted, a string literal i
 name, and `member(text, else=…)` the member that a text names. An enum is wanted beside another
 value of it (in a comparison, a branch, `coalesce`, `else=`, among the items of a list), and of the
 whole expression where its field is one.
+
+A field is of its type without `optional` where the tests before it say that it is not null (see
+`narrowing`). To test it for null there all the same is no error: "never null" is said of what is
+so by the declared types alone.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import Any, Final
 from zapdb.expressions.arithmetic import decimal_operation, hold
 from zapdb.expressions.failure import FAILED
 from zapdb.expressions.functions import BOOLEAN, FUNCTIONS, INTEGER, STRING, Function, widen
+from zapdb.expressions.narrowing import NO_FIELDS, find_not_null
 from zapdb.expressions.parse import ExpressionError
 from zapdb.expressions.tree import (
     Arithmetic,
@@ -77,9 +82,23 @@ def elaborate(
 
 
 class _Checker:
-    def __init__(self, fields: Mapping[str, Type], is_generated: bool) -> None:
+    """Checks expressions over `fields`, of which `not_null` are not null where they stand."""
+
+    narrows = True
+
+    def __init__(
+        self, fields: Mapping[str, Type], is_generated: bool, not_null: frozenset[str] = NO_FIELDS
+    ) -> None:
         self.fields = fields
         self.is_generated = is_generated
+        self.not_null = not_null
+
+    def after(self, test: Expression, outcome: bool) -> _Checker:
+        """The checker of what is evaluated after the test came out like this."""
+        found = find_not_null(test).given(outcome)
+        if found <= self.not_null or not self.narrows:
+            return self
+        return _Checker(self.fields, self.is_generated, self.not_null | found)
 
     def check(self, expression: Expression, wanted: ValueType | None = None) -> Checked:
         match expression:
@@ -89,11 +108,14 @@ class _Checker:
                 if name not in self.fields:
                     there = ", ".join(sorted(self.fields))
                     raise ExpressionError(f"no field {name!r} here", column, f"there are: {there}")
-                return Checked(expression, self.fields[name])
+                declared = self.fields[name]
+                known = Type(declared.kind) if name in self.not_null else declared
+                return Checked(expression, known)
             case Conditional(test, then, otherwise, column):
                 wanted = self._find_enum(wanted, then, otherwise)
                 condition = self._check_boolean(test)
-                left, right = self.check(then, wanted), self.check(otherwise, wanted)
+                left = self.after(test, True).check(then, wanted)
+                right = self.after(test, False).check(otherwise, wanted)
                 united = _unite(left.type, right.type, column)
                 return Checked(expression, united, (condition, left, right))
             case Compare(operator, left, right, column):
@@ -103,12 +125,15 @@ class _Checker:
                 return Checked(expression, BOOLEAN_TYPE, parts, apply=_equality(parts[0].type.kind))
             case IsNull(operand, _, column):
                 part = self.check(operand)
-                if not part.type.optional and not self.is_generated:
+                if self._is_never_null(operand, part.type):
                     raise ExpressionError("this is never null", column)
                 return Checked(expression, BOOLEAN_TYPE, (part,))
-            case Logic(_, operands):
-                tests = tuple(self._check_boolean(operand) for operand in operands)
-                return Checked(expression, BOOLEAN_TYPE, tests)
+            case Logic(operator, operands):
+                checker, tests = self, list[Checked]()
+                for operand in operands:
+                    tests.append(checker._check_boolean(operand))
+                    checker = checker.after(operand, outcome=operator == "and")
+                return Checked(expression, BOOLEAN_TYPE, tuple(tests))
             case Not(operand):
                 return Checked(expression, BOOLEAN_TYPE, (self._check_boolean(operand),))
             case Arithmetic(operator, left, right):
@@ -117,6 +142,15 @@ class _Checker:
                 return _check_arithmetic(expression, "-", self.check(operand))
             case Call():
                 return self._check_call(expression, wanted)
+
+    def _is_never_null(self, expression: Expression, found: Type) -> bool:
+        """Whether a test of it for null is a mistake, by the declared types alone."""
+        if found.optional or self.is_generated:
+            return False
+        try:
+            return not _WithoutNarrowing(self.fields, True).check(expression).type.optional
+        except ExpressionError:  # a part takes no null, and is never null here
+            return True
 
     def _check_boolean(self, expression: Expression) -> Checked:
         found = self.check(expression)
@@ -195,10 +229,11 @@ class _Checker:
             raise ExpressionError("coalesce() takes a value and what stands for null", call.column)
         wanted = self._find_enum(wanted, *call.arguments)
         value, default = (self.check(argument, wanted) for argument in call.arguments)
-        if not value.type.optional:
+        if self._is_never_null(call.arguments[0], value.type):
             raise ExpressionError("this is never null", call.arguments[0].column)
         united = _unite(value.type, default.type, call.column)
-        return Checked(call, Type(united.kind, default.type.optional), (value, default))
+        optional = value.type.optional and default.type.optional
+        return Checked(call, Type(united.kind, optional), (value, default))
 
     def _check_member(self, call: Call, wanted: ValueType | None) -> Checked:
         _check_count(call, 1)
@@ -213,6 +248,12 @@ class _Checker:
         fallback = self._check_fallback(call, wanted)
         united = _unite(Type(wanted), fallback.type, call.column)
         return Checked(call, united, (text, fallback), apply=_find_member(wanted))
+
+
+class _WithoutNarrowing(_Checker):
+    """Goes by the declared types alone, and lets all tests for null pass."""
+
+    narrows = False
 
 
 def _check_literal(
@@ -246,7 +287,9 @@ def _unite(left: Type, right: Type, column: int) -> Type:
 
 def _check_comparison(operator: str, left: Type, right: Type, column: int) -> None:
     if left.optional or right.optional:
-        raise ExpressionError("one side may be null", column, "test `is None`, or use coalesce()")
+        raise ExpressionError(
+            "one side may be null", column, "test `is None` before, or use coalesce()"
+        )
     numbers = isinstance(left.kind, Integer | Decimal) and isinstance(right.kind, Integer | Decimal)
     if not numbers and left.kind != right.kind:
         raise ExpressionError(f"{left} and {right} can't be compared", column)
@@ -284,7 +327,7 @@ def _check_argument(
         raise ExpressionError(
             f"{call.function}() takes no null, and this may be one",
             argument.column,
-            "give it coalesce(…, a value for null)",
+            "test `is None` before, or give it coalesce(…, a value for null)",
         )
     if not isinstance(found.kind, takes):
         names = " or ".join(kind.name for kind in takes)
@@ -328,7 +371,7 @@ def _number_of(operator: str, operand: Checked) -> ValueType:
         raise ExpressionError(
             f"`{operator}` takes no null, and this may be one",
             column,
-            "give it coalesce(…, a value for null)",
+            "test `is None` before, or give it coalesce(…, a value for null)",
         )
     kind = operand.type.kind
     if isinstance(kind, Integer | Decimal | Float):
