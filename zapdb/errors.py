@@ -8,6 +8,7 @@
     │   └── ImmutableRecord (AttributeError) a field of a record is set or deleted
     ├── InvalidCursor (ValueError)         a cursor of another query, or none      caller
     ├── SqlError (ValueError)              an SQL statement that can't be answered caller
+    │   └── SqlLimitExceeded               it takes more memory, time or rows than it may
     ├── SeveralRecords (LookupError)       one record is expected, several match   caller
     ├── RecordNotFound (KeyError)          no record has this key                  caller
     ├── RecordExists (ValueError)          a record with this key is there         caller
@@ -201,6 +202,13 @@ class SqlError(ZapdbError, ValueError):
 
     code = "sql"
     rpc_status = "INVALID_ARGUMENT"
+
+
+class SqlLimitExceeded(SqlError):
+    """The limit is among the context: `max_memory` in bytes, `seconds`, or `max_rows`."""
+
+    code = "sql.limit"
+    rpc_status = "RESOURCE_EXHAUSTED"
 
 
 class SeveralRecords(ZapdbError, LookupError):

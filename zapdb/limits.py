@@ -175,6 +175,14 @@ CURSOR_SIZE_BYTES_MAX: Final = 16 * 1024
 """The place in a query that a cursor holds, before it is made text."""
 ARROW_BATCH_SIZE_BYTES: Final = 64 * 1024 * 1024
 """An Arrow batch ends with the record that brings it to this size, blobs included."""
+SQL_MEMORY_SIZE_BYTES: Final = 512 * 1024 * 1024
+"""What the process of a statement of `db.sql` may take, and its answer, by default."""
+SQL_SECONDS: Final = 30.0
+"""How long it may take, by default."""
+SQL_ROWS: Final = 1_000_000
+"""How many rows its answer may have, by default."""
+SQL_END_SECONDS: Final = 5.0
+"""How long is waited for the process of a statement to be gone, after it was killed."""
 SQL_ROWS_SHOWN: Final = 40
 """Rows of an answer that `show` prints, unless it is told otherwise."""
 VIOLATIONS_SHOWN_MAX: Final = 50

@@ -319,8 +319,8 @@ def test_rule_08_a_statement_alone_is_as_of_one_moment(
         lines.insert(order=1, number=1)
         written.append(True)
 
-    def read_and_be_overtaken(self: TableSource, names: Any, filter: Any) -> Any:
-        yield from read(self, names, filter)
+    def read_and_be_overtaken(self: TableSource, names: Any) -> Any:
+        yield from read(self, names)
         if not written:
             in_thread(write)
 

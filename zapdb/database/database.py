@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ from zapdb.jobs import (
     verify,
 )
 from zapdb.jobs.job import JobKind
-from zapdb.limits import CATALOG_WAIT_SECONDS
+from zapdb.limits import CATALOG_WAIT_SECONDS, SQL_MEMORY_SIZE_BYTES, SQL_ROWS, SQL_SECONDS
 from zapdb.records import decode_prefix
 from zapdb.storage import Storage
 from zapdb.storage.log import Bookmark
@@ -237,6 +238,10 @@ class Database:
         params: Sequence[Any] | Mapping[str, Any] | None = None,
         *,
         as_text: Collection[str] = (),
+        max_memory: int = SQL_MEMORY_SIZE_BYTES,
+        seconds: float = SQL_SECONDS,
+        max_rows: int = SQL_ROWS,
+        spill_to: str | os.PathLike[str] | None = None,
     ) -> Result:
         """The answer of one SQL SELECT over the tables, by DuckDB: read-only, as of one moment.
 
@@ -247,12 +252,18 @@ class Database:
         bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes strings of
         their field: `as_text=["orders.serial"]`.
 
+        A statement runs in a process of its own, which opens no file and is killed when it takes
+        longer than `seconds`, or more than `max_memory` bytes; `SqlLimitExceeded` says which, also
+        of an answer of more than `max_rows`. Under the directory `spill_to` it may keep what it has
+        no memory for, in one of its own that goes with it; without, it has no files at all.
+
         Raises `SqlError`, with the place in the statement, and `UsageError` for what is no SELECT.
         Needs the extra `sql`.
         """
-        from zapdb.database.sql import run_sql
+        from zapdb.database.sql import Allowance, run_sql
 
-        return run_sql(self._session, statement, params, as_text)
+        allowance = Allowance(max_memory, seconds, max_rows, spill_to)
+        return run_sql(self._session, statement, params, as_text, allowance)
 
     def cluster_level(self) -> int:
         """The capability level of the cluster, as of now or of the snapshot."""

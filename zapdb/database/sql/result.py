@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zapdb.database.sql.engine import open_cursor
-from zapdb.database.sql.types import Convert, converter, quote
+import pyarrow
+
+from zapdb.database.sql.decode import Kind, decode_column
+from zapdb.database.sql.shown import show_rows
 from zapdb.limits import SQL_ROWS_SHOWN
 
 Row = tuple[Any, ...]
@@ -18,7 +20,8 @@ class Result:
     """The rows that a statement of `db.sql` found, held in memory in columns.
 
     Iterating gives rows as tuples. Values are what records have: `UUID`, `Decimal`, `datetime` in
-    UTC, JSON as it was read; structs are dicts, long integers `int`.
+    UTC, JSON as it was read; structs are dicts, long integers `int`. A value that Python has not
+    (a date in the year 20000, a time 24:00) raises `SqlError`, which names its column.
     """
 
     columns: tuple[str, ...]
@@ -26,18 +29,17 @@ class Result:
     types: tuple[str, ...]
     """Their types as DuckDB names them."""
     _held: Any = field()
-    _converts: tuple[Convert | None, ...] = field()
+    _kinds: tuple[Kind, ...] = field()
 
     @classmethod
-    def read(cls, relation: Any) -> Result:
-        """Run a DuckDB relation to its end."""
-        kinds = relation.types
-        # DuckDB's own objects are let go: they outlive its module badly.
+    def make(cls, columns: Sequence[str], kinds: Sequence[Kind], batches: Sequence[Any]) -> Result:
+        """Of what the process of a statement sent: types, described, and batches, at least one."""
+        held = pyarrow.Table.from_batches([b for b in batches if b.num_rows], batches[0].schema)
         return cls(
-            tuple(relation.columns),
-            tuple(map(str, kinds)),
-            relation.to_arrow_table(),
-            tuple(map(converter, kinds)),
+            tuple(columns),
+            tuple(kind["text"] for kind in kinds),
+            held.rename_columns(list(columns)),
+            tuple(kinds),
         )
 
     def __len__(self) -> int:
@@ -45,7 +47,8 @@ class Result:
 
     def __iter__(self) -> Iterator[Row]:
         for batch in self._held.to_batches():
-            yield from zip(*map(self._to_values, batch.columns, self._converts), strict=True)
+            described = zip(self.columns, self._kinds, batch.columns, strict=True)
+            yield from zip(*(decode_column(*column) for column in described), strict=True)
 
     def __repr__(self) -> str:
         return f"<{len(self):,} rows of {', '.join(self.columns)}; show() prints them>"
@@ -59,50 +62,19 @@ class Result:
         return next(iter(self), None)
 
     def to_arrow(self) -> Any:
-        """A `pyarrow.Table`: UUIDs and JSON are text, members of enums entries of a dictionary,
-        and integers of 128 bits decimals."""
+        """A `pyarrow.Table`: UUIDs and JSON are text, members of enums entries of a dictionary.
+
+        Signed integers of 128 bits are decimals; unsigned ones, those of any size, bits, intervals
+        and times with an offset are text, since Arrow has no type that holds all of them.
+        """
         return self._held
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`, its values as rows have them. Needs the extra `pandas`."""
-        from zapdb.database import frames
+        from zapdb.database.sql.frame import make_frame
 
-        series = []
-        for column, kind, convert in zip(
-            self._held.columns, self.types, self._converts, strict=True
-        ):
-            if kind in ("HUGEINT", "UHUGEINT"):
-                series.append(frames.integer_series(column))
-            elif kind.startswith("ENUM("):
-                series.append(column.to_pandas().cat.as_ordered())
-            elif kind == "TIMESTAMP WITH TIME ZONE" or not _is_object(kind, convert):
-                series.append(frames.plain_series(column, nullable=True))
-            else:
-                series.append(frames.object_series(self._to_values(column, convert)))
-        return frames.make_frame(self.columns, series)
+        return make_frame(self.columns, self._kinds, self._held)
 
     def show(self, limit: int = SQL_ROWS_SHOWN) -> None:
         """Print the rows as a table, the first and last ones where there are more than `limit`."""
-        cursor = open_cursor()
-        try:
-            cursor.register("zapdb_result", self._held)
-            parts = [
-                f"CAST(#{at} AS {kind}) AS {quote(name)}"
-                for at, (name, kind) in enumerate(zip(self.columns, self.types, strict=True), 1)
-            ]
-            shown = cursor.sql(f"SELECT {', '.join(parts)} FROM zapdb_result")
-            shown.show(max_rows=limit)
-        finally:
-            cursor.close()
-
-    @staticmethod
-    def _to_values(column: Any, convert: Convert | None) -> Sequence[Any]:
-        values: list[Any] = column.to_pylist()
-        if convert is None:
-            return values
-        return [None if value is None else convert(value) for value in values]
-
-
-def _is_object(kind: str, convert: Convert | None) -> bool:
-    """Whether pandas has no column of its own for a type."""
-    return convert is not None or kind.endswith("]") or kind.startswith(("STRUCT(", "MAP("))
+        print(show_rows(self.columns, self._kinds, self._held, limit))

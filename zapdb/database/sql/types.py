@@ -1,4 +1,4 @@
-"""What DuckDB calls the types of zapdb, and the values that its answers hold.
+"""What DuckDB calls the types of zapdb.
 
 Columns come to DuckDB as Arrow has them (see `records.arrow.columns`): a UUID is 16 bytes, JSON is
 text, a member of an enum its name. A view casts them to what they are.
@@ -6,12 +6,9 @@ text, a member of an enum its name. A view casts them to what they are.
 
 from __future__ import annotations
 
-import datetime
-import json
-from collections.abc import Callable, Iterable
-from typing import Any
-from uuid import UUID
+from collections.abc import Iterable
 
+from zapdb.database.sql.sandbox.carried import quote
 from zapdb.records.arrow import DECIMAL_DIGITS_MAX
 from zapdb.values import (
     Binary,
@@ -31,14 +28,6 @@ from zapdb.values import (
     ValueType,
     ZonedTimestamp,
 )
-
-Convert = Callable[[Any], Any]
-"""From a value as Arrow gives it to what people expect; never called for a null."""
-
-
-def quote(name: str) -> str:
-    """An identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def quote_text(text: str) -> str:
@@ -110,52 +99,3 @@ def view_sql(name: str, source: str, columns: Iterable[tuple[str, ValueType, boo
         for column, kind, as_text in columns
     ]
     return f"CREATE TEMP VIEW {quote(name)} AS SELECT {', '.join(parts)} FROM {quote(source)}"
-
-
-def converter(kind: Any) -> Convert | None:
-    """What makes of Arrow's value the one that a DuckDB type means; None where it is that."""
-    match kind.id:
-        case "uuid":
-            return UUID
-        case "varchar" if str(kind) == "JSON":
-            return json.loads
-        case "hugeint" | "uhugeint":
-            return int
-        case "timestamp with time zone":
-            return _in_utc
-        case "list" | "array":
-            return _each(converter(dict(kind.children)["child"]))
-        case "struct":
-            return _members({name: converter(part) for name, part in kind.children})
-        case "map":
-            parts = dict(kind.children)
-            return _pairs(converter(parts["key"]), converter(parts["value"]))
-    return None
-
-
-def _in_utc(value: datetime.datetime) -> datetime.datetime:
-    return value.astimezone(datetime.UTC)
-
-
-def _each(convert: Convert | None) -> Convert | None:
-    if convert is None:
-        return None
-    return lambda items: [None if item is None else convert(item) for item in items]
-
-
-def _members(converts: dict[str, Convert | None]) -> Convert | None:
-    if not any(converts.values()):
-        return None
-
-    def convert_members(value: dict[str, Any]) -> dict[str, Any]:
-        return {name: _maybe(converts[name], part) for name, part in value.items()}
-
-    return convert_members
-
-
-def _pairs(key: Convert | None, value: Convert | None) -> Convert:
-    return lambda pairs: {_maybe(key, k): _maybe(value, v) for k, v in pairs}
-
-
-def _maybe(convert: Convert | None, value: Any) -> Any:
-    return value if convert is None or value is None else convert(value)

@@ -1,0 +1,110 @@
+"""A statement and its process: what it asks for is read for it here, its answer gathered."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Protocol
+
+from zapdb.database.sql.allowance import Allowance
+from zapdb.database.sql.failures import (
+    explain_end,
+    explain_failure,
+    too_late,
+    too_many_rows,
+    too_much_memory,
+)
+from zapdb.database.sql.processes import StatementProcess
+from zapdb.database.sql.result import Result
+from zapdb.database.sql.sandbox import wire
+from zapdb.database.sql.sources import Source
+
+EXPLAIN: Final = re.compile(r"\s*explain\b(\s+analyze\b)?(\s*\([^)]*\))?", re.IGNORECASE)
+
+
+class Offer(Protocol):
+    """The tables of a statement."""
+
+    sources: list[Source]
+    offered: list[tuple[str, bytes, str]]
+    names: tuple[str, ...]
+
+
+def ask(statement: str, parameters: Any, offer: Offer, allowance: Allowance) -> Result:
+    """The answer; raises `SqlError`, `UsageError`, and what reading a source raises."""
+    explain = EXPLAIN.match(statement)
+    request = {
+        "statement": statement,
+        "parameters": parameters,
+        "explained_at": explain.end() if explain else 0,
+        "sources": offer.offered,
+        "max_memory": allowance.max_memory,
+        "seconds": allowance.seconds,
+    }
+    with StatementProcess(allowance.seconds, allowance.spill_path) as process:
+        answer = _Answer(process.channel, offer.sources, allowance)
+        try:
+            process.channel.send(wire.REQUEST, pickle.dumps(request))
+            told = answer.gather()
+        except wire.Ended:
+            raise explain_end(process.end(), allowance) from None
+        except wire.TooLate:
+            raise too_late(allowance) from None
+        except wire.TooLarge:
+            raise too_much_memory(allowance) from None
+    if told is not None:
+        raise explain_failure(told, statement, offer.names, allowance)
+    return Result.make(answer.columns, answer.types, answer.batches)
+
+
+class _Answer:
+    def __init__(
+        self, channel: wire.Channel, sources: Sequence[Source], allowance: Allowance
+    ) -> None:
+        self._channel = channel
+        self._sources = sources
+        self._allowance = allowance
+        self._scans: dict[int, Iterator[Any]] = {}
+        self._rows = self._size_bytes = 0
+        self.columns: list[str] = []
+        self.types: list[dict[str, Any]] = []
+        self.batches: list[Any] = []
+
+    def gather(self) -> dict[str, Any] | None:
+        """Serve until all is there: None, or what failed."""
+        while True:
+            kind, data = self._channel.receive(self._allowance.max_memory - self._size_bytes)
+            if kind == wire.DONE:
+                return None
+            if kind == wire.ANSWER:
+                self._keep(data)
+                continue
+            value: dict[str, Any] = json.loads(data)
+            if kind == wire.FAILED:
+                return value
+            if kind == wire.COLUMNS:
+                self.columns, self.types = value["columns"], value["types"]
+            else:
+                self._serve(kind, value)
+
+    def _serve(self, kind: bytes, value: dict[str, Any]) -> None:
+        scan = value["scan"]
+        if kind == wire.SCAN:
+            self._scans[scan] = self._sources[value["source"]].read(value["names"])
+        elif kind == wire.CLOSE:
+            self._scans.pop(scan)
+        else:
+            batch = next(self._scans[scan], None)
+            if batch is None:
+                self._channel.send(wire.END)
+            else:
+                self._channel.send(wire.BATCH, wire.pack(batch))
+
+    def _keep(self, data: bytearray) -> None:
+        self._size_bytes += len(data)
+        self.batches += wire.unpack(data)
+        self._rows += self.batches[-1].num_rows
+        if self._rows > self._allowance.max_rows:
+            raise too_many_rows(self._allowance)

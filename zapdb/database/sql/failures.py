@@ -1,0 +1,145 @@
+"""What the end of a statement means: it was no SELECT, is wrong, or went beyond a limit."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from zapdb.database.sql.allowance import Allowance
+from zapdb.database.sql.sandbox.wire import BIND
+from zapdb.errors import SqlError, SqlLimitExceeded, UsageError
+
+QUOTED: Final = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
+KIND: Final = re.compile(r"^[A-Z][A-Za-z ]* (Error|Exception): ")
+PLACE: Final = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^", re.DOTALL)
+NO_TABLE: Final = re.compile(r"Table with name (.*) does not exist!", re.DOTALL)
+TIMES: Final = (signal.SIGALRM, signal.SIGXCPU)
+NO_MEMORY: Final = re.compile(
+    r"^(Out of Memory|MemoryError|malloc|std::bad_alloc)|bad_alloc|realloc of size", re.I
+)
+
+WRITES: Final = ("INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "MERGE_INTO")
+WRITE_HINT: Final = (
+    "db.table(name) has insert, update, upsert and delete; migrations make and change tables"
+)
+OTHER_HINT: Final = "db.sql answers one SELECT"
+
+
+def explain_kinds(kinds: Sequence[str]) -> UsageError:
+    """What is not one SELECT: the kinds of its statements."""
+    if len(kinds) != 1:
+        return UsageError(
+            "db.sql takes one statement", statements=len(kinds), hint="call it once for each"
+        )
+    return UsageError(
+        "db.sql only reads",
+        statement=kinds[0].replace("_", " "),
+        hint=WRITE_HINT if kinds[0] in WRITES else OTHER_HINT,
+    )
+
+
+def explain_failure(
+    told: Mapping[str, Any], statement: str, tables: tuple[str, ...], allowance: Allowance
+) -> SqlError | UsageError:
+    """What the process of a statement told last."""
+    if "kinds" in told:
+        return explain_kinds([str(kind) for kind in told["kinds"]])
+    if NO_MEMORY.search(str(told["text"])) or told["class"] == "MemoryError":
+        return too_much_memory(allowance)
+    return explain_error(told, statement, tables)
+
+
+def explain_end(ended: Mapping[str, Any], allowance: Allowance) -> SqlError:
+    """What it means that the process of a statement ended before its answer did."""
+    if "error" in ended:
+        return SqlError(
+            "the SQL statement can't be begun",
+            problem=ended["error"],
+            hint="look at the directory to spill to, and at the limits of processes and memory",
+        )
+    if ended.get("signal") in TIMES:
+        return too_late(allowance)
+    return SqlLimitExceeded(
+        "the SQL statement ended its process",
+        max_memory=allowance.max_memory,
+        hint="it takes too much memory, or is nested too deeply: simplify it, or raise max_memory",
+    )
+
+
+def too_late(allowance: Allowance) -> SqlLimitExceeded:
+    return SqlLimitExceeded(
+        "the SQL statement takes longer than it may",
+        seconds=allowance.seconds,
+        hint="read less, or raise seconds",
+    )
+
+
+def too_much_memory(allowance: Allowance) -> SqlLimitExceeded:
+    return SqlLimitExceeded(
+        "the SQL statement takes more memory than it may",
+        max_memory=allowance.max_memory,
+        hint="read or sort less, name a directory with spill_to, or raise max_memory",
+    )
+
+
+def too_many_rows(allowance: Allowance) -> SqlLimitExceeded:
+    return SqlLimitExceeded(
+        "the SQL statement finds more rows than it may",
+        max_rows=allowance.max_rows,
+        hint="add a LIMIT, or raise max_rows",
+    )
+
+
+def explain_error(told: Mapping[str, Any], statement: str, tables: tuple[str, ...]) -> SqlError:
+    """What an error of DuckDB says, as `sandbox.statement` tells it, with its place.
+
+    Of values of records it says nothing; a table that is not there is told by `tables`, those that
+    are.
+    """
+    text, lead = KIND.sub("", str(told["text"])), int(told["lead"])
+    context: dict[str, Any] = {}
+    match = PLACE.search(text)
+    if match is not None:
+        text = text[: match.start()]
+        bound = BIND[:lead] + statement
+        context = _find_place(bound, int(match[1]), match[2], len(match[3]))
+        context["column"] -= lead if context["line"] == 1 else 0
+    if told["about_values"]:
+        text = QUOTED.sub("'…'", text)
+    problem, *hints = text.strip().split("\n")
+    missing = NO_TABLE.match(problem)
+    if missing is not None:
+        return _no_table(missing[1], context, tables)
+    return SqlError(
+        "the SQL statement can't be answered",
+        problem=problem,
+        **context,
+        hint=" ".join(hint.strip() for hint in hints if hint.strip()),
+    )
+
+
+def _no_table(name: str, context: dict[str, Any], tables: tuple[str, ...]) -> SqlError:
+    from difflib import get_close_matches
+
+    closest = get_close_matches(name.lower(), tables, n=1)
+    shown = [table for table in tables if not table.startswith("zapdb_")]
+    return SqlError(
+        "the SQL statement can't be answered",
+        problem=f"no such table: {name}",
+        **context,
+        tables=", ".join(shown) or "(none)",
+        hint=f"did you mean {closest[0]}?" if closest else "",
+    )
+
+
+def _find_place(statement: str, line: int, excerpt: str, caret: int) -> dict[str, Any]:
+    """Line and column, from 1; DuckDB shows a part of a long line, between dots."""
+    lines = statement.splitlines()
+    whole = lines[line - 1] if 0 < line <= len(lines) else ""
+    at = caret - len(f"LINE {line}: ")
+    if excerpt.startswith("..."):
+        cut = excerpt[3:].removesuffix("...")
+        at += whole.find(cut) - 3
+    return {"line": line, "column": at + 1}

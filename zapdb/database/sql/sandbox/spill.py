@@ -1,0 +1,59 @@
+"""Private directories in which statements may spill: made for one, locked while it runs, removed
+after it.
+
+A directory is locked (`flock`) by the process that made it and by those that it forked, so the lock
+ends with the last of them, however they end. One that nobody locks is a leftover: the next
+statement that spills to the same place removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+PREFIX: Final = "zapdb-sql-"
+
+
+class Spill:
+    """A directory with mode 0700, under `parent`; raises `OSError`."""
+
+    def __init__(self, parent: str) -> None:
+        sweep(parent)
+        while True:
+            self.path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            if _is_at(self.path, self._lock):  # nobody swept it before it was locked
+                return
+            os.close(self._lock)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def sweep(parent: str) -> None:
+    """Remove what statements left under `parent` whose processes are gone."""
+    for path in Path(parent).glob(f"{PREFIX}*"):
+        try:
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue  # it is gone, is no directory, or belongs to somebody else
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass  # it is in use
+        finally:
+            os.close(lock)
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(Path(path).stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

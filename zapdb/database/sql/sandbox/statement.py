@@ -1,0 +1,285 @@
+"""The process of one statement: a DuckDB that holds nothing and reaches nothing, and ends with it.
+
+Before it looks at the statement it gives up, by limits of the operating system, to open a file or a
+connection, to take more memory, and to go on for longer. Its records come through the one
+connection that it has, from the process that asked.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import resource
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import duckdb
+import pyarrow
+import pyarrow.acero  # now, since nothing can be imported later: filtering batches needs it
+import pyarrow.compute
+from pyarrow import dataset
+
+from .carried import carried_type, describe, quote
+from .wire import (
+    ANSWER,
+    BATCH,
+    BIND,
+    CLOSE,
+    COLUMNS,
+    DONE,
+    FAILED,
+    NEXT,
+    SCAN,
+    Channel,
+    pack,
+    unpack,
+    unpack_schema,
+)
+
+CONFIGURATION: Final[dict[str, Any]] = {
+    "threads": 1,  # what reads a table is asked by one thread
+    "async_threads": 0,
+    "enable_external_access": "false",
+    "allow_community_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "allow_persistent_secrets": "false",
+    "temp_directory": "",
+}
+ANSWER_ROWS: Final = 2_048
+"""Rows of an answer that travel together."""
+EXTRA_MEMORY_SIZE_BYTES: Final = 64 * 1024 * 1024
+"""What Python and Arrow may take beside DuckDB."""
+SPILL_TIMES_MEMORY: Final = 16
+"""How much more than in memory a statement may hold in files."""
+EXTRA_SECONDS: Final = 2
+"""After so much more the operating system ends the process, were nobody else there to do it."""
+ABOUT_VALUES: Final = (
+    duckdb.DataError,
+    duckdb.InvalidInputException,
+    OSError,
+    pyarrow.ArrowInvalid,
+)
+"""Errors whose message may hold a value of a record; a stream of Arrow has errors of its own."""
+PLACE: Final = "\n\nLINE "
+
+
+def run(ready: Any, connection: socket.socket, spill: str | None) -> NoReturn:
+    """Answer the one statement that is asked on the connection, by the DuckDB that is ready, or
+    where it may spill by one of its own; and end."""
+    try:
+        channel = Channel(connection)
+        _, data = channel.receive()
+        request = pickle.loads(data)  # noqa: S301  # of the process that asks, never from the other
+        cursor = None
+        try:
+            cursor = _shut_in(ready, request["max_memory"], request["seconds"], spill)
+            _answer(channel, cursor, request)
+        except BaseException as error:
+            channel.send_json(FAILED, _tell(error, cursor, request))
+    except BaseException:
+        import traceback; traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _shut_in(ready: Any, max_memory: int, seconds: float, spill: str | None) -> Any:
+    """A DuckDB, and no way out of this process any more, and no more than these limits."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds + EXTRA_SECONDS)
+    os.chdir(spill or "/")
+    duck = open_duckdb(spill) if spill is not None else ready
+    duck.execute(f"SET memory_limit = '{max_memory}B'")
+    if spill is not None:
+        duck.execute(f"SET max_temp_directory_size = '{SPILL_TIMES_MEMORY * max_memory}B'")
+    duck.execute("SET lock_configuration = true")
+    _give_up(max_memory, seconds, spill)
+    return duck
+
+
+def open_duckdb(spill: str | None = None) -> Any:
+    """One that has no threads, so that a process which holds it can be forked."""
+    where = {} if spill is None else {"temp_directory": spill}
+    # DuckDB reads its temporary directory whatever is configured, and a file of its database's
+    # name: one of the working directory, which is private where files are not switched off.
+    duck = duckdb.connect(":memory:", config={**CONFIGURATION, **where})
+    duck.execute("SET TimeZone = 'UTC'")
+    if spill is None:
+        duck.execute("SET disabled_filesystems = 'LocalFileSystem'")
+    # The first answer makes DuckDB look at the machine, in files, and ends it where it can't.
+    duck.sql("SELECT 1 AS a ORDER BY a").to_arrow_reader(1).read_all()
+    return duck
+
+
+def _give_up(max_memory: int, seconds: float, spill: str | None) -> None:
+    """What this process can't do any more, whatever runs in it."""
+    held = _read_held_bytes()
+    if held is not None:
+        _limit(resource.RLIMIT_AS, held + max_memory + EXTRA_MEMORY_SIZE_BYTES)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_CPU, math.ceil(seconds) + EXTRA_SECONDS)
+    if spill is None:
+        _limit(resource.RLIMIT_FSIZE, 0)
+        _limit(resource.RLIMIT_NOFILE, 0)  # no file, no directory, no connection
+    else:
+        _limit(resource.RLIMIT_FSIZE, SPILL_TIMES_MEMORY * max_memory)
+
+
+def _read_held_bytes() -> int | None:
+    """The address space that this process has, most of it libraries; None elsewhere than on
+    Linux."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[0]
+        return int(pages) * resource.getpagesize()
+    except OSError:
+        return None
+
+
+def _limit(what: int, most: int) -> None:
+    _, hard = resource.getrlimit(what)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(what, (most, most))
+
+
+def _answer(channel: Channel, cursor: Any, request: dict[str, Any]) -> None:
+    statement, parameters = request["statement"], request["parameters"]
+    kinds = _kinds_of(cursor, statement)
+    if kinds == ["EXPLAIN"]:
+        kinds = _kinds_of(cursor, statement[request["explained_at"] :]) or kinds
+    if kinds != ["SELECT"]:
+        channel.send_json(FAILED, {"kinds": kinds})
+        return
+    for number, (name, schema, view) in enumerate(request["sources"]):
+        cursor.register(name, Source(channel, number, unpack_schema(schema)))
+        cursor.execute(view)
+    relation = cursor.sql(statement, params=parameters)
+    if relation is None:
+        channel.send_json(FAILED, {"kinds": ["UNKNOWN"]})
+        return
+    columns, kinds = list(relation.columns), list(relation.types)
+    channel.send_json(COLUMNS, {"columns": columns, "types": [describe(kind) for kind in kinds]})
+    carried = [carried_type(kind) for kind in kinds]
+    if any(carried):
+        relation = relation.project(
+            ", ".join(
+                f"#{at}" if kind is None else f"CAST(#{at} AS {kind}) AS {quote(f'c{at}')}"
+                for at, kind in enumerate(carried, 1)
+            )
+        )
+    reader = relation.to_arrow_reader(ANSWER_ROWS)
+    channel.send(ANSWER, pack(pyarrow.RecordBatch.from_pylist([], reader.schema)))
+    for batch in reader:
+        channel.send(ANSWER, pack(batch))
+    channel.send(DONE)
+
+
+def _kinds_of(cursor: Any, statement: str) -> list[str]:
+    try:
+        found = cursor.extract_statements(statement)
+        return [str(part.type).rpartition(".")[2] for part in found]
+    except ValueError:  # a kind that DuckDB's own Python does not know
+        return ["UNKNOWN"]
+
+
+def _tell(error: BaseException, cursor: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """An error as plain data; one without a place in the statement is looked for by binding it."""
+    told: dict[str, Any] = {
+        "class": type(error).__name__,
+        "text": str(error),
+        "about_values": isinstance(error, ABOUT_VALUES),
+        "lead": 0,
+    }
+    if cursor is None or not isinstance(error, duckdb.Error) or PLACE in told["text"]:
+        return told
+    try:
+        cursor.execute(BIND + request["statement"], request["parameters"])
+    except duckdb.Error as again:
+        if PLACE in str(again):
+            about = isinstance(again, ABOUT_VALUES)
+            told |= {"text": str(again), "about_values": about, "lead": len(BIND)}
+    except Exception:  # the first error is the one to tell
+        return told
+    return told
+
+
+class Source(dataset.Dataset):  # type: ignore[misc]  # pyarrow has no types
+    """A table of the process that asks, as DuckDB scans it: by columns and a filter, a stream.
+
+    DuckDB takes any `pyarrow.dataset.Dataset`, asks its scanner for a `RecordBatchReader` whenever
+    it begins to read, and leaves filtering to it where it passes a filter.
+    """
+
+    scans = 0
+
+    def __init__(self, channel: Channel, number: int, schema: Any) -> None:
+        self._channel = channel
+        self._number = number
+        self._schema = schema
+
+    @property
+    def schema(self) -> Any:
+        return self._schema
+
+    def scanner(
+        self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any
+    ) -> _Scanner:
+        names = self._schema.names if columns is None else list(columns)
+        return _Scanner(self, names, filter)
+
+    def read(self, names: Sequence[str], filter: Any) -> Iterator[Any]:
+        """Batches of these columns."""
+        wanted = pyarrow.schema([self._schema.field(name) for name in names])
+        read = {*names, *(() if filter is None else names_in(filter, self._schema))}
+        for batch in self._fetch([name for name in self._schema.names if name in read]):
+            full = batch if filter is None else batch.filter(filter)
+            yield pyarrow.RecordBatch.from_arrays([full.column(n) for n in names], schema=wanted)
+
+    def _fetch(self, names: list[str]) -> Iterator[Any]:
+        scan, Source.scans = Source.scans, Source.scans + 1
+        self._channel.send_json(SCAN, {"scan": scan, "source": self._number, "names": names})
+        try:
+            while True:
+                self._channel.send_json(NEXT, {"scan": scan})
+                kind, data = self._channel.receive()
+                if kind != BATCH:
+                    return
+                yield from unpack(data)
+        except GeneratorExit:  # no more is wanted
+            self._channel.send_json(CLOSE, {"scan": scan})
+            raise
+
+
+class _Scanner:
+    """One reading of a source: what DuckDB asks of a `pyarrow.dataset.Scanner`."""
+
+    def __init__(self, source: Source, names: Sequence[str], filter: Any) -> None:
+        self._source = source
+        self._names = names
+        self._filter = filter
+
+    @property
+    def projected_schema(self) -> Any:
+        return pyarrow.schema([self._source.schema.field(name) for name in self._names])
+
+    def to_reader(self) -> Any:
+        return pyarrow.RecordBatchReader.from_batches(
+            self.projected_schema, self._source.read(self._names, self._filter)
+        )
+
+
+def names_in(filter: Any, schema: Any) -> list[str]:
+    """The columns that an Arrow expression reads: those that it can't do without."""
+    nothing = pyarrow.RecordBatch.from_pylist([], schema)
+    found = []
+    for name in schema.names:
+        try:
+            nothing.select([other for other in schema.names if other != name]).filter(filter)
+        except pyarrow.ArrowInvalid:
+            found.append(name)
+    return found
