@@ -1,4 +1,4 @@
-"""The keeper: it has a DuckDB ready and Arrow imported, forks a process for each statement, and ends it.
+"""The keeper: it has a DuckDB ready, forks a process for each statement, and ends it.
 
 For each statement it is sent two connections: the statement's, which the new process talks on, and
 a *leash*, which the keeper holds. When the other end of the leash is closed, for whatever reason,

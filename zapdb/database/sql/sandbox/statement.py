@@ -82,8 +82,6 @@ def run(ready: Any, connection: socket.socket, spill: str | None) -> NoReturn:
             _answer(channel, cursor, request)
         except BaseException as error:
             channel.send_json(FAILED, _tell(error, cursor, request))
-    except BaseException:
-        import traceback; traceback.print_exc()
     finally:
         os._exit(0)
 
