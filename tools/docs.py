@@ -182,6 +182,10 @@ for every record. What it means never changes.
 - JSON, lists and structs are equal where their types are, too: `1`, `1.0` and `true` are three
   values. NaN is equal to no float, as in IEEE 754, but inside a list or struct to itself.
 - Nothing depends on Unicode tables, locale, time zone data, the clock or chance.
+- Texts know the escapes `\\\\ \\' \\" \\a \\b \\f \\n \\r \\t \\v`, octal ones up to `\\377`,
+  `\\xXX`, `\\uXXXX` and `\\UXXXXXXXX`, and every other backslash is refused; `r'…'` has none.
+  Numbers, words and texts stand apart (`1if` is refused), names and digits are ASCII, and blanks
+  are blanks and tabs.
 """
 
 OPERATORS = [

@@ -57,6 +57,8 @@ EXPRESSION_CANONICAL_LENGTH_CHARS_MAX: Final = 12_000
 """As it is stored: blanks, parentheses and escapes make it longer, but not by more than this."""
 EXPRESSION_DEPTH_MAX: Final = 32
 EXPRESSION_NODES_MAX: Final = 500
+EXPRESSION_PARENTHESES_MAX: Final = 100
+"""Open at a time: where Python gives up depends on its release."""
 
 # Processes
 NODE_LEASE_SECONDS: Final = 30.0

@@ -3,7 +3,8 @@
 from zapdb.expressions.check import SPECIAL, check, check_as
 from zapdb.expressions.emit import Emitter
 from zapdb.expressions.functions import FUNCTIONS, Function
-from zapdb.expressions.parse import ExpressionError, parse
+from zapdb.expressions.parse import parse
+from zapdb.expressions.tokens import ExpressionError
 from zapdb.expressions.tree import Expression, Literal, names_in, unparse
 from zapdb.expressions.typed import Type
 

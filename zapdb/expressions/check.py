@@ -19,7 +19,7 @@ from zapdb.expressions.arithmetic import decimal_operation, hold
 from zapdb.expressions.failure import FAILED
 from zapdb.expressions.functions import BOOLEAN, FUNCTIONS, INTEGER, STRING, Function, widen
 from zapdb.expressions.narrowing import NO_FIELDS, find_not_null
-from zapdb.expressions.parse import ExpressionError
+from zapdb.expressions.tokens import ExpressionError
 from zapdb.expressions.tree import (
     Arithmetic,
     Call,

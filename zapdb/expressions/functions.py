@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from zapdb.errors import InvalidValue
 from zapdb.expressions import arithmetic, conversions, dates, texts
-from zapdb.expressions.parse import ExpressionError
+from zapdb.expressions.tokens import ExpressionError
 from zapdb.expressions.tree import Call, Literal
 from zapdb.expressions.typed import Checked, Type
 from zapdb.limits import DECIMAL_SCALE_MAX

@@ -1,8 +1,8 @@
 """From text to a tree. Python's `ast` reads the syntax; only the listed nodes are let through.
 
-The text never reaches `compile`: what runs later is generated from the checked tree. Names are
-ASCII identifiers; attributes, subscripts, comprehensions, lambdas, f-strings and everything else
-are refused by name.
+The words of a text are checked before (`tokens`), and it never reaches `compile`: what runs later
+is generated from the checked tree. Attributes, subscripts, comprehensions, lambdas and everything
+else are refused by name.
 
 An author's text is bounded in length, a tree in depth and parts. The canonical text of a tree may
 be longer than its author's, and is read back all the same: above the length of an author's text,
@@ -12,12 +12,10 @@ only canonical texts are read.
 from __future__ import annotations
 
 import ast
-import io
-import itertools
-import tokenize
 import warnings
 from typing import Final
 
+from zapdb.expressions.tokens import ExpressionError, Token, scan
 from zapdb.expressions.tree import (
     Arithmetic,
     ArithmeticOperator,
@@ -75,16 +73,6 @@ REFUSED: Final[dict[type[ast.AST], tuple[str, str]]] = {
 ELSE_KEYWORD: Final = "els_"
 
 
-class ExpressionError(Exception):
-    """What is wrong with an expression, and at which column of its text (from 1)."""
-
-    def __init__(self, message: str, column: int = 1, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.column = column
-        self.hint = hint
-
-
 def parse(text: str) -> Expression:
     """Parse one expression; raises `ExpressionError`."""
     if len(text) > EXPRESSION_CANONICAL_LENGTH_CHARS_MAX:
@@ -101,7 +89,7 @@ def parse(text: str) -> Expression:
     except SyntaxError as error:
         column = (error.offset or 1) + lead
         raise ExpressionError(f"not an expression: {error.msg}", column) from None
-    except (ValueError, RecursionError, MemoryError, tokenize.TokenError):
+    except (ValueError, RecursionError, MemoryError):
         raise ExpressionError("not an expression that can be read") from None
     tree = reader.read(body, 0)
     if len(text) > EXPRESSION_LENGTH_CHARS_MAX and unparse(tree) != text:
@@ -114,18 +102,16 @@ def _too_long() -> ExpressionError:
 
 
 def _admit_else(text: str, lead: int) -> str:
-    """Refuse names that `ast` would not show as they are written, and make `else=` a keyword."""
-    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    """Refuse words that do not mean the same everywhere, and make `else=` a keyword."""
+    end = Token("", len(text))
+    tokens = [*scan(text, lead), end, end]
     characters = list(text)
-    for token, following in itertools.pairwise(tokens):
-        if token.type == tokenize.NAME:
-            at = token.start[1]
-            if not token.string.isascii():  # `ast` would give its NFKC form
-                raise ExpressionError("names are ASCII", at + lead + 1)
-            if token.string == ELSE_KEYWORD:
-                raise ExpressionError(f"{ELSE_KEYWORD!r} is reserved", at + lead + 1)
-            if token.string == "else" and following.string == "=":
-                characters[at : at + len(ELSE_KEYWORD)] = ELSE_KEYWORD
+    for token, following, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if token.is_name and token.text == ELSE_KEYWORD:
+            raise ExpressionError(f"{ELSE_KEYWORD!r} is reserved", token.at + lead + 1)
+        compares = after.text == "=" and after.at == following.at + 1
+        if token.is_name and token.text == "else" and following.text == "=" and not compares:
+            characters[token.at : token.at + len(ELSE_KEYWORD)] = ELSE_KEYWORD
     return "".join(characters)
 
 
