@@ -401,6 +401,112 @@ def test_rule_23_referrers_are_found_by_a_scan_while_the_index_is_built(
     assert_clean(db)
 
 
+# By the table's own key
+
+SITTERS = """\
+create_table: {table: sitters, key: [owner, day], fields: [
+      {name: owner, type: reference, to: owners}, {name: day, type: integer},
+      {name: pet, type: reference, to: pets, optional: true}]}"""
+VISITS = """\
+create_table: {table: visits, key: [sitter, hour], fields: [
+      {name: sitter, type: reference, to: sitters}, {name: hour, type: integer}]}"""
+
+
+def make_sitters(workspace: Workspace, on_delete: str) -> Database:
+    """Tables whose keys begin with references, over three levels, without an index."""
+    names = refer("sitters", "owner", on_delete), refer("visits", "sitter", on_delete)
+    workspace.write(1, OWNERS, PETS, SITTERS, VISITS)
+    workspace.write(2, *names)
+    db = workspace.open()
+    db.table("owners").insert_many({"id": n, "name": f"n{n}"} for n in range(1, 5))
+    db.table("owners").insert_many({"id": n, "name": "n"} for n in (1, 255, 256))
+    db.table("sitters").insert_many(
+        {"owner": (n, f"n{n}"), "day": day} for n in (1, 2, 3) for day in range(600)
+    )
+    db.table("visits").insert_many(
+        {"sitter": ((n, f"n{n}"), day), "hour": n} for n in (1, 2) for day in range(0, 600, 2)
+    )
+    return db
+
+
+@pytest.mark.parametrize("on_delete", ["restrict", "cascade"])
+def test_rule_25_a_key_that_begins_with_the_reference_finds_who_refers(
+    workspace: Workspace, on_delete: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(module, "_scan")  # nobody reads all of a table for it
+    db = make_sitters(workspace, on_delete)
+    owners, sitters, visits = (db.table(name) for name in ("owners", "sitters", "visits"))
+    # Neither refers to these, whose keys stand next to those of others.
+    assert owners.delete_many([(1, "n"), (255, "n"), (256, "n"), (4, "n4")]) == 4
+    with pytest.raises(ReferenceViolation):
+        visits.insert(sitter=((4, "n4"), 1), hour=1)
+    if on_delete == "restrict":
+        with pytest.raises(ReferenceViolation) as caught:
+            owners.delete_many([(2, "n2"), (3, "n3")])
+        assert caught.value.context["referring"] == "sitters.owner"
+        assert caught.value.context["records"] == "600"
+        with pytest.raises(ReferenceViolation):
+            sitters.delete((1, "n1"), 0)
+        sitters.delete((1, "n1"), 1)
+        assert (owners.count(), sitters.count(), visits.count()) == (3, 1_799, 600)
+    else:
+        assert owners.delete_many([(2, "n2"), (3, "n3")]) == 2
+        assert (owners.count(), sitters.count(), visits.count()) == (1, 600, 300)
+        assert {record.owner for record in sitters.scan()} == {(1, "n1")}
+        sitters.delete((1, "n1"), 0)
+        assert (sitters.count(), visits.count()) == (599, 299)
+    assert_clean(db)
+
+
+def test_rule_25_those_found_by_the_key_need_few_statements(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = make_sitters(workspace, "cascade")
+    faults = Faults(workspace, db.storage, "before", lasting=False)
+    faults.install(monkeypatch)
+    sent = []
+    for n in (3, 2):  # with 600 records, and with 600 and 300 that refer to those
+        faults.arm(0)
+        db.table("owners").delete(n, f"n{n}")
+        sent.append(faults.calls)
+    assert max(sent) <= 60
+    assert_clean(db)
+
+
+def test_rule_13_a_forget_takes_references_of_a_key_away(workspace: Workspace) -> None:
+    db = make_sitters(workspace, "restrict")
+    run_jobs(workspace.connect())
+    db.close()
+    forget_newest(workspace.connect())
+    workspace.remove(2)
+    with workspace.open() as db:
+        db.table("owners").delete(1, "n1")
+        assert db.table("sitters").count() == 1_800
+        assert_clean(db)
+    workspace.write(2, refer("sitters", "owner", "cascade"))
+    with workspace.open() as db:
+        (report,) = run_jobs(workspace.connect())
+        assert (report.job.kind, report.job.state) == ("validate", "blocked")
+        db.table("owners").delete(2, "n2")
+        assert db.table("sitters").count() == 1_200
+
+
+def test_rule_25_an_index_goes_where_the_key_finds_as_well(workspace: Workspace) -> None:
+    by_owner = "create_index: {table: sitters, index: by_owner, fields: [{field: owner}]}"
+    workspace.write(1, OWNERS, PETS, SITTERS, by_owner, refer("sitters", "owner", "cascade"))
+    workspace.write(2, "drop_index: {table: sitters, index: by_owner}")
+    with workspace.open() as db:
+        db.table("owners").insert(id=1, name="Ada")
+        db.table("sitters").insert_many({"owner": ADA, "day": day} for day in range(3))
+    forget_newest(workspace.connect())
+    workspace.remove(2)
+    db = workspace.open()
+    db.table("owners").delete(*ADA)
+    assert db.table("sitters").count() == 0
+    run_jobs(workspace.connect())
+    assert_clean(db)
+
+
 # What was there before
 
 

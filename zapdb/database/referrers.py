@@ -4,10 +4,10 @@ Records are deleted first, then whoever refers to them is looked for: a record t
 is in nobody's way, and a circle of cascades ends where it began. `restrict` looks at the moment: a
 record that another cascade of the same deletion would take away later is in the way, too.
 
-All of it goes by batches of deleted records. Referrers are found by an index that begins with the
-field, those of a whole batch by one statement; by a scan while none such is readable. Batches whose
-referrers are still to be looked for wait on a stack, at most a page for each table and level of
-cascades.
+All of it goes by batches of deleted records. Referrers are found by their key where it begins with
+the field, else by an index that does, those of a whole batch by one statement; by a scan while no
+such index is readable. Batches whose referrers are still to be looked for wait on a stack, at most
+a page for each table and level of cascades.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from typing import Final
 
 from zapdb.database.session import Session
 from zapdb.database.writing import Stored, check_change, remove_records, store_change
-from zapdb.indexes import LiveIndex, LiveTable, Referrer, search_referrers, violations
+from zapdb.indexes import (
+    LiveIndex,
+    LiveTable,
+    Referrer,
+    search_by_key,
+    search_referrers,
+    violations,
+)
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import held
 from zapdb.storage import Connection
@@ -105,11 +112,7 @@ def find_referrers(
     limit: int,
 ) -> list[Stored]:
     """Some of the records that refer to any of the records with these keys: all, or `limit`."""
-    index = next((i for i in other.indexes if _finds(i, referrer)), None)
-    if index is None:
-        pages = _scan(connection, other)
-    else:
-        pages = _search(connection, live, keys, index, limit)
+    pages = _find_pages(connection, live, keys, other, referrer, limit)
     target_of, wanted, found = _target_of(other, referrer), set(keys), dict[bytes, bytes]()
     for page in pages:
         for key, stored in page:
@@ -123,13 +126,36 @@ def find_referrers(
 def _target_of(other: LiveTable, referrer: Referrer) -> Callable[[bytes, bytes], bytes | None]:
     """Tells the key of the record that a stored one refers to, if it refers to any."""
     field, read = other.table.field_numbered(referrer.key.field), other.index_reader.read
-    name, encode = field.name, field.type.encode
+    name, encode, skip = field.name, field.type.encode, field.type.skip
+    if _is_first_of_key(other, referrer):  # the key's first bytes are those of the target's key
+        return lambda key, stored: key[: skip(key, 0)]
 
     def target_of(key: bytes, stored: bytes) -> bytes | None:
         value = getattr(read(key, stored), name)
         return None if value is None else encode(value)
 
     return target_of
+
+
+def _find_pages(
+    connection: Connection,
+    live: LiveTable,
+    keys: Sequence[bytes],
+    other: LiveTable,
+    referrer: Referrer,
+    limit: int,
+) -> Iterator[list[Stored]]:
+    """Pages of records among which all are that refer to the records with these keys."""
+    if _is_first_of_key(other, referrer):
+        return iter([other.records.find_in(connection, search_by_key(keys), limit)])
+    index = next((i for i in other.indexes if _finds(i, referrer)), None)
+    if index is None:
+        return _scan(connection, other)
+    return _search(connection, live, keys, index, limit)
+
+
+def _is_first_of_key(other: LiveTable, referrer: Referrer) -> bool:
+    return other.table.key[0] == referrer.key.field
 
 
 def _finds(index: LiveIndex, referrer: Referrer) -> bool:

@@ -4,7 +4,7 @@ from zapdb.indexes.checks import LiveCheck
 from zapdb.indexes.keys import KeyBuilder, build_keys, cut, is_cut, successor
 from zapdb.indexes.live import LiveTable, make_reader
 from zapdb.indexes.maintenance import Collision, LiveIndex, find_collision, open_index
-from zapdb.indexes.references import LiveReference, Referrer, search_referrers
+from zapdb.indexes.references import LiveReference, Referrer, search_by_key, search_referrers
 from zapdb.indexes.search import Entry, Search, search_equal, search_prefix, search_range
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "is_cut",
     "make_reader",
     "open_index",
+    "search_by_key",
     "search_equal",
     "search_prefix",
     "search_range",

@@ -104,6 +104,17 @@ def search_referrers(
     return merge_ranges(ranges)
 
 
+def search_by_key(targets: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
+    """Where the keys are that begin with a reference to any of the records with these keys, as
+    `search_referrers` says it. No others are there: the parts of a key say where they end."""
+    ranges = list[tuple[bytes, bytes]]()
+    for target in targets:
+        high = successor(target)
+        assert high is not None  # no encoding of a key begins with FF
+        ranges.append((target, high))
+    return merge_ranges(ranges)
+
+
 def merge_ranges(ranges: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The same in order, with those that overlap or touch made one."""
     merged = list[tuple[bytes, bytes]]()

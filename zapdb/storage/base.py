@@ -131,6 +131,17 @@ class Storage(Transactions):
         rows of their records, in no order."""
 
     @abstractmethod
+    def fetch_records(
+        self,
+        connection: Connection,
+        records: str,
+        tenant: int,
+        ranges: Sequence[tuple[bytes, bytes]],
+        limit: int,
+    ) -> list[Any]:
+        """Up to `limit` (key, value) rows in any of the ranges, low ≤ key < high, in no order."""
+
+    @abstractmethod
     def key_slice_sql(self, table: str) -> str:
         """Every n-th key of a tenant, for (tenant, n): the bounds of ranges."""
 

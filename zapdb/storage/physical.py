@@ -249,6 +249,13 @@ class RecordTable:
             return 0 if active is None else int(active[0]), []
         return int(rows[0][2]), [(bytes(key), bytes(value)) for key, value, _ in rows]
 
+    def find_in(
+        self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """(key, record) of up to `limit` records in any of the ranges, low ≤ key < high."""
+        rows = self.storage.fetch_records(connection, self.name, self.tenant, ranges, limit)
+        return [(bytes(key), bytes(value)) for key, value in rows]
+
     def count_range(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
     ) -> tuple[int, int]:

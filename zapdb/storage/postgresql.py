@@ -431,16 +431,30 @@ class PostgreSQL(Storage):
         ranges: Sequence[tuple[bytes, bytes]],
         limit: int,
     ) -> list[Any]:
-        mine, given = f"tenant = {int(tenant)}", "unnest(%b::bytea[], %b::bytea[])"
-        if len(ranges) == 1:  # planned once: arrays of one are planned anew each time
-            given = "(VALUES (%b::bytea, %b::bytea))"
+        mine, (given, parameters) = f"tenant = {int(tenant)}", _given_ranges(ranges)
         return connection.fetch_all(
-            f"SELECT found.record, stored.value FROM {given} AS given(low, high), LATERAL"
+            f"SELECT found.record, stored.value FROM {given}, LATERAL"
             f" (SELECT record FROM {table} WHERE {mine} AND key >= low AND key < high"
             f" ORDER BY key LIMIT {int(limit)}) AS found, LATERAL"
             f" (SELECT value FROM {records} WHERE {mine} AND key = found.record LIMIT 1) AS stored"
             f" LIMIT {int(limit)}",
-            ranges[0] if len(ranges) == 1 else _columns(ranges, 2),
+            parameters,
+        )
+
+    def fetch_records(
+        self,
+        connection: Connection,
+        records: str,
+        tenant: int,
+        ranges: Sequence[tuple[bytes, bytes]],
+        limit: int,
+    ) -> list[Any]:
+        mine, (given, parameters) = f"tenant = {int(tenant)}", _given_ranges(ranges)
+        return connection.fetch_all(
+            f"SELECT found.key, found.value FROM {given}, LATERAL"
+            f" (SELECT key, value FROM {records} WHERE {mine} AND key >= low AND key < high"
+            f" ORDER BY key LIMIT {int(limit)}) AS found LIMIT {int(limit)}",
+            parameters,
         )
 
     def key_slice_sql(self, table: str) -> str:
@@ -448,6 +462,13 @@ class PostgreSQL(Storage):
             f"SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at FROM {table}"
             " WHERE tenant = %s) AS numbered WHERE at %% %s = 0 ORDER BY key"
         )
+
+
+def _given_ranges(ranges: Sequence[tuple[bytes, bytes]]) -> tuple[str, Sequence[Any]]:
+    """Ranges as a table expression with the columns low and high, and its parameters."""
+    if len(ranges) == 1:  # planned once: arrays of one are planned anew each time
+        return "(VALUES (%b::bytea, %b::bytea)) AS given(low, high)", ranges[0]
+    return "unnest(%b::bytea[], %b::bytea[]) AS given(low, high)", _columns(ranges, 2)
 
 
 def _columns(rows: Sequence[Any], width: int) -> list[list[Any]]:

@@ -374,26 +374,54 @@ class SQLite(Storage):
         ranges: Sequence[tuple[bytes, bytes]],
         limit: int,
     ) -> list[Any]:
-        found = list[Any]()
-        for start in range(0, len(ranges), ROWS_PER_STATEMENT):
-            some = ranges[start : start + ROWS_PER_STATEMENT]
-            # CROSS JOIN: in this order, one search by a key after the other.
-            found += connection.fetch_all(
-                f"WITH given(low, high) AS (VALUES {', '.join(['(?, ?)'] * len(some))})"
-                f" SELECT x.record, r.value FROM given CROSS JOIN {table} AS x CROSS JOIN"
-                f" {records} AS r WHERE x.tenant = {int(tenant)} AND x.key >= low AND x.key < high"
-                f" AND r.tenant = {int(tenant)} AND r.key = x.record LIMIT {int(limit)}",
-                list(chain.from_iterable(some)),
-            )
-            if len(found) >= limit:
-                break
-        return found
+        # CROSS JOIN: in this order, one search by a key after the other.
+        return _fetch_in_ranges(
+            connection,
+            f"SELECT x.record, r.value FROM given CROSS JOIN {table} AS x CROSS JOIN"
+            f" {records} AS r WHERE x.tenant = {int(tenant)} AND x.key >= low AND x.key < high"
+            f" AND r.tenant = {int(tenant)} AND r.key = x.record",
+            ranges,
+            limit,
+        )
+
+    def fetch_records(
+        self,
+        connection: Connection,
+        records: str,
+        tenant: int,
+        ranges: Sequence[tuple[bytes, bytes]],
+        limit: int,
+    ) -> list[Any]:
+        return _fetch_in_ranges(
+            connection,
+            f"SELECT r.key, r.value FROM given CROSS JOIN {records} AS r"
+            f" WHERE r.tenant = {int(tenant)} AND r.key >= low AND r.key < high",
+            ranges,
+            limit,
+        )
 
     def key_slice_sql(self, table: str) -> str:
         return (
             f"SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at FROM {table}"
             " WHERE tenant = ?) WHERE at % ? = 0 ORDER BY key"
         )
+
+
+def _fetch_in_ranges(
+    connection: Connection, select: str, ranges: Sequence[tuple[bytes, bytes]], limit: int
+) -> list[Any]:
+    """Up to `limit` rows of a SELECT from `given(low, high)`, which holds the ranges."""
+    found = list[Any]()
+    for start in range(0, len(ranges), ROWS_PER_STATEMENT):
+        some = ranges[start : start + ROWS_PER_STATEMENT]
+        found += connection.fetch_all(
+            f"WITH given(low, high) AS (VALUES {', '.join(['(?, ?)'] * len(some))})"
+            f" {select} LIMIT {int(limit)}",
+            list(chain.from_iterable(some)),
+        )
+        if len(found) >= limit:
+            break
+    return found
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:

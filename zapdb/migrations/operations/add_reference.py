@@ -2,8 +2,9 @@
 
 `on_delete` says what becomes of a record when the one that it refers to is deleted: it keeps that
 one from being deleted (`restrict`), goes with it (`cascade`), or lets go of it (`set_null`). The
-records that refer to one are found by an index that begins with the field. It binds every write at
-once; records that are there already are looked at in the background.
+records that refer to one are found by the table's key or an index, whichever begins with the field;
+one of them must. It binds every write at once; records that are there already are looked at in the
+background.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
 from zapdb.migrations.operations.base import Numbers, Operation, TableOperation, field_in
+from zapdb.migrations.operations.constraints import can_find_referrers
 from zapdb.migrations.structure import Name, Reporter, located
 from zapdb.schema import ForeignKey, OnDelete, Schema
 from zapdb.values import Reference
@@ -37,10 +39,10 @@ class AddReference(TableOperation):
             return
         if table.foreign_key_on(field.number) is not None:
             reporter.report(self.place, f"what {self.field!r} refers to must exist already")
-        if not any(index.components[0].field == field.number for index in table.indexes):
+        if not can_find_referrers(table, field.number, table.indexes):
             reporter.report(
                 self.place,
-                f"no index of {table.name!r} begins with {self.field!r}",
+                f"neither the key nor an index of {table.name!r} begins with {self.field!r}",
                 f"put a create_index with {self.field!r} as its first field before this change",
             )
         if self.on_delete == "set_null" and not field.optional:

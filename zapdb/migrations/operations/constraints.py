@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -10,9 +10,14 @@ from zapdb.errors import Location
 from zapdb.expressions import ExpressionError, names_in, parse, unparse
 from zapdb.expressions.tree import Name
 from zapdb.migrations.structure import ABSENT, Reporter
-from zapdb.schema import Check, Field, Schema, Table, shape_of
+from zapdb.schema import Check, Field, Index, Schema, Table, shape_of
 from zapdb.schema.model import map_type
 from zapdb.values import Enum, List, Reference, Struct, ValueType
+
+
+def can_find_referrers(table: Table, number: int, indexes: Iterable[Index]) -> bool:
+    """Whether the key, or one of the indexes, begins with a field, and so finds by its values."""
+    return table.key[0] == number or any(i.components[0].field == number for i in indexes)
 
 
 def refuse_used(table: Table, field: Field, place: Location, reporter: Reporter) -> None:

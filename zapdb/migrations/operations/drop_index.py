@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from zapdb.errors import Location
 from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
+from zapdb.migrations.operations.constraints import can_find_referrers
 from zapdb.migrations.structure import Name, Reporter, located
 from zapdb.schema import Schema
 
@@ -22,7 +23,7 @@ class DropIndex(TableOperation):
         index = self.find_index(table, self.index, reporter)
         rest = [other for other in table.indexes if other is not index]
         for key in table.foreign_keys:
-            if all(other.components[0].field != key.field for other in rest):
+            if not can_find_referrers(table, key.field, rest):
                 name = table.field_numbered(key.field).name
                 reporter.report(
                     self.place,

@@ -9,8 +9,9 @@ from zapdb.schema import ForeignKey, Table
 
 TABLES = (
     "create_table: {table: towns, key: [id], fields: [{name: id, type: integer}]}",
-    """create_table: {table: people, key: [home], fields: [
+    """create_table: {table: people, key: [home, place], fields: [
       {name: home, type: reference, to: towns},
+      {name: place, type: reference, to: towns},
       {name: born, type: reference, to: towns, optional: true},
       {name: boss, type: reference, to: people},
       {name: name, type: string}]}""",
@@ -53,10 +54,10 @@ def refused(*operations: str) -> list[str]:
 @pytest.mark.parametrize(
     ("field", "way", "number"),
     [
-        ("born", "set_null", 3),
-        ("born", "cascade", 3),
+        ("born", "set_null", 4),
+        ("born", "cascade", 4),
         ("home", "restrict", 2),
-        ("boss", "cascade", 4),
+        ("boss", "cascade", 5),
     ],
 )
 def test_a_reference_holds_its_field_by_number(field: str, way: str, number: int) -> None:
@@ -64,6 +65,14 @@ def test_a_reference_holds_its_field_by_number(field: str, way: str, number: int
     assert people(migration).foreign_keys == (ForeignKey(number, way),)
     assert migration.rollback[0] == DropReference("people", field)
     assert migration.route_up(2).is_identity
+
+
+@pytest.mark.parametrize("way", ["restrict", "cascade"])
+def test_a_key_that_begins_with_the_field_is_index_enough(way: str) -> None:
+    migration = changed(add("home", way))
+    assert people(migration).foreign_keys == (ForeignKey(2, way),)
+    assert migration.rollback == (DropReference("people", "home"),)
+    assert changed(index("home"), add("home", way), DROP_INDEX).rollback
 
 
 def test_the_rollback_of_a_drop_adds_it_again() -> None:
@@ -78,7 +87,8 @@ def test_the_rollback_of_a_drop_adds_it_again() -> None:
     [
         (add("fax"), "no field 'fax' in 'people' here"),
         (add("name"), "'name' is string, and refers to nothing"),
-        (add("home"), "no index of 'people' begins with 'home'"),
+        (add("boss"), "neither the key nor an index of 'people' begins with 'boss'"),
+        (add("place"), "neither the key nor an index of 'people' begins with 'place'"),
         (add("boss", "set_null"), "'boss' is required, and can't be set to null"),
         (add("home", "set_null"), "'home' is part of the key: a record keeps its key"),
         (drop("born"), "what 'born' of 'people' refers to need not exist as it is"),
@@ -125,8 +135,8 @@ def test_renames_leave_it_alone() -> None:
         "rename_field: {table: people, field: born, to: birthplace}",
         "rename_table: {table: towns, to: places}",
     )
-    assert people(migration).foreign_keys == (ForeignKey(3, "restrict"),)
-    assert str(people(migration).fields[1].type) == "reference(places)"
+    assert people(migration).foreign_keys == (ForeignKey(4, "restrict"),)
+    assert str(people(migration).fields[2].type) == "reference(places)"
 
 
 def test_a_table_comes_back_with_all_that_rests_on_it() -> None:
