@@ -56,6 +56,7 @@
     ├── JobError
     │   └── ExecutorUnfit                  a task's process differs from what its job needs
     ├── StorageError                       the database driver reported an error
+    │   ├── DiskFull                       no room was left for what was to be written
     │   └── DatabaseReplaced               the open SQLite file was moved, deleted or replaced
     └── MissingExtra (ImportError)         an optional dependency is not installed
 
@@ -539,6 +540,13 @@ class ExecutorUnfit(JobError):
 class StorageError(ZapdbError):
     code = "storage"
     rpc_status = "UNAVAILABLE"
+
+
+class DiskFull(StorageError):
+    """No room was left for what was to be written, and it was not."""
+
+    code = "storage.full"
+    rpc_status = "RESOURCE_EXHAUSTED"
 
 
 class DatabaseReplaced(StorageError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zapdb.errors import StorageError
+from zapdb.errors import DiskFull, StorageError
 
 
 class DuplicateKey(Exception):
@@ -13,11 +13,25 @@ class MissingTable(StorageError):
     """A statement named a table that is not there: the view that it came from is out of date."""
 
 
+def disk_full(error: BaseException, database: str) -> DiskFull:
+    """A driver's error that says that there is no room left."""
+    return DiskFull(
+        "the disk of the database is full",
+        database=database,
+        detail=_first_line(error),
+        hint="it was not written: make room, and run it again",
+    )
+
+
 def unexpected(error: BaseException) -> StorageError:
     """A driver's error that zapdb gives no meaning of its own."""
-    detail = str(error).strip().splitlines()
     return StorageError(
         "the database reported an error",
         error=type(error).__name__,
-        detail=detail[0] if detail else "",
+        detail=_first_line(error),
     )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else ""

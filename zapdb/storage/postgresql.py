@@ -34,7 +34,7 @@ from zapdb.limits import (
 from zapdb.storage.addresses import attempt, check_options, hide_secrets, split_secrets
 from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
-from zapdb.storage.faults import DuplicateKey, MissingTable, unexpected
+from zapdb.storage.faults import DuplicateKey, MissingTable, disk_full, unexpected
 from zapdb.storage.gate import END_SQL, SESSION_PREFIX, Holder, find_holders
 from zapdb.storage.modes import Mode
 
@@ -251,6 +251,14 @@ class PostgreSQL(Storage):
                 hint="an error inside it was caught and not raised on; run it again",
             )
 
+    def is_refused_commit(self, connection: Connection, error: BaseException) -> bool:
+        # An ERROR undoes the transaction, and the session goes on. What fails once the commit is
+        # written takes the session or the server with it: FATAL, PANIC, or silence.
+        is_error = isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
+        return is_error and (
+            connection.driver.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        )
+
     def _refuse_ended(self, driver: Any) -> None:
         """Before COMMIT is sent: if the server ended the session, nothing was written, for certain.
 
@@ -320,6 +328,8 @@ class PostgreSQL(Storage):
                     cause=type(error).__name__,
                     hint="run it again; db.run(function) does so by itself",
                 )
+            case driver_errors.DiskFull():
+                return disk_full(error, self.shown_url)
             case psycopg.OperationalError():
                 detail = str(error).strip().splitlines()
                 return StorageError(

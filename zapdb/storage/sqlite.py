@@ -33,7 +33,7 @@ from zapdb.storage.addresses import attempt, check_options
 from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
 from zapdb.storage.database_file import DatabaseFile
-from zapdb.storage.faults import DuplicateKey, MissingTable, unexpected
+from zapdb.storage.faults import DuplicateKey, MissingTable, disk_full, unexpected
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
 from zapdb.storage.modes import Mode
 from zapdb.storage.waiting import FairLock, FairLocks
@@ -65,6 +65,9 @@ BEGIN = {
     Mode.CATALOG: "BEGIN IMMEDIATE",
 }
 
+
+FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
+"""There is no room: for the database or its log, or for the index of the log in the -shm file."""
 
 WRITERS: Final = FairLocks()
 """The queues of this process, one for each file: databases that are opened twice share theirs."""
@@ -223,6 +226,13 @@ class SQLite(Storage):
             passed = int(seconds * 1e6)
             connection.run(MAKE_UP_SQL, (passed, self.now_us(connection) - passed))
 
+    def is_refused_commit(self, connection: Connection, error: BaseException) -> bool:
+        # SQLite reports it where a page of the log could not be written, the one that commits at
+        # the latest: what was written has no commit and never will. Copying the log into the
+        # database comes after COMMIT, which does not report what fails then. All else may come
+        # after the log holds the commit, when it takes effect if this process dies: docs/decisions.
+        return _name_of(error) == "SQLITE_FULL"
+
     def roll_back(self, connection: Connection) -> None:
         if connection.driver.in_transaction:
             connection.driver.execute("ROLLBACK")
@@ -256,6 +266,8 @@ class SQLite(Storage):
                     database=self.shown_url,
                     hint="give the path of a zapdb database, or of a file that does not exist yet",
                 )
+            case sqlite3.OperationalError() if _name_of(error) in FULL:
+                return disk_full(error, self.shown_url)
             case sqlite3.OperationalError() if _is_busy(error):
                 return TransactionConflict(
                     "another process held the database for too long",
@@ -428,9 +440,14 @@ def _is_busy(error: sqlite3.OperationalError) -> bool:
     return "locked" in str(error) or "busy" in str(error)
 
 
+def _name_of(error: BaseException) -> str:
+    """SQLite's name of an error; Python's own have none."""
+    return getattr(error, "sqlite_errorname", "")
+
+
 def _is_closed_to_readers(error: sqlite3.OperationalError) -> bool:
     """Whether the file, or those beside it that readers need, can't be opened or made."""
-    return getattr(error, "sqlite_errorname", "") in (  # Python's own have none
+    return _name_of(error) in (
         "SQLITE_CANTOPEN",
         "SQLITE_READONLY_CANTINIT",
         "SQLITE_READONLY_CANTLOCK",

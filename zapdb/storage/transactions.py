@@ -20,6 +20,7 @@ from zapdb.limits import GATE_WAIT_LOGGED_SECONDS
 from zapdb.logs import log_event
 from zapdb.metrics import CONFLICTS, GATE_WAITS
 from zapdb.storage.connection import Connection
+from zapdb.storage.faults import unexpected
 from zapdb.storage.modes import GATES, Mode
 from zapdb.storage.pool import ConnectionPool
 
@@ -81,6 +82,7 @@ class Transactions(ConnectionPool):
     @contextmanager
     def savepoint(self, connection: Connection) -> Iterator[None]:
         """Part of a transaction: undone on an exception, while the rest of it may go on."""
+        self._refuse_doomed(connection)  # where the database ended it, this would begin another
         pending = connection.pending
         self._run_or_doom(connection, "SAVEPOINT zapdb")
         if pending is not None:
@@ -166,6 +168,10 @@ class Transactions(ConnectionPool):
             if isinstance(translated, TransactionConflict):
                 self._roll_back(connection)
                 raise translated from error
+            if self.is_refused_commit(connection, error):
+                self._roll_back(connection)
+                known = isinstance(translated, ZapdbError)
+                raise (translated if known else unexpected(error)) from error
             self.discard_connection(connection)
             if mode is Mode.READ:  # nothing was to take effect
                 raise translated from error
@@ -214,6 +220,10 @@ class Transactions(ConnectionPool):
 
     def commit(self, connection: Connection) -> None:
         self.execute(connection.driver, "COMMIT", ())
+
+    @abstractmethod
+    def is_refused_commit(self, connection: Connection, error: BaseException) -> bool:
+        """Whether COMMIT's error says that nothing was written, for certain; conflicts apart."""
 
     @abstractmethod
     def roll_back(self, connection: Connection) -> None: ...
