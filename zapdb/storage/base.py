@@ -7,7 +7,7 @@ own statements are made where tables are (`physical`), for either `mark`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -34,6 +34,10 @@ class Storage(Transactions):
 
     def make_connection(self, core: sqlalchemy.Connection) -> Connection:
         return Connection(self, core)
+
+    def execute_many(self, driver: Any, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement for each row of parameters on the driver's connection."""
+        driver.cursor().executemany(sql, rows)
 
     def now_us(self, connection: Connection) -> int:
         """Microseconds since 1970-01-01 UTC by the database's clock."""

@@ -83,7 +83,7 @@ class Connection:
 
     def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         try:
-            self.driver.cursor().executemany(sql, rows)
+            self.storage.execute_many(self.driver, sql, rows)
         except Exception as error:
             raise self._meaning(error) from error
 
