@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 
 import pytest
 
 import zapdb
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, error_of
-from zapdb.catalog import DEFAULT_TENANT, ensure_rows
+from zapdb.catalog import DEFAULT_TENANT, ensure_rows, load_view
+from zapdb.catalog.changelog import read_token
 from zapdb.catalog.inspection import read_log
-from zapdb.catalog.pinning import Stamped, check_pins, find_fingerprint, list_fingerprints
+from zapdb.catalog.pinning import Pins, Stamped, find_fingerprint, list_fingerprints
 from zapdb.catalog.pruning import Bound, plan_pruning, prune
 from zapdb.catalog.up import migrate_up
-from zapdb.errors import FingerprintUnknown, UnknownName, UsageError
+from zapdb.errors import FingerprintUnknown, UnknownName
 from zapdb.jobs import forget_newest
 from zapdb.migrations import Chain
 from zapdb.schema import fingerprint
 from zapdb.storage import Mode, ensure_layout
+
+TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
 
 
 def up(place: Workspace, number: int, *operations: str) -> None:
@@ -33,9 +37,10 @@ def find(place: Workspace, wanted: int, name: str = "items") -> Stamped:
         return find_fingerprint(connection, DEFAULT_TENANT, name, wanted)
 
 
-def check(place: Workspace, pins: dict[str, int], known: frozenset[int]) -> None:
+def check(place: Workspace, pins: dict[str, int], end: int | None) -> None:
+    """As a process whose files end there."""
     with place.control.transaction(Mode.READ) as connection:
-        check_pins(connection, DEFAULT_TENANT, pins, known)
+        Pins(pins, end).check(connection, load_view(connection, DEFAULT_TENANT))
 
 
 def chain_of(place: Workspace) -> Chain:
@@ -94,27 +99,39 @@ def test_rule_04_pins_hold_where_the_files_know_the_schema(
     workspace: Workspace, stamped: list[int]
 ) -> None:
     first, second, third, _ = stamped
-    known = list_fingerprints(chain_of(workspace))
-    assert known == {first, second}
+    assert list_fingerprints(chain_of(workspace)) == {first, second}
     for pin in (first, second, third):  # stamped once, and what is in force is known
-        check(workspace, {"items": pin}, known)
-    check(workspace, {}, frozenset())
+        check(workspace, {"items": pin}, 2)
+    check(workspace, {}, 0)
 
-    error = error_of(lambda: check(workspace, {"items": 5}, known))
+    error = error_of(lambda: check(workspace, {"items": 5}, 2))
     assert isinstance(error, FingerprintUnknown)
     assert "never had the schema" in error.message
     assert error.context["pinned"] == "0x0000000000000005"
     assert error.context["history"] == ", ".join(f"0x{f:016x}" for f in (first, second, third))
 
     # The files of an older process end at 1: what is in force, it does not know.
-    older = list_fingerprints(chain_of(workspace), 1)
-    assert older == {first}
-    error = error_of(lambda: check(workspace, {"items": first}, older))
+    assert list_fingerprints(chain_of(workspace), 1) == {first}
+    error = error_of(lambda: check(workspace, {"items": first}, 1))
     assert isinstance(error, FingerprintUnknown)
     assert error.context["in_force"] == f"0x{second:016x}"
     assert error.context["changed_since"] == "field color added"
     with pytest.raises(UnknownName):
-        check(workspace, {"persons": first}, known)
+        check(workspace, {"persons": first}, 2)
+
+
+def test_rule_04_without_files_only_the_pinned_schema_is_known(
+    workspace: Workspace, stamped: list[int]
+) -> None:
+    first, second, _, _ = stamped
+    check(workspace, {"items": second}, None)
+    error = error_of(lambda: check(workspace, {"items": first}, None))
+    assert isinstance(error, FingerprintUnknown)
+    assert "another schema by now" in error.message
+    assert error.context["changed_since"] == "field color added"
+    error = error_of(lambda: check(workspace, {"items": 5}, None))
+    assert isinstance(error, FingerprintUnknown)
+    assert "never had the schema" in error.message
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -122,13 +139,11 @@ def test_rule_04_a_pinned_table_that_was_renamed_or_dropped(
     workspace: Workspace, stamped: list[int]
 ) -> None:
     first = stamped[0]
-    old = list_fingerprints(chain_of(workspace))
     up(workspace, 3, "rename_table: {table: items, to: things}")
-    assert isinstance(error_of(lambda: check(workspace, {"items": first}, old)), FingerprintUnknown)
-    check(workspace, {"items": first}, list_fingerprints(chain_of(workspace)))
+    assert isinstance(error_of(lambda: check(workspace, {"items": first}, 2)), FingerprintUnknown)
+    check(workspace, {"items": first}, 3)
     up(workspace, 4, "drop_table: {table: things, records: discard}")
-    known = list_fingerprints(chain_of(workspace))
-    error = error_of(lambda: check(workspace, {"items": first}, known))
+    error = error_of(lambda: check(workspace, {"items": first}, 4))
     assert isinstance(error, FingerprintUnknown)
     assert error.context["in_force"] == "(dropped)"
     assert not find(workspace, first, "things").is_in_force
@@ -169,5 +184,116 @@ def test_a_pinned_table_is_opened_while_the_files_lead_to_what_it_is(
     with pytest.raises(FingerprintUnknown, match="the migration files don't know"):
         zapdb.open(workspace.address, migrations=older, pin=pins)
     zapdb.open(workspace.address, migrations=older).close()  # served without
-    with pytest.raises(UsageError, match="pins are checked against migration files"):
+    with pytest.raises(FingerprintUnknown, match="another schema by now"):
         zapdb.open(workspace.address, pin=pins)
+
+
+# While a database is open
+
+
+@pytest.mark.parametrize("has_files", [True, False])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_rule_04_a_pin_is_looked_at_again_whenever_the_schema_changes(
+    workspace: Workspace, has_files: bool, read_only: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    up(workspace, 1, ITEMS, TAGS)
+    with workspace.open() as db:
+        db.table("items").insert(id=1, title="Milk")
+        pinned = db.history("items")[-1].fingerprint
+    older = shutil.copytree(workspace.directory, workspace.directory.parent / "older")
+    with zapdb.open(
+        workspace.address,
+        migrations=older if has_files else None,
+        pin={"items": pinned},
+        read_only=read_only,
+    ) as db:
+        items, tags = db.table("items"), db.table("tags")
+        query = items.where(items.id == 1)
+        assert items.get(1).title == "Milk"
+        up(workspace, 2, ADD_COLOR)
+        uses: list[Callable[[], object]] = [
+            lambda: items.get(1),
+            lambda: items.find(1),
+            lambda: list(items.scan()),
+            lambda: list(query),
+            lambda: items.count(),
+            lambda: db.table("items"),
+            lambda: db.sql("SELECT * FROM items"),
+        ]
+        if not read_only:
+            uses += [lambda: items.insert(id=2, title="x"), lambda: items.delete(1)]
+        for use in uses:
+            with pytest.raises(FingerprintUnknown) as caught:
+                use()
+            assert caught.value.context["changed_since"] == "field color added"
+        assert list(tags.scan()) == []  # the other tables go on
+        if not read_only:
+            tags.insert(name="dairy")
+            with db.transaction():
+                tags.insert(name="drinks")
+                with pytest.raises(FingerprintUnknown):
+                    items.insert(id=2, title="x")
+            assert tags.count() == 2
+        forget_newest(workspace.control)
+        workspace.remove(2)
+        assert items.get(1).title == "Milk"  # it fits again
+        assert [r.id for r in query] == [1]
+        assert db.table("items").count() == 1
+    told = [r.getMessage() for r in caplog.records if r.name == "zapdb.pins"]
+    assert len(told) == 1
+    assert "can't be used by this process" in told[0]
+
+
+def test_rule_04_a_pinned_table_that_is_dropped_while_a_database_is_open(
+    workspace: Workspace,
+) -> None:
+    up(workspace, 1, ITEMS, TAGS)
+    with workspace.open() as db:
+        pinned = db.history("items")[-1].fingerprint
+    with zapdb.open(workspace.address, pin={"items": pinned}) as db:
+        items = db.table("items")
+        up(workspace, 2, "drop_table: {table: items, records: archive}")
+        for use in (lambda: items.count(), lambda: db.table("items")):
+            with pytest.raises(FingerprintUnknown) as caught:
+                use()
+            assert caught.value.context["in_force"] == "(dropped)"
+        up(workspace, 3, "restore_table: {table: items, archived_by: 2}")
+        assert items.count() == 0
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_rule_04_the_follower_notices_a_pin_that_is_violated(
+    workspace: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has to use the table for it to be logged."""
+    up(workspace, 1, ITEMS)
+    with workspace.open() as db:
+        pinned = db.history("items")[-1].fingerprint
+    with zapdb.open(workspace.address, pin={"items": pinned}) as db:
+        up(workspace, 2, ADD_COLOR)
+        with workspace.control.transaction(Mode.READ) as connection:
+            token = read_token(connection)
+        db.wait_for_catalog(token)
+        assert [r.levelname for r in caplog.records if r.name == "zapdb.pins"] == ["WARNING"]
+
+
+def test_rule_04_references_into_a_pinned_table_go_on(workspace: Workspace) -> None:
+    """Deleting what its records refer to changes them as the schema in force says."""
+    up(
+        workspace, 1, TAGS,
+        "create_table: {table: items, key: [id], fields: [{name: id, type: integer},"
+        " {name: tag, type: reference, to: tags, optional: true}]}",
+        "create_index: {table: items, index: by_tag, fields: [{field: tag}]}",
+        "add_reference: {table: items, field: tag, on_delete: cascade}",
+    )  # fmt: skip
+    with workspace.open() as db:
+        db.table("tags").insert(name="dairy")
+        db.table("items").insert(id=1, tag="dairy")
+        pinned = db.history("items")[-1].fingerprint
+    with zapdb.open(workspace.address, pin={"items": pinned}) as db:
+        up(workspace, 2, "add_field: {table: items, field: {name: rank, type: integer, default: 0}}")
+        db.table("tags").delete("dairy")
+        with pytest.raises(FingerprintUnknown):
+            db.table("items")
+    with workspace.open() as db:
+        assert db.table("items").count() == 0

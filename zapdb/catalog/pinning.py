@@ -2,16 +2,22 @@
 
 A fingerprint is the same in every database (rule 4), so it can be noted when a program is built.
 The log says whether the table ever had it, and what changed since.
+
+Pins are looked at when a database is opened and whenever a process loads what is in force anew.
+From then on a table that the program can't know is refused to it on every use, with the error that
+opening would raise, until it is one again that the program knows; the other tables go on.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from zapdb.catalog.history import Entry, find_generations, format_fingerprint
 from zapdb.catalog.inspection import read_log
+from zapdb.catalog.view import View
 from zapdb.errors import FingerprintUnknown
 from zapdb.migrations import Chain
 from zapdb.schema import Difference, compare_tables, fingerprint
@@ -84,40 +90,94 @@ def list_fingerprints(chain: Chain, end: int | None = None) -> frozenset[int]:
     return frozenset(found)
 
 
-def check_pins(
-    connection: Connection, tenant: int, pins: Mapping[str, int], known: Collection[int]
-) -> None:
-    """Refuse tables that a process can't know: `pins` gives the fingerprint by table name, `known`
-    the fingerprints that the process's own files lead to, as `list_fingerprints` has them.
+logger = logging.getLogger("zapdb.pins")
 
-    Raises `FingerprintUnknown` for the first pin that was never stamped on its table nor is any of
-    the files', or whose table was dropped or has a schema by now that the files don't know;
-    `UnknownName` where no table ever had the name.
+Violations = Mapping[str | int, FingerprintUnknown]
+"""By the name that a table is pinned by, and by its number: why the program can't know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """The fingerprints that a program was built for, by table name, and where its files end.
+
+    With files it knows every schema that those lead to; without (`files_end` is None), only the
+    pinned ones.
     """
-    for name, pin in pins.items():
-        log = read_log(connection, tenant, name)
-        found = find_in_log(log, pin)
-        context: dict[str, Any] = {
-            "table": found.table,
-            "pinned": format_fingerprint(pin),
-            "in_force": format_fingerprint(found.current) if found.is_in_force else "(dropped)",
-            "generation": found.generation,
-        }
-        # A tenant that jumped over the pinned schema never had it; the files lead through it.
-        if not (found.is_known or pin in known):
-            raise FingerprintUnknown(
-                "the table never had the schema that it is pinned to",
-                **context,
-                history=", ".join(dict.fromkeys(format_fingerprint(e.fingerprint) for e in log)),
-                hint="`zapdb catalog history` shows the schemas that it had: this is another "
-                "database or table, or its history was pruned",
-            )
-        if not found.is_in_force or found.current not in known:
-            changes = [f"{d.part} {d.name} {d.change}" for d in found.differences]
-            raise FingerprintUnknown(
-                "the pinned table has a schema by now that the migration files don't know",
-                **context,
-                changed_since=", ".join(changes) or "(nothing but the drop)",
-                hint="bring the newer migration files into the directory, and look at what changed "
-                "with `zapdb catalog fingerprint TABLE --find FINGERPRINT`",
-            )
+
+    by_table: Mapping[str, int]
+    files_end: int | None
+
+    def find_violations(self, connection: Connection, view: View) -> Violations:
+        """The tables that the program can't know as they are in force, inside a transaction.
+
+        Such a table was dropped, has a schema that the files don't lead to (without files: another
+        one than is pinned), or never had the pinned one. Raises `UnknownName` where no table ever
+        had the name.
+        """
+        if not self.by_table:
+            return {}
+        known = None
+        if self.files_end is not None:
+            known = list_fingerprints(view.chain, self.files_end)
+        found: dict[str | int, FingerprintUnknown] = {}
+        for name, pin in self.by_table.items():
+            log = read_log(connection, view.tenant, name)
+            error = _find_violation(log, pin, known)
+            if error is not None:
+                found[name] = found[log[-1].table_number] = error
+        return found
+
+    def check(self, connection: Connection, view: View) -> None:
+        """Raises `FingerprintUnknown` for the first table that the program can't know."""
+        for error in self.find_violations(connection, view).values():
+            raise error
+
+    def log_new(self, before: Violations, now: Violations) -> None:
+        """Say which tables are refused from here on, and which are used again."""
+        for name in self.by_table:
+            if name in now and name not in before:
+                logger.warning("table %r can't be used by this process: %s", name, now[name])
+            if name in before and name not in now:
+                logger.info("table %r can be used by this process again", name)
+
+
+NO_PINS: Final = Pins({}, None)
+
+
+def _find_violation(
+    log: list[Entry], pin: int, known: Collection[int] | None
+) -> FingerprintUnknown | None:
+    """`known` are the fingerprints that the files lead to, None where there are no files."""
+    found = find_in_log(log, pin)
+    context: dict[str, Any] = {
+        "table": found.table,
+        "pinned": format_fingerprint(pin),
+        "in_force": format_fingerprint(found.current) if found.is_in_force else "(dropped)",
+        "generation": found.generation,
+    }
+    # A tenant that jumped over the pinned schema never had it; the files lead through it.
+    if not (found.is_known or pin in (known or ())):
+        return FingerprintUnknown(
+            "the table never had the schema that it is pinned to",
+            **context,
+            history=", ".join(dict.fromkeys(format_fingerprint(e.fingerprint) for e in log)),
+            hint="`zapdb catalog history` shows the schemas that it had: this is another "
+            "database or table, or its history was pruned",
+        )
+    if found.is_in_force and found.current in ({pin} if known is None else known):
+        return None
+    changes = [f"{d.part} {d.name} {d.change}" for d in found.differences]
+    context["changed_since"] = ", ".join(changes) or "(nothing but the drop)"
+    look = "look at what changed with `zapdb catalog fingerprint TABLE --find FINGERPRINT`"
+    if known is None:
+        return FingerprintUnknown(
+            "the pinned table has another schema by now",
+            **context,
+            hint=f"{look}, and pin what is in force once the program is made for it; with "
+            "migration files, all schemas that those lead to are known",
+        )
+    return FingerprintUnknown(
+        "the pinned table has a schema by now that the migration files don't know",
+        **context,
+        hint=f"bring the newer migration files into the directory, and {look}",
+    )

@@ -145,7 +145,8 @@ def _in_progress(view: View, number: int) -> ForgetInProgress:
     return ForgetInProgress(
         "a migration is being forgotten",
         migration=view.chain.at(number).label,
-        hint="wait until it is done; if it was interrupted, run `zapdb migrate forget` again",
+        hint="wait until it is done; if it was interrupted, run `zapdb migrate forget` again; "
+        "with read_only=True, or files that end before the migration, the database can be read",
     )
 
 

@@ -34,7 +34,7 @@ from zapdb.database.changes_pruning import PrunedChanges, prune_changes
 from zapdb.database.following import Callback
 from zapdb.database.metrics import render as render_metrics
 from zapdb.database.models import Model, check_class, table_name
-from zapdb.database.process import Process, check_pinned, settle, settle_read_only
+from zapdb.database.process import Process, check_pins, settle, settle_read_only
 from zapdb.database.session import Session
 from zapdb.database.table import Table
 from zapdb.database.tokens import purge_tokens
@@ -110,7 +110,8 @@ class Database:
         """The migrations that opening this database put in force."""
         self._process = process
         self._storage, self._node = process.storage, process.node
-        self._session = Session(process.storage, view, process.node, process.files.serves)
+        serves = process.files.serves
+        self._session = Session(process.storage, view, process.node, serves, process.pins)
         self._session.settings = read_settings(process.storage.connection(), view.tenant)
         self._upkeep = Upkeep(process.follower, self._session)
         self._owns_process = shares is None
@@ -140,8 +141,8 @@ class Database:
             view = settle_read_only(self._storage, number, files, self.view)
         else:
             view, _ = settle(self._storage, number, files, "never", 0.0, applied, self.view)
-        check_pinned(self._storage, view, files, self._process.pins)
-        if self._node is not None:
+        check_pins(self._storage, view, self._process.pins)
+        if self._node is not None and view.chain_state.forgetting is None:
             view = settle_datasets(self._storage, view, self._node)
         return Database(self._process, view, tuple(applied), shares=self)
 

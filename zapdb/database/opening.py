@@ -15,6 +15,7 @@ from types import ModuleType
 from zapdb.catalog import DEFAULT_TENANT_NAME, View, ensure_rows, rows
 from zapdb.catalog.datasets import datasets_in_use, settle_datasets
 from zapdb.catalog.nodes import Node, deregister, register
+from zapdb.catalog.pinning import Pins
 from zapdb.catalog.retirement import sweep
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
@@ -27,7 +28,7 @@ from zapdb.database.process import (
     Apply,
     Files,
     Process,
-    check_pinned,
+    check_pins,
     load,
     read_files,
     settle,
@@ -60,8 +61,14 @@ def open(
     Without `migrations`, the database is opened as it is, and its shapes are those in force at any
     moment: for tools and prompts, whose code is not written for one shape.
 
+    While a migration is being forgotten, or after that was interrupted, processes whose files end
+    before it can open the database, and read; their writes raise `ForgetInProgress` until it is
+    done. Those whose files hold it get that error from here, unless they are `read_only`.
+
     `pin` maps names of tables to the fingerprint that the program was built for: one whose schema
     by now is none that the files lead to is refused, and so is one that never had the fingerprint.
+    Without files, only the pinned schema is known. Where the table becomes such a one while the
+    database is open, every use of it raises `FingerprintUnknown`, until it is known again.
 
     `models` is a module that `zapdb codegen models` wrote: it is refused unless its tables have the
     shapes that this process works with.
@@ -72,11 +79,12 @@ def open(
     in SQLite a file that can be read. Every write raises `UsageError`.
 
     Raises `MigrationConflict` where a file differs from what is stored, `InvalidMigration`,
-    `NotProven`, `PendingMigrations`, `ActivationPending` after `wait_seconds`,
+    `NotProven`, `PendingMigrations`, `ForgetInProgress`, `ActivationPending` after `wait_seconds`,
     `ServedShapeUnavailable`, `FingerprintUnknown`, `UnknownName` for a tenant, `CorruptCatalog`,
     `NotZapdb`, `NewerLayout`, `IncompatibleVersion` and `ModelsMismatch`.
     """
     files = read_files(migrations, apply, serve_as)
+    pins = Pins(pin or {}, None if files.directory is None else files.end)
     find_models(models, files.serves)
     if read_only and apply == "auto":
         raise UsageError(
@@ -86,7 +94,7 @@ def open(
     storage = connect(url, read_only=read_only)
     try:
         if read_only:
-            return _open_read_only(storage, files, tenant, pin or {}, models)
+            return _open_read_only(storage, files, tenant, pins, models)
         ensure_layout(storage, create=apply == "auto")
         ensure_rows(storage)
         append_zones(storage)
@@ -111,10 +119,11 @@ def open(
                 # migration that waits for processes, may have been faster.
                 current = load(storage, number, view)
                 if (current.chain_state, current.position) == (view.chain_state, view.position):
-                    check_pinned(storage, current, files, pin or {})
-                    current = settle_datasets(storage, current, node)
-                    sweep(storage)
-                    return _make(storage, node, files, pin or {}, current, tuple(applied))
+                    check_pins(storage, current, pins)
+                    if current.chain_state.forgetting is None:
+                        current = settle_datasets(storage, current, node)
+                        sweep(storage)
+                    return _make(storage, node, files, pins, current, tuple(applied))
             except BaseException:
                 with suppress(ZapdbError):
                     deregister(storage, node)
@@ -129,7 +138,7 @@ def _open_read_only(
     storage: Storage,
     files: Files,
     tenant: str,
-    pins: Mapping[str, int],
+    pins: Pins,
     models: ModuleType | None,
 ) -> Database:
     """`open` without a node; closing the storage where it fails is the caller's."""
@@ -142,7 +151,7 @@ def _open_read_only(
             hint="run `zapdb migrate up`",
         )
     view = settle_read_only(storage, find_tenant(connection, tenant).number, files)
-    check_pinned(storage, view, files, pins)
+    check_pins(storage, view, pins)
     check_models(models, view.chain, files.serves)
     return _make(storage, None, files, pins, view)
 
@@ -151,7 +160,7 @@ def _make(
     storage: Storage,
     node: Node | None,
     files: Files,
-    pins: Mapping[str, int],
+    pins: Pins,
     view: View,
     applied: tuple[Applied, ...] = (),
 ) -> Database:

@@ -7,7 +7,6 @@ process works with can be served.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Literal
 
 from zapdb.catalog import View, load_view, prehistory
 from zapdb.catalog.nodes import Node, check_level
-from zapdb.catalog.pinning import check_pins, list_fingerprints
+from zapdb.catalog.pinning import Pins
 from zapdb.catalog.serving import refuse_behind, refuse_unserved
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.catalog.stored_settings import read_settings
@@ -30,6 +29,7 @@ from zapdb.catalog.verification import compare_files
 from zapdb.database.following import Follower
 from zapdb.errors import (
     ActivationPending,
+    ForgetInProgress,
     PendingMigrations,
     SchemaFrozen,
     UsageError,
@@ -65,8 +65,7 @@ class Process:
     node: Node | None
     files: Files
     follower: Follower
-    pins: Mapping[str, int]
-    """By table: the fingerprint that the program was built for."""
+    pins: Pins
 
 
 def settle(
@@ -82,11 +81,15 @@ def settle(
 
     Returns what is in force then, and the digests of the files that are not stored, by number. The
     files are not compared again with a chain that they agreed with: that of `known`.
+
+    While a migration is being forgotten nothing is activated. Raises `ForgetInProgress` where that
+    is needed, and where the files hold the migration: its node would keep it in use.
     """
     serves = files.serves or 0
     while True:
         view = load(storage, tenant, known)
-        refuse_changes_while_forgetting(view)
+        if files.end >= (view.chain_state.forgetting or files.end + 1):
+            refuse_changes_while_forgetting(view)
         pending: tuple[MigrationFile, ...] = ()
         if known is None or view.stored is not known.stored:
             pending = compare_files(files.found, list(view.stored), view.chain).pending
@@ -97,8 +100,9 @@ def settle(
             continue
         if pending and serves > view.chain.end:
             raise _pending(pending[0].label, len(pending), storage)
-        if view.position < view.chain.end:
-            with suppress(SchemaFrozen):  # it stays where it is, as far as that can be served
+        if view.position < view.chain.end and view.chain_state.forgetting is None:
+            # It stays where it is, as far as that can be served.
+            with suppress(SchemaFrozen, ForgetInProgress):
                 applied += catch_up(storage, tenant, known=view)[0]
             view = load(storage, tenant, view)
         if view.position < serves:
@@ -133,17 +137,10 @@ def load(storage: Storage, tenant: int, known: View | None = None) -> View:
     return prehistory.load(storage, tenant, known)
 
 
-def check_pinned(storage: Storage, view: View, files: Files, pins: Mapping[str, int]) -> None:
-    if not pins:
-        return
-    if not files.found:
-        raise UsageError(
-            "pins are checked against migration files, and none are given",
-            hint="give migrations=, the directory of the files",
-        )
-    known = list_fingerprints(view.chain, files.end)
-    with storage.transaction(Mode.READ) as connection:
-        check_pins(connection, view.tenant, pins, known)
+def check_pins(storage: Storage, view: View, pins: Pins) -> None:
+    if pins.by_table:
+        with storage.transaction(Mode.READ) as connection:
+            pins.check(connection, view)
 
 
 def read_files(migrations: str | Path | None, apply: Apply, serve_as: int | None) -> Files:

@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import TypeVar
 
 from zapdb.catalog import TableState, View, load_view
 from zapdb.catalog.nodes import Node, check_level, lease_is_held
+from zapdb.catalog.pinning import NO_PINS, Pins, Violations
 from zapdb.catalog.serving import find_served, refuse_behind
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.up import refuse_while_forgetting
@@ -46,8 +48,10 @@ Question = Callable[[Connection, LiveTable], tuple[int | None, T]]
 class _Loaded:
     """A view and the tables that were made of it so far; replaced as a whole."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, violations: Violations) -> None:
         self.view = view
+        self.violations = violations
+        """The pinned tables that the program can't know as they are."""
         self.tables: dict[int, LiveTable] = {}
 
 
@@ -63,7 +67,12 @@ class Session:
     """Thread-safe; one per open database."""
 
     def __init__(
-        self, storage: Storage, view: View, node: Node | None, serves: int | None = None
+        self,
+        storage: Storage,
+        view: View,
+        node: Node | None,
+        serves: int | None = None,
+        pins: Pins = NO_PINS,
     ) -> None:
         self.storage = storage
         self.node = node
@@ -71,7 +80,8 @@ class Session:
         """The position whose shapes the application works with; None for whatever is in force."""
         self._settings = _Set(Settings(view.tenant, {}))
         self._lock = threading.Lock()
-        self._loaded = _Loaded(view)
+        self._pins = pins
+        self._loaded = _Loaded(view, {})
         self._local = threading.local()
         self.activation_sql = activation_sql(view.tenant)
         self._purge = Purge(storage)
@@ -124,8 +134,11 @@ class Session:
 
     def live(self, name: str) -> LiveTable:
         """The table that the application calls so; raises `UnknownName`."""
-        loaded = self._current
-        return self._open(loaded, find_served(loaded.view, self.serves, name))
+        loaded = self._known(name)
+        state = find_served(loaded.view, self.serves, name)
+        if loaded.violations:
+            return self.live_numbered(state.table.number, name)
+        return self._open(loaded, state)
 
     def live_in_force(self, name: str) -> LiveTable:
         """The table that is called so in what is in force."""
@@ -134,15 +147,25 @@ class Session:
 
     def live_numbered(self, number: int, name: str) -> LiveTable:
         """The table with this number; `name` is what it was called. Raises `UnknownName`."""
-        loaded = self._current
+        loaded = self._known(number)
         return self._open(loaded, loaded.view.table_numbered(number, name))
 
     def find_again(self, live: LiveTable) -> LiveTable:
         """The same table, whatever its name, in the view of now; raises `UnknownName`."""
         if live.view is self.view:
             return live
+        return self.live_numbered(live.table.number, live.table.name)
+
+    def _known(self, table: str | int) -> _Loaded:
+        """What is in force; raises `FingerprintUnknown` for a table whose pin is violated."""
         loaded = self._current
-        return self._open(loaded, loaded.view.table_numbered(live.table.number, live.table.name))
+        if table in loaded.violations:
+            if not self.storage.is_in_transaction:
+                self.reload()  # it may fit again, and its uses are what notices
+                loaded = self._current
+            if table in loaded.violations:
+                raise copy(loaded.violations[table])  # each with a traceback of its own
+        return loaded
 
     def _open(self, loaded: _Loaded, state: TableState) -> LiveTable:
         number = state.table.number
@@ -161,17 +184,22 @@ class Session:
         known = self._loaded.view
         if connection.mode is None:
             with self.storage.transaction(Mode.READ):  # all of it as of one moment
-                view = load_view(connection, known.tenant, known)
+                loaded = self._load(connection, known)
         else:
-            view = load_view(connection, known.tenant, known)
+            loaded = self._load(connection, known)
+        view = loaded.view
         if self.is_read_only and self.serves is not None:
             refuse_behind(view, self.serves)
-        loaded = _Loaded(view)
         if connection.mode is Mode.READ:
             self._local.pinned = (connection.number, loaded)
         with self._lock:
             if view.activation > self._loaded.view.activation:
+                self._pins.log_new(self._loaded.violations, loaded.violations)
                 self._loaded = loaded
+
+    def _load(self, connection: Connection, known: View) -> _Loaded:
+        view = load_view(connection, known.tenant, known)
+        return _Loaded(view, self._pins.find_violations(connection, view))
 
     def read_activation(self, connection: Connection) -> int:
         """The activation number now; 0, which none has, if the tenant is gone."""
