@@ -23,6 +23,7 @@ from zapdb.schema import fingerprint
 from zapdb.storage import Mode, ensure_layout
 
 TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
+ADD_RANK = "add_field: {table: items, field: {name: rank, type: integer, default: 0}}"
 
 
 def up(place: Workspace, number: int, *operations: str) -> None:
@@ -291,7 +292,7 @@ def test_rule_04_references_into_a_pinned_table_go_on(workspace: Workspace) -> N
         db.table("items").insert(id=1, tag="dairy")
         pinned = db.history("items")[-1].fingerprint
     with zapdb.open(workspace.address, pin={"items": pinned}) as db:
-        up(workspace, 2, "add_field: {table: items, field: {name: rank, type: integer, default: 0}}")
+        up(workspace, 2, ADD_RANK)
         db.table("tags").delete("dairy")
         with pytest.raises(FingerprintUnknown):
             db.table("items")
