@@ -32,6 +32,7 @@
     │   └── ActivationPending              a migration waits for running processes exit 3
     ├── CorruptionError
     │   ├── CorruptRecord                  stored bytes that no encoder wrote
+    │   │   └── CorruptBlob                a large value is not what was written
     │   └── CorruptCatalog                 a stored migration or catalog row that was tampered with
     │       └── MissingHistory             a table in force has no fingerprint history
     ├── CompatibilityError
@@ -420,6 +421,12 @@ class CorruptRecord(CorruptionError):
             bytes=bytes(data[max(0, offset - 4) : offset + 12]).hex(" ") or "(none)",
             hint="run `zapdb verify` for all such records, and restore them from a backup",
         )
+
+
+class CorruptBlob(CorruptRecord):
+    """A large value is not what was written: the context names the blob and the chunk."""
+
+    code = "corruption.blob"
 
 
 class CorruptCatalog(CorruptionError):

@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
+revision = "0004"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -97,6 +97,7 @@ def upgrade() -> None:
         "zapdb_blobs",
         sa.Column("id", sa.LargeBinary, primary_key=True),
         sa.Column("chunk", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("checksum", sa.BigInteger, nullable=False),
         sa.Column("data", sa.LargeBinary, nullable=False),
     )
     op.create_table(

@@ -82,7 +82,7 @@ def test_rule_28_what_is_young_stays(workspace: Workspace, db: Database) -> None
     old = first_id_at_ms(int((time.time() - 3_601) * 1000))
     young = first_id_at_ms(int((time.time() - 3_590) * 1000))
     for made in (old, young):
-        workspace.execute("INSERT INTO zapdb_blobs VALUES (?, 0, ?)", (made, b"x" * 5_000))
+        workspace.execute("INSERT INTO zapdb_blobs VALUES (?, 0, 0, ?)", (made, b"x" * 5_000))
     report = db.sweep()
     assert (report.blobs, report.deleted, report.unowned_bytes) == (1, 1, 5_000)
     assert db.sweep(older_than_seconds=3_580).deleted == 1
@@ -96,7 +96,7 @@ def test_rule_28_what_is_young_stays(workspace: Workspace, db: Database) -> None
 def test_rule_28_a_blob_without_its_first_chunk_goes_too(
     workspace: Workspace, db: Database
 ) -> None:
-    workspace.execute("INSERT INTO zapdb_blobs VALUES (?, 3, ?)", (bytes(16), b"left"))
+    workspace.execute("INSERT INTO zapdb_blobs VALUES (?, 3, 0, ?)", (bytes(16), b"left"))
     assert sweep(db).deleted == 1
 
 

@@ -2,13 +2,19 @@
 
 A blob is written once, in the transaction that writes the record which refers to it, and never
 changed. Its id is a UUID of version 7, so its age can be told from it.
+
+Each chunk has a checksum, of the blob's id and of its own number, too, which is compared whenever
+the chunk is read (decisions/0021). The record says how many bytes there are. So a chunk that was
+changed, cut, lost, or put in another's place is never taken for what was written.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-from zapdb.errors import BlobMissing
+from zapdb.errors import BlobMissing, CorruptBlob
 from zapdb.limits import BLOB_CHUNK_SIZE_BYTES
 from zapdb.storage.base import Storage
 from zapdb.storage.connection import Connection
@@ -21,9 +27,14 @@ class BlobTable:
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         mark = storage.mark
-        self._insert_sql = f"INSERT INTO zapdb_blobs VALUES ({mark}, {mark}, {mark})"
-        self._load_sql = f"SELECT data FROM zapdb_blobs WHERE id = {mark} ORDER BY chunk"
-        self._chunk_sql = f"SELECT data FROM zapdb_blobs WHERE id = {mark} AND chunk = {mark}"
+        self._insert_sql = (
+            "INSERT INTO zapdb_blobs (id, chunk, checksum, data)"
+            f" VALUES ({mark}, {mark}, {mark}, {mark})"
+        )
+        chunks = f"SELECT chunk, checksum, data FROM zapdb_blobs WHERE id = {mark}"
+        self._load_sql = f"{chunks} ORDER BY chunk"
+        self._chunk_sql = f"{chunks} AND chunk = {mark}"
+        self._any_sql = f"SELECT 1 FROM zapdb_blobs WHERE id = {mark} LIMIT 1"
         self._delete_sql = f"DELETE FROM zapdb_blobs WHERE id = {mark}"
         # Its chunks are 0, 1, 2 … exactly if the last number is one less than their count.
         self._measure_sql = (
@@ -38,24 +49,33 @@ class BlobTable:
 
     def insert_chunk(self, connection: Connection, made: bytes, number: int, data: bytes) -> None:
         """Store one chunk of a blob whose bytes come bit by bit; all but the last are full."""
-        connection.run(self._insert_sql, (made, number, data))
+        connection.run(self._insert_sql, (made, number, checksum(made, number, data), data))
 
     def load(self, blob: Blob) -> bytes:
-        """All bytes of a blob; raises `BlobMissing`."""
+        """All bytes of a blob; raises `BlobMissing`, and `CorruptBlob` if they are not those that
+        were written."""
         rows = self.storage.connection().fetch_all(self._load_sql, (blob.id,))
-        raw = b"".join(bytes(data) for (data,) in rows)
-        if len(raw) != blob.size:
-            raise _missing(blob, len(raw))
-        return raw
+        if not rows:
+            raise _missing(blob)
+        parts = [
+            _check(blob.id, blob.size, number, row)
+            for number, row in zip(range(_count_chunks(blob.size)), rows, strict=False)
+        ]
+        if len(rows) < _count_chunks(blob.size):
+            raise _corrupt(blob.id, len(rows), "lost")
+        if len(rows) > len(parts):
+            raise _corrupt(blob.id, len(parts), "more than the record says")
+        return b"".join(parts)
 
     def read_chunk(self, blob: Blob, number: int) -> bytes:
-        """The chunk with this number, from 0; raises `BlobMissing`."""
-        row = self.storage.connection().fetch_one(self._chunk_sql, (blob.id, number))
-        start = number * BLOB_CHUNK_SIZE_BYTES
-        data = b"" if row is None else bytes(row[0])
-        if len(data) != min(BLOB_CHUNK_SIZE_BYTES, blob.size - start):
-            raise _missing(blob, start + len(data))
-        return data
+        """The chunk with this number, from 0; raises `BlobMissing`, and `CorruptBlob` if it is not
+        what was written."""
+        connection = self.storage.connection()
+        row = connection.fetch_one(self._chunk_sql, (blob.id, number))
+        # All chunks of a blob go at once: where others are left, this one was lost.
+        if row is None and connection.fetch_one(self._any_sql, (blob.id,)) is None:
+            raise _missing(blob)
+        return _check(blob.id, blob.size, number, row)
 
     # For those who look after all blobs
 
@@ -80,22 +100,62 @@ class BlobTable:
         size, count, last = connection.fetch_one(self._measure_sql, (made,))
         return int(size), int(last) == int(count) - 1
 
+    def check(self, connection: Connection, made: bytes, size: int) -> None:
+        """Compare the checksums of all chunks, with one in memory at a time; raises `CorruptBlob`
+        for the first that is not what was written."""
+        for number in range(_count_chunks(size)):
+            _check(made, size, number, connection.fetch_one(self._chunk_sql, (made, number)))
+
     def delete(self, connection: Connection, made: bytes) -> bool:
         """Delete a blob; returns whether it was there."""
         return connection.run(self._delete_sql, (made,)) > 0
 
 
-def _chunks(blobs: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, int, bytes]]:
+def checksum(made: bytes, number: int, data: bytes) -> int:
+    """The CRC-32 of a blob's id, a chunk's number as eight bytes, and the chunk's own bytes."""
+    return zlib.crc32(data, zlib.crc32(made + number.to_bytes(8, "big")))
+
+
+def _chunks(blobs: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, int, int, bytes]]:
     for made, raw in blobs.items():
         for number, start in enumerate(range(0, len(raw), BLOB_CHUNK_SIZE_BYTES)):
-            yield made, number, raw[start : start + BLOB_CHUNK_SIZE_BYTES]
+            data = raw[start : start + BLOB_CHUNK_SIZE_BYTES]
+            yield made, number, checksum(made, number, data), data
 
 
-def _missing(blob: Blob, found: int) -> BlobMissing:
+def _count_chunks(size: int) -> int:
+    return -(-size // BLOB_CHUNK_SIZE_BYTES)
+
+
+def _check(made: bytes, size: int, number: int, row: Any) -> bytes:
+    """The bytes of a chunk, of its row (number, checksum, bytes)."""
+    if row is None or row[0] != number:
+        raise _corrupt(made, number, "lost")
+    if not isinstance(row[2], bytes | bytearray | memoryview):  # SQLite keeps values of any type
+        raise _corrupt(made, number, "no bytes")
+    data = bytes(row[2])
+    if len(data) != min(BLOB_CHUNK_SIZE_BYTES, size - number * BLOB_CHUNK_SIZE_BYTES):
+        raise _corrupt(made, number, f"of {len(data)} bytes, which is not its size")
+    if row[1] != checksum(made, number, data):
+        raise _corrupt(made, number, "not what was written: its checksum is another")
+    return data
+
+
+def _missing(blob: Blob) -> BlobMissing:
     return BlobMissing(
         "a large value is not in the blob table",
         blob=blob.id.hex(),
         size_bytes=blob.size,
-        found_bytes=found,
+        found_bytes=0,
         hint="its record was changed or deleted since it was read: read it again",
+    )
+
+
+def _corrupt(made: bytes, number: int, what: str) -> CorruptBlob:
+    return CorruptBlob(
+        "a large value is not what was written",
+        what=f"chunk {number} of blob {made.hex()} is {what}",
+        blob=made.hex(),
+        chunk=number,
+        hint="run `zapdb verify` for all such records, and restore them from a backup",
     )

@@ -104,6 +104,7 @@ BLOBS = Table(
     METADATA,
     Column("id", LargeBinary, primary_key=True),
     Column("chunk", BigInteger, primary_key=True, autoincrement=False),
+    Column("checksum", BigInteger, nullable=False),
     Column("data", LargeBinary, nullable=False),
 )
 """Large values in chunks, numbered from 0; owned by whatever record refers to them (rule 28)."""
