@@ -167,6 +167,8 @@ class Workspace:
     def execute(self, sql: str, parameters: Iterable[Any] = ()) -> list[Any]:
         """Run a statement behind zapdb's back; `?` marks a parameter."""
         storage = self.control
+        if storage.is_absent():
+            storage.prepare()
         cursor = storage.execute(
             storage.connection().driver, sql.replace("?", storage.mark), tuple(parameters)
         )

@@ -167,7 +167,7 @@ def driver(workspace: Workspace) -> Iterator[Driver]:
             gone = "SELECT 1 FROM pg_stat_activity WHERE pid = ?"
             wait_until(lambda: not workspace.execute(gone, (backend,)), "it was gone")
 
-    workspace.control.connection()  # has the driver's own classes
+    workspace.control.prepare()  # on a connection with the driver's own classes
     driver = Driver(engine, kill)
     if engine == "sqlite":
         kind: Any = sqlite_classes(driver)

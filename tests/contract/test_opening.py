@@ -107,8 +107,6 @@ def test_rule_06_all_pending_migrations_are_validated_before_the_first_is_applie
 
 def test_a_database_of_something_else_is_refused(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
-    if workspace.engine == "sqlite":
-        database_file(workspace).touch()
     workspace.execute("CREATE TABLE theirs (id integer)")
     workspace.execute("CREATE VIEW seen AS SELECT * FROM theirs")
     for apply in ("auto", "never"):
@@ -170,8 +168,6 @@ def test_a_server_that_is_not_there_is_named_without_the_password(workspace: Wor
 @pytest.mark.parametrize("engine", ["postgresql"])
 def test_a_schema_beside_other_tables_can_hold_it(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
-    if workspace.engine == "sqlite":
-        database_file(workspace).touch()
     workspace.execute("CREATE TABLE theirs (id integer)")
     workspace.execute("CREATE SCHEMA zapdb")
     workspace.address += "&options=-csearch_path%3Dzapdb"
