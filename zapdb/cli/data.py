@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,7 +26,7 @@ from zapdb.cli.output import Output, format_count, note
 from zapdb.cli.records_in import (
     Given,
     Lines,
-    at_line,
+    name_line,
     read_assignments,
     read_key,
     read_lines,
@@ -42,7 +42,9 @@ from zapdb.cli.records_out import (
 from zapdb.cli.texts import record_to_plain
 from zapdb.database import Database, Page, Query, Table
 from zapdb.errors import (
+    ConstraintViolation,
     InvalidValue,
+    RecordExists,
     RecordNotFound,
     TransactionConflict,
     UsageError,
@@ -272,14 +274,15 @@ def put_records(
             return
         with Counter() as counter:
             lines = read_lines(schema, sys.stdin, form)
-            _put_all(db, found, lines, batch, counter)
+            put_lines(db, found, schema, lines, batch, counter)
     output.write(("put ", "green"), f"{format_count(counter.count, 'record')} into {table}")
     output.document({"table": table, "records": counter.count, "record": None})
 
 
-def _put_all(
+def put_lines(
     db: Database,
     table: Table,
+    schema: Schema,
     records: Iterable[Given],
     batch: int | None,
     counter: Counter,
@@ -289,7 +292,7 @@ def _put_all(
     try:
         with db.transaction() if batch is None else nullcontext():
             while some := list(itertools.islice(stream, batch or INSERT_BATCH_RECORDS)):
-                db.run(partial(_put_some, table, some))
+                db.run(partial(_put_some, db, table, schema, some))
                 counter.add(len(some))
     except ZapdbError as error:
         error.context["written"] = format_count(0 if batch is None else counter.count, "record")
@@ -298,7 +301,37 @@ def _put_all(
         raise
 
 
-def _put_some(table: Table, records: list[Given]) -> None:
+def _put_some(db: Database, table: Table, schema: Schema, records: list[Given]) -> None:
+    """Put records as one after the other does it: new ones together, where that is the same."""
+    names = [field.name for field in schema.key_fields]
+    with suppress(InvalidValue, ConstraintViolation, RecordExists), db.transaction():
+        _insert_new_ones(table, names, records)
+        return
     for number, values in records:
-        with at_line(number):
+        try:
             table.upsert(**values)
+        except ZapdbError as error:
+            name_line(error, number)
+            raise
+
+
+def _insert_new_ones(table: Table, names: Sequence[str], records: list[Given]) -> None:
+    """Change the records that are there, then insert the others, which takes few statements.
+
+    Raises what the database refuses. It may accept the same records one after the other: a record
+    that is changed twice, or first is in the way of one and then is not.
+    """
+    new, given = list[dict[str, Any]](), list[tuple[Any, dict[str, Any]]]()
+    for _, values in records:
+        if all(name in values for name in names):
+            key = tuple(values[name] for name in names)
+            given.append((key if len(key) > 1 else key[0], values))
+        else:  # its key is generated, or a default
+            new.append(values)
+    there = table.get_many([key for key, _ in given])
+    for (_, values), found in zip(given, there, strict=True):
+        if found is None:
+            new.append(values)
+        else:
+            table.upsert(**values)
+    table.insert_many(new)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TextIO
 
-from zapdb.cli.texts import from_plain, from_text, read_json
+from zapdb.cli.texts import from_plain, from_text, make_reader, read_json
 from zapdb.errors import InvalidValue, UnknownField, UsageError, ZapdbError
 from zapdb.schema import Field, Table
 
@@ -76,48 +75,52 @@ def read_lines(table: Table, stream: TextIO, form: Lines) -> Iterator[Given]:
 
 
 def _read_json(table: Table, stream: TextIO) -> Iterator[Given]:
-    for number, line in enumerate(stream, 1):
-        if not line.strip():
-            continue
-        with at_line(number):
+    number, known = 0, dict[str, Field]()
+    try:
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
             plain = read_json(line, table.name, "a JSON object of fields")
             if not isinstance(plain, dict):
                 raise InvalidValue.of(table.name, "a JSON object of fields", plain)
-            fields = [find_field(table, name) for name in plain]
-            values = {f.name: from_plain(table, f, plain[f.name]) for f in fields}
-        yield number, values
+            for name in plain:
+                if name not in known:
+                    known[name] = find_field(table, name)
+            yield number, {n: from_plain(table, known[n], v) for n, v in plain.items()}
+    except ZapdbError as error:
+        name_line(error, number)
+        raise
 
 
 def _read_csv(table: Table, stream: TextIO) -> Iterator[Given]:
     csv.field_size_limit(CELL_LENGTH_MAX)
     reader = csv.reader(stream, strict=True)
-    fields: list[Field] = []
-    while True:
-        number = reader.line_num + 1
-        with at_line(number):
-            try:
-                row = next(reader, None)
-            except csv.Error as error:
-                raise UsageError("this is not CSV", problem=str(error)) from None
-            if row is None:
-                return
-            if not fields:
-                fields = [find_field(table, name) for name in row]
-                if len({field.name for field in fields}) < len(fields):
-                    raise UsageError("a column is there twice", columns=", ".join(row))
-                continue
-            if len(row) != len(fields):
-                raise UsageError("a row has other columns", columns=len(fields), cells=len(row))
-            cells = zip(fields, row, strict=True)
-            values = {field.name: from_text(table, field, cell) for field, cell in cells}
-        yield number, values
-
-
-@contextmanager
-def at_line(number: int) -> Iterator[None]:
-    """Errors in the block say at which line."""
+    number, width, columns = 1, 0, list[tuple[str, Callable[[str], Any]]]()
     try:
-        yield
+        for row in reader:
+            if not columns:
+                columns, width = _read_header(table, row), len(row)
+            else:
+                if len(row) != width:
+                    raise UsageError("a row has other columns", columns=width, cells=len(row))
+                cells = zip(columns, row, strict=True)
+                yield number, {name: read(cell) for (name, read), cell in cells}
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise UsageError("this is not CSV", problem=str(error), line=number) from None
     except ZapdbError as error:
-        error.context["line"] = number
+        name_line(error, number)
         raise
+
+
+def _read_header(table: Table, row: Sequence[str]) -> list[tuple[str, Callable[[str], Any]]]:
+    """The fields that the columns are, with what reads their cells."""
+    fields = [find_field(table, name) for name in row]
+    if len({field.name for field in fields}) < len(fields):
+        raise UsageError("a column is there twice", columns=", ".join(row))
+    return [(field.name, make_reader(table, field)) for field in fields]
+
+
+def name_line(error: ZapdbError, number: int) -> None:
+    """Say in an error at which line of the input it arose."""
+    error.context["line"] = number

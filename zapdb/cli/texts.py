@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from zapdb.errors import InvalidValue, describe
@@ -35,7 +35,7 @@ from zapdb.values import (
 )
 
 NULL: Final = "\\N"
-WORDS: Final = {"true": True, "false": False}
+WORDS: Final[dict[str, Any]] = {"true": True, "false": False}
 DIGITS: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 FORMS: Final[dict[type[ValueType], str]] = {
     Integer: "digits, such as -12",
@@ -90,18 +90,36 @@ def to_text(field: Field, value: Any) -> str:
 
 def from_text(table: Table, field: Field, text: str) -> Any:
     """The value of a text; raises `InvalidValue`, naming the field and the expected form."""
+    return make_reader(table, field)(text)
+
+
+def make_reader(table: Table, field: Field) -> Callable[[str], Any]:
+    """`from_text` for many texts of a field: what depends on its type is looked up once."""
     path = f"{table.name}.{field.name}"
-    if text == NULL:
-        return from_plain(table, field, None)
-    if text.startswith("\\"):
-        if not text.startswith("\\\\"):
-            raise InvalidValue(
-                "a text begins with a single backslash",
-                field=path,
-                hint="write two for one, and \\N for null",
-            )
-        text = text[1:]
-    return from_plain(table, field, _read(field.type, path, text))
+    read, from_document = _reader_of(field.type, path), field.type.from_document
+
+    def from_text(text: str) -> Any:
+        if text[:1] == "\\":
+            if text == NULL:
+                return from_plain(table, field, None)
+            if text[:2] != "\\\\":
+                raise InvalidValue(
+                    "a text begins with a single backslash",
+                    field=path,
+                    hint="write two for one, and \\N for null",
+                )
+            text = text[1:]
+        plain = text if read is None else read(text)
+        if type(plain) is not str:
+            return from_plain(table, field, plain)
+        try:
+            return from_document(plain, path)
+        except InvalidValue as error:
+            if error.context.get("field") == path:
+                raise _refuse(field.type, path, plain) from None
+            raise
+
+    return from_text
 
 
 def is_json(kind: ValueType) -> bool:
@@ -128,19 +146,23 @@ def _write(kind: ValueType, plain: Any) -> str:
     return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
-def _read(kind: ValueType, path: str, text: str) -> Any:
-    """The plain form that a text stands for."""
-    if is_json(kind):
-        return read_json(text, path, form_of(kind))
-    if isinstance(kind, Reference):
-        return _read(kind.key[0], path, text)
-    if isinstance(kind, Boolean) and text in WORDS:
-        return WORDS[text]
-    if isinstance(kind, Integer):
+def _reader_of(kind: ValueType, path: str) -> Callable[[str], Any] | None:
+    """What gives the plain form that a text stands for; None where that is the text itself."""
+
+    def read_integer(text: str) -> int:
         if not DIGITS.fullmatch(text) or len(text) > 1_000:
             raise _refuse(kind, path, text)
         return int(text)
-    return text
+
+    if is_json(kind):
+        return lambda text: read_json(text, path, form_of(kind))
+    if isinstance(kind, Reference):
+        return _reader_of(kind.key[0], path)
+    if isinstance(kind, Boolean):
+        return lambda text: WORDS.get(text, text)
+    if isinstance(kind, Integer):
+        return read_integer
+    return None
 
 
 def _refuse(kind: ValueType, path: str, text: str) -> InvalidValue:
