@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from tests.support import Workspace, dump
 from zapdb.catalog import nodes
 from zapdb.catalog.datasets import datasets_in_use
 from zapdb.database import Database
-from zapdb.errors import DatasetMismatch, ExecutorUnfit, LeaseLost
+from zapdb.database.cursors import Data, decode_cursor, encode_cursor
+from zapdb.errors import DatasetMismatch, ExecutorUnfit, InvalidCursor, LeaseLost
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.tasks import load_work
 from zapdb.storage import Mode
@@ -105,6 +107,35 @@ def test_rule_26_a_changed_dataset_starts_the_index_anew(
     assert report.problems == ()
     names = db.storage.table_names(db.storage.connection())
     assert f"zapdb_x{before[0]['physical']}" not in names
+
+
+def test_rule_26_a_cursor_names_the_collation_that_changed(db: Database) -> None:
+    items = db.table("items")
+    for query, name in (
+        (items.order_by("title"), None),
+        (items.order_by(items.title.collated("sv"), "size"), "collation:sv/tertiary"),
+        (items.where(items.title.collated("und") > "a"), "collation:und/tertiary"),
+    ):
+        page = query.page(2)
+        assert page.cursor is not None
+        made = decode_cursor(page.cursor)
+        assert len(made.mark.data) == (name is not None)
+        if name is None:
+            continue
+        other = Data(b"\x00" * 8, b"ICU 1.0")
+        cursor = encode_cursor(replace(made, mark=replace(made.mark, data=(other,))))
+        with pytest.raises(InvalidCursor, match="other collation or time zone data") as caught:
+            query.page(2, cursor)
+        assert caught.value.context["dataset"] == name
+        assert caught.value.context["made_with"] == "ICU 1.0 (fingerprint 0000000000000000)"
+        assert caught.value.context["here"].startswith("ICU ")
+        assert caught.value.hint.startswith("begin again without a cursor")
+        assert query.page(2).cursor == page.cursor
+        forged = encode_cursor(
+            replace(made, mark=replace(made.mark, data=(replace(other, version=b"\nway out: x"),)))
+        )
+        with pytest.raises(InvalidCursor, match="this is no cursor"):
+            query.page(2, forged)
 
 
 def test_rule_26_the_history_knows_nothing_of_it(workspace: Workspace, db: Database) -> None:

@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import subprocess
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support import ROOT, Workspace, dump
 from tests.timezones import release
 from zapdb.catalog.zones import append_zones, load_zones
 from zapdb.database import Database
+from zapdb.database.cursors import decode_cursor, encode_cursor
 from zapdb.datasets import TimeZones, dataset_of, zone, zone_names
 from zapdb.errors import CorruptRecord, DatasetMismatch, InvalidValue
 from zapdb.storage import ensure_layout
@@ -263,6 +265,37 @@ def test_rule_26_an_index_is_rebuilt_under_other_data_and_has_the_order_of_the_n
     assert in_order(again) == [1, 2, 3, 4, 5, 6, 7]
     for at, met in MET.items():  # what is stored is what was meant, whatever the data
         assert repr(again.table("visits").get(at).met) == repr(met)
+
+
+def test_rule_26_a_cursor_names_the_data_that_changed(workspace: Workspace, db: Database) -> None:
+    query = db.table("visits").order_by("met")
+    first = query.page(3)
+    assert [record.id for record in query.page(2, first.cursor)] == [4, 5]
+    here = dataset_of(TimeZones())
+    db.close()
+    shown = open_elsewhere(workspace, "2023.2", f"page {first.cursor}")
+    other = index_row(workspace)["datasets"]["time zones"][:16]
+    assert shown[-5:] == [
+        "the cursor was made with other collation or time zone data, which sort otherwise",
+        "  dataset: time zones",
+        f"  made_with: {here.version} (fingerprint {here.fingerprint[:16]})",
+        f"  here: tz database 2023b (fingerprint {other})",
+        "  way out: begin again without a cursor; where that happens again and again, give all"
+        " processes the same ICU and time zone data",
+    ]
+
+
+def test_rule_26_data_that_do_the_same_keep_a_cursor(workspace: Workspace) -> None:
+    workspace.write(1, VISITS, INDEX_MET)
+    with workspace.open() as db:
+        db.table("visits").insert_many({"id": at, "met": met} for at, met in MET.items())
+    with workspace.open() as db:
+        cursor = db.table("visits").order_by("met").page(3).cursor
+        mark = decode_cursor(cursor or "")
+    (data,) = mark.mark.data
+    renamed = replace(mark, mark=replace(mark.mark, data=(replace(data, version=b"2099z"),)))
+    page = workspace.open().table("visits").order_by("met").page(2, encode_cursor(renamed))
+    assert [record.id for record in page] == [4, 5]
 
 
 def test_rule_26_data_that_do_the_same_need_no_rebuild(workspace: Workspace) -> None:

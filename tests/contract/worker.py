@@ -225,6 +225,12 @@ def zoned(address: str, directory: str, *commands: str) -> None:
                 case ["between", lower, upper]:
                     index, bounds = visits.index("by_met"), (read_utc(lower), read_utc(upper))
                     print(*(record.id for record in index.range(*bounds)))
+                case ["page", cursor]:
+                    try:
+                        page = visits.order_by("met").page(2, cursor)
+                        print(*(record.id for record in page))
+                    except zapdb.errors.InvalidCursor as error:
+                        print(error)
                 case ["query"]:
                     print(*(record.id for record in visits.where().order_by("met")))
                 case ["write", key, zone, local]:

@@ -1,14 +1,18 @@
 """Places in the order of a query, as text that applications hand out and get back.
 
-    cursor = base64url( 01 | fingerprint of the query, 8 bytes | size of the order's key, 4 bytes
-                      | the order's key | the record's key )
+    cursor = base64url( 01 | fingerprint of the query, 8 bytes | number of datasets, 1 byte
+                      | datasets | size of the order's key, 4 bytes | the order's key
+                      | the record's key )
            | base64url( 02 | the number of an index, 4 bytes | the same from the fingerprint on )
+    dataset = fingerprint, 8 bytes | size of the version, 1 byte | the version in ASCII
 
 The second is of a query that names no order: it goes on in that of the index that its first page
 was read by (0: of keys), whichever would be read otherwise by now.
 
-The fingerprint covers the tenant, the table, the condition, the order, and the data that the order
-depends on. A cursor holds keys made of the last record's values: it is opaque, and no secret.
+The fingerprint covers the tenant, the table, the condition and the order. The datasets are those
+that the order depends on, as the process that made the cursor had them: where they sort otherwise
+by now, the place means nothing. A cursor holds keys made of the last record's values: it is opaque,
+and no secret.
 """
 
 from __future__ import annotations
@@ -16,10 +20,12 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from dataclasses import dataclass
+import io
+import re
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from zapdb.datasets import dataset_of
+from zapdb.datasets import Dataset, dataset_of
 from zapdb.errors import InvalidCursor, UsageError
 from zapdb.indexes import LiveTable
 from zapdb.indexes.ordering import TotalOrder
@@ -30,7 +36,8 @@ ORDERED: Final = b"\x01"
 BY_INDEX: Final = b"\x02"
 INDEX_SIZE_BYTES: Final = 4
 FINGERPRINT_SIZE_BYTES: Final = 8
-HEAD_SIZE_BYTES: Final = FINGERPRINT_SIZE_BYTES + 4
+VERSION: Final = re.compile(rb"[ -~]{0,100}")
+"""What the version of a dataset looks like in a cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +49,63 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Data:
+    """A dataset that an order depends on; its name is known to whoever has the order."""
+
+    fingerprint: bytes
+    version: bytes = field(compare=False)
+    name: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.version.decode()} (fingerprint {self.fingerprint.hex()})"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a cursor is of: the fingerprint of a query, and the data that its order depends on."""
+
+    query: bytes
+    data: tuple[Data, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Cursor:
     """What a cursor says; `index` is None where the query names the order."""
 
-    fingerprint: bytes
+    mark: Mark
     place: Place
     index: int | None = None
 
-    def check(self, fingerprint: bytes | None) -> None:
-        """Raises `InvalidCursor` for one of another query; None is no query that it can be of."""
-        if self.fingerprint != fingerprint:
+    def check(self, mark: Mark | None) -> None:
+        """Raises `InvalidCursor` for one of another query, or one that was made with other data;
+        None is no query that it can be of."""
+        if mark is None or self.mark.query != mark.query or len(self.mark.data) != len(mark.data):
             raise InvalidCursor(
                 "the cursor is one of another query",
                 hint="conditions, order, table and tenant must be those that the cursor was made "
                 "with; begin again without a cursor",
             )
+        for made, here in zip(self.mark.data, mark.data, strict=True):
+            if made != here:
+                raise InvalidCursor(
+                    "the cursor was made with other collation or time zone data, which sort "
+                    "otherwise",
+                    dataset=here.name,
+                    made_with=str(made),
+                    here=str(here),
+                    hint="begin again without a cursor; where that happens again and again, give "
+                    "all processes the same ICU and time zone data",
+                )
 
 
 def encode_cursor(cursor: Cursor) -> str:
     """Raises `UsageError` where the values are too long."""
     place, index = cursor.place, cursor.index
     raw = ORDERED if index is None else BY_INDEX + index.to_bytes(INDEX_SIZE_BYTES, "big")
-    size = len(place.order_key).to_bytes(4, "big")
-    raw += cursor.fingerprint + size + place.order_key + place.record_key
+    raw += cursor.mark.query + bytes((len(cursor.mark.data),))
+    for data in cursor.mark.data:
+        raw += data.fingerprint + bytes((len(data.version),)) + data.version
+    raw += len(place.order_key).to_bytes(4, "big") + place.order_key + place.record_key
     if len(raw) > CURSOR_SIZE_BYTES_MAX:
         raise UsageError(
             "the values that the query is ordered by are too long for a cursor",
@@ -83,25 +124,52 @@ def decode_cursor(text: str) -> Cursor:
         )
     except (AttributeError, UnicodeEncodeError, binascii.Error):
         raw = b""
-    kind, rest, index = raw[:1], raw[1:], None
-    if kind == BY_INDEX:
-        index = int.from_bytes(rest[:INDEX_SIZE_BYTES], "big")
-        rest = rest[INDEX_SIZE_BYTES:]
-    size = int.from_bytes(rest[HEAD_SIZE_BYTES - 4 : HEAD_SIZE_BYTES], "big")
-    is_whole = HEAD_SIZE_BYTES + size < len(rest) and len(raw) <= CURSOR_SIZE_BYTES_MAX
-    if kind not in (ORDERED, BY_INDEX) or not is_whole:
+    found = _read(raw) if len(raw) <= CURSOR_SIZE_BYTES_MAX else None
+    if found is None:
         raise InvalidCursor(
             "this is no cursor", hint="pass the cursor of the page before, or None for the first"
         )
-    keys = rest[HEAD_SIZE_BYTES:]
-    place = Place(keys[:size], keys[size:])
-    return Cursor(rest[:FINGERPRINT_SIZE_BYTES], place, index)
+    return found
 
 
-def fingerprint_query(live: LiveTable, predicate: Predicate, order: TotalOrder) -> bytes:
+def _read(raw: bytes) -> Cursor | None:
+    """What the bytes say, or None where they are no cursor's."""
+    stream, index = io.BytesIO(raw), None
+    kind = stream.read(1)
+    if kind == BY_INDEX:
+        index = int.from_bytes(stream.read(INDEX_SIZE_BYTES), "big")
+    elif kind != ORDERED:
+        return None
+    query, data = stream.read(FINGERPRINT_SIZE_BYTES), list[Data]()
+    for _ in range(int.from_bytes(stream.read(1), "big")):
+        fingerprint = stream.read(FINGERPRINT_SIZE_BYTES)
+        version = stream.read(int.from_bytes(stream.read(1), "big"))
+        if not VERSION.fullmatch(version):
+            return None
+        data.append(Data(fingerprint, version))
+    size = int.from_bytes(stream.read(4), "big")
+    order_key, record_key = stream.read(size), stream.read()
+    if len(order_key) < size or not record_key:  # every record has a key: nothing is cut off
+        return None
+    return Cursor(Mark(query, tuple(data)), Place(order_key, record_key), index)
+
+
+def mark_query(live: LiveTable, predicate: Predicate, order: TotalOrder) -> Mark:
     """Equal for the same query in any process, unless keys of the order would differ."""
+    depends = map(dataset_of, live.shape.table.datasets_of(order.index))
+    query = _fingerprint(live, predicate, order)
+    return Mark(query, tuple(_describe_data(dataset) for dataset in depends))
+
+
+def _describe_data(dataset: Dataset) -> Data:
+    version = dataset.version.encode("ascii", "replace")[:100]
+    shown = version if VERSION.fullmatch(version) else b"of no known version"
+    fingerprint = bytes.fromhex(dataset.fingerprint)[:FINGERPRINT_SIZE_BYTES]
+    return Data(fingerprint, shown, dataset.name)
+
+
+def _fingerprint(live: LiveTable, predicate: Predicate, order: TotalOrder) -> bytes:
     table = live.shape.table
-    depends = [dataset_of(d).fingerprint for d in table.datasets_of(order.index)]
     wires = [repr(find_field(table, o.field, o.name).type.index_wire) for o in order.fields]
     fields = [
         (o.field, str(o.collation), o.descending, *["nulls last"] * o.nulls_last)
@@ -114,7 +182,6 @@ def fingerprint_query(live: LiveTable, predicate: Predicate, order: TotalOrder) 
         fields,
         wires,
         order.tie_descends,
-        depends,
     )
     return hashlib.sha256(repr(meant).encode()).digest()[:FINGERPRINT_SIZE_BYTES]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from zapdb.database.aggregates import add_up, refuse_sum
-from zapdb.database.cursors import Cursor, decode_cursor, encode_cursor, fingerprint_query
+from zapdb.database.cursors import Cursor, Mark, decode_cursor, encode_cursor, mark_query
 from zapdb.database.explanation import Explanation, count_spans, explain_plan
 from zapdb.database.fields import as_field, as_order, hint_at_hidden
 from zapdb.database.including import Include, add_include, load_included, names_of
@@ -203,8 +203,8 @@ class Query:
         Without `order_by`, the order is that of the index that the first page was read by, and
         later pages keep it; that of keys where several indexes answer the query together.
 
-        Raises `InvalidCursor` for a cursor of another query, and where none is given an order, for
-        one whose index was dropped since.
+        Raises `InvalidCursor` for a cursor of another query or one that was made with other
+        collation or time zone data, and where no order is given, for one whose index was dropped.
         """
         count = _check_count(size, "size", 1)
         self._refuse_limit("page")
@@ -212,7 +212,7 @@ class Query:
         ordering, index = self._order_pages(known)
         reading = self._read(ordering)
         mark = self._mark(reading)
-        if known is not None and known.fingerprint != mark:
+        if known is not None and known.mark != mark:
             self._look()  # what was known before may have made the difference
             reading = self._read(ordering)
             mark = self._mark(reading)
@@ -319,8 +319,8 @@ class Query:
         """Learn what is in force now, where no page that is read tells it."""
         self.session.ask(self.live, lambda c, _: (self.session.read_activation(c), None))
 
-    def _mark(self, reading: Reading) -> bytes:
-        return fingerprint_query(reading.live, self.predicate, reading.plan.order)
+    def _mark(self, reading: Reading) -> Mark:
+        return mark_query(reading.live, self.predicate, reading.plan.order)
 
     def _order_pages(self, cursor: Cursor | None) -> tuple[Ordering, int | None]:
         """The order of pages, and the number of the index that it is of where none is named."""
