@@ -1,5 +1,5 @@
 """The first layout: catalog, counters, migrations, fingerprint history, archives, blobs, zones,
-ranges, and the history log.
+ranges, commit tokens, and the history log.
 
 Until the first release it is changed in place, and gets the next number each time: so a database
 that an earlier commit made is told apart, and refused by name.
@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0004"
+revision = "0005"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -121,6 +121,12 @@ def upgrade() -> None:
         sa.Column("conflicts", sa.BigInteger, nullable=False),
     )
     op.create_table(
+        "zapdb_commit_tokens",
+        sa.Column("id", sa.LargeBinary, primary_key=True),
+        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("expires_at", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
         "zapdb_transactions",
         sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -167,6 +173,7 @@ def downgrade() -> None:
         "stamps",
         "changes",
         "transactions",
+        "commit_tokens",
         "ranges",
         "archives",
         "blobs",

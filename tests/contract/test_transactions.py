@@ -25,7 +25,7 @@ from zapdb.errors import (
 )
 from zapdb.storage import Connection, Mode, Storage
 
-TOKENS = "SELECT count(*) FROM zapdb_ranges WHERE state = 'commit'"
+TOKENS = "SELECT count(*) FROM zapdb_commit_tokens"
 
 
 @pytest.fixture
@@ -439,7 +439,7 @@ def test_a_token_settles_nothing_once_it_may_be_gone(
     assert workspace.execute(TOKENS) == [(1,)]
     assert tokens.purge_tokens(db.storage) == 0
     db.run_jobs()
-    workspace.execute("UPDATE zapdb_ranges SET expires_at = 1 WHERE state = 'commit'")
+    workspace.execute("UPDATE zapdb_commit_tokens SET expires_at = 1")
     db.sweep(dry_run=True)
     assert workspace.execute(TOKENS) == [(1,)]
     db.sweep()

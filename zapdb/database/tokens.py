@@ -5,9 +5,9 @@ row is inserted again, by another connection: the database makes that wait until
 transaction has ended, and then either the row is there, and with it all that was written, or it is
 not, and never will be.
 
-The rows are ranges of no job in `zapdb_ranges`: that table has no counter that all writers would
-wait for, as the catalog's changelog has one. A row expires by the database's clock; later than that
-nothing is settled by it, and it is deleted by whoever settles or writes others.
+The rows have a table of their own: a row of the catalog would need a number of its changelog, whose
+counter all writers would wait for. A row expires by the database's clock; later than that nothing
+is settled by it, and it is deleted by whoever settles or writes others.
 """
 
 from __future__ import annotations
@@ -17,39 +17,37 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
-from uuid import UUID
 
 from zapdb.errors import CommitUnknown, TransactionConflict, ZapdbError
 from zapdb.limits import TOKEN_KEPT_SECONDS, TOKEN_PURGE_SECONDS, TOKEN_SETTLE_SECONDS
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.identifiers import make_uuid7
 
-PREFIX: Final = "commit/"
 ABSENT_HINT: Final = "nothing was written; run it again, or give the work to db.run(function)"
 
 INSERT: Final = (
-    'INSERT INTO zapdb_ranges (job, "range", state, fence, owner, expires_at, "read", written,'
-    " conflicts) SELECT {mark}, 0, 'commit', 0, {mark}, ({clock}) + {kept}, 0, 0, 0"
+    "INSERT INTO zapdb_commit_tokens (id, owner, expires_at)"
+    " SELECT {mark}, {mark}, ({clock}) + {kept}"
 )
-PURGE: Final = "DELETE FROM zapdb_ranges WHERE state = 'commit' AND expires_at < {mark}"
+PURGE: Final = "DELETE FROM zapdb_commit_tokens WHERE expires_at < {mark}"
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
     """`expires_at` by the database's clock, in microseconds since 1970-01-01 UTC."""
 
-    name: str
+    id: bytes
     owner: str
     expires_at: int
 
 
 def write_token(connection: Connection, owner: str) -> Token:
     """Insert a new token, in the transaction that it is about."""
-    name = PREFIX + str(UUID(bytes=make_uuid7()))
+    made = make_uuid7()
     (expires_at,) = connection.fetch_one(
-        _insert_sql(connection.storage) + " RETURNING expires_at", (name, owner)
+        _insert_sql(connection.storage) + " RETURNING expires_at", (made, owner)
     )
-    return Token(name, owner, int(expires_at))
+    return Token(made, owner, int(expires_at))
 
 
 def settle(storage: Storage, token: Token, unknown: CommitUnknown) -> None:
@@ -85,7 +83,7 @@ def _took_effect(storage: Storage, token: Token) -> bool | None:
         if storage.dialect == "postgresql":
             connection.run(f"SET LOCAL lock_timeout = {int(TOKEN_SETTLE_SECONDS * 1000)}")
         sql = _insert_sql(storage) + _UNLESS[storage.dialect]
-        added = connection.run(sql, (token.name, token.owner))
+        added = connection.run(sql, (token.id, token.owner))
         # The row may have been purged if that took so long.
         if storage.now_us(connection) < token.expires_at:
             found = added == 0

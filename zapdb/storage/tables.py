@@ -135,6 +135,16 @@ RANGES = Table(
 )
 """The key ranges (lower, upper] of a job, each with its own lease, fence and counters."""
 
+COMMIT_TOKENS = Table(
+    "zapdb_commit_tokens",
+    METADATA,
+    Column("id", LargeBinary, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)
+"""Transactions that took effect and carried a token (rule 15), by a UUID of version 7; `owner` is
+the id of the node."""
+
 TRANSACTIONS = Table(
     "zapdb_transactions",
     METADATA,
