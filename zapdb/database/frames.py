@@ -74,7 +74,8 @@ def object_series(values: Sequence[Any]) -> Any:
 def plain_series(column: Any, *, nullable: bool) -> Any:
     """A column of what both have: numbers, strings, bytes, times; decimals and dates as objects."""
     if nullable and types.is_integer(column.type):
-        return column.to_pandas(types_mapper=lambda _: pandas.Int64Dtype())
+        whole = pandas.UInt64Dtype() if types.is_uint64(column.type) else pandas.Int64Dtype()
+        return column.to_pandas(types_mapper=lambda _: whole)
     if nullable and types.is_boolean(column.type):
         return column.to_pandas(types_mapper=lambda _: pandas.BooleanDtype())
     return column.to_pandas()

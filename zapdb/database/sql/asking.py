@@ -56,7 +56,7 @@ def ask(statement: str, parameters: Any, offer: Offer, allowance: Allowance) -> 
             raise too_much_memory(allowance) from None
     if told is not None:
         raise explain_failure(told, statement, offer.names, allowance)
-    return Result.make(answer.columns, answer.types, answer.batches)
+    return Result.make(answer.columns, answer.types, answer.schema, answer.batches)
 
 
 class _Answer:
@@ -70,6 +70,7 @@ class _Answer:
         self._rows = self._size_bytes = 0
         self.columns: list[str] = []
         self.types: list[dict[str, Any]] = []
+        self.schema: Any = None
         self.batches: list[Any] = []
 
     def gather(self) -> dict[str, Any] | None:
@@ -100,11 +101,12 @@ class _Answer:
             if batch is None:
                 self._channel.send(wire.END)
             else:
-                self._channel.send(wire.BATCH, wire.pack(batch))
+                self._channel.send(wire.BATCH, wire.pack(batch.schema, batch))
 
     def _keep(self, data: bytearray) -> None:
         self._size_bytes += len(data)
-        self.batches += wire.unpack(data)
-        self._rows += self.batches[-1].num_rows
+        self.schema, batches = wire.unpack(data)
+        self.batches += batches
+        self._rows += sum(batch.num_rows for batch in batches)
         if self._rows > self._allowance.max_rows:
             raise too_many_rows(self._allowance)

@@ -32,9 +32,11 @@ class Result:
     _kinds: tuple[Kind, ...] = field()
 
     @classmethod
-    def make(cls, columns: Sequence[str], kinds: Sequence[Kind], batches: Sequence[Any]) -> Result:
-        """Of what the process of a statement sent: types, described, and batches, at least one."""
-        held = pyarrow.Table.from_batches([b for b in batches if b.num_rows], batches[0].schema)
+    def make(
+        cls, columns: Sequence[str], kinds: Sequence[Kind], schema: Any, batches: Sequence[Any]
+    ) -> Result:
+        """Of what the process of a statement sent: types, described, and batches."""
+        held = pyarrow.Table.from_batches(batches, schema)
         return cls(
             tuple(columns),
             tuple(kind["text"] for kind in kinds),

@@ -171,9 +171,9 @@ def _answer(channel: Channel, cursor: Any, request: dict[str, Any]) -> None:
             )
         )
     reader = relation.to_arrow_reader(ANSWER_ROWS)
-    channel.send(ANSWER, pack(pyarrow.RecordBatch.from_pylist([], reader.schema)))
+    channel.send(ANSWER, pack(reader.schema))
     for batch in reader:
-        channel.send(ANSWER, pack(batch))
+        channel.send(ANSWER, pack(batch.schema, batch))
     channel.send(DONE)
 
 
@@ -247,7 +247,7 @@ class Source(dataset.Dataset):  # type: ignore[misc]  # pyarrow has no types
                 kind, data = self._channel.receive()
                 if kind != BATCH:
                     return
-                yield from unpack(data)
+                yield from unpack(data)[1]
         except GeneratorExit:  # no more is wanted
             self._channel.send_json(CLOSE, {"scan": scan})
             raise

@@ -107,11 +107,12 @@ class Channel:
         self._connection.settimeout(left)
 
 
-def pack(batch: Any) -> memoryview:
-    """A `pyarrow.RecordBatch`, with its schema and dictionaries."""
+def pack(schema: Any, *batches: Any) -> memoryview:
+    """Record batches with their schema and dictionaries."""
     sink = pyarrow.BufferOutputStream()
-    with pyarrow.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
+    with pyarrow.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
     return memoryview(sink.getvalue())
 
 
@@ -123,7 +124,7 @@ def unpack_schema(data: bytes) -> Any:
     return pyarrow.ipc.read_schema(pyarrow.py_buffer(data))
 
 
-def unpack(data: bytes | bytearray) -> list[Any]:
-    """The batches that `pack` packed."""
+def unpack(data: bytes | bytearray) -> tuple[Any, list[Any]]:
+    """The schema and the batches that `pack` packed."""
     with pyarrow.ipc.open_stream(pyarrow.py_buffer(data)) as reader:
-        return list(reader)
+        return reader.schema, list(reader)
