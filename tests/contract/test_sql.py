@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import datetime
-import os
-import signal
 import sys
 import threading
 import uuid
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
+from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.database.sql import RELATIONS
 from zapdb.database.sql.sources import TableSource
 from zapdb.errors import InvalidValue, MissingExtra, SqlError, UnknownName, UsageError
 from zapdb.limits import PAGE_RECORDS_MAX
@@ -366,123 +362,6 @@ def test_a_read_only_process_asks_too(workspace: Workspace, db: Database) -> Non
     db.close()
     with pytest.raises(UsageError, match="closed"):
         db.sql("SELECT 1 FROM orders")
-
-
-def test_rule_30_the_catalog_is_readable(workspace: Workspace) -> None:
-    workspace.write(1, ITEMS, INDEX_SIZE)
-    db = workspace.open()
-    workspace.write(2, ADD_COLOR)
-    db = workspace.open()
-    db.set_setting("served_window", "7")
-
-    def ask(statement: str) -> list[tuple[Any, ...]]:
-        return db.sql(statement).fetchall()
-
-    for relation in RELATIONS.values():
-        assert db.sql(f"SELECT * FROM {relation.name}").columns == tuple(relation.columns)
-    assert ask("SHOW TABLES") == [("items",), *((name,) for name in RELATIONS)]
-    migrations = "SELECT number, state, active, stored_by FROM zapdb_migrations ORDER BY 1"
-    assert [row[:3] for row in ask(migrations)] == [(1, "stored", True), (2, "stored", True)]
-    shown = db.history("items")[-1]
-    newest = ask("SELECT max_by(fingerprint, generation), count(*) FROM zapdb_fingerprints")
-    assert newest == [(f"0x{shown.fingerprint:016x}", len(db.history("items")))]
-    assert ask("SELECT count(*), bool_and(alive) FROM zapdb_nodes") == [(2, True)]
-    assert ask("SELECT name, position FROM zapdb_tenants") == [("default", 2)]
-    assert ask("SELECT name, key FROM zapdb_tables") == [("items", ["id"])]
-    fields = "SELECT name, type, key_position, default_value FROM zapdb_fields"
-    assert ask(fields)[::4] == [("id", "integer", 1, None), ("color", "string", None, "red")]
-    (index,) = ask("SELECT name, fields, is_unique FROM zapdb_indexes")
-    assert index == ("by_size", [{"collation": None, "descending": False, "field": "size"}], False)
-    assert ("served_window", "7") in ask("SELECT name, value FROM zapdb_settings")
-    assert ask("SELECT value->>'end' FROM zapdb_catalog WHERE kind = 'chain'") == [("2",)]
-    joined = "SELECT count(*) FROM items, zapdb_tables t WHERE t.name = 'items'"
-    assert ask(joined) == [(0,)]
-
-
-WRITES = [
-    ("INSERT INTO orders VALUES (1)", "INSERT"),
-    ("CREATE TABLE x (a INT)", "CREATE"),
-    ("UPDATE orders SET id = 1", "UPDATE"),
-    ("DELETE FROM orders", "DELETE"),
-    ("DROP TABLE orders", "DROP"),
-    ("EXPLAIN ANALYZE CREATE TABLE x (a INT)", "CREATE"),
-    ("COPY orders TO 'stolen.csv'", "COPY"),
-    ("ATTACH 'other.db'", "ATTACH"),
-    ("INSTALL httpfs", "LOAD"),
-    ("LOAD httpfs", "LOAD"),
-    ("SET enable_external_access = true", "SET"),
-    ("PRAGMA database_list", "PRAGMA"),
-    ("CALL pragma_version()", "CALL"),
-    ("BEGIN", "TRANSACTION"),
-]
-OUT_OF_REACH = [
-    "SELECT * FROM read_csv('{file}')",
-    "SELECT * FROM read_csv('/etc/passwd')",
-    "SELECT * FROM '{file}'",
-    "SELECT * FROM read_text('{file}')",
-    "SELECT * FROM glob('{file}')",
-    "SELECT * FROM read_csv('https://example.com/a.csv')",
-    "WITH x AS (SELECT * FROM read_parquet('{file}')) SELECT * FROM x",
-    "SELECT * FROM query('SELECT * FROM read_csv(''{file}'')')",
-    "SELECT * FROM sqlite_scan('{file}', 'items')",
-]
-
-
-@engine_does_not_matter
-def test_nothing_is_written_and_nothing_is_within_reach(db: Database, tmp_path: Path) -> None:
-    for statement, kind in WRITES:
-        with pytest.raises(UsageError, match="only reads") as caught:
-            db.sql(statement)
-        assert caught.value.context["statement"] == kind
-        assert caught.value.hint
-    with pytest.raises(SqlError) as caught_name:
-        db.sql("SELECT * FROM statement")  # a variable of the program that asks DuckDB
-    assert caught_name.value.context["problem"] == "no such table: statement"
-    file = tmp_path / "secret.csv"
-    file.write_text("secret\n1\n")
-    for statement in OUT_OF_REACH:
-        with pytest.raises(SqlError) as refused:
-            db.sql(statement.format(file=file))
-        assert "secret\n" not in str(refused.value)
-    assert db.sql("SELECT count(*) FROM orders").fetchall() == [(30,)]
-    assert not Path("stolen.csv").exists()
-
-
-@engine_does_not_matter
-def test_errors_have_a_place_and_a_way_out(db: Database) -> None:
-    cases = [
-        ("SELEC 1", 1, 1, 'syntax error at or near "SELEC"'),
-        ("SELECT tital FROM orders", 1, 8, 'Referenced column "tital" not found'),
-        ("SELECT id,\n  nope($1)\nFROM orders", 2, 3, "nope"),
-        (f"SELECT {'1, ' * 99} nix FROM orders", 1, 306, '"nix" not found'),
-        ("SELECT * FROM ordres", 1, 15, "no such table: ordres"),
-    ]
-    for statement, line, column, problem in cases:
-        with pytest.raises(SqlError) as caught:
-            db.sql(statement, [1] if "$1" in statement else None)
-        context = caught.value.context
-        assert (context["line"], context["column"]) == (line, column), statement
-        assert problem in context["problem"]
-    assert caught.value.hint == "did you mean orders?"
-    assert caught.value.context["tables"] == "shops, lines, orders"
-    with pytest.raises(SqlError) as told:  # and no value of a record
-        db.sql("SELECT title::INT FROM orders")
-    assert "Größe" not in repr(told.value.context)
-    for statement, count in (("SELECT 1; SELECT 2", 2), (" -- nothing", 0)):
-        with pytest.raises(UsageError, match="one statement") as several:
-            db.sql(statement)
-        assert several.value.context["statements"] == count
-    with pytest.raises(InvalidValue, match="statement"):
-        db.sql(b"SELECT 1")
-
-
-@engine_does_not_matter
-def test_a_statement_is_interrupted(db: Database) -> None:
-    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        db.sql("SELECT count(*) FROM range(1_000_000_000_000) t(a) WHERE hash(a) = 7")
-    assert db.sql("SELECT count(*) FROM orders").fetchone() == (30,)
 
 
 @engine_does_not_matter

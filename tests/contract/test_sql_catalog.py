@@ -1,0 +1,40 @@
+"""The catalog as `db.sql` shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
+from tests.support import Workspace
+from zapdb.database.sql import RELATIONS
+
+
+def test_rule_30_the_catalog_is_readable(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS, INDEX_SIZE)
+    db = workspace.open()
+    workspace.write(2, ADD_COLOR)
+    db = workspace.open()
+    db.set_setting("served_window", "7")
+
+    def ask(statement: str) -> list[tuple[Any, ...]]:
+        return db.sql(statement).fetchall()
+
+    for relation in RELATIONS.values():
+        assert db.sql(f"SELECT * FROM {relation.name}").columns == tuple(relation.columns)
+    assert ask("SHOW TABLES") == [("items",), *((name,) for name in RELATIONS)]
+    migrations = "SELECT number, state, active, stored_by FROM zapdb_migrations ORDER BY 1"
+    assert [row[:3] for row in ask(migrations)] == [(1, "stored", True), (2, "stored", True)]
+    shown = db.history("items")[-1]
+    newest = ask("SELECT max_by(fingerprint, generation), count(*) FROM zapdb_fingerprints")
+    assert newest == [(f"0x{shown.fingerprint:016x}", len(db.history("items")))]
+    assert ask("SELECT count(*), bool_and(alive) FROM zapdb_nodes") == [(2, True)]
+    assert ask("SELECT name, position FROM zapdb_tenants") == [("default", 2)]
+    assert ask("SELECT name, key FROM zapdb_tables") == [("items", ["id"])]
+    fields = "SELECT name, type, key_position, default_value FROM zapdb_fields"
+    assert ask(fields)[::4] == [("id", "integer", 1, None), ("color", "string", None, "red")]
+    (index,) = ask("SELECT name, fields, is_unique FROM zapdb_indexes")
+    assert index == ("by_size", [{"collation": None, "descending": False, "field": "size"}], False)
+    assert ("served_window", "7") in ask("SELECT name, value FROM zapdb_settings")
+    assert ask("SELECT value->>'end' FROM zapdb_catalog WHERE kind = 'chain'") == [("2",)]
+    joined = "SELECT count(*) FROM items, zapdb_tables t WHERE t.name = 'items'"
+    assert ask(joined) == [(0,)]
