@@ -51,6 +51,7 @@
     │   ├── LeaseHeld                      another process is at work
     │   ├── ForgetInProgress               writes wait until a forget is finished
     │   ├── CatalogBehind (TimeoutError)   this process has not seen a change of the catalog yet
+    │   ├── ConnectionsBusy (TimeoutError) too many transactions are open in this process
     │   ├── TransactionConflict            serialization failure; run it again
     │   ├── StaleUpdate                    the record is not what `if_unchanged` says any more
     │   └── CommitUnknown                  COMMIT reported an error; the outcome is not known
@@ -518,6 +519,13 @@ class ForgetInProgress(ConcurrencyError):
 
 class CatalogBehind(ConcurrencyError, TimeoutError):
     code = "concurrency.catalog_behind"
+
+
+class ConnectionsBusy(ConcurrencyError, TimeoutError):
+    """No connection for a transaction was given back in time."""
+
+    code = "concurrency.connections_busy"
+    rpc_status = "RESOURCE_EXHAUSTED"
 
 
 class TransactionConflict(ConcurrencyError):

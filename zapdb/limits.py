@@ -94,6 +94,18 @@ BUSY_TIMEOUT_MS: Final = 30_000
 LONG_TRANSACTION_SECONDS: Final = 5.0
 """A SQLite transaction that kept all other writers out for longer makes up for it: what was leased
 when it began is leased for as much longer."""
+CONNECTIONS_MAX: Final = 20
+"""Transactions and snapshots that a process may have open at once, unless `open` is told otherwise:
+each has a connection. Threads keep one more each, for single operations."""
+CONNECTION_WAIT_SECONDS: Final = 5.0
+"""How long the beginning of another one waits until one of them ends."""
+SERIAL_WAIT_SECONDS: Final = 30
+"""How long a serializable snapshot on PostgreSQL waits for a moment that is safe."""
+WAIT_CHECK_SECONDS: Final = 0.25
+"""How often a thread that waits for its place looks whether it can ever get it."""
+LOOP_WAIT_SECONDS: Final = 0.5
+"""How long a call may wait on the thread of an event loop until it is looked whether it waits for a
+transaction that only that loop can end."""
 FOLLOW_SECONDS: Final = 1.0
 """How often an open database looks for changes of the catalog."""
 CATALOG_WAIT_SECONDS: Final = 10.0

@@ -25,6 +25,9 @@ EVENTS: Final = {
     "job.done": "A job was run to its end: said once, by the process that ended it.",
     "job.blocked": "A job ended, and records are in its way: said once, as `job.done` is.",
     "gate.waited": "A transaction waited long for the gate.",
+    "transaction.dropped": "A transaction or snapshot was left by nobody: it was undone.",
+    "transaction.lost": "A COMMIT failed where the application may not be told: nothing was "
+    "written, or it is not known.",
     "query.scanned": "A query scanned, since its index is being rewritten for other data.",
 }
 """Events by name; names keep their meaning, and what they say may get more fields."""

@@ -20,7 +20,7 @@ from zapdb.database import Database
 from zapdb.errors import GateTimeout, LeaseLost, TransactionConflict, UsageError, ZapdbError
 from zapdb.jobs import forget_newest
 from zapdb.storage import Mode, Storage, connect
-from zapdb.storage.waiting import FairLock
+from zapdb.storage.waiting import FairSemaphore
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def without_the_gate(
             {mode: "BEGIN" if mode is Mode.WRITE else "BEGIN IMMEDIATE" for mode in Mode},
         )
         # It stands for another process, which does not share this one's queue of writers.
-        monkeypatch.setattr(storage, "_writers", FairLock())
+        monkeypatch.setattr(storage, "_writers", FairSemaphore())
 
 
 def write_around(

@@ -81,6 +81,8 @@ def read_in_snapshot(db: Database) -> object:
         return db.table("items").count(), db.table("items").get(3).title
 
 
+ON_ANOTHER = ("snapshot", "run", "token", "with")
+"""What has a connection of its own: that of the thread is renewed by what comes after it."""
 READS: dict[str, Callable[[Database], object]] = {
     "get": lambda db: db.table("items").get(3).title,
     "find": lambda db: db.table("items").find(99),
@@ -114,7 +116,7 @@ def test_a_read_is_asked_again(workspace: Workspace, db: Database, read_only: bo
         right, before = act(db), backend_of(db.storage)
         lose_connections(workspace, db.storage)
         assert act(db) == right, name
-        assert backend_of(db.storage) != before, name
+        assert name in ON_ANOTHER or backend_of(db.storage) != before, name
 
 
 def test_what_is_read_in_parts_goes_on(
@@ -155,7 +157,7 @@ def test_a_transaction_is_begun_again(workspace: Workspace, db: Database) -> Non
         before = backend_of(db.storage)
         lose_connections(workspace, db.storage)
         act()
-        assert backend_of(db.storage) != before, name
+        assert name in ON_ANOTHER or backend_of(db.storage) != before, name
     assert [r.id for r in items.scan()] == [*range(5), 50, 51, 52, 53, 54, 60]
     assert (items.get(3).size, items.get(4).size) == (30, 40)
     assert db.setting("convert") == "on_access"

@@ -68,7 +68,7 @@ def _to_batches(
 
 def read_pages(session: Session, ask: Ask) -> Iterator[tuple[LiveTable, Page]]:
     """All rows of a table in key order, with the shape in which they are to be seen."""
-    return _read_pages(session, ask, session.storage.connection().mode)
+    return _read_pages(session, ask, _mode_of(session))
 
 
 def _read_pages(session: Session, ask: Ask, began_in: Any) -> Iterator[tuple[LiveTable, Page]]:
@@ -86,8 +86,13 @@ def _scan_page(after: bytes, connection: Connection, live: LiveTable) -> tuple[i
     return live.records.scan_page(connection, after)
 
 
+def _mode_of(session: Session) -> Any:
+    with session.using():
+        return session.storage.connection().mode
+
+
 def _refuse_elsewhere(session: Session, began_in: Any) -> None:
-    if began_in is not None and session.storage.connection().mode is not began_in:
+    if began_in is not None and _mode_of(session) is not began_in:
         raise UsageError(
             "the stream was opened in a snapshot or transaction, and read outside of it",
             hint="read it there, in the same thread: to_arrow().read_all()",
@@ -114,7 +119,7 @@ def open_found(
 ) -> Any:
     """A `pyarrow.RecordBatchReader` of records with their keys, in the shape of `live`."""
     schema = arrow_schema(live.shape.table, fields, as_text)
-    began_in = session.storage.connection().mode
+    began_in = _mode_of(session)
 
     def read() -> Iterator[Any]:
         while True:

@@ -26,7 +26,7 @@ from zapdb.errors import (
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.records import Beside, Codec, Record, codec_for, decode_prefix
 from zapdb.schema import Table
-from zapdb.storage import BlobTable, Connection, DuplicateKey, Mode
+from zapdb.storage import BlobTable, Connection, DuplicateKey
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.log import BEGINNING, START, Bookmark, ChangeLog, Lag, Row
 
@@ -129,7 +129,7 @@ def open_log(session: Session) -> ChangeLog:
     """Raises `UsageError` inside a writing transaction: what it has not committed is in no order
     yet."""
     connection = session.storage.connection()
-    if connection.mode not in (None, Mode.READ):
+    if connection.mode is not None and not connection.mode.only_reads:
         raise UsageError(
             "the history log is not read inside a writing transaction",
             hint="read changes first, then write in db.transaction(), and move the follower in it",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from zapdb.catalog import TableState, View
 from zapdb.catalog.changelog import read_token
@@ -20,6 +19,7 @@ from zapdb.catalog.settings import Scope, find_setting, resolve_scope
 from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
 from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant, list_tenants
 from zapdb.catalog.up import Applied
+from zapdb.database.access import Access
 from zapdb.database.changes import (
     Change,
     ChangeFollower,
@@ -33,13 +33,12 @@ from zapdb.database.changes import (
 from zapdb.database.changes_pruning import PrunedChanges, prune_changes
 from zapdb.database.following import Callback
 from zapdb.database.metrics import render as render_metrics
-from zapdb.database.models import Model, check_class, table_name
 from zapdb.database.process import Process, check_pins, settle, settle_read_only
 from zapdb.database.session import Session
-from zapdb.database.table import Table
 from zapdb.database.tokens import purge_tokens
+from zapdb.database.transactions import Block, Snapshot, Transaction, takes_argument
 from zapdb.database.upkeep import Upkeep
-from zapdb.errors import TransactionConflict, UsageError, ZapdbError
+from zapdb.errors import UsageError, ZapdbError
 from zapdb.jobs import (
     JobReport,
     Runner,
@@ -52,22 +51,16 @@ from zapdb.jobs import (
     verify,
 )
 from zapdb.jobs.job import JobKind
-from zapdb.limits import CATALOG_WAIT_SECONDS, SQL_MEMORY_SIZE_BYTES, SQL_ROWS, SQL_SECONDS
+from zapdb.limits import CATALOG_WAIT_SECONDS
 from zapdb.records import decode_prefix
-from zapdb.storage import Storage
+from zapdb.storage import Mode, Storage
 from zapdb.storage.log import Bookmark
+from zapdb.storage.transaction_owners import in_no_transaction
 
 if TYPE_CHECKING:
-    from zapdb.database.sql import Result
+    pass
 
 T = TypeVar("T")
-M = TypeVar("M")
-"""A table as generated models declare it."""
-
-BLOCK_HINT: Final = (
-    "nothing was written; a with block can't be run again by itself: run it again, or put what it "
-    "does into a function and call db.run(function)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +84,7 @@ class Catalog:
         return tuple(self.view.tables.values())
 
 
-class Database:
+class Database(Access):
     """An open database, as one tenant sees it; a context manager; safe to share between threads.
 
     `zapdb.open` makes it. Closing it ends the process's registration as a node. `for_tenant` gives
@@ -115,6 +108,7 @@ class Database:
         self._session.settings = read_settings(process.storage.connection(), view.tenant)
         self._upkeep = Upkeep(process.follower, self._session)
         self._owns_process = shares is None
+        self._tenants: dict[str, Database] = {} if shares is None else shares._tenants
         self._heartbeat: Heartbeat | None = (
             _start_heartbeat(process) if shares is None else shares._heartbeat
         )
@@ -169,102 +163,75 @@ class Database:
         """What is in force, as far as this process knows."""
         return self._session.view
 
-    @overload
-    def table(self, name: str) -> Table: ...
+    def transaction(self, *, token: bool = False) -> Block[Transaction]:
+        """A writing transaction: `with db.transaction() as tx`; rolled back if the block raises.
 
-    @overload
-    def table(self, name: type[Model[M]]) -> M: ...
-
-    def table(self, name: str | type[Model[Any]]) -> Any:
-        """A table by its name, or by the class of its records in generated models.
-
-        Raises `UnknownName`, naming the tables that there are, and `ModelsMismatch` for a class
-        that is not that of the table's records.
-        """
-        table = Table(self._session, table_name(name))
-        if not isinstance(name, str):
-            check_class(name, self._session.live(table.name).shape.codec.record)
-        return table
-
-    @contextmanager
-    def transaction(self, *, token: bool = False) -> Iterator[None]:
-        """A writing transaction of this thread; rolled back if the block raises.
-
-        Inside another one it is a savepoint: if the block raises, only what was done in it is
-        undone, and the outer one can go on. Other threads have transactions of their own.
+        `tx` is its handle: it has the same tables and queries as the database, and what is done
+        through it is part of the transaction, from whatever thread or task, one at a time. What
+        the task or thread that began it does through `db` is part of it, too; others that inherit
+        its context get `UsageError`. Inside another transaction it is a savepoint: if the block
+        raises, only what was done in it is undone, and the outer one can go on.
 
         It can't be repeated by itself: when it meets another transaction, `TransactionConflict` is
         raised. `run` repeats. If COMMIT reports an error, `CommitUnknown` says that it is not known
         whether it took effect; with `token`, that is found out: the block ends as usual if it did,
-        and with `TransactionConflict` if it did not. That costs one statement more.
+        and with `TransactionConflict` if it did not. That costs one statement more. Raises
+        `ConnectionsBusy` where `max_connections` transactions are open for too long.
         """
-        if self._storage.is_in_transaction:
-            self._session.refuse_inner_token(token)
-            with self._session.writing():
-                yield
-            return
-        try:
-            with self._session.settled(token):
-                yield
-        except TransactionConflict as conflict:
-            conflict.hint = BLOCK_HINT
-            raise
+        return Block(self._session, Transaction, Mode.WRITE, self._session_for_tenant, token=token)
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """What this thread reads in the block, it reads as of one moment."""
-        with self._session.snapshot():
-            yield
+    def snapshot(self, *, serializable: bool = False) -> Block[Snapshot]:
+        """`with db.snapshot() as snap`: what is read through `snap`, or through `db` by the task or
+        thread that began it, is read as of one moment.
 
-    def run(self, function: Callable[[], T], *, token: bool = False) -> T:
+        On PostgreSQL, what several transactions wrote beside each other may be seen in an order
+        that later contradicts itself (the read-only anomaly), unless it is `serializable`: it waits
+        then for a moment at which that can't be, 30 s at most, and raises `TransactionConflict`.
+        On SQLite each snapshot is.
+        """
+        mode = Mode.SERIAL if serializable else Mode.READ
+        return Block(self._session, Snapshot, mode, self._session_for_tenant)
+
+    @overload
+    def run(self, function: Callable[[], T], *, token: bool = False) -> T: ...
+
+    @overload
+    def run(self, function: Callable[[Transaction], T], *, token: bool = False) -> T: ...
+
+    def run(self, function: Callable[..., T], *, token: bool = False) -> T:
         """Call `function` inside a transaction, again whenever it meets another transaction.
 
-        Returns what it returned. It must not do anything else that can't be done twice. Inside
-        another transaction it is called once, as a part of that one that is undone if it raises.
-        `token` is as for `transaction`: a COMMIT that turns out not to have taken effect is
-        repeated, too.
+        It is given the transaction's handle if it takes a positional argument: `db.run(lambda tx:
+        tx.table("items").insert(title="Milk"))`. Returns what it returned. It must not do anything
+        else that can't be done twice. Inside another transaction it is called once, as a part of
+        that one that is undone if it raises. `token` is as for `transaction`: a COMMIT that turns
+        out not to have taken effect is repeated, too.
         """
-        if self._storage.is_in_transaction:
-            self._session.refuse_inner_token(token)
+        takes_handle = takes_argument(function)
 
         def attempt() -> T:
-            with self._session.settled(token):
-                return function()
+            block = Block(
+                self._session,
+                Transaction,
+                Mode.WRITE,
+                self._session_for_tenant,
+                token=token,
+                is_repeated=True,
+            )
+            with block as handle:
+                return function(handle) if takes_handle else function()
 
-        return self._session.run(attempt, may_be_alone=False)
+        if self._session.open_here() is not None:
+            return attempt()
+        return self._session.repeat(attempt, may_be_alone=False)
 
-    def sql(
-        self,
-        statement: str,
-        params: Sequence[Any] | Mapping[str, Any] | None = None,
-        *,
-        as_text: Collection[str] = (),
-        max_memory: int = SQL_MEMORY_SIZE_BYTES,
-        seconds: float = SQL_SECONDS,
-        max_rows: int = SQL_ROWS,
-        spill_to: str | os.PathLike[str] | None = None,
-    ) -> Result:
-        """The answer of one SQL SELECT over the tables, by DuckDB: read-only, as of one moment.
-
-        That is the moment of the snapshot or transaction that this thread is in, or its own. The
-        tables that are named are streamed, and of them the columns that are used; the answer is in
-        memory. `params` are the values of `?` or `$1`, or by name of `$name`. The catalog is there
-        as `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers beyond 64
-        bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes strings of
-        their field: `as_text=["orders.serial"]`.
-
-        A statement runs in a process of its own, which opens no file and is killed when it takes
-        longer than `seconds`, or more than `max_memory` bytes; `SqlLimitExceeded` says which, also
-        of an answer of more than `max_rows`. Under the directory `spill_to` it may keep what it has
-        no memory for, in one of its own that goes with it; without, it has no files at all.
-
-        Raises `SqlError`, with the place in the statement, and `UsageError` for what is no SELECT.
-        Needs the extra `sql`.
-        """
-        from zapdb.database.sql import Allowance, run_sql
-
-        allowance = Allowance(max_memory, seconds, max_rows, spill_to)
-        return run_sql(self._session, statement, params, as_text, allowance)
+    def _session_for_tenant(self, name: str) -> Session:
+        """The session of another tenant, kept; no open transaction has to do with it."""
+        found = self._tenants.get(name)
+        if found is None:
+            found = in_no_transaction().run(self.for_tenant, name)
+            self._tenants[name] = found
+        return found._session
 
     def cluster_level(self) -> int:
         """The capability level of the cluster, as of now or of the snapshot."""

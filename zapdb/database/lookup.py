@@ -133,8 +133,8 @@ class IndexLookup:
         return found if limit is None else islice(found, limit)
 
     def _search(self, plan: Plan, descending: bool = False) -> Iterator[Record]:
-        for _, _, record in self.walk(plan, descending=descending):
-            yield record
+        found = self.walk(plan, descending=descending)
+        return self._session.guard(record for _, _, record in found)
 
     def walk(
         self,

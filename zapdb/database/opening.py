@@ -34,7 +34,8 @@ from zapdb.database.process import (
     settle,
     settle_read_only,
 )
-from zapdb.errors import PendingMigrations, UsageError, ZapdbError
+from zapdb.errors import InvalidValue, PendingMigrations, UsageError, ZapdbError
+from zapdb.limits import CONNECTIONS_MAX
 from zapdb.storage import Storage, connect, ensure_layout
 
 
@@ -49,6 +50,7 @@ def open(
     wait_seconds: float | None = None,
     read_only: bool = False,
     models: ModuleType | None = None,
+    max_connections: int = CONNECTIONS_MAX,
 ) -> Database:
     """Open a database with the migrations of a directory, for one of its tenants.
 
@@ -69,6 +71,10 @@ def open(
     by now is none that the files lead to is refused, and so is one that never had the fingerprint.
     Without files, only the pinned schema is known. Where the table becomes such a one while the
     database is open, every use of it raises `FingerprintUnknown`, until it is known again.
+
+    As many as `max_connections` transactions and snapshots may be open at once, each with a
+    connection of its own; the next one waits for 5 s, and raises `ConnectionsBusy`. Besides, each
+    thread that uses the database keeps a connection, for single operations.
 
     `models` is a module that `zapdb codegen models` wrote: it is refused unless its tables have the
     shapes that this process works with.
@@ -91,7 +97,7 @@ def open(
             "read_only writes nothing, and apply='auto' applies migrations",
             hint="leave one of them out",
         )
-    storage = connect(url, read_only=read_only)
+    storage = connect(url, read_only=read_only, connections_max=_check_count(max_connections))
     try:
         if read_only:
             return _open_read_only(storage, files, tenant, pins, models)
@@ -154,6 +160,12 @@ def _open_read_only(
     check_pins(storage, view, pins)
     check_models(models, view.chain, files.serves)
     return _make(storage, None, files, pins, view)
+
+
+def _check_count(connections: int) -> int:
+    if not isinstance(connections, int) or isinstance(connections, bool) or connections < 1:
+        raise InvalidValue.of("max_connections", "a number, at least 1", connections)
+    return connections
 
 
 def _make(

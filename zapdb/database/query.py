@@ -137,7 +137,8 @@ class Query:
     def __iter__(self) -> Iterator[Record]:
         found = self._read(self._ordering).read(limit=self.size)
         records = (record for _, record in found)
-        return load_included(self.session, self.live, self.includes, records)
+        included = load_included(self.session, self.live, self.includes, records)
+        return self.session.guard(included)
 
     def first(self) -> Record | None:
         """The first record in the order that is given, or any; None if there is none."""
@@ -226,7 +227,7 @@ class Query:
         shown, after = found[:count], None
         if len(found) > count:
             after = encode_cursor(Cursor(mark, reading.place(shown[-1]), index))
-        records = iter([record for _, record in shown])
+        records = iter([self.session.belong(record) for _, record in shown])
         return Page(tuple(load_included(self.session, self.live, self.includes, records)), after)
 
     def explain(self) -> Explanation:

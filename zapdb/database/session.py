@@ -1,5 +1,8 @@
 """What the tables of one open database share: the storage, the view in force, the transactions.
 
+A session works in the open transaction that it is bound to, else in that of the calling task or
+thread, else in none.
+
 A writing transaction takes the gate, then reads in one statement its node's epoch and the tenant's
 activation number; if that moved, the view is loaded again inside the transaction, so that
 what it writes fits what is in force when it commits (rules 7 and 8).
@@ -7,13 +10,13 @@ what it writes fits what is in force when it commits (rules 7 and 8).
 
 from __future__ import annotations
 
+import copy
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import copy
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from zapdb.catalog import TableState, View, load_view
 from zapdb.catalog.nodes import Node, check_level, lease_is_held
@@ -33,9 +36,10 @@ from zapdb.errors import (
 from zapdb.indexes import LiveTable
 from zapdb.limits import ALONE_AFTER_CONFLICTS, RETRIES_MAX, RETRY_SECONDS_MAX
 from zapdb.metrics import RETRIES
-from zapdb.records import Beside
+from zapdb.records import Beside, Record, load_through
 from zapdb.storage import Connection, MissingTable, Mode, Storage
 from zapdb.storage.archives import archive_rows
+from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.physical import activation_sql
 
 T = TypeVar("T")
@@ -63,8 +67,22 @@ class _Set:
         self.writes_back: dict[int, bool] = {}
 
 
+class _Local(threading.local):
+    alone = False
+    """Whether the next transaction of this thread keeps all other writers out."""
+
+
+class _Shared:
+    """What a session knows, shared with those that are bound to its open transactions."""
+
+    def __init__(self, view: View) -> None:
+        self.lock = threading.Lock()
+        self.loaded = _Loaded(view, {})
+        self.settings = _Set(Settings(view.tenant, {}))
+
+
 class Session:
-    """Thread-safe; one per open database."""
+    """Thread-safe; one per open database, and one for each of its open transactions."""
 
     def __init__(
         self,
@@ -78,11 +96,11 @@ class Session:
         self.node = node
         self.serves = serves
         """The position whose shapes the application works with; None for whatever is in force."""
-        self._settings = _Set(Settings(view.tenant, {}))
-        self._lock = threading.Lock()
+        self.open: OpenTransaction | None = None
+        """The transaction that all of it is done in; None where that is found out for each call."""
         self._pins = pins
-        self._loaded = _Loaded(view, {})
-        self._local = threading.local()
+        self._shared = _Shared(view)
+        self._local = _Local()
         self.activation_sql = activation_sql(view.tenant)
         self._purge = Purge(storage)
         self._check_sql = ""
@@ -94,20 +112,61 @@ class Session:
                 f"SELECT ({self.activation_sql}), (SELECT value FROM zapdb_catalog WHERE {lease})"
             )
 
+    def bind(self, begun: OpenTransaction) -> Self:
+        """The same, working in an open transaction from whatever thread or task."""
+        bound = copy.copy(self)
+        bound.open = begun
+        return bound
+
+    def open_here(self) -> OpenTransaction | None:
+        """The open transaction that it works in here; raises `UsageError` for one that is over, and
+        where the caller has merely inherited it."""
+        return self.storage.open_here() if self.open is None else self.open
+
+    @contextmanager
+    def using(self) -> Iterator[OpenTransaction | None]:
+        """What this thread does in the block, it does in the open transaction, if there is one."""
+        begun = self.open_here()
+        if begun is None:
+            yield None
+            return
+        with begun.use():
+            yield begun
+
+    def reading_in(self, read: Callable[..., T]) -> Callable[..., T]:
+        """The same function, in the open transaction that the session is bound to, if it is."""
+        return read if self.open is None else self.open.reading(read)
+
+    def guard(self, records: Iterator[Record]) -> Iterator[Record]:
+        """Records as the application gets them: those of an open transaction end with it."""
+        return records if self.open is None else self._guard(self.open, records)
+
+    def _guard(self, begun: OpenTransaction, records: Iterator[Record]) -> Iterator[Record]:
+        for record in records:
+            yield self.belong(record)
+            begun.refuse_ended()
+
+    def belong(self, record: Record) -> Record:
+        """A record that was read in an open transaction: its blobs are, too, until that ends."""
+        begun = self.open
+        if begun is not None:
+            load_through(record, begun.reading)
+        return record
+
     @property
     def settings(self) -> Settings:
         """What is set for the tenant, as far as this process knows."""
-        return self._settings.settings
+        return self._shared.settings.settings
 
     @settings.setter
     def settings(self, settings: Settings) -> None:
-        self._settings = _Set(settings)
+        self._shared.settings = _Set(settings)
 
     def writes_back(self, live: LiveTable) -> bool:
         """Whether stale records of a table that were read are written back converted."""
         if self.is_read_only:
             return False
-        known, number = self._settings, live.table.number
+        known, number = self._shared.settings, live.table.number
         found = known.writes_back.get(number)
         if found is None:
             found = known.writes_back[number] = known.settings.writes_back(number)
@@ -115,17 +174,14 @@ class Session:
 
     @property
     def _current(self) -> _Loaded:
-        pinned: tuple[int, _Loaded] | None = getattr(self._local, "pinned", None)
-        if pinned is None:
-            return self._loaded
-        number, loaded = pinned
-        # Another tenant's session may have begun the snapshot that this one was pinned in, and
-        # does not tell this one when it ends.
-        connection = self.storage.connection()
-        if connection.mode is Mode.READ and connection.number == number:
-            return loaded
-        self._local.pinned = None
-        return self._loaded
+        if self.open is not None:
+            connection: Connection | None = self.open.connection
+        else:
+            connection = self.storage.known_connection()
+        if connection is None or not connection.pinned:
+            return self._shared.loaded
+        pinned: _Loaded | None = connection.pinned.get(self._shared)
+        return pinned or self._shared.loaded
 
     @property
     def view(self) -> View:
@@ -164,7 +220,7 @@ class Session:
                 self.reload()  # it may fit again, and its uses are what notices
                 loaded = self._current
             if table in loaded.violations:
-                raise copy(loaded.violations[table])  # each with a traceback of its own
+                raise copy.copy(loaded.violations[table])  # each with a traceback of its own
         return loaded
 
     def _open(self, loaded: _Loaded, state: TableState) -> LiveTable:
@@ -180,8 +236,12 @@ class Session:
 
         A snapshot may be older than what other threads work with: it keeps its view, too.
         """
+        with self.using():
+            self._reload()
+
+    def _reload(self) -> None:
         connection = self.storage.connection()
-        known = self._loaded.view
+        known = self._shared.loaded.view
         if connection.mode is None:
             with self.storage.transaction(Mode.READ):  # all of it as of one moment
                 loaded = self._load(connection, known)
@@ -190,12 +250,12 @@ class Session:
         view = loaded.view
         if self.is_read_only and self.serves is not None:
             refuse_behind(view, self.serves)
-        if connection.mode is Mode.READ:
-            self._local.pinned = (connection.number, loaded)
-        with self._lock:
-            if view.activation > self._loaded.view.activation:
-                self._pins.log_new(self._loaded.violations, loaded.violations)
-                self._loaded = loaded
+        if connection.mode is not None and connection.mode.only_reads:
+            connection.pinned[self._shared] = loaded
+        with self._shared.lock:
+            if view.activation > self._shared.loaded.view.activation:
+                self._pins.log_new(self._shared.loaded.violations, loaded.violations)
+                self._shared.loaded = loaded
 
     def _load(self, connection: Connection, known: View) -> _Loaded:
         view = load_view(connection, known.tenant, known)
@@ -211,8 +271,15 @@ class Session:
 
         Returns the shape that the answer was given under.
         """
+        begun = self.open_here()
+        if begun is not None:
+            with begun.use():
+                return self._ask(live, question)
         if self.is_read_only and not self.storage.is_in_transaction:
             return self.run(lambda: self._ask_as_of_one_moment(live, question))
+        return self._ask(live, question)
+
+    def _ask(self, live: LiveTable, question: Question[T]) -> tuple[LiveTable, T]:
         problem: ZapdbError = TransactionConflict(
             "the schema changed again and again while the table was read", table=live.table.name
         )
@@ -238,7 +305,7 @@ class Session:
     def _ask_as_of_one_moment(self, live: LiveTable, question: Question[T]) -> tuple[LiveTable, T]:
         """The same where the level must be looked at in the very snapshot that is read."""
         with self.snapshot():
-            return self.ask(live, question)
+            return self._ask(live, question)
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -250,7 +317,7 @@ class Session:
         connection = self.storage.connection()
         self.storage.refuse_write()
         if connection.mode is Mode.WRITE:
-            if getattr(self._local, "checked", None) != connection.number:
+            if self._shared not in connection.checked:
                 self._check(connection)  # another tenant's session began the transaction
             with self.storage.savepoint(connection):
                 yield connection
@@ -259,8 +326,7 @@ class Session:
             raise UsageError(
                 "a snapshot reads only", hint="write after it, or use db.transaction()"
             )
-        alone: bool = getattr(self._local, "alone", False)
-        with self.storage.transaction(Mode.WRITE, alone=alone) as begun:
+        with self.storage.transaction(Mode.WRITE, alone=self._local.alone) as begun:
             self._check(begun)
             yield begun
 
@@ -272,25 +338,43 @@ class Session:
             self._check(connection)
             yield connection
 
-    @contextmanager
-    def settled(self, token: bool) -> Iterator[Connection]:
-        """`writing`, where a token settles what becomes of a COMMIT that reports an error."""
-        if not token:
-            with self.writing() as connection:
-                yield connection
-            return
-        written, is_done = None, False
+    def begin(self, mode: Mode, *, token: bool = False) -> OpenTransaction:
+        """Begin a transaction or a snapshot that stays open: see `Transactions.begin_open`."""
+        self.storage.refuse_use()
+        begun = self.storage.begin_open(mode)
         try:
-            with self.writing() as connection:
-                assert self.node is not None  # it would not write
-                written = write_token(connection, self.node.id)
-                yield connection
-                is_done = True
+            with begun.use() as connection:
+                self.prepare(connection, token=token)
+        except BaseException:
+            self.storage.undo_open(begun)
+            raise
+        return begun
+
+    def prepare(self, connection: Connection, *, token: bool = False) -> None:
+        """The first statements of a transaction or snapshot of an application."""
+        assert connection.mode is not None
+        if connection.mode.only_reads:
+            if self.is_read_only:
+                check_level(connection)
+            self._pin(connection)
+            return
+        self._check(connection)
+        if token:
+            assert self.node is not None  # it would not write
+            connection.token = write_token(connection, self.node.id)
+
+    def commit(self, begun: OpenTransaction) -> None:
+        """Commit a transaction that stayed open. Where it has a token, that settles what becomes of
+        a COMMIT that reports an error."""
+        token, begun.connection.token = begun.connection.token, None
+        try:
+            self.storage.commit_open(begun)
         except CommitUnknown as unknown:
-            if written is None or not is_done:  # another database's
+            if token is None:
                 raise
-            settle(self.storage, written, unknown)
-        self._purge.run_if_due()
+            settle(self.storage, token, unknown)
+        if token is not None:
+            self._purge.run_if_due()
 
     def refuse_inner_token(self, token: bool) -> None:
         if token:
@@ -316,18 +400,18 @@ class Session:
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        thread = threading.current_thread()
+        """A snapshot of one call, as of which this thread reads in the block."""
         with self.reading() as connection:
-            try:
-                row = connection.fetch_one(self.activation_sql)
-                loaded = self._loaded
-                self._local.pinned = (connection.number, loaded)
-                if row is None or row[0] != loaded.view.activation:
-                    self.reload()
-                yield connection
-            finally:
-                if threading.current_thread() is thread:  # and not one that clears away its frames
-                    self._local.pinned = None
+            self._pin(connection)
+            yield connection
+
+    def _pin(self, connection: Connection) -> None:
+        """What is in force as of a snapshot stays so for whoever reads in it."""
+        row = connection.fetch_one(self.activation_sql)
+        loaded = self._shared.loaded
+        connection.pinned[self._shared] = loaded
+        if row is None or row[0] != loaded.view.activation:
+            self.reload()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -346,10 +430,10 @@ class Session:
                 node=self.node.lease.owner,
                 hint="nothing was written; close the database and open it again",
             )
-        if activation != self._loaded.view.activation:
+        if activation != self._shared.loaded.view.activation:
             self.reload()
-        refuse_while_forgetting(self._loaded.view)
-        self._local.checked = connection.number
+        refuse_while_forgetting(self._shared.loaded.view)
+        connection.checked.add(self._shared)
 
     def run(self, action: Callable[[], T], *, may_be_alone: bool = True) -> T:
         """A single operation: repeated when it meets another transaction, unless inside one.
@@ -358,9 +442,17 @@ class Session:
         such as a deletion with all that refers to the record, would be beaten by short ones for
         ever. One that was beaten often keeps them out by the gate, unless its length is unknown.
         """
-        connection = self.storage.connection()
-        if connection.mode is not None:
+        begun = self.open_here()
+        if begun is not None:
+            with begun.use():
+                return action()
+        if self.storage.connection().mode is not None:
             return action()
+        return self.repeat(action, may_be_alone=may_be_alone)
+
+    def repeat(self, action: Callable[[], T], *, may_be_alone: bool) -> T:
+        """Call it, and again whenever it meets another transaction; raises the last
+        `TransactionConflict` where that goes on for too long."""
         deadline = time.monotonic() + RETRY_SECONDS_MAX
         try:
             for attempt in range(RETRIES_MAX):

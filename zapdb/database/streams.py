@@ -6,7 +6,7 @@ Nothing here holds more than a chunk of a value in memory.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from zapdb.errors import UsageError
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
+ReadChunk = Callable[[Blob, int], bytes]
+
+
 class BlobStream(io.RawIOBase):
     """A stored blob as a file: seekable, read-only; holds the chunk that was read last.
 
@@ -28,8 +31,8 @@ class BlobStream(io.RawIOBase):
     never changes, but it may go: `BlobMissing` is raised then.
     """
 
-    def __init__(self, blobs: BlobTable, blob: Blob) -> None:
-        self._blobs = blobs
+    def __init__(self, read_chunk: ReadChunk, blob: Blob) -> None:
+        self._read_chunk = read_chunk
         self._blob = blob
         self._position = 0
         self._number = -1
@@ -62,7 +65,7 @@ class BlobStream(io.RawIOBase):
             return 0
         number, start = divmod(self._position, BLOB_CHUNK_SIZE_BYTES)
         if number != self._number:
-            self._chunk = self._blobs.read_chunk(self._blob, number)
+            self._chunk = self._read_chunk(self._blob, number)
             self._number = number
         part = memoryview(self._chunk)[start : start + len(target)]
         target[: len(part)] = part
@@ -78,8 +81,13 @@ class BlobStream(io.RawIOBase):
             raise ValueError("I/O operation on closed file")
 
 
-def open_field(record: Record, name: str, blobs: BlobTable) -> io.BufferedReader | None:
-    """The bytes of a string or binary field as a file; None where the field is null."""
+def open_field(
+    record: Record, name: str, blobs: BlobTable, reading_in: Callable[[ReadChunk], ReadChunk]
+) -> io.BufferedReader | None:
+    """The bytes of a string or binary field as a file; None where the field is null.
+
+    Chunks are read by what `reading_in` makes of how they are read.
+    """
     value, beside = held_as(record, name)
     if value is None:
         return None
@@ -87,7 +95,7 @@ def open_field(record: Record, name: str, blobs: BlobTable) -> io.BufferedReader
         assert beside is not None
         # What a conversion has just made of a stale record is stored nowhere.
         if value.id not in beside.blobs:
-            return io.BufferedReader(BlobStream(blobs, value))
+            return io.BufferedReader(BlobStream(reading_in(blobs.read_chunk), value))
         value = beside.load(value)
     return io.BufferedReader(io.BytesIO(value.encode() if isinstance(value, str) else value))
 

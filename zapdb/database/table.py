@@ -43,6 +43,7 @@ from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.records import Moved, Record, new_blobs
 from zapdb.storage import Connection, DuplicateKey, MissingTable
 from zapdb.storage.identifiers import make_uuid7
+from zapdb.storage.transaction_owners import has_begun
 
 T = TypeVar("T")
 
@@ -85,11 +86,12 @@ class Table:
 
     def find(self, *key: Any) -> Record | None:
         """The record with this key, or None."""
-        if self._session.is_read_only:
+        session = self._session
+        if session.is_read_only or session.open is not None or has_begun():
             return self._find_again(key)
         live = self._live
         encoded = self._encode_key(live, key)
-        connection = self._session.storage.connection()
+        connection = session.storage.own_connection()
         try:
             row = connection.fetch_one(live.records.get_sql, (encoded,))
         except MissingTable:
@@ -114,6 +116,9 @@ class Table:
         if found is None:
             return None
         read = live.shape.reader.read
+        if self._session.open is not None:
+            with self._session.open.use():
+                return self._session.belong(read(*found))
         if not self._session.writes_back(live):
             return read(*found)
         encoded, stored = found
@@ -146,8 +151,9 @@ class Table:
             return activation, (encoded, stored)
 
         live, (encoded, stored) = self._ask(fetch)
-        read = live.shape.reader.read
-        return [read(key, stored[key]) if key in stored else None for key in encoded]
+        read, belong = live.shape.reader.read, self._session.belong
+        with self._session.using():
+            return [belong(read(key, stored[key])) if key in stored else None for key in encoded]
 
     def exists(self, *key: Any) -> bool:
         """Whether there is a record with this key."""
@@ -173,7 +179,7 @@ class Table:
                 field=f"{self.name}.{field}",
                 type=found.type,
             )
-        opened = open_field(record, field, self._live.blobs)
+        opened = open_field(record, field, self._live.blobs, self._session.reading_in)
         if opened is None:
             raise UsageError("the field is null", field=f"{self.name}.{field}", key=_show(key))
         return opened
@@ -185,12 +191,15 @@ class Table:
     def scan(self) -> Iterator[Record]:
         """All records in key order, page by page; each page is a snapshot of its own unless the
         scan runs inside `db.snapshot()` or `db.transaction()`."""
+        return self._session.guard(self._scan())
+
+    def _scan(self) -> Iterator[Record]:
         after = b""
         while True:
             live, page = self._ask(partial(_scan_page, after))
             if not page:
                 return
-            read = live.shape.reader.read
+            read = self._session.reading_in(live.shape.reader.read)
             for key, value in page:
                 yield read(key, value)
             after = page[-1][0]

@@ -20,7 +20,15 @@ from zapdb.records.derivation import (
 from zapdb.records.layout import RECORD_FORMAT, Layout, Slot, decode_prefix, encode_prefix
 from zapdb.records.owned import FindBlobs, OwnedBlobs, compile_find
 from zapdb.records.reader import RecordReader
-from zapdb.records.record import Record, follow, held, held_as, new_blobs, record_class
+from zapdb.records.record import (
+    Record,
+    follow,
+    held,
+    held_as,
+    load_through,
+    new_blobs,
+    record_class,
+)
 from zapdb.values import asdict, replace, stamp
 
 __all__ = [
@@ -60,6 +68,7 @@ __all__ = [
     "follow",
     "held",
     "held_as",
+    "load_through",
     "new_blobs",
     "record_class",
     "replace",

@@ -67,6 +67,12 @@ class Beside:
         self.restored: set[int] = set()
         """Numbers of archived fields that a conversion took back: their archive is consumed."""
 
+    def through(self, wrap: Callable[[Load], Load]) -> Beside:
+        """The same, with stored blobs loaded by what is made of how they were loaded."""
+        made = Beside(wrap(self._load), self._make_id, self.archive)
+        made.blobs = self.blobs
+        return made
+
     def add(self, raw: bytes) -> bytes:
         """Take the bytes of a new blob; returns its id."""
         made = self._make_id()

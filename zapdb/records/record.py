@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from zapdb.errors import UsageError
-from zapdb.records.beside import Beside
+from zapdb.records.beside import Beside, Load
 from zapdb.values.blob import Blob
 from zapdb.values.immutable import delete_attribute, set_attribute
 from zapdb.values.product import Product, is_equal, product_class
@@ -103,6 +103,14 @@ def defer(record: Record, beside: Beside) -> Record:
 def include(record: Record, included: dict[str, Record | None]) -> None:
     """Hang on a record those that it refers to, by the names of its references."""
     set_attribute(record, "_included", included)
+
+
+def load_through(record: Record, wrap: Callable[[Load], Load]) -> None:
+    """Load the blobs of a record that were not looked at yet by another way, made of their own."""
+    late = _late_of(record)
+    if late:
+        through = {name: (beside.through(wrap), blob) for name, (beside, blob) in late.items()}
+        set_attribute(record, "_late", through)
 
 
 def held(record: Record) -> dict[str, Any]:

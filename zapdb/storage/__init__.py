@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zapdb.errors import UsageError
+from zapdb.limits import CONNECTIONS_MAX
 from zapdb.storage.addresses import SCHEMES, read_address
 from zapdb.storage.archives import ArchiveTable
 from zapdb.storage.base import Storage
@@ -31,20 +32,24 @@ __all__ = [
 ]
 
 
-def connect(address: str, *, read_only: bool = False) -> Storage:
+def connect(
+    address: str, *, read_only: bool = False, connections_max: int = CONNECTIONS_MAX
+) -> Storage:
     """The storage at a SQLAlchemy address; nothing is read or written yet.
 
     With `read_only`, connections are made that can't write, and other transactions than READ are
-    refused. Raises `UsageError` for what is no address; it shows nothing of it.
+    refused. `connections_max` transactions and snapshots may be open at once. Raises `UsageError`
+    for what is no address; it shows nothing of it.
     """
     url = read_address(address)
     match url.drivername:
         case "sqlite" | "sqlite+pysqlite":
-            return SQLite(url, read_only=read_only)
+            return SQLite(url, read_only=read_only, connections_max=connections_max)
         case "postgresql" | "postgres" | "postgresql+psycopg":
             from zapdb.storage.postgresql import PostgreSQL
 
-            return PostgreSQL(url.set(drivername="postgresql+psycopg"), read_only=read_only)
+            url = url.set(drivername="postgresql+psycopg")
+            return PostgreSQL(url, read_only=read_only, connections_max=connections_max)
     raise UsageError(
         "zapdb has no storage of this kind", kind=url.drivername, hint=f"give {SCHEMES}"
     )

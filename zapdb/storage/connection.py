@@ -1,4 +1,4 @@
-"""One thread's connection, and the statements that run on it.
+"""A connection, and the statements that run on it.
 
 The half dozen statements of the hot path run on the driver's cursor; all others go through
 SQLAlchemy Core on the same connection.
@@ -7,17 +7,20 @@ SQLAlchemy Core on the same connection.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy
 from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 
+from zapdb.errors import ZapdbError
 from zapdb.storage.modes import Mode
 
 if TYPE_CHECKING:
     from zapdb.storage.base import Storage
     from zapdb.storage.changes import PendingChanges
+    from zapdb.storage.open_transaction import OpenTransaction
 
 Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
 """What a statement of SQLAlchemy Core gives."""
@@ -26,7 +29,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """One thread's connection: SQLAlchemy's, and the driver's beneath it.
+    """A thread's connection, or an open transaction's: SQLAlchemy's, and the driver's beneath it.
 
     Both are replaced where the database ended them between two transactions. Outside of one, the
     methods that fetch rows are for questions: what meets a lost connection is asked again.
@@ -35,7 +38,14 @@ class Connection:
     def __init__(self, storage: Storage, core: sqlalchemy.Connection) -> None:
         self.storage = storage
         self.use(core)
-        self.thread = threading.current_thread()
+        self.keeper: threading.Thread | None = threading.current_thread()
+        """The thread that keeps it; None where it was lent to an open transaction."""
+        self.dropped: weakref.finalize[..., Any] | None = None
+        """What becomes of it when its open transaction is dropped and not left."""
+        self.lent_to: weakref.ref[OpenTransaction] | None = None
+        """The open transaction that it was lent to."""
+        self.refusal: ZapdbError | None = None
+        """Why its statement was cancelled."""
         self.is_abandoned = False
         """Whether its thread ended inside a transaction, which was undone."""
         self.is_doomed = False
@@ -47,6 +57,12 @@ class Connection:
         """Whether it is this one's turn to write, where the engine has a queue of writers."""
         self.pending: PendingChanges | None = None
         """What the transaction did, for the history log: written at its end."""
+        self.token: Any = None
+        """What settles the outcome of its COMMIT, where it was asked for."""
+        self.checked: set[object] = set()
+        """Those that have looked whether they may write in its transaction."""
+        self.pinned: dict[object, Any] = {}
+        """What is in force as of its snapshot, for those that have loaded it."""
 
     def use(self, core: sqlalchemy.Connection) -> None:
         """Run all that follows on a connection that has just left the pool."""
@@ -78,14 +94,14 @@ class Connection:
         try:
             count: int = self._executor.execute(sql, parameters).rowcount
         except Exception as error:
-            raise self._meaning(error) from error
+            raise self.meaning(error) from error
         return count
 
     def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         try:
             self.storage.execute_many(self.driver, sql, rows)
         except Exception as error:
-            raise self._meaning(error) from error
+            raise self.meaning(error) from error
 
     def core_execute(self, statement: sqlalchemy.Executable) -> Rows:
         """Execute a statement of SQLAlchemy Core; its rows are fetched already."""
@@ -93,7 +109,7 @@ class Connection:
             return self._core_execute(statement)
         except Exception as error:  # of the driver, too: while fetching, or after it was lost
             if not statement.is_select:
-                raise self._meaning(error) from error
+                raise self.meaning(error) from error
             return self._ask_again(error, lambda: self._core_execute(statement))
 
     def _core_execute(self, statement: sqlalchemy.Executable) -> Rows:
@@ -110,13 +126,17 @@ class Connection:
         """The answer on a new connection, where the old one was lost outside of a transaction;
         raises what `error` means elsewhere."""
         if self.mode is not None or not self.storage.renew_connection(self):
-            raise self._meaning(error) from error
+            raise self.meaning(error) from error
         try:
             return question()
         except Exception as again:
-            raise self._meaning(again) from again
+            raise self.meaning(again) from again
 
-    def _meaning(self, error: BaseException) -> Exception:
+    def meaning(self, error: BaseException) -> Exception:
+        """The error that a driver's error means to zapdb."""
+        if self.refusal is not None:
+            refusal, self.refusal = self.refusal, None
+            return refusal
         # A connection that was lost is of no use to the next statement. Inside a transaction it
         # stays until that ends: what follows in it must not succeed on another connection.
         if self.mode is None and self.storage.is_lost(self.driver):

@@ -1,6 +1,7 @@
 """The kinds of transactions, and how each takes the gate (rule 7).
 
 READ      one snapshot, read-only
+SERIAL    the same, of a moment that fits into an order of all transactions
 WRITE     an application's: takes the gate shared before its first query
 ASIDE     the same for what is not worth waiting for: gives up where it would wait (rule 16)
 TASK      a range task's: the gate shared, and each statement sees what is committed (rule 17)
@@ -18,11 +19,16 @@ class Mode(enum.Enum):
     """The kinds of transactions."""
 
     READ = "read"
+    SERIAL = "serial"
     WRITE = "write"
     ASIDE = "aside"
     TASK = "task"
     CHANGE = "change"
     CATALOG = "catalog"
+
+    @property
+    def only_reads(self) -> bool:
+        return self in (Mode.READ, Mode.SERIAL)
 
 
 GATES: Final = {

@@ -1,7 +1,9 @@
-"""The connections of a database: one for each thread that uses it, as long as the thread lives.
+"""The connections of a database: one for each thread and one for each open transaction.
 
-They come from SQLAlchemy's pool, in the driver's autocommit mode. A process that was forked lets go
-of all of them without a word, since they are the parent's.
+A thread keeps its own for as long as it lives: single operations run on it, and so does what zapdb
+does by itself (heartbeats, write-back, tokens), which never waits for those of transactions. These
+are so many at most. All come from SQLAlchemy's pool, in the driver's autocommit mode. A process
+that was forked drops all of them without a word, since they are the parent's.
 """
 
 from __future__ import annotations
@@ -12,24 +14,49 @@ import threading
 import uuid
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
 import sqlalchemy
 from sqlalchemy.engine import URL
 
-from zapdb.errors import UsageError
+from zapdb.errors import ConnectionsBusy, UsageError
+from zapdb.limits import CONNECTION_WAIT_SECONDS, CONNECTIONS_MAX
+from zapdb.logs import log_event
 from zapdb.storage.addresses import show_address
 from zapdb.storage.connection import Connection
+from zapdb.storage.loop_watch import find_stuck
 from zapdb.storage.losses import Losses
+from zapdb.storage.open_transaction import OpenTransaction
+from zapdb.storage.transaction_owners import find_begun, has_begun
+from zapdb.storage.waiting import FairSemaphore
 
 logger = logging.getLogger("zapdb.storage")
 
 
-class ConnectionPool(ABC):
-    """Each thread's connection to a database; safe to share between threads."""
+class _Local(threading.local):
+    """What a thread has of a database."""
 
-    def __init__(self, url: URL, engine: sqlalchemy.Engine, *, read_only: bool) -> None:
+    connection: Connection | None = None
+    """The connection that it keeps."""
+    active: OpenTransaction | None = None
+    """The open transaction that it is using in this very call."""
+    held_up: OpenTransaction | None = None
+    """The open transaction that can't go on before this call returns."""
+
+
+class ConnectionPool(ABC):
+    """The connections to a database; safe to share between threads."""
+
+    def __init__(
+        self,
+        url: URL,
+        engine: sqlalchemy.Engine,
+        *,
+        read_only: bool,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
         self.url = url
         self.engine = engine
         self.read_only = read_only
@@ -40,8 +67,14 @@ class ConnectionPool(ABC):
         self.losses = Losses(engine)
         self.session = uuid.uuid4().hex[:12]
         """Names what this storage does to others: it is the id of the node that is registered."""
-        self._local = threading.local()
+        self.local = _Local()
         self._connections: dict[threading.Thread, Connection] = {}
+        self.connections_max = connections_max
+        """How many transactions and snapshots may be open at once."""
+        self.places = FairSemaphore(connections_max)
+        self._open: dict[Connection, weakref.ref[OpenTransaction]] = {}
+        self._dropped: deque[tuple[Connection, str]] = deque()
+        """Connections of transactions that nobody left, and where they were begun."""
         self._lock = threading.Lock()
         self._closed = False
         self.is_gone = False
@@ -61,8 +94,10 @@ class ConnectionPool(ABC):
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether this thread has a transaction or a snapshot open."""
-        known: Connection | None = getattr(self._local, "connection", None)
+        """Whether the caller has a transaction or a snapshot open, or is in an operation."""
+        if self.open_here() is not None:
+            return True
+        known = self.local.connection
         return known is not None and known.mode is not None
 
     @property
@@ -86,18 +121,48 @@ class ConnectionPool(ABC):
                 "the database is closed", database=self.shown_url, hint="open it again"
             )
 
+    def open_here(self) -> OpenTransaction | None:
+        """The open transaction that calls belong to here: the one that this thread is using, or
+        else the one that the calling task or thread began.
+
+        Raises `UsageError` for a caller that has merely inherited one.
+        """
+        active = self.local.active
+        if active is not None or not has_begun():
+            return active
+        found = find_begun(self)
+        if found is not None:
+            self.refuse_use()
+            found.refuse_heir()
+        return found
+
     def connection(self) -> Connection:
-        """This thread's connection."""
-        known: Connection | None = getattr(self._local, "connection", None)
+        """The connection that a call works on: that of its open transaction, else the thread's."""
+        found = self.open_here()
+        return self.own_connection() if found is None else found.connection
+
+    def known_connection(self) -> Connection | None:
+        """The same where there is one already; never refused."""
+        found = self.local.active or find_begun(self)
+        if found is None or self.is_inherited:
+            return self.local.connection
+        return found.connection if found.is_mine or self.local.active else None
+
+    def own_connection(self) -> Connection:
+        """The connection that this thread keeps."""
+        known = self.local.connection
         if known is None or known.core.closed or self.is_gone:
             self.refuse_use()
         if known is None or known.core.closed:
             self.collect_connections()
             known = self._connect()
+            self.local.connection = known
+            with self._lock:
+                self._connections[threading.current_thread()] = known
         return known
 
     def _connect(self, known: Connection | None = None) -> Connection:
-        """A connection that is this thread's from now on; `known` is one to go on with."""
+        """A new connection; `known` is one to go on with."""
         try:
             core = self.engine.connect()
         except sqlalchemy.exc.DBAPIError as error:
@@ -111,28 +176,90 @@ class ConnectionPool(ABC):
             core.invalidate()
             core.close()
             raise self.translate(error) from error
-        self._local.connection = known
-        with self._lock:
-            self._connections[threading.current_thread()] = known
         return known
 
     def renew_connection(self, connection: Connection) -> bool:
         """Put a new connection in the place of one that was lost; no transaction is open in it.
 
-        False where it was not lost, where the database was closed, and where it is not this
+        False where it was not lost, where the database was closed, and where it is another
         thread's. Raises `StorageError` where the database can't be reached: the next one that is
         asked for is another attempt.
         """
-        is_mine = getattr(self._local, "connection", None) is connection
-        if self._closed or not is_mine or not self.is_lost(connection.driver):
+        is_mine = connection is self.local.connection
+        if self._closed or not self.is_lost(connection.driver):
             return False
-        self.discard_connection(connection)
+        if not is_mine and connection.keeper is not None:
+            return False
+        self._throw_away(connection)
         self._connect(connection)
         logger.info("a connection was lost between two transactions; there is a new one")
         return True
 
+    # For open transactions
+
+    def lend_connection(self) -> Connection:
+        """A connection for a transaction that stays open, of which there are so many at most.
+
+        Raises `ConnectionsBusy` where none is given back in time, naming those that have them.
+        """
+        self.refuse_use()
+        self.collect_connections()
+        if not self.places.acquire(CONNECTION_WAIT_SECONDS, self.collect_connections):
+            raise ConnectionsBusy(
+                "all connections for transactions are in use",
+                database=self.shown_url,
+                max_connections=self.connections_max,
+                waited_seconds=CONNECTION_WAIT_SECONDS,
+                held_by="; ".join(sorted(one.place for one in self.list_open())[:_HOLDERS_SHOWN]),
+                hint="leave blocks sooner, or open the database with a larger max_connections",
+            )
+        return self.connect_lent()
+
+    def connect_lent(self) -> Connection:
+        """A connection for a place that was acquired; the place is given up where it fails."""
+        try:
+            self.refuse_use()
+            connection = self._connect()
+        except BaseException:
+            self.places.release()
+            raise
+        connection.keeper = None
+        return connection
+
+    def note_open(self, begun: OpenTransaction) -> None:
+        """Remember a transaction that was begun on a connection that was lent."""
+        with self._lock:
+            self._open[begun.connection] = begun.connection.lent_to = weakref.ref(begun)
+        dropped = weakref.finalize(begun, self._dropped.append, (begun.connection, begun.place))
+        dropped.atexit = False
+        begun.connection.dropped = dropped
+
+    def give_back(self, connection: Connection) -> None:
+        """Give back a connection that was lent, whose transaction has ended."""
+        if connection.dropped is not None:
+            connection.dropped.detach()
+        with self._lock:
+            self._open.pop(connection, None)
+        if self.is_inherited:
+            return
+        if not connection.core.closed:
+            connection.core.close()
+        self.places.release()
+
+    def find_stuck(self) -> list[OpenTransaction]:
+        """The open transactions, of any database of this process, that can't go on before the call
+        returns that this thread is in."""
+        held_up = self.local.held_up
+        return find_stuck(OPENED) if held_up is None else [held_up]
+
+    def list_open(self) -> list[OpenTransaction]:
+        """The transactions and snapshots that are open."""
+        with self._lock:
+            known = [*self._open.values()]
+        return [found for one in known if (found := one()) is not None]
+
     def collect_connections(self) -> None:
-        """Give the connections of threads that ended back to the pool; undo what they left open."""
+        """Give back the connections of threads that ended, and undo what was dropped."""
         with self._lock:
             ended = [thread for thread in self._connections if not thread.is_alive()]
             connections = [self._connections.pop(thread) for thread in ended]
@@ -143,10 +270,32 @@ class ConnectionPool(ABC):
             connection.mode, connection.is_abandoned = None, True
             self._throw_away(connection)
             self.ended(connection)
+        while self._dropped:
+            try:
+                connection, place = self._dropped.popleft()
+            except IndexError:  # another thread was faster
+                return
+            self._undo_dropped(connection, place)
+
+    def _undo_dropped(self, connection: Connection, place: str) -> None:
+        if self.is_inherited:
+            return
+        log_event(
+            logger,
+            "transaction.dropped",
+            "a transaction was left by nobody: it was undone",
+            level=logging.WARNING,
+            database=self.shown_url,
+            begun_at=place,
+        )
+        connection.mode = connection.pending = None
+        self._throw_away(connection)
+        self.ended(connection)
+        self.give_back(connection)
 
     def discard_connection(self, connection: Connection) -> None:
         """Throw a connection away, transaction and all."""
-        if getattr(self._local, "connection", None) is connection:
+        if self.local.connection is connection:
             self._forget_connection()
         self._throw_away(connection)
 
@@ -159,16 +308,15 @@ class ConnectionPool(ABC):
 
     def release_connection(self) -> None:
         """Give this thread's connection back to the pool; a thread that ends calls it."""
-        known: Connection | None = getattr(self._local, "connection", None)
+        known = self.local.connection
         if known is not None and known.mode is None:
             self._forget_connection()
             known.core.close()
 
-    def _forget_connection(self) -> Connection | None:
-        known: Connection | None = self._local.__dict__.pop("connection", None)
+    def _forget_connection(self) -> None:
+        self.local.connection = None
         with self._lock:
             self._connections.pop(threading.current_thread(), None)
-        return known
 
     def leave_behind(self) -> None:
         """In a process that was just forked: let go of all connections, which are the parent's.
@@ -176,8 +324,9 @@ class ConnectionPool(ABC):
         They are kept and never touched: to close one here would end the session of the parent.
         """
         if self._left_behind is None:
-            self._left_behind = (self._local, self._connections, self.engine)
-        self._local, self._connections, self._lock = threading.local(), {}, threading.Lock()
+            self._left_behind = (self.local, self._connections, self._open, self.engine)
+        self.local, self._connections, self._lock = _Local(), {}, threading.Lock()
+        self._open, self._dropped = {}, deque()
 
     def close(self) -> None:
         """Close every thread's connection and the pool; what is in a transaction is undone."""
@@ -185,7 +334,8 @@ class ConnectionPool(ABC):
         if self.is_inherited:
             return
         with self._lock:
-            connections, self._connections = [*self._connections.values()], {}
+            connections = [*self._connections.values(), *self._open]
+            self._connections = {}
         for connection in connections:
             connection.core.close()
             self.ended(connection)
@@ -217,6 +367,8 @@ class ConnectionPool(ABC):
     def translate(self, error: BaseException) -> Exception:
         """The error that a driver's error means to zapdb."""
 
+
+_HOLDERS_SHOWN: Final = 10
 
 OPENED: Final[weakref.WeakSet[ConnectionPool]] = weakref.WeakSet()
 """The databases that this process has open, for a fork of it."""

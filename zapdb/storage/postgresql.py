@@ -11,6 +11,7 @@ import logging
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -28,15 +29,19 @@ from zapdb.limits import (
     ALONE_LOCK_TIMEOUT_MS,
     ASIDE_LOCK_TIMEOUT_MS,
     CATALOG_IDLE_SECONDS,
+    CONNECTIONS_MAX,
     GATE_LOCK_TIMEOUT_MS,
     GATE_TIMEOUT_SECONDS,
+    SERIAL_WAIT_SECONDS,
 )
 from zapdb.storage.addresses import attempt, check_options, hide_secrets, split_secrets
 from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
 from zapdb.storage.faults import DuplicateKey, MissingTable, disk_full, unexpected
 from zapdb.storage.gate import END_SQL, SESSION_PREFIX, Holder, find_holders
+from zapdb.storage.loop_watch import refuse_waiting, watch
 from zapdb.storage.modes import Mode
+from zapdb.storage.pool import OPENED
 
 try:
     import psycopg
@@ -48,6 +53,7 @@ logger = logging.getLogger("zapdb.gate")
 
 BEGIN = {
     Mode.READ: "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+    Mode.SERIAL: "BEGIN ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE",
     Mode.WRITE: "BEGIN ISOLATION LEVEL SERIALIZABLE",
     Mode.ASIDE: "BEGIN ISOLATION LEVEL READ COMMITTED",
     Mode.TASK: "BEGIN ISOLATION LEVEL READ COMMITTED",
@@ -83,7 +89,9 @@ class PostgreSQL(Storage):
     mark = "%s"
     clock_sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
-    def __init__(self, url: URL, *, read_only: bool = False) -> None:
+    def __init__(
+        self, url: URL, *, read_only: bool = False, connections_max: int = CONNECTIONS_MAX
+    ) -> None:
         check_options(url, {known.keyword.decode() for known in psycopg.pq.Conninfo.get_defaults()})
         url, self.secret_options = split_secrets(url)
         engine = attempt(
@@ -92,12 +100,12 @@ class PostgreSQL(Storage):
                 url,
                 isolation_level="AUTOCOMMIT",
                 poolclass=sqlalchemy.QueuePool,
-                pool_size=0,  # no limit: each thread holds one
+                pool_size=0,  # no limit: each thread keeps one, and open transactions are counted
                 # The hot statements are few and always the same: prepare each at its second use.
                 connect_args={"prepare_threshold": 1, **self.secret_options},
             ),
         )
-        super().__init__(url, engine, read_only=read_only)
+        super().__init__(url, engine, read_only=read_only, connections_max=connections_max)
         connect = partial(self._connect_driver, engine.dialect.connect)
         engine.dialect.connect = connect  # type: ignore[method-assign]  # the pool asks it anew
         sqlalchemy.event.listen(engine, "do_connect", self._name_session)
@@ -155,6 +163,9 @@ class PostgreSQL(Storage):
         if mode is Mode.CHANGE:
             self._take_gate_exclusively(connection)
             return
+        if mode is Mode.SERIAL:
+            self._begin_serial(driver)
+            return
         statements = [BEGIN[mode]]
         if mode is Mode.ASIDE:
             statements.append(f"SET LOCAL lock_timeout = {ASIDE_LOCK_TIMEOUT_MS}")
@@ -171,6 +182,21 @@ class PostgreSQL(Storage):
             statements.append(GATE_SHARED)
         driver.execute("; ".join(statements))  # one way to the server and back
 
+    def _begin_serial(self, driver: Any) -> None:
+        """The snapshot is taken by the first query, which waits for a moment that is safe."""
+        limit = f"SET LOCAL statement_timeout = '{SERIAL_WAIT_SECONDS}s'"
+        try:
+            driver.execute(f"{BEGIN[Mode.SERIAL]}; {limit}")
+            driver.execute("SELECT 1")
+            driver.execute("SET LOCAL statement_timeout TO DEFAULT")
+        except driver_errors.QueryCanceled as error:
+            raise TransactionConflict(
+                "writers left no moment for a serializable snapshot",
+                database=self.shown_url,
+                waited_seconds=SERIAL_WAIT_SECONDS,
+                hint="try again when long transactions have ended, or do without serializable=True",
+            ) from error
+
     def _take_gate_exclusively(self, connection: Connection) -> None:
         """Short attempts: while one waits, new writers wait behind it."""
         deadline = time.monotonic() + GATE_TIMEOUT_SECONDS
@@ -184,12 +210,23 @@ class PostgreSQL(Storage):
             except driver_errors.LockNotAvailable:
                 driver.execute("ROLLBACK")
                 holders = find_holders(connection)
+                self._refuse_waiting_for_itself(holders)
                 denied = self._end_holders(connection.driver, holders)  # it may be a new one
                 if time.monotonic() > deadline:
                     raise self._gate_timeout(holders, denied) from None
                 time.sleep(GATE_LOCK_TIMEOUT_MS / 1000)
                 continue
             return
+
+    def _refuse_waiting_for_itself(self, holders: Sequence[Holder]) -> None:
+        """Raises `UsageError` where a transaction holds the gate that waits for this very call."""
+        backends = {holder.backend for holder in holders}
+        for stuck in self.find_stuck():
+            if stuck.connection.driver.info.backend_pid in backends:
+                raise refuse_waiting(stuck)
+
+    def refusing_deadlock(self, connection: Connection) -> AbstractContextManager[object]:
+        return watch(self, OPENED, connection)
 
     def free_gate(self) -> None:
         connection = self.connection()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+import weakref
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
@@ -28,15 +29,21 @@ from zapdb.errors import (
     StorageError,
     TransactionConflict,
 )
-from zapdb.limits import BUSY_TIMEOUT_MS, LONG_TRANSACTION_SECONDS
+from zapdb.limits import (
+    BUSY_TIMEOUT_MS,
+    CONNECTIONS_MAX,
+    LONG_TRANSACTION_SECONDS,
+    LOOP_WAIT_SECONDS,
+)
 from zapdb.storage.addresses import attempt, check_options
 from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
 from zapdb.storage.database_file import DatabaseFile
 from zapdb.storage.faults import DuplicateKey, MissingTable, disk_full, unexpected
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
+from zapdb.storage.loop_watch import refuse_waiting
 from zapdb.storage.modes import Mode
-from zapdb.storage.waiting import FairLock, FairLocks
+from zapdb.storage.waiting import FairLocks, FairSemaphore
 
 # Nobody could renew a lease meanwhile, and nobody take one over: time stood still for leases.
 MAKE_UP_SQL = (
@@ -58,6 +65,7 @@ OPTIONS: Final = frozenset({"uri", "mode", "cache", "immutable", "nolock", "psow
 
 BEGIN = {
     Mode.READ: "BEGIN",
+    Mode.SERIAL: "BEGIN",  # each one is: there is one writer at a time
     Mode.WRITE: "BEGIN IMMEDIATE",
     Mode.ASIDE: "BEGIN IMMEDIATE",
     Mode.TASK: "BEGIN IMMEDIATE",
@@ -79,7 +87,9 @@ class SQLite(Storage):
     # SQLite's own clock is the host's, to the millisecond.
     clock_sql = "SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
 
-    def __init__(self, url: URL, *, read_only: bool = False) -> None:
+    def __init__(
+        self, url: URL, *, read_only: bool = False, connections_max: int = CONNECTIONS_MAX
+    ) -> None:
         check_options(url, OPTIONS if url.query.get("uri") == "true" else ())
         self._file = DatabaseFile(url, read_only=read_only)
         engine = attempt(
@@ -88,16 +98,16 @@ class SQLite(Storage):
                 url,
                 isolation_level="AUTOCOMMIT",
                 poolclass=sqlalchemy.QueuePool,
-                pool_size=0,  # no limit: each thread holds one
+                pool_size=0,  # no limit: each thread keeps one, and open transactions are counted
                 connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000},
             ),
         )
-        sqlalchemy.event.listen(engine, "do_connect", self._open)
+        sqlalchemy.event.listen(engine, "do_connect", self._open_file)
         sqlalchemy.event.listen(engine, "connect", _configure)
-        super().__init__(url, engine, read_only=read_only)
+        super().__init__(url, engine, read_only=read_only, connections_max=connections_max)
         self._writers = WRITERS.find(os.path.realpath(self._file.path))
 
-    def _open(self, dialect: Any, _record: Any, _given: Any, options: dict[str, Any]) -> Any:
+    def _open_file(self, dialect: Any, _record: Any, _given: Any, options: dict[str, Any]) -> Any:
         """A connection to the file that was opened first, and to no other.
 
         It is looked at before and behind: a connection to another file must not read from it, since
@@ -148,7 +158,7 @@ class SQLite(Storage):
 
     def begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
         self.refuse_other_file()  # costs a hundredth of the cheapest COMMIT
-        if mode is Mode.READ:
+        if mode.only_reads:
             connection.driver.execute(BEGIN[mode])
         elif mode is Mode.ASIDE:
             self._begin_unless_kept_out(connection)
@@ -157,9 +167,9 @@ class SQLite(Storage):
 
     def _begin_in_turn(self, connection: Connection, mode: Mode) -> None:
         driver = connection.driver
-        connection.has_turn = self._writers.acquire(BUSY_TIMEOUT_MS / 1000)
         if not connection.has_turn:
-            raise self._kept_out(driver, mode)
+            self._await_turn(mode)
+            self._take_turn(connection)
         try:
             driver.execute(BEGIN[mode])
         except sqlite3.OperationalError as error:
@@ -167,11 +177,44 @@ class SQLite(Storage):
                 raise self._kept_out(driver, mode) from error
             raise
 
+    def _lend_for(self, mode: Mode) -> Connection:
+        """Its turn first: so those that wait to write keep no connections from those that read."""
+        if mode.only_reads:
+            return self.lend_connection()
+        self._await_turn(mode)
+        try:
+            connection = self.lend_connection()
+        except BaseException:
+            self._writers.release()
+            raise
+        self._take_turn(connection)
+        return connection
+
+    def _await_turn(self, mode: Mode) -> None:
+        """Wait until no other transaction of this process writes."""
+        began = time.monotonic()
+
+        def refuse_waiting_for_itself() -> None:
+            holder = self._writers.holder and self._writers.holder()
+            if holder is None or time.monotonic() - began < LOOP_WAIT_SECONDS:
+                return
+            self.collect_connections()
+            for stuck in self.find_stuck():
+                if stuck.connection is holder:
+                    raise refuse_waiting(stuck)
+
+        if not self._writers.acquire(BUSY_TIMEOUT_MS / 1000, refuse_waiting_for_itself):
+            raise self._kept_out(self.own_connection().driver, mode)
+
+    def _take_turn(self, connection: Connection) -> None:
+        connection.has_turn = True
+        self._writers.holder = weakref.ref(connection)
+
     def _begin_unless_kept_out(self, connection: Connection) -> None:
         driver, mode = connection.driver, Mode.ASIDE
-        connection.has_turn = self._writers.acquire(0)
-        if not connection.has_turn:
+        if not self._writers.acquire(0):
             raise TransactionConflict("another thread is writing", database=self.shown_url)
+        self._take_turn(connection)
         driver.execute("PRAGMA busy_timeout = 0")
         try:
             driver.execute(BEGIN[mode])
@@ -185,7 +228,7 @@ class SQLite(Storage):
 
     def leave_behind(self) -> None:
         super().leave_behind()
-        self._writers = FairLock()
+        self._writers = FairSemaphore()
 
     def _kept_out(self, driver: Any, mode: Mode) -> GateTimeout | TransactionConflict:
         """Another process has the single writer's place: which, as far as it is known."""

@@ -1,18 +1,19 @@
-"""Transactions and savepoints on a thread's connection.
+"""Transactions and savepoints.
 
 They are begun and ended by statements of our own, since each kind begins differently (see `modes`).
-Where it is not known what became of one, its connection is thrown away.
+Those that begin and end within one call run on the connection that the thread keeps; those that
+stay open between calls have one of their own (see `open_transaction`). Where it is not known what
+became of one, its connection is thrown away.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import threading
 import time
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Final
 
 from zapdb.errors import CommitUnknown, TransactionConflict, UsageError, ZapdbError
@@ -22,19 +23,22 @@ from zapdb.metrics import CONFLICTS, GATE_WAITS
 from zapdb.storage.connection import Connection
 from zapdb.storage.faults import unexpected
 from zapdb.storage.modes import GATES, Mode
+from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.pool import ConnectionPool
+from zapdb.storage.transaction_owners import find_place
 
 logger = logging.getLogger("zapdb.storage")
 
 _NUMBERS: Final = itertools.count(1)
+NO_WATCH: Final = nullcontext()
 
 
 class Transactions(ConnectionPool):
-    """A thread's transactions, one at a time."""
+    """The transactions of a database."""
 
     @contextmanager
     def transaction(self, mode: Mode, *, alone: bool = False) -> Iterator[Connection]:
-        """A transaction of this thread: committed at the end, rolled back on an exception.
+        """A transaction of one call: committed at the end, rolled back on an exception.
 
         A WRITE that is `alone` has no other writer beside it; raises `TransactionConflict` where
         those that there are do not end soon.
@@ -42,42 +46,100 @@ class Transactions(ConnectionPool):
         connection = self.connection()
         if connection.mode is not None:
             raise UsageError(
-                "this thread is in a transaction already",
+                "this thread or task is in a transaction already",
                 hint="finish it first; a change of state can't run inside a transaction",
             )
-        if mode is not Mode.READ:
+        if not mode.only_reads:
             self.refuse_write()
-        try:
+        with _counting_conflicts(mode):
             try:
-                self._begin_measured(connection, mode, alone=alone)
-                yield from self._within(connection, mode)
+                with self.refusing_deadlock(connection):
+                    self._begin_measured(connection, mode, alone=alone)
+                    began = time.monotonic()
+                    try:
+                        yield connection
+                    except BaseException:
+                        self._undo(connection)
+                        raise
+                    self._finish(connection, mode, began)
             finally:
                 self.ended(connection)
-        except TransactionConflict:
-            CONFLICTS.add(mode.value)
-            raise
 
-    def _within(self, connection: Connection, mode: Mode) -> Iterator[Connection]:
-        """A transaction that was begun, to its end."""
-        connection.mode, connection.is_doomed = mode, False
-        connection.number = next(_NUMBERS)
-        began = time.monotonic()
+    # Those that stay open
+
+    def begin_open(self, mode: Mode, connection: Connection | None = None) -> OpenTransaction:
+        """Begin one that stays open between calls; the calling task or thread is its owner.
+
+        `connection` is one that was lent already (see `lend_connection`). Raises `ConnectionsBusy`.
+        """
+        if not mode.only_reads:
+            self.refuse_write()
+        connection = self._lend_for(mode) if connection is None else connection
+        begun = OpenTransaction(self, connection, mode, find_place())
+        with _counting_conflicts(mode):
+            try:
+                with self.refusing_deadlock(connection):
+                    self._begin_measured(connection, mode, alone=False)
+            except BaseException:
+                begun.is_ended = True
+                self.ended(connection)
+                self.give_back(connection)
+                raise
+        self.note_open(begun)
+        return begun
+
+    def _lend_for(self, mode: Mode) -> Connection:
+        """A connection on which a transaction of this kind can begin."""
+        return self.lend_connection()
+
+    def commit_open(self, begun: OpenTransaction) -> None:
+        """Commit one that nobody is using; raises what `transaction` raises at its end."""
+        connection = begun.connection
+        begun.is_ended = True
+        with _counting_conflicts(begun.mode):
+            try:
+                with self.refusing_deadlock(connection):
+                    self._finish(connection, begun.mode, begun.began)
+            finally:
+                self.ended(connection)
+                self.give_back(connection)
+
+    def undo_open(self, begun: OpenTransaction) -> None:
+        """Roll one back; where a thread is using it, as soon as that has done."""
+        begun.is_interrupted = True
+        if begun.is_ended or not begun.take_to_end():
+            return
+        begun.is_ended = True
         try:
-            yield connection
+            self._undo(begun.connection)
+        finally:
+            self.ended(begun.connection)
+            self.give_back(begun.connection)
+
+    def _finish(self, connection: Connection, mode: Mode, began: float) -> None:
+        """Commit a transaction that was begun; undoes it where it can't be."""
+        try:
             self.refuse_use()
-            self._refuse_other_thread(connection)
             self._refuse_doomed(connection)
             if connection.pending is not None:
                 connection.pending.flush(connection)
                 connection.pending = None
             self.before_commit(connection, time.monotonic() - began)
         except BaseException:
-            connection.mode = connection.pending = None
-            if not (self.is_inherited or connection.is_abandoned):
-                self._roll_back(connection)
+            self._undo(connection)
             raise
-        connection.mode = None
+        self._close_books(connection)
         self._commit(connection, mode)
+
+    def _undo(self, connection: Connection) -> None:
+        self._close_books(connection)
+        if not (self.is_inherited or connection.is_abandoned):
+            self._roll_back(connection)
+
+    def _close_books(self, connection: Connection) -> None:
+        connection.mode = connection.pending = None
+        if connection.pinned:
+            connection.pinned = {}
 
     @contextmanager
     def savepoint(self, connection: Connection) -> Iterator[None]:
@@ -114,6 +176,14 @@ class Transactions(ConnectionPool):
             )
 
     def _begin_measured(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
+        """Begin a transaction on a connection that is in none."""
+        self._begin_timed(connection, mode, alone=alone)
+        connection.mode, connection.is_doomed = mode, False
+        connection.number = next(_NUMBERS)
+        if connection.checked:
+            connection.checked = set()
+
+    def _begin_timed(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
         gate = "exclusive" if alone else GATES.get(mode)
         if gate is None:
             self._begin(connection, mode, alone=alone)
@@ -148,8 +218,9 @@ class Transactions(ConnectionPool):
                 self.ended(connection)
                 self._begin(connection, mode, alone=alone, may_renew=False)
                 return
+            meaning = connection.meaning(error)
             self._roll_back(connection)
-            raise self.translate(error) from error
+            raise meaning from error
         except BaseException:
             self._roll_back(connection)
             raise
@@ -173,7 +244,7 @@ class Transactions(ConnectionPool):
                 known = isinstance(translated, ZapdbError)
                 raise (translated if known else unexpected(error)) from error
             self.discard_connection(connection)
-            if mode is Mode.READ:  # nothing was to take effect
+            if mode.only_reads:  # nothing was to take effect
                 raise translated from error
             raise CommitUnknown(
                 "COMMIT reported an error, so it is not known whether it took effect",
@@ -203,14 +274,10 @@ class Transactions(ConnectionPool):
                 hint="the database reported an error meanwhile; nothing was written; run it again",
             )
 
-    def _refuse_other_thread(self, connection: Connection) -> None:
-        if connection.thread is not threading.current_thread():
-            raise UsageError(
-                "a transaction is left by another thread than the one that began it",
-                database=self.shown_url,
-                hint="it was undone; enter and leave the with block in one thread, or give the "
-                "work to db.run(function)",
-            )
+    def refusing_deadlock(self, connection: Connection) -> AbstractContextManager[object]:
+        """What the block waits for may be an open transaction that only this thread's event loop
+        could end: raises `UsageError` within a second then."""
+        return NO_WATCH
 
     @abstractmethod
     def begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None: ...
@@ -227,3 +294,12 @@ class Transactions(ConnectionPool):
 
     @abstractmethod
     def roll_back(self, connection: Connection) -> None: ...
+
+
+@contextmanager
+def _counting_conflicts(mode: Mode) -> Iterator[None]:
+    try:
+        yield
+    except TransactionConflict:
+        CONFLICTS.add(mode.value)
+        raise

@@ -1,62 +1,101 @@
-"""A lock whose waiters get it in the order in which they came."""
+"""Places that are handed out in the order in which they were asked for.
+
+A SQLite file has one place for its writers, a database's pool of connections has some. They can be
+waited for by a thread, or asked for by an event loop, which must not wait: both stand in one queue.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
-from weakref import WeakValueDictionary
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakValueDictionary, ref
+
+from zapdb.limits import WAIT_CHECK_SECONDS
+
+Granted = Callable[[], object]
+"""Called once, by the thread that gave a place up, when it is the caller's."""
 
 
-class FairLock:
-    """A lock that is handed to whoever has waited longest.
+class FairSemaphore:
+    """So many places, each handed to the one that has waited longest.
 
-    `threading.Lock` goes to whoever asks first after its release, which is mostly the thread that
-    has just released it. Whoever holds this one need not be the thread that releases it.
+    `threading.Semaphore` goes to who asks first after a release, which is mostly the thread that
+    has just released it. A place need not be released by the thread that acquired it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, places: int = 1) -> None:
         self._guard = threading.Lock()
-        self._is_held = False
-        self._waiting: deque[threading.Lock] = deque()
+        self._free = places
+        self._waiting: deque[Granted] = deque()
+        self.holder: ref[Any] | None = None
+        """Of a single place: what holds it, where that says so."""
 
-    def acquire(self, timeout_seconds: float) -> bool:
-        """Whether it was had within the time; with 0, without waiting."""
+    def acquire(self, timeout_seconds: float, check: Callable[[], None] | None = None) -> bool:
+        """Whether a place was had within the time; with 0, without waiting.
+
+        While it waits, `check` is called now and then: what it raises ends the waiting.
+        """
         with self._guard:
-            if not self._is_held:
-                self._is_held = True
+            if self._free:
+                self._free -= 1
                 return True
-            if timeout_seconds <= 0:
-                return False
-            turn = threading.Lock()
-            turn.acquire()
-            self._waiting.append(turn)
+        if timeout_seconds <= 0:
+            return False
+        turn = threading.Lock()
+        turn.acquire()
+        granted, deadline = turn.release, time.monotonic() + timeout_seconds
+        if self.request(granted):
+            return True
         try:
-            is_mine = turn.acquire(timeout=timeout_seconds)
-        except BaseException:  # Ctrl-C while waiting
-            if not self._withdraw(turn):
+            while not turn.acquire(timeout=_slice(deadline, check)):
+                if time.monotonic() >= deadline:
+                    return not self.withdraw(granted)
+                if check is not None:
+                    check()
+        except BaseException:  # Ctrl-C while waiting, or what the check raised
+            if not self.withdraw(granted):
                 self.release()
             raise
-        return is_mine or not self._withdraw(turn)
+        return True
 
-    def _withdraw(self, turn: threading.Lock) -> bool:
-        """Wait no longer; False where the lock was handed over in this very moment."""
+    def request(self, granted: Granted) -> bool:
+        """Whether a place was free, and is taken; else `granted` is called as soon as one is."""
         with self._guard:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
+            if self._free:
+                self._free -= 1
+                return True
+            self._waiting.append(granted)
+            return False
+
+    def withdraw(self, granted: Granted) -> bool:
+        """Wait no longer; False where the place was handed over already."""
+        with self._guard:
+            if granted in self._waiting:
+                self._waiting.remove(granted)
                 return True
             return False
 
     def release(self) -> None:
+        self.holder = None
         with self._guard:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._is_held = False
+            if not self._waiting:
+                self._free += 1
+                return
+            granted = self._waiting.popleft()
+        granted()
+
+
+def _slice(deadline: float, check: Callable[[], None] | None) -> float:
+    left = max(0.0, deadline - time.monotonic())
+    return left if check is None else min(left, WAIT_CHECK_SECONDS)
 
 
 class FairLocks:
-    """One lock of this process for each name that somebody holds on to."""
+    """One place of this process for each name, as long as anything refers to it."""
 
     def __init__(self) -> None:
         self._forget()
@@ -66,11 +105,11 @@ class FairLocks:
     def _forget(self) -> None:
         """The threads that hold them were not copied with the process."""
         self._guard = threading.Lock()
-        self._locks: WeakValueDictionary[str, FairLock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, FairSemaphore] = WeakValueDictionary()
 
-    def find(self, name: str) -> FairLock:
+    def find(self, name: str) -> FairSemaphore:
         with self._guard:
             lock = self._locks.get(name)
             if lock is None:
-                lock = self._locks[name] = FairLock()
+                lock = self._locks[name] = FairSemaphore()
             return lock

@@ -6,11 +6,11 @@ import threading
 import time
 
 from tests.support import wait_until
-from zapdb.storage.waiting import FairLock
+from zapdb.storage.waiting import FairSemaphore
 
 
 def test_it_is_handed_over_in_the_order_of_coming() -> None:
-    lock, order = FairLock(), []
+    lock, order = FairSemaphore(), []
     assert lock.acquire(0)
     threads = []
     for number in range(5):
@@ -31,7 +31,7 @@ def test_it_is_handed_over_in_the_order_of_coming() -> None:
 
 
 def test_who_gives_up_is_passed_over() -> None:
-    lock = FairLock()
+    lock = FairSemaphore()
     assert lock.acquire(0)
     assert not lock.acquire(0)
     started = time.monotonic()
@@ -42,7 +42,7 @@ def test_who_gives_up_is_passed_over() -> None:
 
 
 def test_only_one_has_it() -> None:
-    lock, inside, most = FairLock(), 0, 0
+    lock, inside, most = FairSemaphore(), 0, 0
 
     def work() -> None:
         nonlocal inside, most

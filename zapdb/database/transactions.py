@@ -1,0 +1,265 @@
+"""Transactions and snapshots as applications use them: blocks, and the handles that they give.
+
+    with db.transaction() as tx:
+        tx.table("items").insert(title="Milk")
+
+The handle is the transaction: what is done through it, from whatever thread or task, is part of it,
+and nothing else is. The block begins and ends it. It refers to the handle weakly: so it knows, when
+it is left, whether the application has kept it. A block that was entered without `as` belongs to
+the task or thread that entered it, through `db` (rule 15), and must be left by the same one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from zapdb.database.access import Access
+from zapdb.database.session import Session
+from zapdb.errors import TransactionConflict, UsageError, ZapdbError
+from zapdb.logs import log_event
+from zapdb.storage import Mode
+from zapdb.storage.open_transaction import OpenTransaction
+from zapdb.storage.transaction_owners import note_begun
+
+if TYPE_CHECKING:
+    pass
+
+logger = logging.getLogger("zapdb.transactions")
+
+BLOCK_HINT: Final = (
+    "nothing was written; a with block can't be run again by itself: run it again, or put what it "
+    "does into a function and call db.run(function)"
+)
+ELSEWHERE_HINT: Final = (
+    "keep the handle and work through it: `with db.transaction() as tx: yield tx`, then "
+    "tx.table(...), or give the work to db.run(function)"
+)
+
+ForTenant = Callable[[str], Session]
+"""The session of another tenant, by its name."""
+
+
+class Handle(Access):
+    """An open transaction or snapshot, usable from any thread or task by one at a time.
+
+    Tables, queries and iterators that are made from it belong to it: they raise `UsageError` once
+    it has ended.
+    """
+
+    def __init__(self, session: Session, for_tenant: ForTenant) -> None:
+        assert session.open is not None
+        self._bound = session
+        self._open: OpenTransaction = session.open
+        self._for_tenant = for_tenant
+
+    @property
+    def _session(self) -> Session:  # type: ignore[override]  # it goes with the transaction
+        self._open.refuse_ended()
+        return self._bound
+
+    def __repr__(self) -> str:
+        state = "ended" if self._open.is_ended else "open"
+        return f"<zapdb {self._open.name}, {state}, begun at {self._open.place}>"
+
+    def for_tenant(self, name: str) -> Self:
+        """The same transaction or snapshot, as another tenant sees it.
+
+        Raises `UnknownName`, and `ActivationPending` for a tenant that is behind what is stored:
+        open it by `db.for_tenant` before.
+        """
+        self._open.refuse_ended()
+        with self._open.waiting_for_call():
+            session = self._for_tenant(name).bind(self._open)
+        if self._open.mode.only_reads:
+            with self._open.use() as connection:
+                session.prepare(connection)
+        return type(self)(session, self._for_tenant)
+
+
+class Transaction(Handle):
+    """An open transaction: `with db.transaction() as tx`."""
+
+    def savepoint(self) -> Block[Transaction]:
+        """A block of the transaction that is undone by itself where it raises.
+
+        with tx.savepoint():
+            tx.table("items").insert(title="Milk")
+        """
+        return Block(self._session, Transaction, Mode.WRITE, self._for_tenant)
+
+
+class Snapshot(Handle):
+    """An open snapshot: `with db.snapshot() as snap`. What is read in it is as of one moment."""
+
+
+H = TypeVar("H", bound=Handle)
+
+
+class Block(AbstractContextManager[H]):
+    """What begins a transaction or a snapshot, or inside a transaction a savepoint, and ends it."""
+
+    def __init__(
+        self,
+        session: Session,
+        handle: type[H],
+        mode: Mode,
+        for_tenant: ForTenant,
+        *,
+        token: bool = False,
+        is_repeated: bool = False,
+    ) -> None:
+        self._session = session
+        self._is_repeated = is_repeated
+        self._make = handle
+        self._mode = mode
+        self._for_tenant = for_tenant
+        self._token = token
+        self._open: OpenTransaction | None = None
+        self._handle: weakref.ref[H] | None = None
+        self._savepoint: AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> H:
+        if self._open is not None:
+            raise UsageError(
+                "this block was entered already", hint="call db.transaction() for each block"
+            )
+        begun = self._session.open_here()
+        if begun is None:
+            begun = self._session.begin(self._mode, token=self._token)
+        else:
+            self._begin_inside(begun)
+        note_begun(begun)
+        begun.blocks.append(self)
+        self._open = begun
+        handle = self._make(self._session.bind(begun), self._for_tenant)
+        self._handle = weakref.ref(handle)
+        return handle
+
+    def _begin_inside(self, begun: OpenTransaction) -> None:
+        begun.refuse_ended()
+        if self._mode.only_reads or begun.mode.only_reads:
+            raise UsageError(
+                f"a {begun.name} is open here already",
+                begun_at=begun.place,
+                hint="a transaction reads as of one moment, too; to write, leave the snapshot "
+                "before",
+            )
+        self._session.refuse_inner_token(self._token)
+        with begun.use() as connection:
+            savepoint = self._session.storage.savepoint(connection)
+            savepoint.__enter__()
+        self._savepoint = savepoint
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        begun = self._open
+        if begun is None:
+            raise UsageError("this block was not entered", hint="use it in a with statement")
+        is_kept = self._handle is not None and self._handle() is not None
+        is_here = begun.is_here
+        if not (is_kept or is_here or begun.is_ended):
+            self._refuse_elsewhere(begun, error)
+            return
+        if begun.is_ended or begun.is_interrupted:
+            self._refuse_over(begun, error)
+            return
+        if begun.blocks[-1] is not self:
+            self._session.storage.undo_open(begun)
+            self._refuse(begun, error, "the blocks of a transaction were left out of order")
+            return
+        if self._savepoint is not None:
+            begun.blocks.pop()
+            with begun.use():
+                self._savepoint.__exit__(kind, error, traceback)
+        elif error is not None:
+            self._session.storage.undo_open(begun)
+            self._explain(error)
+        else:
+            self._commit(begun, is_here=is_here)
+
+    def _commit(self, begun: OpenTransaction, *, is_here: bool) -> None:
+        if not begun.take_to_end():
+            self._session.storage.undo_open(begun)
+            raise UsageError(
+                f"the block was left while another thread was using the {begun.name}",
+                begun_at=begun.place,
+                hint="it is undone: wait for the other thread before the block is left",
+            )
+        try:
+            self._session.commit(begun)
+        except ZapdbError as failure:
+            self._explain(failure)
+            if not is_here:  # a framework left it, which may have answered by now
+                log_event(
+                    logger,
+                    "transaction.lost",
+                    f"a transaction could not be committed: {failure.message}",
+                    level=logging.ERROR,
+                    database=self._session.storage.shown_url,
+                    begun_at=begun.place,
+                )
+            raise
+
+    def _explain(self, error: BaseException) -> None:
+        if isinstance(error, TransactionConflict) and not self._is_repeated:
+            error.hint = BLOCK_HINT
+
+    def _refuse_elsewhere(self, begun: OpenTransaction, error: BaseException | None) -> None:
+        self._session.storage.undo_open(begun)
+        self._refuse(
+            begun,
+            error,
+            f"a {begun.name} was left by another thread, task or context than began it",
+            note="what was written through `db` in between was committed singly",
+            hint=ELSEWHERE_HINT,
+        )
+
+    def _refuse_over(self, begun: OpenTransaction, error: BaseException | None) -> None:
+        """It was undone by another block, or its database was closed."""
+        if error is None:
+            self._session.storage.refuse_use()
+            self._refuse(begun, error, f"the {begun.name} was undone before its block was left")
+
+    def _refuse(
+        self,
+        begun: OpenTransaction,
+        error: BaseException | None,
+        message: str,
+        hint: str = "use blocks in with statements; all of it was undone",
+        **said: Any,
+    ) -> None:
+        """Raise what is wrong with how the block was left; log it where that would hide that a task
+        is cancelled, or a generator closed."""
+        refusal = UsageError(message, begun_at=begun.place, **said, hint=hint)
+        if error is None or isinstance(error, Exception):
+            raise refusal
+        log_event(
+            logger,
+            "transaction.dropped",
+            message,
+            level=logging.WARNING,
+            database=self._session.storage.shown_url,
+            begun_at=begun.place,
+        )
+
+
+def takes_argument(function: Callable[..., Any]) -> bool:
+    """Whether a function has a positional parameter that must be given."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # one that is built in, and does not say
+        return False
+    return any(
+        one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        for one in parameters
+    )

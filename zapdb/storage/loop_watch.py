@@ -1,0 +1,120 @@
+"""Calls that can never go on: those that wait on an event loop's thread for what only it can end.
+
+A synchronous call stops the event loop of its thread for as long as it waits. Where it waits for a
+transaction that was begun on that loop and that nobody uses at the moment, it waits for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+from zapdb.errors import UsageError, ZapdbError
+from zapdb.limits import LOOP_WAIT_SECONDS
+from zapdb.storage.open_transaction import OpenTransaction
+from zapdb.storage.transaction_owners import in_no_transaction, running_loop
+
+if TYPE_CHECKING:
+    from zapdb.storage.connection import Connection
+    from zapdb.storage.pool import ConnectionPool
+
+BLOCKING_SQL: Final = (
+    "WITH RECURSIVE blocking(pid) AS (SELECT unnest({of}) UNION"
+    " SELECT unnest(pg_blocking_pids(pid)) FROM blocking) SELECT pid FROM blocking"
+).format(of="pg_blocking_pids({pid}) || pg_safe_snapshot_blocking_pids({pid})")
+"""The sessions of a PostgreSQL server that one waits for, directly or not."""
+
+_NOTHING: Final = nullcontext()
+
+
+def refuse_waiting(blocker: OpenTransaction) -> UsageError:
+    """What a call raises that waits for a transaction which can't go on before the call returns."""
+    return UsageError(
+        f"this call waits for a {blocker.name} that can't go on before the call returns",
+        begun_at=blocker.place,
+        hint="leave that block before, or work through its handle; on an event loop, use "
+        "zapdb.aio, or make the call in a thread: await asyncio.to_thread(...)",
+    )
+
+
+def find_stuck(opened: Collection[ConnectionPool]) -> list[OpenTransaction]:
+    """The open transactions that only the event loop of this thread could end."""
+    loop = running_loop()
+    return [] if loop is None else _list_stuck(opened, loop)
+
+
+def _list_stuck(
+    opened: Collection[ConnectionPool], loop: asyncio.AbstractEventLoop
+) -> list[OpenTransaction]:
+    found = (one for pool in list(opened) for one in pool.list_open())
+    return [one for one in found if one.is_of_loop(loop) and not one.is_in_use]
+
+
+def watch(
+    pool: ConnectionPool, opened: Collection[ConnectionPool], connection: Connection
+) -> AbstractContextManager[object]:
+    """While the block runs statements on a PostgreSQL connection, look whether they can go on."""
+    loop = running_loop()
+    if loop is None:
+        return _NOTHING
+    others = [one for one in _list_stuck(opened, loop) if one.connection is not connection]
+    return LoopWatch(pool, opened, connection, loop) if others else _NOTHING
+
+
+class LoopWatch:
+    """A thread that cancels the statement of a connection which can never go on."""
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        opened: Collection[ConnectionPool],
+        connection: Connection,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._pool = pool
+        self._opened = opened
+        self._connection = connection
+        self._loop = loop
+        self._done = threading.Event()
+        self._cancelling = threading.Lock()
+        run = in_no_transaction().run
+        self._thread = threading.Thread(
+            target=run, args=(self._run,), name="zapdb-loop-watch", daemon=True
+        )
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        with self._cancelling:
+            self._done.set()
+
+    def _run(self) -> None:
+        while not self._done.wait(LOOP_WAIT_SECONDS):
+            stuck = {
+                one.connection.driver.info.backend_pid: one
+                for one in _list_stuck(self._opened, self._loop)
+            }
+            try:
+                blocking = self._find_blocking()
+            except (ZapdbError, OSError):  # the server is gone, which the statement finds out, too
+                return
+            met = next((stuck[pid] for pid in blocking if pid in stuck), None)
+            if met is None:
+                continue
+            with self._cancelling:
+                if not self._done.is_set():
+                    self._connection.refusal = refuse_waiting(met)
+                    self._connection.driver.cancel_safe()
+            return
+
+    def _find_blocking(self) -> list[int]:
+        pid = int(self._connection.driver.info.backend_pid)
+        try:
+            found: list[Any] = self._pool.own_connection().fetch_all(BLOCKING_SQL.format(pid=pid))
+        finally:
+            self._pool.release_connection()
+        return [int(row[0]) for row in found]

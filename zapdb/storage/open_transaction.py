@@ -1,0 +1,165 @@
+"""A transaction that stays open between calls: what a handle of the API stands for (rule 15).
+
+It has a connection of its own, from the pool, and may be used from any thread or task by one at a
+time. It is begun and ended by blocks: the outermost is the transaction, those inside it are
+savepoints. One that nobody left is undone when the last reference to it goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from zapdb.errors import UsageError
+from zapdb.storage.transaction_owners import current_owner, find_begun, running_loop
+
+if TYPE_CHECKING:
+    from zapdb.storage.connection import Connection
+    from zapdb.storage.modes import Mode
+    from zapdb.storage.transactions import Transactions
+
+ONE_AT_A_TIME_HINT: Final = (
+    "one thread or task uses a handle at a time: wait for the other call, or begin a transaction "
+    "for each"
+)
+HEIR_HINT: Final = (
+    "to take part in it, use its handle: `with db.transaction() as tx`, tx.table(...); to work "
+    "apart from it, start the task with context=contextvars.Context()"
+)
+
+
+T = TypeVar("T")
+
+
+class OpenTransaction:
+    """A transaction or snapshot that was begun, and who began it."""
+
+    def __init__(
+        self, storage: Transactions, connection: Connection, mode: Mode, place: str
+    ) -> None:
+        self.storage = storage
+        self.connection = connection
+        self.mode = mode
+        self.place = place
+        """Where it was begun, for errors and logs."""
+        self.began = time.monotonic()
+        self.loop = _reference_to_loop()
+        self.blocks: list[object] = []
+        """The blocks that are open, the outermost first."""
+        self.is_ended = False
+        self.is_interrupted = False
+        """Whether it is to be undone as soon as the thread that uses it has done."""
+        self._owner = weakref.ref(current_owner())
+        self._in_use = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """What it is, for errors."""
+        return "snapshot" if self.mode.only_reads else "transaction"
+
+    def __str__(self) -> str:
+        return f"the {self.name} that was begun at {self.place}"
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether the calling task, or thread, began it."""
+        return self._owner() is current_owner()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the task or thread, and the context, that it was begun in."""
+        return self.is_mine and find_begun(self.storage) is self
+
+    def is_of_loop(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether it was begun on this event loop."""
+        return self.loop is not None and self.loop() is loop
+
+    @contextmanager
+    def use(self) -> Iterator[Connection]:
+        """What this thread does in the block, it does in the transaction.
+
+        Raises `UsageError` where it has ended, and where another thread is using it.
+        """
+        local = self.storage.local
+        if local.active is self:
+            yield self.connection
+            return
+        self.refuse_ended()
+        if not self._in_use.acquire(blocking=False):
+            raise UsageError(
+                f"another thread is using the {self.name}",
+                begun_at=self.place,
+                hint=ONE_AT_A_TIME_HINT,
+            )
+        previous, local.active = local.active, self
+        try:
+            self.refuse_ended()
+            with self.storage.refusing_deadlock(self.connection):
+                yield self.connection
+        finally:
+            local.active = previous
+            self._in_use.release()
+            if self.is_interrupted:
+                self.storage.undo_open(self)
+
+    def reading(self, read: Callable[..., T]) -> Callable[..., T]:
+        """The same function, in the transaction as long as that is open."""
+
+        def within(*arguments: Any) -> T:
+            if self.is_ended:
+                return read(*arguments)
+            with self.use():
+                return read(*arguments)
+
+        return within
+
+    @contextmanager
+    def waiting_for_call(self) -> Iterator[None]:
+        """The block does something apart from it that it can't go on without."""
+        local = self.storage.local
+        previous, local.held_up = local.held_up, self
+        try:
+            yield
+        finally:
+            local.held_up = previous
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a thread is using it at this moment, or is ending it."""
+        return self._in_use.locked()
+
+    def take_to_end(self) -> bool:
+        """Whether nobody uses it any more, and the caller may end it."""
+        return self._in_use.acquire(blocking=False)
+
+    def refuse_ended(self) -> None:
+        """Raises `UsageError` where it has ended, or where its database was closed."""
+        self.storage.refuse_use()
+        if self.is_ended:
+            raise UsageError(
+                f"the {self.name} has ended",
+                begun_at=self.place,
+                hint="what was made from its handle ends with it: read what you need inside the "
+                "block, or ask the database again",
+            )
+
+    def refuse_heir(self) -> None:
+        """Raises `UsageError` unless the calling task or thread is the one that began it."""
+        if self.is_mine:
+            return
+        self.storage.refuse_use()
+        raise UsageError(
+            f"this task or thread inherited an open {self.name}, and did not begin it",
+            begun_at=self.place,
+            hint=HEIR_HINT,
+        )
+
+
+def _reference_to_loop() -> weakref.ref[asyncio.AbstractEventLoop] | None:
+    loop = running_loop()
+    return None if loop is None else weakref.ref(loop)
