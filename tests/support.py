@@ -239,6 +239,13 @@ def error_of(action: Callable[[], object]) -> ZapdbError | None:
     return None
 
 
+def advance_clock(monkeypatch: pytest.MonkeyPatch, storage: Storage, seconds: float) -> None:
+    """As if so much time passed now on the database's clock, as this process sees it."""
+    kind = type(storage)
+    later = f"SELECT ({kind.clock_sql}) + {int(seconds * 1e6)}"
+    monkeypatch.setattr(kind, "clock_sql", later)
+
+
 def is_running(process: int) -> bool:
     try:
         os.kill(process, 0)

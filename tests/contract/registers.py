@@ -107,6 +107,11 @@ class Client:
             result = type(error).__name__
         except TransactionConflict:
             result = "nothing"
+        except StorageError:
+            # A snapshot whose end fails: what it read was not answered, and nothing was changed.
+            if name != "read":
+                raise
+            result, found = "nothing", None
         except CommitUnknown:
             return None
         self.note([self.number, name, arguments, result, invoked, time.monotonic()])

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.contract.peer import QUICK, open_peer
+from tests.contract.peer import OFTEN, QUICK, open_peer
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
-from tests.support import Workspace, dump, error_of, wait_until
+from tests.support import Workspace, advance_clock, dump, error_of, wait_until
 from zapdb.catalog import DEFAULT_TENANT, nodes
 from zapdb.catalog.cluster import read_status
 from zapdb.catalog.up import Applied, migrate_up
@@ -229,17 +229,20 @@ def test_rule_12_a_process_whose_lease_is_over_is_put_out(
     assert newer.table("items").count() == 0
 
 
-def test_rule_12_a_suspended_process_is_put_out(workspace: Workspace, older: Database) -> None:
+def test_rule_12_a_suspended_process_is_put_out(
+    workspace: Workspace, older: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that wakes up afterwards can't write as if nothing had happened."""
     older.close()
-    with open_peer(workspace, patches=QUICK) as peer:
+    with open_peer(workspace, patches=OFTEN) as peer:
         assert peer.ask("insert 1") == "written"
         workspace.write(2, DROP, name="waits")
         refused = error_of(lambda: workspace.open(wait_seconds=0))
         assert isinstance(refused, ActivationPending)
         assert f"process {peer.pid}" in refused.context["nodes"]
         peer.suspend_idle(workspace)
-        newer = workspace.open(wait_seconds=10)
+        advance_clock(monkeypatch, workspace.control, nodes.NODE_LEASE_SECONDS + 1)
+        newer = workspace.open(wait_seconds=0)
         assert newer.position == 2
         peer.resume()
         assert peer.ask("insert 2").startswith("LeaseLost")

@@ -6,13 +6,14 @@ import shutil
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.contract.peer import QUICK, open_peer, start_peer
+from tests.contract.peer import OFTEN, open_peer, start_peer
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_TITLE, ITEMS
-from tests.support import Workspace, dump, error_of, wait_until
+from tests.support import Workspace, advance_clock, dump, error_of, wait_until
 from zapdb import release
 from zapdb.catalog import DEFAULT_TENANT, cluster, datasets, leases, level, nodes, rows
 from zapdb.catalog.leases import Owner
@@ -135,13 +136,14 @@ def test_rule_10_the_level_rises_once_all_support_it_and_keeps_older_releases_ou
 def test_rule_10_a_suspended_process_of_an_older_release_is_put_out_and_told(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_peer(workspace, patches=QUICK) as older:
+    with open_peer(workspace, patches=OFTEN) as older:
         monkeypatch.setattr(release, "LEVEL", NEXT)
         db.close()
         storage = workspace.connect()
         with pytest.raises(IncompatibleVersion, match="running processes"):
             level.require_level(storage, NEXT)
         older.suspend_idle(workspace)
+        advance_clock(monkeypatch, storage, nodes.NODE_LEASE_SECONDS + 1)
         wait_until(lambda: error_of(lambda: level.require_level(storage, NEXT)) is None, "it rose")
         assert nodes.list_nodes(storage.connection()) == []
         older.resume()
@@ -371,19 +373,18 @@ def test_rule_10_an_upgrade_brings_the_layout_up_under_an_open_database(
 def test_rule_09_rows_of_nodes_that_died_long_ago_are_removed_by_others(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    db.close()
     monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr(nodes, "NODE_KEPT_SECONDS", 0.5)
     storage = workspace.connect()
-    monkeypatch.setattr(nodes, "NODE_LEASE_SECONDS", 0.2)
     dead = nodes.register(storage, 1)
-    monkeypatch.setattr(nodes, "NODE_LEASE_SECONDS", 30.0)
-    time.sleep(0.3)
-    assert nodes.evict_dead(storage, 0.5) == []
-    watching = workspace.open()
+    advance_clock(monkeypatch, storage, nodes.NODE_LEASE_SECONDS + 1)
+    assert nodes.evict_dead(storage, nodes.NODE_KEPT_SECONDS) == []
+    first, watching = workspace.open(), workspace.open()
     ids = lambda: {node.id for node, _ in nodes.list_nodes(storage.connection())}  # noqa: E731
     assert dead.id in ids()
+    advance_clock(monkeypatch, storage, nodes.NODE_KEPT_SECONDS)
     wait_until(lambda: dead.id not in ids(), "it was removed")
-    assert ids() == {db._node.id, watching._node.id}
+    assert ids() == {first._node.id, watching._node.id}
 
 
 @pytest.mark.long_on("sqlite")
@@ -392,8 +393,8 @@ def test_rule_09_processes_whose_clocks_are_wrong_change_nothing(
 ) -> None:
     """Leases are by the database's clock alone."""
     with (
-        start_peer(workspace, clock_seconds=-3600, patches=QUICK) as slow,
-        start_peer(workspace, clock_seconds=3600, patches=QUICK) as fast,
+        start_peer(workspace, clock_seconds=-3600, patches=OFTEN) as slow,
+        start_peer(workspace, clock_seconds=3600, patches=OFTEN) as fast,
     ):
         for key, peer in enumerate((slow, fast)):
             assert peer.answer() == "open"
@@ -401,9 +402,17 @@ def test_rule_09_processes_whose_clocks_are_wrong_change_nothing(
         found = {n.lease.owner.process: n for n, alive in _list(db) if alive}
         now = db.storage.now_us(db.storage.connection())
         for peer in (slow, fast):
-            assert 0 < found[peer.pid].lease.expires_at - now <= 1_000_000
-            assert abs(now - found[peer.pid].lease.since) < 20_000_000
-        time.sleep(1.2)  # they renew as the others do
+            left_us = found[peer.pid].lease.expires_at - now
+            assert 0 < left_us <= nodes.NODE_LEASE_SECONDS * 1_000_000
+            assert abs(now - found[peer.pid].lease.since) < 1_800_000_000  # half of what is wrong
+
+        def are_renewed() -> bool:
+            at = {n.lease.owner.process: n.lease.expires_at for n, _ in _list(db)}
+            return all(
+                at[peer.pid] > found[peer.pid].lease.expires_at + 500_000 for peer in (slow, fast)
+            )
+
+        wait_until(are_renewed, "they renewed as the others do")
         assert len(_list(db)) == 3
         assert {alive for _, alive in _list(db)} == {True}
         assert nodes.evict_dead(db.storage, 0) == []
@@ -421,10 +430,8 @@ def test_rule_09_a_long_transaction_costs_nobody_a_lease(
     workspace: Workspace, made_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On SQLite it keeps all heartbeats out, its own process's too: time stands still."""
-    monkeypatch.setattr(nodes, "NODE_LEASE_SECONDS", 0.5)
-    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.1)
-    if made_up:
-        monkeypatch.setattr("zapdb.storage.sqlite.LONG_TRANSACTION_SECONDS", 0.05)
+    if not made_up:
+        monkeypatch.setattr("zapdb.storage.sqlite.LONG_TRANSACTION_SECONDS", 3600)
     workspace.write(1, ITEMS)
     db, other, storage = workspace.open(), workspace.open(), workspace.connect()
     gone = leases.acquire(storage, "gone", Owner("gone", "elsewhere", 1), 0.0)
@@ -433,7 +440,10 @@ def test_rule_09_a_long_transaction_costs_nobody_a_lease(
         opened._heartbeat.stop()
     with db.transaction():
         db.table("items").insert(id=1, title="slow")
-        time.sleep(0.8)
+        passed_seconds = nodes.NODE_LEASE_SECONDS + 1
+        advance_clock(monkeypatch, storage, passed_seconds)
+        by_own_clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed_seconds)
+        monkeypatch.setattr("zapdb.storage.transactions.time", by_own_clock)
     evicted = {node.id for node in nodes.evict_dead(storage, 0)}
     if not made_up:
         assert evicted == {db._node.id, other._node.id}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import (
     Workspace,
+    advance_clock,
     count_connections,
     error_of,
     lose_connections,
@@ -47,17 +49,17 @@ def check(storage: Storage, lease: Lease) -> None:
         leases.check(connection, lease)
 
 
-def test_rule_09_a_lease_is_held_by_one(storage: Storage) -> None:
+def test_rule_09_a_lease_is_held_by_one(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     here, other = Owner.here(), Owner("other", "elsewhere", 17)
     lease = leases.acquire(storage, "a", other, 30)
     assert (lease.epoch, lease.owner) == (1, other)
-    time.sleep(0.11)
+    advance_clock(monkeypatch, storage, 10)
     with pytest.raises(LeaseHeld) as caught:
         leases.acquire(storage, "a", here, 30)
     text = str(caught.value)
     assert "owner: other (host elsewhere, process 17)" in text
-    assert caught.value.context["held_seconds"] >= 0.1
-    assert 29 < caught.value.context["expires_in_seconds"] <= 30
+    assert caught.value.context["held_seconds"] >= 10
+    assert 0 < caught.value.context["expires_in_seconds"] <= 20
     assert leases.acquire(storage, "b", here, 30).epoch == 1
     check(storage, lease)
 
@@ -81,13 +83,15 @@ def test_rule_09_its_owner_may_take_it_again(storage: Storage) -> None:
         check(storage, first)
 
 
-def test_rule_09_one_that_is_over_is_taken_over(storage: Storage) -> None:
+def test_rule_09_one_that_is_over_is_taken_over(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow, fast = Owner("slow", "elsewhere", 17), Owner("fast", "elsewhere", 18)
-    lost = leases.acquire(storage, "a", slow, 0.05)
-    time.sleep(0.06)
+    lost = leases.acquire(storage, "a", slow, 30)
+    advance_clock(monkeypatch, storage, 31)
     check(storage, lost)  # nobody took over yet
-    lost = renew(storage, lost, 0.05)
-    time.sleep(0.06)
+    lost = renew(storage, lost, 30)
+    advance_clock(monkeypatch, storage, 31)
     taken = leases.acquire(storage, "a", fast, 30)
     assert taken.epoch == 2
     for use in (check, renew):
@@ -99,22 +103,34 @@ def test_rule_09_one_that_is_over_is_taken_over(storage: Storage) -> None:
         leases.acquire(storage, "a", slow, 30)
 
 
-def test_rule_09_renewal_puts_the_end_off(storage: Storage) -> None:
-    lease = leases.acquire(storage, "a", Owner("other", "elsewhere", 17), 0.2)
-    assert renew(storage, lease, 30).epoch == 1
-    time.sleep(0.25)
+def test_rule_09_renewal_puts_the_end_off(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = leases.acquire(storage, "a", Owner("other", "elsewhere", 17), 30)
+    assert renew(storage, lease, 600).epoch == 1
+    advance_clock(monkeypatch, storage, 31)
     with pytest.raises(LeaseHeld):
         leases.acquire(storage, "a", Owner.here(), 30)
 
 
-def test_rule_09_waiting_ends_when_the_lease_is_free_or_after_a_time(storage: Storage) -> None:
-    first = leases.acquire(storage, "a", Owner("other", "elsewhere", 17), 1.5)
-    started = time.monotonic()
+def test_rule_09_waiting_ends_when_the_lease_is_free_or_after_a_time(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = leases.acquire(storage, "a", Owner("other", "elsewhere", 17), 600)
     with pytest.raises(LeaseHeld), leases.held(storage, "a", Owner.here(), 30, 0.1):
         pass
-    with leases.held(storage, "a", Owner.here(), 30, 5) as lease:
+    tries, acquire = list[int](), leases.acquire
+
+    def note(*arguments: Any) -> Lease:
+        tries.append(1)
+        if len(tries) == 3:  # it waits
+            advance_clock(monkeypatch, storage, 601)
+        return acquire(*arguments)
+
+    monkeypatch.setattr(leases, "acquire", note)
+    with leases.held(storage, "a", Owner.here(), 30, 20) as lease:
         assert lease.epoch == first.epoch + 1
-    assert time.monotonic() - started >= 1.4
+    assert len(tries) == 3
 
 
 def test_rule_09_a_lease_is_given_back_when_the_work_fails(storage: Storage) -> None:
@@ -169,16 +185,25 @@ def test_rule_09_many_threads_take_one_lease_in_turn(
 
 def test_rule_09_heartbeats_renew(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr(nodes, "NODE_LEASE_SECONDS", 1.0)
     workspace.write(1, ITEMS)
     db = workspace.open()
-    ((node, alive),) = nodes.list_nodes(db.storage.connection())
+
+    def look() -> tuple[nodes.Node, bool]:
+        ((node, alive),) = nodes.list_nodes(db.storage.connection())
+        return node, alive
+
+    node, alive = look()
     assert alive
     assert (node.id, node.files_end, node.lease.owner.process) == (db._node.id, 1, os.getpid())
-    time.sleep(1.2)
-    ((later, alive),) = nodes.list_nodes(db.storage.connection())
+    for _ in range(3):  # again and again, each for as long from then on
+        before, _ = look()
+        advance_clock(monkeypatch, db.storage, nodes.NODE_LEASE_SECONDS - 1)
+        wait_until(
+            lambda at=before.lease.expires_at: look()[0].lease.expires_at >= at + 28_000_000,  # type: ignore[misc]  # mypy takes the default for a second parameter
+            "it was renewed",
+        )
+    later, alive = look()
     assert alive
-    assert later.lease.expires_at > node.lease.expires_at + 500_000
     assert later.lease.epoch == node.lease.epoch
 
 
@@ -190,7 +215,14 @@ def test_rule_09_heartbeats_go_on_after_a_lost_connection(
     workspace.write(1, ITEMS)
     db = workspace.open()
     ((node, _),) = nodes.list_nodes(workspace.control.connection())
-    time.sleep(0.12)  # its thread has a connection now
+    ((first, _),) = nodes.list_nodes(workspace.control.connection())
+    wait_until(
+        lambda: (
+            nodes.list_nodes(workspace.control.connection())[0][0].lease.expires_at
+            > first.lease.expires_at
+        ),
+        "its thread has a connection",
+    )
     lose_connections(workspace, db.storage)
     ((before, _),) = nodes.list_nodes(workspace.control.connection())
 

@@ -77,6 +77,25 @@ def test_the_checker_finds_that_there_is_none(more: list[Operation]) -> None:
     assert find_order([INSERT, *more], register, ABSENT) is None
 
 
+def test_a_client_goes_on_after_a_snapshot_whose_end_fails(workspace: Workspace) -> None:
+    """Which COMMITs fail is chance, as is whether one of them is a snapshot's."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert(id=7, title="x", size=1)
+    notes: list[list[Any]] = []
+    client = Client(db, 0, 5, notes.append)
+    restore = spoil_commits(db, 1.0)
+    try:
+        for _ in range(20):  # a read in four is by a snapshot
+            client._do("read", 7)
+    finally:
+        restore()
+    history = as_history(notes)
+    assert {operation.result for operation in history} == {1}
+    assert 0 < len(history) < 20
+    assert not any(operation.is_open for operation in history)
+
+
 def run_threads(place: Workspace, times: int, seed: int) -> list[Operation]:
     notes: list[list[Any]] = []
     with place.open("never") as db:
