@@ -79,6 +79,7 @@ def test_these_are_the_commands() -> None:
         "reindex run",
         "reindex status",
         "shell",
+        "sql",
         "sweep",
         "verify",
     }

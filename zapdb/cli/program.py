@@ -30,6 +30,7 @@ from zapdb.cli import (
     reindex,
     settings,
     shell,
+    sql,
     squashing,
     sweep,
     tenant,
@@ -127,6 +128,7 @@ app.command()(metrics.metrics)
 app.command()(verify.verify)
 app.command()(sweep.sweep)
 app.command()(shell.shell)
+app.command()(sql.sql)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

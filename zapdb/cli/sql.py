@@ -1,0 +1,104 @@
+"""`zapdb sql`: the answer of one SELECT."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import math
+import sys
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import zapdb
+from zapdb.cli.configuration import (
+    DatabaseOption,
+    JsonOption,
+    TenantOption,
+    find_database,
+    find_tenant_name,
+)
+from zapdb.cli.output import Output
+from zapdb.errors import InvalidValue
+from zapdb.limits import SQL_MEMORY_SIZE_BYTES, SQL_ROWS, SQL_ROWS_SHOWN, SQL_SECONDS
+
+MIB = 1024 * 1024
+
+
+def sql(
+    statement: Annotated[
+        str,
+        typer.Argument(help="One SELECT; `-` reads it from standard input."),
+    ],
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="How long it may take.")
+    ] = SQL_SECONDS,
+    max_memory: Annotated[
+        int, typer.Option("--max-memory", metavar="MIB", help="How many MiB it may take.")
+    ] = SQL_MEMORY_SIZE_BYTES // MIB,
+    max_rows: Annotated[
+        int, typer.Option("--max-rows", help="How many rows the answer may have.")
+    ] = SQL_ROWS,
+    spill_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--spill-to",
+            metavar="DIRECTORY",
+            help="Where it keeps, while it runs, what it has no memory for; else it can't.",
+        ),
+    ] = None,
+    show_rows: Annotated[
+        int, typer.Option("--show", metavar="ROWS", help="How many rows are printed.")
+    ] = SQL_ROWS_SHOWN,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer one SQL SELECT over the tables and the catalog, read-only.
+
+    With `--json`: `{columns: [name], types: [type], rows: [[value]]}`, all rows. Decimals, times,
+    UUIDs and integers beyond 53 bits are strings, bytes Base64.
+    """
+    output = Output(as_json)
+    text = sys.stdin.read() if statement == "-" else statement
+    name = find_tenant_name(tenant)
+    with zapdb.open(find_database(database), tenant=name, read_only=True) as db:
+        result = db.sql(
+            text,
+            seconds=seconds,
+            max_memory=max_memory * MIB,
+            max_rows=max_rows,
+            spill_to=spill_to,
+        )
+    if show_rows < 0:
+        raise InvalidValue.of("--show", "a number of rows from 0", show_rows)
+    if not as_json:
+        result.show(show_rows)
+        return
+    rows = [[_plain(value) for value in row] for row in result]
+    output.document({"columns": result.columns, "types": result.types, "rows": rows})
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            return value if abs(value) < 1 << 53 else str(value)
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case datetime.date() | datetime.time():
+            return value.isoformat()
+        case bytes():
+            return base64.b64encode(value).decode()
+        case Decimal():
+            return str(value)
+        case Mapping():
+            return {str(key): _plain(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_plain(part) for part in value]
+    return str(value)
