@@ -13,7 +13,7 @@ from waitress.server import create_server
 
 from examples.todo_app import sample
 from examples.todo_app.todo import Todo, open_database
-from examples.todo_app.web import create_app
+from examples.todo_app.web import FORM_BYTES_MAX, create_app
 from zapdb import ZapdbError
 
 DATABASE = "sqlite:///build/todo.db"
@@ -42,10 +42,15 @@ def main() -> None:
         if not arguments.no_sample:
             sample.load(todo)
         # Threads of one process, and never a fork: they share the database.
-        app = create_app(todo, os.environ.get("TODO_APP_SECRET"))
+        is_https = bool(os.environ.get("TODO_APP_HTTPS"))
+        app = create_app(todo, os.environ.get("TODO_APP_SECRET"), https=is_https)
         try:
             server = create_server(
-                app, host=arguments.host, port=arguments.port, threads=arguments.threads
+                app,
+                host=arguments.host,
+                port=arguments.port,
+                threads=arguments.threads,
+                max_request_body_size=2 * FORM_BYTES_MAX,  # else it keeps up to 1 GiB on disk
             )
         except OSError as error:
             raise SystemExit(f"error: port {arguments.port}: {error.strerror}") from error

@@ -39,7 +39,10 @@ def show_day(day: datetime.date, today: datetime.date) -> str:
 
 def show_time(time: datetime.datetime, zone: str) -> str:
     """On the user's clock, and on that which it was meant on if it is another one."""
-    mine = time.astimezone(ZoneInfo(zone))
+    try:
+        mine = time.astimezone(ZoneInfo(zone))
+    except OverflowError:  # the year 0 or 10000 there: no form takes it, but records may have it
+        return f"{time:%H:%M} on {time.date()}, in {time.tzinfo}"
     shown = f"{mine:%a} {mine.day} {mine:%b}, {mine:%H:%M}"
     meant = str(time.tzinfo)
     if meant == zone:

@@ -18,6 +18,7 @@ from examples.todo_app.todo import PRIORITIES
 
 LINE_CHARS_MAX: Final = 200
 NOTES_CHARS_MAX: Final = 10_000
+YEARS: Final = range(1900, 2200)
 FIELDS: Final = ("title", "list", "due", "priority", "reminder", "notes", "done")
 """Of an item, as its form has them."""
 
@@ -56,6 +57,15 @@ def read_time(form: Mapping[str, str], name: str, zone: str) -> datetime.datetim
         return datetime.datetime.fromisoformat(form[name]).replace(tzinfo=ZoneInfo(zone))
     except (ValueError, LookupError, OSError):
         raise Unreadable("A reminder is a day and a time.") from None
+
+
+def check_years(values: Mapping[str, Any]) -> None:
+    """Refuse days and times at the ends of the calendar: elsewhere on earth, it is another year."""
+    for name in ("due", "reminder"):
+        if values[name] is not None and values[name].year not in YEARS:
+            raise Unreadable(
+                f"Years are {YEARS[0]} to {YEARS[-1]}: change the {name}, or clear it."
+            )
 
 
 def read_priority(form: Mapping[str, str], name: str = "priority") -> Priority:

@@ -1,4 +1,4 @@
-"""Models of the tables as of 0008_reminders.
+"""Models of the tables as of 0009_sessions.
 
 Written by `zapdb codegen models`: not to be changed by hand. `zapdb.open(..., models=...)`
 compares it with the database.
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from io import BufferedReader
 from typing import (
     Any,
+    BinaryIO,
     Literal,
     NotRequired,
     Protocol,
@@ -24,6 +25,7 @@ from typing import (
 
 from zapdb.models import (
     AnyField,
+    BytesLike,
     Model,
     Models,
     OrderedField,
@@ -33,7 +35,7 @@ from zapdb.models import (
 )
 
 MODELS = Models(
-    migration="0008_reminders",
+    migration="0009_sessions",
     tables={
         "users": TableModel(
             fingerprint=0xC26802249F27443E,
@@ -86,6 +88,15 @@ MODELS = Models(
                 "tag": "reference to tags (uuid)",
             },
         ),
+        "sessions": TableModel(
+            fingerprint=0x69AE1DB35620C9A6,
+            key=("digest",),
+            fields={
+                "digest": "binary",
+                "user": "reference to users (uuid)",
+                "until": "timestamp",
+            },
+        ),
     },
     types={
         "priority": {
@@ -126,6 +137,9 @@ TagKey: TypeAlias = uuid.UUID
 
 TaggingKey: TypeAlias = tuple[ItemKey, TagKey]
 """The key of a record of taggings."""
+
+SessionKey: TypeAlias = bytes
+"""The key of a record of sessions."""
 
 
 @MODELS.record("users")
@@ -718,3 +732,109 @@ class TaggingsTable(TypedTable[Tagging], Protocol):
 
     def delete_many(self, keys: Iterable[TaggingKey]) -> int:
         """Delete records by their keys; returns how many."""
+
+
+@MODELS.record("sessions")
+class Session(Model["SessionsTable"]):
+    """A record of sessions.
+
+    Made by 0009_sessions: Who is signed in, by the hash of what their cookie says
+
+    digest: binary; the key
+    user: reference to users (uuid)
+    until: timestamp
+    """
+
+    digest: bytes
+    user: UserKey
+    until: datetime.datetime
+
+    @overload
+    def follow(self, path: Literal["user"]) -> User | None: ...
+
+    @overload
+    def follow(self, path: str) -> Any: ...
+
+    def follow(self, path: str) -> Any:
+        """The record that a reference leads to, which the query included."""
+
+
+class SessionValues(TypedDict):
+    """A new record of sessions."""
+
+    digest: BytesLike | BinaryIO
+    user: UserKey
+    until: datetime.datetime
+
+
+class SessionUpsert(TypedDict):
+    """A record of sessions that is changed or new: its key, and what is given."""
+
+    digest: BytesLike | BinaryIO
+    user: NotRequired[UserKey]
+    until: NotRequired[datetime.datetime]
+
+
+class SessionChanges(TypedDict):
+    """Changes of a record of sessions."""
+
+    user: NotRequired[UserKey]
+    until: NotRequired[datetime.datetime]
+
+
+SessionField: TypeAlias = Literal["digest", "user", "until"]
+
+
+class SessionsTable(TypedTable[Session], Protocol):
+    """The table sessions."""
+
+    digest: OrderedField[BytesLike]
+    user: OrderedField[UserKey]
+    until: OrderedField[datetime.datetime]
+
+    def __getitem__(self, name: SessionField, /) -> AnyField: ...
+
+    def get(self, digest: bytes, /) -> Session:
+        """The record with this key; raises `RecordNotFound`."""
+
+    def find(self, digest: bytes, /) -> Session | None:
+        """The record with this key, or None."""
+
+    def get_many(self, keys: Iterable[SessionKey]) -> _builtins.list[Session | None]:
+        """The records with these keys in their order, None where there is none."""
+
+    def exists(self, digest: bytes, /) -> bool:
+        """Whether there is a record with this key."""
+
+    def insert(self, /, **values: Unpack[SessionValues]) -> Session:
+        """Insert a record and return it."""
+
+    def insert_many(
+        self,
+        records: Iterable[SessionValues],
+        batch_records: int = ...,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Insert from a stream, batch by batch; returns how many."""
+
+    def update(
+        self,
+        digest: bytes,
+        /,
+        *,
+        if_unchanged: Session | str | None = None,
+        **changes: Unpack[SessionChanges],
+    ) -> Session:
+        """Change fields of a record and return it."""
+
+    def upsert(self, /, **values: Unpack[SessionUpsert]) -> Session:
+        """Insert a record, or change the one that has its key already."""
+
+    def delete(self, digest: bytes, /) -> None:
+        """Delete a record; raises `RecordNotFound`."""
+
+    def delete_many(self, keys: Iterable[SessionKey]) -> int:
+        """Delete records by their keys; returns how many."""
+
+    def open(self, digest: bytes, /, *, field: Literal["digest"]) -> BufferedReader:
+        """A string or binary field of a record as a binary file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -25,6 +26,7 @@ from werkzeug.wrappers import Response
 from examples.todo_app import forms
 from examples.todo_app.days import now_in, zone_names
 from examples.todo_app.forms import read_day, read_labels, read_line, read_priority, read_uuid
+from examples.todo_app.sessions import Sessions
 from examples.todo_app.todo import LANGUAGES, Choice, Todo
 from zapdb.errors import StaleUpdate
 
@@ -45,6 +47,11 @@ def todo() -> Todo:
     return found
 
 
+def sessions() -> Sessions:
+    found: Sessions = current_app.extensions["sessions"]
+    return found
+
+
 def signed_in(view: Callable[..., Page]) -> Callable[..., Page]:
     """A page of somebody: the user is in `g.user`."""
 
@@ -57,11 +64,30 @@ def signed_in(view: Callable[..., Page]) -> Callable[..., Page]:
     return see
 
 
+OUR_PATH = re.compile(r"/(?!/)[!-\[\]-~]*")
+"""A path of this site. Browsers take `//` for the beginning of another one, and `\\` for `/`; they
+leave out tabs and line breaks before they look. So there is nothing but visible ASCII, no
+backslash, and no second slash at the beginning."""
+
+
 def come_back(otherwise: str) -> Response:
     """To the page of this site that the form was on."""
     target = request.form.get("next", "")
-    is_ours = target.startswith("/") and not target.startswith(("//", "/\\"))
-    return redirect(target if is_ours else otherwise)
+    return redirect(target if OUR_PATH.fullmatch(target) else otherwise)
+
+
+def begin_session(user: UUID) -> None:
+    """Sign somebody in, with nothing of the session before: neither whose it was, nor the token of
+    its forms, which somebody else may know."""
+    end_session()
+    session["token"] = sessions().begin(user)
+
+
+def end_session() -> None:
+    """Forget who is signed in, here and in the database: copies of the cookie are good no more."""
+    if token := session.get("token"):
+        sessions().end(token)
+    session.clear()
 
 
 # Signing in
@@ -84,19 +110,19 @@ def start() -> Page:
 @blueprint.post("/sign-in")
 def sign_in() -> Page:
     """A demonstration: whoever you say you are, you are."""
-    session["user"] = str(todo().users.get(read_uuid(request.form, "user")).id)
+    begin_session(todo().users.get(read_uuid(request.form, "user")).id)
     return redirect(url_for("pages.start"))
 
 
 @blueprint.post("/sign-out")
 def sign_out() -> Page:
-    session.clear()
+    end_session()
     return redirect(url_for("pages.start"))
 
 
 @blueprint.post("/users")
 def add_user() -> Page:
-    session["user"] = str(todo().users.insert(**_profile()).id)
+    begin_session(todo().users.insert(**_profile()).id)
     return redirect(url_for("pages.start"))
 
 
@@ -122,7 +148,7 @@ def change_settings() -> Page:
 def delete_user() -> Page:
     """With all lists, items and tags: the references say so."""
     todo().users.delete(g.user.id)
-    session.clear()
+    session.clear()  # those in the database went with the user
     return redirect(url_for("pages.start"))
 
 
@@ -216,11 +242,13 @@ def delete_list(key: UUID) -> Page:
 @signed_in
 def add_item(key: UUID) -> Page:
     form = request.form
+    due = read_day(form, "due")
+    forms.check_years({"due": due, "reminder": None})
     todo().add_item(
         g.user,
         key,
         read_line(form, "title"),
-        due=read_day(form, "due"),
+        due=due,
         priority=read_priority(form),
         labels=read_labels(form),
     )
@@ -257,6 +285,7 @@ def show_item(key: UUID) -> Page:
 def edit_item(key: UUID) -> Page:
     form = request.form
     seen, changes = forms.read_item(form, "seen."), forms.read_item(form)
+    forms.check_years(changes)
     labels_seen, labels = read_labels(form, "seen.tags"), read_labels(form)
     try:
         item = todo().edit_item(

@@ -6,7 +6,6 @@ import hmac
 import logging
 import secrets
 from typing import Any, Final
-from uuid import UUID
 
 from flask import Flask, Response, abort, g, render_template, request, session
 from markupsafe import Markup
@@ -14,6 +13,7 @@ from werkzeug.exceptions import HTTPException
 
 from examples.todo_app import days, pages
 from examples.todo_app.forms import Unreadable
+from examples.todo_app.sessions import Sessions
 from examples.todo_app.todo import LANGUAGES, PRIORITIES, Todo
 from zapdb.errors import (
     CheckViolation,
@@ -30,10 +30,12 @@ FORM_BYTES_MAX: Final = 64 * 1024
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
 }
+"""Of all answers, static files and errors included."""
 
 STATUS: Final = {
     "NOT_FOUND": 404,
@@ -58,12 +60,17 @@ WORDS: Final[tuple[tuple[type[ZapdbError], str, str], ...]] = (
 logger = logging.getLogger("todo_app")
 
 
-def create_app(todo: Todo, secret: str | None = None) -> Flask:
-    """The application; without a `secret`, everybody signs in again after a restart."""
+def create_app(todo: Todo, secret: str | None = None, *, https: bool = False) -> Flask:
+    """The application; without a `secret`, everybody signs in again after a restart.
+
+    `https` says that browsers reach it by HTTPS, through a proxy: cookies are then sent by nothing
+    else.
+    """
     app = Flask(__name__)
     app.config.update(
         SECRET_KEY=secret or secrets.token_hex(32),
         SESSION_COOKIE_SAMESITE="Lax",
+        SESSION_COOKIE_SECURE=https,
         MAX_CONTENT_LENGTH=FORM_BYTES_MAX,
     )
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
@@ -75,6 +82,7 @@ def create_app(todo: Todo, secret: str | None = None) -> Flask:
         show_time=days.show_time,
     )
     app.extensions["todo"] = todo
+    app.extensions["sessions"] = Sessions(todo.db)
     app.register_blueprint(pages.blueprint)
     app.before_request(check_csrf)
     app.before_request(load_user)
@@ -102,13 +110,14 @@ def check_csrf() -> None:
 
 
 def load_user() -> None:
-    key = session.get("user")
-    g.user = pages.todo().users.find(UUID(key)) if key else None
+    token = session.get("token")
+    g.user = pages.sessions().find_user(token) if token else None
 
 
 def add_headers(response: Response) -> Response:
+    response.headers.update(HEADERS)
     if request.endpoint != "static":
-        response.headers.update(HEADERS)
+        response.headers["Cache-Control"] = "no-store"  # somebody's own, or a form of a session
     return response
 
 
@@ -116,7 +125,8 @@ def show_refusal(error: ZapdbError) -> tuple[str, int]:
     """What zapdb refused: in words where there are some, else as it says itself."""
     status = 500 if isinstance(error, UsageError) else STATUS.get(error.rpc_status, 500)
     if status >= 500:
-        logger.error("%s %s: %s", request.method, request.path, error)
+        # The path as it came, and quoted: a line break in it would forge a line of the log.
+        logger.error("%s %r: %s", request.method, request.path, error)
     found = (words for kind, *words in WORDS if isinstance(error, kind))
     title, text = next(found, ("That can't be done", error.message.capitalize() + "."))
     return _message(status, title, text, error.code)

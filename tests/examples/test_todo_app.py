@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import http.client
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import zoneinfo
 from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
@@ -33,6 +35,7 @@ from examples.todo_app.todo import (
 from examples.todo_app.web import create_app
 from tests.support import ROOT, Workspace, wait_until
 from zapdb.cli.program import run
+from zapdb.errors import UsageError
 
 FLAGS = [
     "--headless",
@@ -105,7 +108,7 @@ def test_records_of_the_first_migration_are_served_by_the_application_of_today(
 
         wait_until(lambda: 1 not in db.count_by_revision("items"), "all were converted")
         wait_until(lambda: not any(r.building for r in db.verify()), "all indexes were built")
-        assert [report.problem_count for report in db.verify()] == [0] * 5
+        assert [report.problem_count for report in db.verify()] == [0] * 6
         place.get(f"/lists/{chores.id}?sort=title")
         assert "reads the index by_title_en" in place.text()
 
@@ -187,10 +190,194 @@ def test_forms_of_other_sites_are_refused_and_pages_run_no_scripts(place: Place)
     ]
     assert "HttpOnly" in cookie
     assert "SameSite=Lax" in cookie
+
+
+ELSEWHERE = [
+    "//evil.example/",
+    "///evil.example/",
+    "https://evil.example/",
+    "https:evil.example",
+    "javascript:alert(1)",
+    "/\\evil.example",
+    "\\/evil.example",
+    "/\t/evil.example",
+    "\t//evil.example",
+    " //evil.example",
+    "/\n/evil.example",
+    "/\r\n/evil.example",
+    "/\x00/evil.example",
+    "/\u2028/evil.example",
+    "/\u00ad/evil.example",
+    "/lists\r\nSet-Cookie: a=b",
+    "/lists/\\..\\\\evil.example",
+    "evil.example",
+    "@evil.example",
+    "?next=//evil.example",
+    "",
+]
+
+
+def test_a_form_leads_to_pages_of_this_site_only(place: Place) -> None:
+    place.add_user("Ada")
     made = place.add_list()
-    for target in ("//evil.example/", "https://evil.example/", "/\\evil.example"):
+    for target in ELSEWHERE:
         answer = place.post(f"/lists/{made}/items", title="x", next=target)
-        assert answer.location == f"/lists/{made}"
+        assert answer.location == f"/lists/{made}", repr(target)
+    for target in ("/", f"/lists/{made}?sort=title&after=abc", "/due/today?tag=%2F%2Fevil"):
+        assert place.post(f"/lists/{made}/items", title="x", next=target).location == target
+
+
+def test_every_form_wants_its_token(place: Place) -> None:
+    place.add_user("Ada")
+    made = place.add_list()
+    place.post(f"/lists/{made}/items", title="milk")
+    item = place.todo.items.order_by("id").one()
+    before = place.todo.items.get(item.id), place.todo.users.count()
+    posts = [rule for rule in place.app.url_map.iter_rules() if "POST" in (rule.methods or ())]
+    assert len(posts) >= 12
+    for rule in posts:
+        key = item.id if "/items/" in rule.rule else made
+        with place.app.test_request_context():
+            url = rule.build(dict.fromkeys(rule.arguments, key))
+        assert url is not None
+        for form in ({}, {"csrf_token": "x"}, {"csrf_token": ["", ""]}):
+            assert place.client.post(url[1], data=form).status_code == 400, url
+    assert (place.todo.items.get(item.id), place.todo.users.count()) == before
+
+
+def cookie_of(answer: TestResponse) -> str:
+    (cookie,) = (c for c in answer.headers.getlist("Set-Cookie") if c.startswith("session="))
+    return cookie.partition(";")[0]
+
+
+def token_in(page: str) -> str:
+    found = re.search(r'csrf_token" value="(\w+)"', page)
+    assert found is not None
+    return found[1]
+
+
+def test_a_cookie_is_good_until_its_owner_signs_out(place: Place) -> None:
+    ada = place.todo.users.insert(name="Ada", zone="Europe/London")
+    bob = place.todo.users.insert(name="Bob", zone="Europe/London")
+    planted = cookie_of(place.client.get("/"))  # that somebody else may know
+    token = token_in(place.client.get("/").text)
+    signed_in = place.client.post("/sign-in", data={"csrf_token": token, "user": str(ada.id)})
+    first = cookie_of(signed_in)
+    elsewhere = place.app.test_client(use_cookies=False)
+
+    def name_of(cookie: str) -> str:
+        answer = elsewhere.get("/settings", headers={"Cookie": cookie})
+        found = re.search(r'id="name" name="name" value="(\w*)"', answer.text)
+        return found[1] if found else "nobody"
+
+    assert (name_of(first), name_of(planted)) == ("Ada", "nobody")
+    renewed = token_in(place.client.get("/settings").text)
+    assert renewed != token
+    # The token of before signing in is good for nothing.
+    form = {"csrf_token": token, "title": "x"}
+    assert place.client.post("/lists", data=form).status_code == 400
+    copied = cookie_of(place.client.post("/settings", data={
+        "csrf_token": renewed, "name": "Ada", "zone": "Asia/Tokyo", "language": "de"}))  # fmt: skip
+    assert name_of(copied) == "Ada"
+    # Somebody else on the same device: the one before is signed out.
+    place.sign_in(bob.id)
+    assert (name_of(first), name_of(copied)) == ("nobody", "nobody")
+    second = cookie_of(place.post("/settings", name="Bob", zone="Asia/Tokyo", language="de"))
+    assert name_of(second) == "Bob"
+    place.post("/sign-out")
+    assert name_of(second) == "nobody"
+    assert place.db.table("sessions").count() == 0
+    # A user that is deleted, and a session that is over.
+    place.sign_in(bob.id)
+    third = cookie_of(place.post("/settings", name="Bob", zone="Asia/Tokyo", language="de"))
+    (session,) = place.db.table("sessions").scan()
+    assert session.digest not in third.encode()
+    past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=1)
+    place.db.table("sessions").update(session.digest, until=past)
+    assert name_of(third) == "nobody"
+    place.sign_in(bob.id)  # takes what is over with it
+    assert place.db.table("sessions").count() == 1
+    place.post("/settings/delete")
+    assert place.db.table("sessions").count() == 0
+
+
+def test_every_answer_says_how_it_is_to_be_taken(place: Place) -> None:
+    place.add_user("Ada")
+    made = place.add_list()
+    for path, status in (
+        ("/static/style.css", 200),
+        ("/static/icon.svg", 200),
+        ("/static/none.js", 404),
+        ("/static/..%2fweb.py", 404),
+        (f"/lists/{made}", 200),
+        ("/settings", 200),
+        (f"/lists/{uuid4()}", 404),
+        ("/none", 404),
+        ("/sign-in", 405),
+    ):
+        with place.get(path, status) as answer:
+            headers = answer.headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Content-Security-Policy"].startswith("default-src 'none';")
+        assert headers["Referrer-Policy"] == "same-origin"
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        is_private = not path.startswith("/static")
+        assert (headers.get("Cache-Control") == "no-store") is is_private, path
+    secure = create_app(place.todo, https=True).test_client().get("/", base_url="https://localhost")
+    assert "Secure" in secure.headers["Set-Cookie"]
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        datetime.datetime(1, 1, 1),
+        datetime.datetime(1, 1, 1, 12),
+        datetime.datetime(9999, 12, 31, 23, 59),
+        datetime.datetime(9999, 12, 31, 12),
+    ],
+)
+def test_a_reminder_at_the_ends_of_time_breaks_no_page(
+    place: Place, ends: datetime.datetime
+) -> None:
+    user = place.add_user("Ada", "Pacific/Kiritimati")
+    made = place.add_list()
+    place.post(f"/lists/{made}/items", title="call")
+    item = place.todo.items.order_by("id").one()
+    # What a form says is refused in words.
+    for field, text in (("reminder", ends.isoformat()), ("due", ends.date().isoformat())):
+        form = edited(place, item.id, **{field: text}, zone="Pacific/Pago_Pago")
+        place.post(f"/items/{item.id}", status=400, **form)
+        assert "Years are 1900 to 2199" in place.text()
+    place.post(f"/lists/{made}/items", status=400, title="x", due=ends.date().isoformat())
+    # What records have all the same, by an import or an older form, is shown, and can be mended.
+    for theirs, mine in (("Pacific/Pago_Pago", "Pacific/Kiritimati"), ("Asia/Tokyo", "Etc/UTC")):
+        for zone, other in ((theirs, mine), (mine, theirs)):
+            stored = ends.replace(tzinfo=zoneinfo.ZoneInfo(zone))
+            place.todo.items.update(item.id, reminder=stored, due=ends.date())
+            place.todo.users.update(user.id, zone=other)
+            pages = [f"/lists/{made}", "/due/today", "/due/week", "/due/overdue", "/due/reminders"]
+            pages += [f"/lists/{made}?sort={sort}" for sort in ("reminder", "due", "newest")]
+            for path in (*pages, f"/items/{item.id}"):
+                place.get(path)
+            form = edited(place, item.id, reminder="", due="")
+            place.todo.items.update(item.id, notes=f"{zone}")
+            place.post(f"/items/{item.id}", status=409, **form)
+            place.post(f"/items/{item.id}", **edited(place, item.id, reminder="", due=""))
+            assert place.todo.items.get(item.id).reminder is None
+
+
+def test_what_is_logged_is_one_line_without_secrets(
+    place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.add_user("Ada")
+
+    def fail(*arguments: object) -> None:
+        raise UsageError("something is wrong")
+
+    monkeypatch.setattr(place.todo, "lists_of", fail)
+    place.get("/due/today?after=secret%0aERROR", 500)
+    assert "secret" not in caplog.text
+    assert "'/due/today'" in caplog.text
 
 
 def test_nobody_sees_or_changes_what_is_somebody_elses(place: Place) -> None:
@@ -333,8 +520,8 @@ def test_tags_are_one_however_they_are_written_and_go_with_their_last_item(place
     assert [tag.label for tag in place.todo.tags.order_by("id")] == ["Garden"]
     # What goes with a user: everything.
     place.post("/settings/delete")
-    tables = ("users", "lists", "items", "tags", "taggings")
-    assert [place.db.table(name).count() for name in tables] == [0] * 5
+    tables = ("users", "lists", "items", "tags", "taggings", "sessions")
+    assert [place.db.table(name).count() for name in tables] == [0] * 6
 
 
 # In a browser
@@ -379,7 +566,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         finally:
             server.kill()
     with zapdb.open(database, migrations=MIGRATIONS) as db:
-        assert [report.problem_count for report in db.verify()] == [0] * 5
+        assert [report.problem_count for report in db.verify()] == [0] * 6
 
 
 @pytest.fixture
@@ -510,6 +697,41 @@ def test_a_life_of_a_list(visit: Callable[..., Page]) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Today")
     assert page.goto(item).status == 404
     expect(page.get_by_role("heading", level=1)).to_have_text("There is nothing here")
+
+
+def test_no_form_leads_a_browser_away_and_no_old_cookie_lets_it_in(
+    visit: Callable[..., Page], address: str
+) -> None:
+    page = visit()
+    begin(page, "Zoë")
+    add(page, "Milk")
+    for target in ("/\t/evil.example/", "//evil.example/", "/\\evil.example/"):
+        page.locator("input[name=next]").last.evaluate("(field, to) => field.value = to", target)
+        go(page, page.locator("button.tick").last)
+        assert page.url.startswith(address), target
+        page.get_by_role("link", name="Shopping").first.click()
+        add(page, "Bread")
+    kept = page.context.cookies()
+    press(page, "Sign out")
+    page.context.clear_cookies()
+    page.context.add_cookies(kept)
+    page.goto("/settings")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Who are you?")
+
+
+def test_the_server_says_of_files_what_they_are_and_takes_no_large_forms(address: str) -> None:
+    host = address.removeprefix("http://").rstrip("/")
+    for path in ("/static/style.css", "/static/icon.svg", "/", "/none"):
+        connection = http.client.HTTPConnection(host, timeout=30)
+        connection.request("GET", path)
+        assert connection.getresponse().getheader("X-Content-Type-Options") == "nosniff", path
+        connection.close()
+    connection = http.client.HTTPConnection(host, timeout=30)
+    connection.putrequest("POST", "/sign-in")
+    connection.putheader("Content-Length", str(10**9))
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+    connection.close()
 
 
 def test_the_second_of_two_tabs_sees_both_versions(visit: Callable[..., Page]) -> None:
