@@ -114,8 +114,8 @@ class Session:
 
     def bind(self, begun: OpenTransaction) -> Self:
         """The same, working in an open transaction from whatever thread or task."""
-        bound = copy.copy(self)
-        bound.open = begun
+        bound = object.__new__(type(self))
+        bound.__dict__.update(self.__dict__, open=begun)
         return bound
 
     def open_here(self) -> OpenTransaction | None:

@@ -30,6 +30,10 @@ class Losses:
         made_after: int = core.info[_MADE_AFTER]
         return made_after
 
+    def is_older(self, made_after: int) -> bool:
+        """Whether a connection that was made after so many losses is older than the last one."""
+        return made_after < self._count
+
     def note(self, made_after: int) -> None:
         """A connection that was made after so many was lost, and with it all that are as old."""
         self._count = max(self._count, made_after + 1)

@@ -16,6 +16,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import sqlalchemy
@@ -73,6 +74,8 @@ class ConnectionPool(ABC):
         """How many transactions and snapshots may be open at once."""
         self.places = FairSemaphore(connections_max)
         self._open: dict[Connection, weakref.ref[OpenTransaction]] = {}
+        self._idle: deque[Connection] = deque()
+        """Connections for transactions that none has now; the last one that had it is first."""
         self._dropped: deque[tuple[Connection, str]] = deque()
         """Connections of transactions that nobody left, and where they were begun."""
         self._lock = threading.Lock()
@@ -219,12 +222,23 @@ class ConnectionPool(ABC):
         """A connection for a place that was acquired; the place is given up where it fails."""
         try:
             self.refuse_use()
-            connection = self._connect()
+            connection = self._find_idle() or self._connect()
         except BaseException:
             self.places.release()
             raise
         connection.keeper = None
         return connection
+
+    def _find_idle(self) -> Connection | None:
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was faster
+                return None
+            if not (self.losses.is_older(connection.made_after) or connection.core.closed):
+                return connection
+            self._throw_away(connection)
+        return None
 
     def note_open(self, begun: OpenTransaction) -> None:
         """Remember a transaction that was begun on a connection that was lent."""
@@ -242,9 +256,17 @@ class ConnectionPool(ABC):
             self._open.pop(connection, None)
         if self.is_inherited:
             return
+        connection.lent_to = connection.dropped = None
         if not connection.core.closed:
-            connection.core.close()
+            self._idle.append(connection)
+        if self._closed:  # in the meantime
+            self._close_idle()
         self.places.release()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().core.close()
 
     def find_stuck(self) -> list[OpenTransaction]:
         """The open transactions, of any database of this process, that can't go on before the call
@@ -324,9 +346,10 @@ class ConnectionPool(ABC):
         They are kept and never touched: to close one here would end the session of the parent.
         """
         if self._left_behind is None:
-            self._left_behind = (self.local, self._connections, self._open, self.engine)
+            mine = (self.local, self._connections, self._open, self._idle, self._dropped)
+            self._left_behind = (*mine, self.engine)
         self.local, self._connections, self._lock = _Local(), {}, threading.Lock()
-        self._open, self._dropped = {}, deque()
+        self._open, self._idle, self._dropped = {}, deque(), deque()
 
     def close(self) -> None:
         """Close every thread's connection and the pool; what is in a transaction is undone."""
@@ -339,6 +362,7 @@ class ConnectionPool(ABC):
         for connection in connections:
             connection.core.close()
             self.ended(connection)
+        self._close_idle()
         self.engine.dispose()
 
     @abstractmethod

@@ -51,19 +51,21 @@ class Transactions(ConnectionPool):
             )
         if not mode.only_reads:
             self.refuse_write()
-        with _counting_conflicts(mode):
-            try:
-                with self.refusing_deadlock(connection):
-                    self._begin_measured(connection, mode, alone=alone)
-                    began = time.monotonic()
-                    try:
-                        yield connection
-                    except BaseException:
-                        self._undo(connection)
-                        raise
-                    self._finish(connection, mode, began)
-            finally:
-                self.ended(connection)
+        try:
+            with self.refusing_deadlock(connection):
+                self._begin_measured(connection, mode, alone=alone)
+                began = time.monotonic()
+                try:
+                    yield connection
+                except BaseException:
+                    self._undo(connection)
+                    raise
+                self._finish(connection, mode, began)
+        except TransactionConflict as error:
+            _count_conflict(error, mode)
+            raise
+        finally:
+            self.ended(connection)
 
     # Those that stay open
 
@@ -76,15 +78,15 @@ class Transactions(ConnectionPool):
             self.refuse_write()
         connection = self._lend_for(mode) if connection is None else connection
         begun = OpenTransaction(self, connection, mode, find_place())
-        with _counting_conflicts(mode):
-            try:
-                with self.refusing_deadlock(connection):
-                    self._begin_measured(connection, mode, alone=False)
-            except BaseException:
-                begun.is_ended = True
-                self.ended(connection)
-                self.give_back(connection)
-                raise
+        try:
+            with self.refusing_deadlock(connection):
+                self._begin_measured(connection, mode, alone=False)
+        except BaseException as error:
+            begun.is_ended = True
+            self.ended(connection)
+            self.give_back(connection)
+            _count_conflict(error, mode)
+            raise
         self.note_open(begun)
         return begun
 
@@ -96,13 +98,15 @@ class Transactions(ConnectionPool):
         """Commit one that nobody is using; raises what `transaction` raises at its end."""
         connection = begun.connection
         begun.is_ended = True
-        with _counting_conflicts(begun.mode):
-            try:
-                with self.refusing_deadlock(connection):
-                    self._finish(connection, begun.mode, begun.began)
-            finally:
-                self.ended(connection)
-                self.give_back(connection)
+        try:
+            with self.refusing_deadlock(connection):
+                self._finish(connection, begun.mode, begun.began)
+        except TransactionConflict as error:
+            _count_conflict(error, begun.mode)
+            raise
+        finally:
+            self.ended(connection)
+            self.give_back(connection)
 
     def undo_open(self, begun: OpenTransaction) -> None:
         """Roll one back; where a thread is using it, as soon as that has done."""
@@ -296,10 +300,6 @@ class Transactions(ConnectionPool):
     def roll_back(self, connection: Connection) -> None: ...
 
 
-@contextmanager
-def _counting_conflicts(mode: Mode) -> Iterator[None]:
-    try:
-        yield
-    except TransactionConflict:
+def _count_conflict(error: BaseException, mode: Mode) -> None:
+    if isinstance(error, TransactionConflict):
         CONFLICTS.add(mode.value)
-        raise
