@@ -6,6 +6,7 @@ from zapdb.database.lookup import IndexLookup
 from zapdb.database.opening import open
 from zapdb.database.query import Page, Query
 from zapdb.database.table import Table
+from zapdb.database.transactions import Snapshot, Transaction
 
 __all__ = [
     "Change",
@@ -15,6 +16,8 @@ __all__ = [
     "Page",
     "Query",
     "SchemaEvent",
+    "Snapshot",
     "Table",
+    "Transaction",
     "open",
 ]
