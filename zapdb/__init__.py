@@ -2,7 +2,16 @@
 
 from zapdb.database import Database, open
 from zapdb.errors import ZapdbError
-from zapdb.records import replace
+from zapdb.records import Record, asdict, replace, to_json
 from zapdb.release import __version__
 
-__all__ = ["Database", "ZapdbError", "__version__", "open", "replace"]
+__all__ = [
+    "Database",
+    "Record",
+    "ZapdbError",
+    "__version__",
+    "asdict",
+    "open",
+    "replace",
+    "to_json",
+]

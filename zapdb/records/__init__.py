@@ -29,7 +29,7 @@ from zapdb.records.record import (
     new_blobs,
     record_class,
 )
-from zapdb.values import asdict, replace, stamp
+from zapdb.values import asdict, replace, stamp, to_json
 
 __all__ = [
     "RECORD_FORMAT",
@@ -73,4 +73,5 @@ __all__ = [
     "record_class",
     "replace",
     "stamp",
+    "to_json",
 ]

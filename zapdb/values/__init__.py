@@ -20,6 +20,7 @@ from zapdb.values.reference import Reference
 from zapdb.values.string import String
 from zapdb.values.struct import Member, Struct
 from zapdb.values.timestamp import Timestamp
+from zapdb.values.to_json import to_json
 from zapdb.values.uuid import Uuid
 from zapdb.values.zoned_timestamp import ZonedTimestamp
 from zapdb.values.zones import Zones
@@ -49,6 +50,7 @@ __all__ = [
     "asdict",
     "replace",
     "stamp",
+    "to_json",
 ]
 
 VALUE_TYPES: Final[dict[str, type[ValueType]]] = {

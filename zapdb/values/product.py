@@ -50,6 +50,39 @@ class Product:
         """A short text that stands for all values: see `zapdb.records.stamp`."""
         return stamp(self)
 
+    # What frameworks ask an object for, so that endpoints can return records: FastAPI takes `vars`
+    # of what it does not know, and pydantic the others. None is a name that a part can have.
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]  # computed: there are slots
+        from zapdb.values.to_json import to_json
+
+        found: dict[str, Any] = to_json(self)
+        return found
+
+    def __dir__(self) -> list[str]:
+        return dir(type(self))  # else it asks for `__dict__`, which reads large values
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
+        from zapdb.values.to_json import core_schema_of
+
+        return core_schema_of(cls)
+
+    @property
+    def __pydantic_serializer__(self) -> Any:
+        from zapdb.values.to_json import serializer_of
+
+        # For what is declared as `Any`, or is inside of it. mypy takes the class for unhashable,
+        # since its objects are.
+        return serializer_of(type(self))  # type: ignore[arg-type]
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: Any, _handler: Any) -> dict[str, Any]:
+        from zapdb.values.to_json import json_schema_of
+
+        return json_schema_of(cls)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Product):
             return NotImplemented

@@ -191,7 +191,11 @@ def test_the_widest_table_has_a_record_class() -> None:
 
 
 def test_a_record_has_its_fields_and_nothing_else() -> None:
-    assert not hasattr(ADA, "__dict__")
+    assert Person.__dictoffset__ == 0
+    assert vars(ADA) == {"id": 1, "name": "Ada"}  # as JSON has it: frameworks ask for this
+    assert {"id", "name", "asdict"} <= set(dir(ADA))
+    with pytest.raises(AttributeError):
+        ADA.__dict__ = {}
     assert not hasattr(ADA, "__weakref__")
     for name in ("_name", "_fields", "__match_args__"):
         assert name in vars(Person)

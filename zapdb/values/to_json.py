@@ -1,0 +1,95 @@
+"""Values as JSON has them, for web endpoints and whoever else reads it without knowing the schema.
+
+Nothing is lost by it, but for types: decimals keep their digits as strings, since JSON's numbers
+are floats to most readers, and a zoned timestamp keeps its zone (RFC 9557).
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import functools
+import math
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from zapdb.values.product import Product, asdict
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema, SchemaSerializer
+
+
+def to_json(value: Any) -> Any:
+    """A record, a struct, a value of a field, or lists and dicts of them, as plain data for JSON.
+
+    Decimals are strings; dates and timestamps ISO 8601, and zoned timestamps with their zone, as in
+    `2024-05-31T12:00:00+02:00[Europe/Vienna]`; binary is base64; members of enums are their names;
+    keys of several fields are lists; floats that JSON has not are `"nan"`, `"inf"` and `"-inf"`.
+    Large values are read for it: raises `BlobMissing` where that is too late. Records that a query
+    included are left out. Raises `TypeError` for what is no value of zapdb, so that it fits
+    `json.dumps(…, default=zapdb.to_json)`.
+    """
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else repr(value)
+        case Product():
+            return {name: to_json(getattr(value, name)) for name in value._fields}
+        case decimal.Decimal():
+            return format(value, "f")
+        case datetime.datetime():
+            return _show_time(value)
+        case datetime.date():
+            return value.isoformat()
+        case uuid.UUID():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case list() | tuple():
+            return [to_json(item) for item in value]
+        case dict():
+            return {str(key): to_json(item) for key, item in value.items()}
+    raise TypeError(f"zapdb.to_json takes records and their values, not {type(value).__name__}")
+
+
+def _show_time(time: datetime.datetime) -> str:
+    zone = getattr(time.tzinfo, "key", None)
+    return time.isoformat() if zone is None else f"{time.isoformat()}[{zone}]"
+
+
+def core_schema_of(kind: type[Product]) -> CoreSchema:
+    """What pydantic does with records: it takes objects of the class, and writes them by `to_json`.
+
+    It makes none of JSON: values have types that only a table knows.
+    """
+    from pydantic_core import core_schema
+
+    dumped = core_schema.plain_serializer_function_ser_schema(_dump, info_arg=True)
+    return core_schema.is_instance_schema(kind, serialization=dumped)
+
+
+@functools.cache
+def serializer_of(kind: type[Product]) -> SchemaSerializer:
+    """What pydantic asks an object for whose type it was not told."""
+    from pydantic_core import SchemaSerializer
+
+    return SchemaSerializer(core_schema_of(kind))
+
+
+def _dump(product: Product, info: Any) -> dict[str, Any]:
+    return to_json(product) if info.mode == "json" else asdict(product)
+
+
+def json_schema_of(kind: type[Product]) -> dict[str, Any]:
+    """The JSON Schema of what `to_json` makes of such records."""
+    if not kind._name:  # any record
+        return {"type": "object"}
+    return {
+        "title": kind._name,
+        "type": "object",
+        "properties": {name: {} for name in kind._fields},
+        "required": list(kind._fields),
+        "additionalProperties": False,
+    }
