@@ -8,12 +8,9 @@ that was appended later reads the table again.
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-
 from zapdb.catalog import rows
 from zapdb.datasets import zone_names
 from zapdb.storage import Connection, Mode, Storage
-from zapdb.storage.tables import ZONES
 from zapdb.values import Zones
 
 
@@ -27,8 +24,13 @@ def append_zones(storage: Storage) -> None:
         missing = _missing(connection)
         if missing:
             first = rows.draw(connection, "zone", len(missing))
-            added = [{"number": at, "name": name} for at, name in enumerate(missing, first)]
-            connection.core_execute(sa.insert(ZONES).values(added))
+            # Not one statement with some 1,200 parameters: to compose that takes a quarter of the
+            # time in which a new database is opened.
+            mark = storage.mark
+            connection.run_many(
+                f"INSERT INTO zapdb_zones (number, name) VALUES ({mark}, {mark})",
+                list(enumerate(missing, first)),
+            )
 
 
 def _missing(connection: Connection) -> list[str]:
