@@ -66,6 +66,11 @@ NODE_LEASE_SECONDS: Final = 30.0
 NODE_HEARTBEAT_SECONDS: Final = 10.0
 NODE_KEPT_SECONDS: Final = 600.0
 """The row of a node whose lease has been over for this long is removed by other processes."""
+REBUILD_WHEN_OPENING_SECONDS: Final = 5.0
+"""How long opening a database works on indexes whose collation or time zone data changed; what is
+left then is done beside its use."""
+FORMER_DATASETS_MAX: Final = 100
+"""Of the data that an index was built with before, so many are remembered for each dataset."""
 RANGE_LEASE_SECONDS: Final = 10.0
 """A range task renews with every batch, that is every few milliseconds."""
 CHAIN_LEASE_SECONDS: Final = 30.0

@@ -242,26 +242,22 @@ def test_rule_26_an_index_is_rebuilt_under_other_data_and_has_the_order_of_the_n
     built = index_row(workspace)["physical"]
     assert in_order(db) == [1, 2, 3, 4, 5, 6, 7]
     db.close()
-    shown = open_elsewhere(workspace, "2023.2", "readable", "order", "run", "readable", "order")
+    shown = open_elsewhere(workspace, "2023.2", "readable", "order", "run", "verify")
     assert shown == [
         "warned: the collation or time zone data changed: index 'by_met' of table 'visits' is"
         " built again, and queries on it scan until then (built with"
         f" {here.version}, here tz database 2023b)",
         "reopened",
-        "by_met False, by_id True",
-        "1 2 3 4 6 5 7",
-        "ran index",
         "by_met True, by_id True",
         "1 2 3 4 6 5 7",
+        "ran",
+        "ok by_met by_id",
     ]
     row = index_row(workspace)
     assert row["physical"] > built
     assert row["versions"] == {"time zones": "tz database 2023b"}
+    assert row["former"] == {"time zones": [here.fingerprint]}
     again = workspace.open()
-    assert not again.table("visits").index("by_met").is_readable
-    assert in_order(again) == [1, 2, 3, 4, 5, 6, 7]
-    again.run_jobs()
-    assert again.table("visits").index("by_met").is_readable
     assert in_order(again) == [1, 2, 3, 4, 5, 6, 7]
     for at, met in MET.items():  # what is stored is what was meant, whatever the data
         assert repr(again.table("visits").get(at).met) == repr(met)
@@ -322,8 +318,9 @@ def test_a_zone_that_older_data_lack_hides_its_own_records_only(
     db.table("visits").insert(id=8, met=local("America/Coyhaique", 2025, 7, 1, 12))
     db.close()
     shown = open_elsewhere(workspace, "2025.1", "get 7", "get 8", "get 1", "verify")
-    assert shown[0].startswith("warned: ")
+    assert shown[0].startswith("warned: the collation or time zone data changed")
     assert shown[1:] == [
+        "warned: an index could not be built again yet: the time zone data in use lack a zone",
         "reopened",
         "7 2024-04-07T01:45:00 Australia/Lord_Howe 1",
         "UnknownZone America/Coyhaique tz database 2025a",

@@ -125,7 +125,7 @@ def run(options: dict[str, Any]) -> None:
     import zapdb
     from tests.contract.worker import _kill_in
     from zapdb.catalog import DEFAULT_TENANT, up
-    from zapdb.database.background import Background
+    from zapdb.database.background import Background, run_all
     from zapdb.jobs import tasks
 
     if "die" in options:
@@ -137,7 +137,9 @@ def run(options: dict[str, Any]) -> None:
         options["address"], migrations=options["directory"], apply=options.get("apply", "never")
     ) as db:
         # Only where it is asked for: else another process might be faster than the one that dies.
-        background = Background(db.storage, DEFAULT_TENANT) if options.get("converts") else None
+        background = None
+        if options.get("converts"):
+            background = Background(db.storage, DEFAULT_TENANT, run_all)
         notes = os.open(options["path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             _work(db, options, notes, ended)

@@ -155,9 +155,18 @@ def keeps_entries(
 
 
 def create_index(
-    connection: Connection, tenant: int, table: Table, index: Index, *, empty: bool
+    connection: Connection,
+    tenant: int,
+    table: Table,
+    index: Index,
+    *,
+    empty: bool,
+    former: dict[str, tuple[str, ...]] | None = None,
 ) -> IndexState:
-    """Start an index in a physical table of its own; readable at once if there are no records."""
+    """Start an index in a physical table of its own; readable at once if there are no records.
+
+    `former` are the fingerprints of the data that it was built with before.
+    """
     dependencies = table.datasets_of(index)
     datasets = [dataset_of(dependency) for dependency in dependencies]
     state = IndexState(
@@ -169,6 +178,7 @@ def create_index(
         INDEX_KEY_FORMAT,
         {dataset.name: dataset.fingerprint for dataset in datasets},
         {dataset.name: dataset.version for dataset in datasets},
+        former or {},
     )
     _put_index(connection, tenant, table, state)
     return state
@@ -195,8 +205,10 @@ def drop_index(connection: Connection, tenant: int, index: Index) -> None:
 
 def rebuild_index(connection: Connection, tenant: int, state: TableState, index: Index) -> None:
     """Throw the entries away and start again, with the datasets of this process."""
+    before = next(known for known in state.indexes if known.index.number == index.number)
     drop_index(connection, tenant, index)
-    create_index(connection, tenant, state.table, index, empty=False)
+    former = before.find_former()
+    create_index(connection, tenant, state.table, index, empty=False, former=former)
     bump_activation(connection, tenant)
 
 

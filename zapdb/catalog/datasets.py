@@ -6,6 +6,11 @@ says. `block` starts it anew with the data of this process, `background` brings 
 one by one; both only where no live process has other data, since the two must not mix. `scan` takes
 it out of use for everybody, so that processes with different data can work side by side, until an
 operator has it built again.
+
+Under `block` an index goes forward only: it remembers the data that it was built with before, and
+a process that has those leaves it alone. Else two releases of the data that are used in turn would
+throw each other's work away. That process scans, and its writes to the index are refused, until an
+operator has it built again: that may be with the former data, which then are the newest.
 """
 
 from __future__ import annotations
@@ -96,8 +101,14 @@ def _settle(
     policy: DatasetPolicy,
 ) -> None:
     rewrites = policy == "background" and _is_whole(index)
+    stays = policy == "block" and index.is_ahead
     fate = "is built again, and queries on it scan until then"
-    if policy == "scan":
+    if stays:
+        fate = (
+            "was built with the data of here before: it stays as it is, queries on it scan, and "
+            "writes are refused until `zapdb reindex run`"
+        )
+    elif policy == "scan":
         fate = "is kept by nobody, and queries on it scan until `zapdb reindex run`"
     elif rewrites:
         fate = "gets its entries rewritten, and queries on it scan until then"
@@ -108,6 +119,8 @@ def _settle(
         fate,
         *index.describe_difference(),
     )
+    if stays:
+        return
     if policy == "scan":
         disable_index(connection, tenant, state.table, index)
     elif rewrites:

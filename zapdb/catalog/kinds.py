@@ -187,7 +187,8 @@ KINDS: Final[dict[str, Kind]] = {
             "index",
             "tenant/index",
             "The state of a tenant's index, and what its entries are made with; behind `was:` what "
-            "some still are while they are rewritten, an empty fingerprint where nobody keeps it.",
+            "some still are while they are rewritten, an empty fingerprint where nobody keeps it. "
+            "`former` has the fingerprints that it was built with before.",
             {
                 "table": POSITIVE,
                 "phase": _choice("write-only", "readable"),
@@ -196,6 +197,7 @@ KINDS: Final[dict[str, Kind]] = {
                 "key_format": POSITIVE,
                 "datasets": TEXTS,
                 "versions": TEXTS,
+                "former": {"type": "object", "additionalProperties": _list_of(TEXT)},
             },
         ),
         _kind(

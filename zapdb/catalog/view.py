@@ -25,6 +25,7 @@ from zapdb.catalog.stored_settings import read_history_settings
 from zapdb.catalog.zones import load_zones
 from zapdb.datasets import Dataset, Dependency, dataset_of
 from zapdb.errors import CorruptCatalog, MissingHistory, UnknownName
+from zapdb.limits import FORMER_DATASETS_MAX
 from zapdb.migrations import Chain
 from zapdb.schema import Index, Table, snapshot
 from zapdb.storage import Connection
@@ -49,7 +50,9 @@ class IndexState:
 
     `physical` is the table that holds them, `build` the number of this building of the index: it
     never repeats. `datasets` maps the name of each dataset to the fingerprint that its keys are
-    made with, `versions` to its version, for people.
+    made with, `versions` to its version, for people. `former` has the fingerprints that it was
+    built with before, oldest first: which of two are the newer data nobody can tell, since versions
+    lie, but a process with former ones must not take the place of those that came after.
 
     An index whose entries are *rewritten* one by one is write-only, and has the entries of before
     in its table; those datasets are named, too, behind `FORMER`. One that is *disabled* is
@@ -67,6 +70,7 @@ class IndexState:
     key_format: int
     datasets: dict[str, str] = field(hash=False)
     versions: dict[str, str] = field(hash=False)
+    former: dict[str, tuple[str, ...]] = field(hash=False, default_factory=dict)
 
     @property
     def is_disabled(self) -> bool:
@@ -98,6 +102,28 @@ class IndexState:
         here = map(dataset_of, self.dependencies)
         return [found for found in here if self.datasets.get(found.name) != found.fingerprint]
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it is outdated, and was built with data of this process before."""
+        return not self.is_disabled and any(
+            found.fingerprint in self.former.get(found.name, ()) for found in self._differing()
+        )
+
+    @property
+    def is_rebuilt(self) -> bool:
+        """Whether it is being built again, since its data changed to those of this process."""
+        return self.condition == "write-only" and bool(self.former) and not self.is_outdated
+
+    def find_former(self) -> dict[str, tuple[str, ...]]:
+        """The former fingerprints of the same index when this process's data take their place."""
+        found = {}
+        for dependency in self.dependencies:
+            here = dataset_of(dependency)
+            known = (*self.former.get(here.name, ()), self.datasets.get(here.name, NOBODYS))
+            kept = dict.fromkeys(f for f in known if f not in (NOBODYS, here.fingerprint))
+            found[here.name] = tuple(kept)[-FORMER_DATASETS_MAX:]
+        return {name: kept for name, kept in found.items() if kept}
+
     def describe_difference(self) -> tuple[str, str]:
         """The versions of the datasets that differ: those built with, and those here."""
         differing = self._differing()
@@ -113,8 +139,14 @@ class IndexState:
     def disabled(self, build: int) -> IndexState:
         """The same index when nobody keeps it any more; no job works towards `build`."""
         versions = {name: self.versions.get(name, "unknown") for name in self._current}
-        datasets = dict.fromkeys(versions, NOBODYS)
-        return replace(self, phase="write-only", build=build, datasets=datasets, versions=versions)
+        return replace(
+            self,
+            phase="write-only",
+            build=build,
+            datasets=dict.fromkeys(versions, NOBODYS),
+            versions=versions,
+            former=self.find_former(),
+        )
 
     def rewritten(self, build: int) -> IndexState:
         """The same index when its entries begin to be brought to this process's data."""
@@ -128,7 +160,14 @@ class IndexState:
             if found is not None:
                 datasets[FORMER + name] = self.datasets[name]
                 versions[FORMER + name] = version
-        return replace(self, phase="write-only", build=build, datasets=datasets, versions=versions)
+        return replace(
+            self,
+            phase="write-only",
+            build=build,
+            datasets=datasets,
+            versions=versions,
+            former=self.find_former(),
+        )
 
     def readable(self) -> IndexState:
         """The same index when it holds what it must."""
@@ -153,6 +192,7 @@ class IndexState:
             "key_format": self.key_format,
             "datasets": self.datasets,
             "versions": self.versions,
+            "former": {name: list(found) for name, found in self.former.items()},
         }
 
     @classmethod
@@ -166,6 +206,7 @@ class IndexState:
             row["key_format"],
             row["datasets"],
             row["versions"],
+            {name: tuple(found) for name, found in row["former"].items()},
         )
 
 

@@ -1,5 +1,7 @@
 """Jobs that an open database runs by itself, where the setting `convert` says so (rule 14).
 
+Indexes whose collation or time zone data changed are built again whatever it says.
+
 They begin when the database is opened and whenever the schema of the tenant changes, and end with
 the batch that they are at when the database is closed, the setting changes, or a forget begins.
 What several processes do at once, they share range by range.
@@ -12,18 +14,23 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
+from zapdb.catalog import load_view
 from zapdb.errors import ZapdbError
-from zapdb.jobs import plan_jobs, run_job, run_locally
+from zapdb.jobs import plan_jobs, run_job, run_locally, run_rebuilds
 from zapdb.limits import BACKGROUND_RETRY_SECONDS
-from zapdb.storage import Storage
+from zapdb.storage import Mode, Storage
 
 logger = logging.getLogger("zapdb.background")
 
+BackgroundWork = Callable[[Storage, int, Callable[[], bool]], None]
+"""What is done for a tenant until it is done, or until it should stop."""
+
 
 class Background:
-    """A thread that runs the jobs of one tenant whenever it is woken; idle until then."""
+    """A thread that does some work for one tenant whenever it is woken; idle until then."""
 
-    def __init__(self, storage: Storage, tenant: int) -> None:
+    def __init__(self, storage: Storage, tenant: int, work: BackgroundWork) -> None:
+        self.work = work
         self._storage = storage
         self._tenant = tenant
         self._wake = threading.Event()
@@ -51,7 +58,7 @@ class Background:
                 return
             timeout = None
             try:
-                run_all(self._storage, self._tenant, self._stop.is_set)
+                self.work(self._storage, self._tenant, self._stop.is_set)
             except ZapdbError as error:
                 if not self._stop.is_set():
                     logger.warning("the jobs are tried again later: %s", error)
@@ -67,3 +74,10 @@ def run_all(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> N
         if should_stop():
             return
         run_job(storage, job, runner)
+
+
+def run_urgent(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> None:
+    """Build the tenant's indexes again whose data changed, one thread for all."""
+    with storage.transaction(Mode.READ) as connection:
+        view = load_view(connection, tenant)
+    run_rebuilds(storage, view, should_stop, workers=1)

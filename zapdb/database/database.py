@@ -33,7 +33,7 @@ from zapdb.database.changes import (
 from zapdb.database.changes_pruning import PrunedChanges, prune_changes
 from zapdb.database.following import Callback
 from zapdb.database.metrics import render as render_metrics
-from zapdb.database.process import Process, check_pins, settle, settle_read_only
+from zapdb.database.process import Process, check_pins, rebuild, settle, settle_read_only
 from zapdb.database.session import Session
 from zapdb.database.tokens import purge_tokens
 from zapdb.database.transactions import Block, Snapshot, Transaction, takes_argument
@@ -138,6 +138,7 @@ class Database(Access):
         check_pins(self._storage, view, self._process.pins)
         if self._node is not None and view.chain_state.forgetting is None:
             view = settle_datasets(self._storage, view, self._node)
+            view = rebuild(self._storage, view)
         return Database(self._process, view, tuple(applied), shares=self)
 
     def create_tenant(self, name: str) -> None:

@@ -14,7 +14,7 @@ from types import ModuleType
 
 from zapdb.catalog import DEFAULT_TENANT_NAME, View, ensure_rows, rows
 from zapdb.catalog.datasets import datasets_in_use, settle_datasets
-from zapdb.catalog.nodes import Node, deregister, register
+from zapdb.catalog.nodes import Heartbeat, Node, deregister, register
 from zapdb.catalog.pinning import Pins
 from zapdb.catalog.retirement import sweep
 from zapdb.catalog.stored_settings import read_settings
@@ -31,10 +31,12 @@ from zapdb.database.process import (
     check_pins,
     load,
     read_files,
+    rebuild,
     settle,
     settle_read_only,
 )
 from zapdb.errors import InvalidValue, PendingMigrations, UsageError, ZapdbError
+from zapdb.jobs import list_rebuilds
 from zapdb.limits import CONNECTIONS_MAX
 from zapdb.storage import Storage, connect, ensure_layout
 
@@ -129,6 +131,8 @@ def open(
                     if current.chain_state.forgetting is None:
                         current = settle_datasets(storage, current, node)
                         sweep(storage)
+                        if list_rebuilds(current):
+                            current = _rebuild_alive(storage, current, node)
                     return _make(storage, node, files, pins, current, tuple(applied))
             except BaseException:
                 with suppress(ZapdbError):
@@ -138,6 +142,15 @@ def open(
     except BaseException:
         storage.close()
         raise
+
+
+def _rebuild_alive(storage: Storage, view: View, node: Node) -> View:
+    """`rebuild`, which may take longer than the lease of a node that does nothing else."""
+    heartbeat = Heartbeat(storage, node)
+    try:
+        return rebuild(storage, view)
+    finally:
+        heartbeat.stop()
 
 
 def _open_read_only(

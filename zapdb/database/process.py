@@ -34,6 +34,7 @@ from zapdb.errors import (
     SchemaFrozen,
     UsageError,
 )
+from zapdb.jobs import list_rebuilds, rebuild_when_opening
 from zapdb.migrations import MigrationFile, list_files, resolve_files
 from zapdb.storage import Mode, Storage
 
@@ -135,6 +136,14 @@ def settle_read_only(
 def load(storage: Storage, tenant: int, known: View | None = None) -> View:
     check_level(storage.connection())
     return prehistory.load(storage, tenant, known)
+
+
+def rebuild(storage: Storage, view: View) -> View:
+    """Build indexes again whose data changed, for a limited time; returns what is in force then."""
+    if not list_rebuilds(view):
+        return view
+    rebuild_when_opening(storage, view)
+    return load(storage, view.tenant, view)
 
 
 def check_pins(storage: Storage, view: View, pins: Pins) -> None:

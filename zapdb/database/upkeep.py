@@ -8,10 +8,11 @@ from contextlib import suppress
 from zapdb.catalog.localview import LocalView
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import settings_of
-from zapdb.database.background import Background
+from zapdb.database.background import Background, BackgroundWork, run_all, run_urgent
 from zapdb.database.following import Changed, Follower, concerns
 from zapdb.database.session import Session
 from zapdb.errors import UnknownName
+from zapdb.jobs import list_rebuilds
 
 
 class Upkeep:
@@ -28,15 +29,21 @@ class Upkeep:
         follower.watch(self)
 
     def settle(self) -> None:
-        """Begin or end the background's work as the settings say."""
+        """Begin or end the background's work as the settings and the indexes say."""
         with self._lock:
-            wanted = self._session.settings.converts_in_background and not self._is_over
-            wanted = wanted and not self._session.is_read_only
-            if wanted and self._background is None:
-                self._background = Background(self._session.storage, self._tenant)
-            if not wanted and self._background is not None:
+            work = self._find_work()
+            if self._background is not None and self._background.work is not work:
                 self._background.stop(wait=self._is_over)
                 self._background = None
+            if self._background is None and work is not None:
+                self._background = Background(self._session.storage, self._tenant, work)
+
+    def _find_work(self) -> BackgroundWork | None:
+        if self._is_over or self._session.is_read_only:
+            return None
+        if self._session.settings.converts_in_background:
+            return run_all
+        return run_urgent if list_rebuilds(self._session.view) else None
 
     def use(self, settings: Settings) -> None:
         self._session.settings = settings
@@ -66,6 +73,7 @@ class Upkeep:
         if concerns(self._tenant, changed):
             with suppress(UnknownName):  # removed just now
                 self._session.reload()
+            self.settle()
             background = self._background
             if background is not None:
                 background.wake()

@@ -97,7 +97,10 @@ class LiveIndex:
                 index=self.name,
                 built_with=built_with,
                 here=here,
-                hint="open the database again, with the ICU and time zone data that all other "
+                hint="it was built with these data before: use the newer ones, or run `zapdb "
+                "reindex run` with these"
+                if self.state.is_ahead
+                else "open the database again, with the ICU and time zone data that all other "
                 "processes have",
             )
 

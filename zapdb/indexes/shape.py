@@ -10,6 +10,7 @@ Values of fields that were dropped are read from the archive and written to it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -114,8 +115,7 @@ class OlderShape(Shape):
         state = next((s for s in live.state.indexes if s.index.number == index.number), None)
         dependencies = self.table.datasets_of(index)
         if kept and state is not None:
-            held = (state.phase, state.physical, state.build, state.key_format)
-            found = IndexState(index, dependencies, *held, state.datasets, state.versions)
+            found = replace(state, index=index, dependencies=dependencies)
         else:
             datasets = {d.name: d.fingerprint for d in map(dataset_of, dependencies)}
             found = IndexState(

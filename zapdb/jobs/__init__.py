@@ -3,6 +3,7 @@
 from zapdb.jobs.findings import Finding
 from zapdb.jobs.forget import Forgotten, forget_newest
 from zapdb.jobs.job import Job, Progress, list_jobs, read_progress
+from zapdb.jobs.rebuilding import list_rebuilds, rebuild_when_opening, run_rebuilds
 from zapdb.jobs.run import JobReport, Runner, count_stale, plan_jobs, run_job, run_locally
 from zapdb.jobs.sweep import SweepReport, sweep_blobs
 from zapdb.jobs.verify import BlobsReport, TableReport, verify, verify_blobs
@@ -20,10 +21,13 @@ __all__ = [
     "count_stale",
     "forget_newest",
     "list_jobs",
+    "list_rebuilds",
     "plan_jobs",
     "read_progress",
+    "rebuild_when_opening",
     "run_job",
     "run_locally",
+    "run_rebuilds",
     "sweep_blobs",
     "verify",
     "verify_blobs",

@@ -79,7 +79,8 @@ def plan_jobs(
 ) -> list[Job]:
     """Plan whatever the tenant's tables need now; returns the jobs of `kinds` that are not done.
 
-    First the indexes, since queries wait for them, then the conversions, then the validations.
+    First the indexes, since queries wait for them, and of these those first that queries had until
+    their data changed; then the conversions, then the validations.
     """
     while True:
         with storage.transaction(Mode.READ) as connection:
@@ -107,11 +108,16 @@ def _entries_of(storage: Storage, view: View, job: Job) -> IndexTable | None:
 
 
 def _wanted_jobs(view: View) -> list[Job]:
-    wanted = [
-        _new_job(view, state, "index", index.build, view.position, index.datasets)
+    unbuilt = [
+        (state, index)
         for state in view.tables.values()
         for index in state.indexes
         if index.phase == "write-only" and not index.is_disabled
+    ]
+    unbuilt.sort(key=lambda found: not found[1].is_rebuilt)
+    wanted = [
+        _new_job(view, state, "index", index.build, view.position, index.datasets)
+        for state, index in unbuilt
     ]
     wanted += [
         _new_job(

@@ -1,0 +1,59 @@
+"""Building indexes again whose collation or time zone data changed, at once (rule 26).
+
+Who finds that the data changed throws the entries away, and every query that the index is for scans
+from then on: for all processes, and whatever the setting `convert` says of other jobs. So whoever
+opens the database goes to work on it, before all other jobs: first for a limited time while
+opening, then beside its use. What several processes do at once, they share range by range; what one
+of them leaves undone, the next goes on with.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from zapdb.catalog import View
+from zapdb.errors import ZapdbError
+from zapdb.jobs.run import plan_jobs, run_job, run_locally
+from zapdb.limits import REBUILD_WHEN_OPENING_SECONDS
+from zapdb.storage import Storage
+
+logger = logging.getLogger("zapdb.datasets")
+
+
+def list_rebuilds(view: View) -> frozenset[int]:
+    """The builds of a tenant's indexes that are to be done at once, with this process's data."""
+    return frozenset(
+        index.build for state in view.tables.values() for index in state.indexes if index.is_rebuilt
+    )
+
+
+def run_rebuilds(
+    storage: Storage, view: View, should_stop: Callable[[], bool], workers: int | None = None
+) -> None:
+    """Build what the view says is to be built at once, until it is done or it should stop."""
+    wanted = list_rebuilds(view)
+    if not wanted or should_stop():
+        return
+    runner = partial(run_locally, workers=workers, should_stop=should_stop)
+    for job in plan_jobs(storage, view.tenant, ["index"]):
+        if should_stop():
+            return
+        if job.target in wanted:
+            run_job(storage, job, runner)
+
+
+def rebuild_when_opening(storage: Storage, view: View) -> None:
+    """The same for a limited time; what keeps it from being done is logged, and no more."""
+    deadline = time.monotonic() + REBUILD_WHEN_OPENING_SECONDS
+
+    def is_over() -> bool:
+        return storage.is_closed or time.monotonic() >= deadline
+
+    try:
+        run_rebuilds(storage, view, is_over)
+    except ZapdbError as error:
+        if not is_over():
+            logger.warning("an index could not be built again yet: %s", error.message)
