@@ -200,6 +200,12 @@ SQL_SECONDS: Final = 30.0
 """How long it may take, by default."""
 SQL_ROWS: Final = 1_000_000
 """How many rows its answer may have, by default."""
+SQL_AHEAD_BATCHES_MAX: Final = 8
+"""Batches of a table that a statement is sent at a time, after the first ones."""
+SQL_AHEAD_SIZE_BYTES: Final = 4 * 1024 * 1024
+"""No more are sent at a time once they have this size."""
+SQL_START_SECONDS: Final = 60.0
+"""How long is waited for the process that forks those of statements, once, to start."""
 SQL_END_SECONDS: Final = 5.0
 """How long is waited for the process of a statement to be gone, after it was killed."""
 SQL_ROWS_SHOWN: Final = 40

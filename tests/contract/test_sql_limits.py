@@ -22,7 +22,7 @@ from zapdb.database import Database
 from zapdb.database.sql import processes
 from zapdb.database.sql.sandbox.spill import PREFIX, Spill
 from zapdb.database.sql.sources import TableSource
-from zapdb.errors import InvalidValue, SqlError, SqlLimitExceeded
+from zapdb.errors import InvalidValue, SqlError, SqlLimitExceeded, StorageError
 
 ORDERS = (
     "create_table: {table: orders, key: [id], fields: ["
@@ -217,6 +217,41 @@ def test_a_directory_that_can_not_be_written_is_named_in_the_error(
     with pytest.raises(SqlError, match="can't be begun") as caught:
         db.sql("SELECT 1", spill_to=gone)
     assert caught.value.context["problem"] == "No such file or directory"
+
+
+@engine_does_not_matter
+def test_another_thread_can_interrupt_it(db: Database) -> None:
+    """As a cancelled task does."""
+    thread = threading.get_ident()
+    processes.interrupt_statement(thread)  # there is none
+
+    def interrupt() -> None:
+        wait_for(lambda: thread in processes._running)
+        processes.interrupt_statement(thread)
+
+    other = threading.Thread(target=interrupt)
+    other.start()
+    with pytest.raises(SqlError, match="was interrupted"):
+        db.sql(ENDLESS["one call"], **UNBOUNDED)
+    other.join()
+    assert not running()
+    assert db.sql("SELECT 1").fetchall() == [(1,)]
+
+
+@engine_does_not_matter
+def test_a_keeper_that_can_not_be_started_is_an_error(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes._end()
+    monkeypatch.setattr(processes, "SANDBOX", Path("/nowhere"))
+    with pytest.raises(StorageError, match="can be started") as caught:
+        db.sql("SELECT 1")
+    assert caught.value.hint
+    monkeypatch.setattr(processes.spawn, "get_executable", lambda: "/nowhere")
+    with pytest.raises(StorageError, match="can be started"):
+        db.sql("SELECT 1")
+    monkeypatch.undo()
+    assert db.sql("SELECT 1").fetchall() == [(1,)]
 
 
 @engine_does_not_matter

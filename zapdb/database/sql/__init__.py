@@ -6,10 +6,18 @@ statement (`sandbox`), which can open nothing, is given records alone, and is ki
 more than it may: inside of this process its limits would not hold.
 """
 
+import os
+import sys
 from importlib.util import find_spec
 
-from zapdb.errors import MissingExtra
+from zapdb.errors import MissingExtra, UsageError
 
+if not hasattr(os, "fork"):
+    raise UsageError(
+        "db.sql needs a system that can fork",
+        platform=sys.platform,
+        hint="table.to_arrow() and query.to_arrow() are read by a DuckDB of the application's own",
+    )
 if find_spec("duckdb") is None:  # which is imported in other processes alone
     raise MissingExtra.named("sql", "duckdb")
 try:

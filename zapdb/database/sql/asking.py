@@ -8,10 +8,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
+import pyarrow
+
 from zapdb.database.sql.allowance import Allowance
 from zapdb.database.sql.failures import (
     explain_end,
     explain_failure,
+    interrupted,
     too_late,
     too_many_rows,
     too_much_memory,
@@ -20,6 +23,7 @@ from zapdb.database.sql.processes import StatementProcess
 from zapdb.database.sql.result import Result
 from zapdb.database.sql.sandbox import wire
 from zapdb.database.sql.sources import Source
+from zapdb.limits import SQL_AHEAD_BATCHES_MAX, SQL_AHEAD_SIZE_BYTES
 
 EXPLAIN: Final = re.compile(r"\s*explain\b(\s+analyze\b)?(\s*\([^)]*\))?", re.IGNORECASE)
 
@@ -49,17 +53,29 @@ def ask(statement: str, parameters: Any, offer: Offer, allowance: Allowance) -> 
             process.channel.send(wire.REQUEST, pickle.dumps(request))
             told = answer.gather()
         except wire.Ended:
+            if process.is_interrupted:
+                raise interrupted() from None
             raise explain_end(process.end(), allowance) from None
         except wire.TooLate:
             raise too_late(allowance) from None
         except wire.TooLarge:
             raise too_much_memory(allowance) from None
-    if told is not None:
-        raise explain_failure(told, statement, offer.names, allowance)
+        if told is not None:
+            raise explain_failure(told, statement, offer.names, allowance)
     return Result.make(answer.columns, answer.types, answer.schema, answer.batches)
 
 
+def _read_json(data: bytearray) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = json.loads(data)
+    except (ValueError, RecursionError):
+        raise wire.Ended from None
+    return value
+
+
 class _Answer:
+    """What comes from a process that ran a statement is looked at, and not trusted."""
+
     def __init__(
         self, channel: wire.Channel, sources: Sequence[Source], allowance: Allowance
     ) -> None:
@@ -67,6 +83,7 @@ class _Answer:
         self._sources = sources
         self._allowance = allowance
         self._scans: dict[int, Iterator[Any]] = {}
+        self._ahead: dict[int, int] = {}
         self._rows = self._size_bytes = 0
         self.columns: list[str] = []
         self.types: list[dict[str, Any]] = []
@@ -82,7 +99,7 @@ class _Answer:
             if kind == wire.ANSWER:
                 self._keep(data)
                 continue
-            value: dict[str, Any] = json.loads(data)
+            value = _read_json(data)
             if kind == wire.FAILED:
                 return value
             if kind == wire.COLUMNS:
@@ -95,17 +112,34 @@ class _Answer:
         if kind == wire.SCAN:
             self._scans[scan] = self._sources[value["source"]].read(value["names"])
         elif kind == wire.CLOSE:
-            self._scans.pop(scan)
+            del self._scans[scan]
         else:
+            batches = self._read_ahead(scan)
+            if batches:
+                self._channel.send(wire.BATCH, wire.pack(batches[0].schema, *batches))
+            else:
+                self._channel.send(wire.END)
+
+    def _read_ahead(self, scan: int) -> list[Any]:
+        """One batch at first, since it may be all that is wanted; then more at a time."""
+        batches: list[Any] = []
+        count = self._ahead.get(scan, 1)
+        while len(batches) < count and sum(b.nbytes for b in batches) < SQL_AHEAD_SIZE_BYTES:
             batch = next(self._scans[scan], None)
             if batch is None:
-                self._channel.send(wire.END)
-            else:
-                self._channel.send(wire.BATCH, wire.pack(batch.schema, batch))
+                break
+            batches.append(batch)
+        self._ahead[scan] = min(2 * count, SQL_AHEAD_BATCHES_MAX)
+        return batches
 
     def _keep(self, data: bytearray) -> None:
         self._size_bytes += len(data)
-        self.schema, batches = wire.unpack(data)
+        try:
+            self.schema, batches = wire.unpack(data)
+            for batch in batches:
+                batch.validate()
+        except pyarrow.ArrowException:
+            raise wire.Ended from None
         self.batches += batches
         self._rows += sum(batch.num_rows for batch in batches)
         if self._rows > self._allowance.max_rows:

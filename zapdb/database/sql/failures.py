@@ -68,6 +68,10 @@ def explain_end(ended: Mapping[str, Any], allowance: Allowance) -> SqlError:
     )
 
 
+def interrupted() -> SqlError:
+    return SqlError("the SQL statement was interrupted", hint="ask it again")
+
+
 def too_late(allowance: Allowance) -> SqlLimitExceeded:
     return SqlLimitExceeded(
         "the SQL statement takes longer than it may",

@@ -7,6 +7,7 @@ statement, and ends with this process.
 from __future__ import annotations
 
 import atexit
+import errno
 import json
 import os
 import socket
@@ -20,9 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from zapdb.database.sql.sandbox.wire import Channel, Ended
+from zapdb.database.sql.sandbox.wire import Channel
 from zapdb.errors import StorageError
-from zapdb.limits import SQL_END_SECONDS
+from zapdb.limits import SQL_END_SECONDS, SQL_START_SECONDS
 
 BEGIN: Final = """\
 import importlib.util, sys
@@ -52,12 +53,20 @@ class StatementProcess:
     """
 
     def __init__(self, seconds: float, spill_to: str | None) -> None:
-        self.deadline = time.monotonic() + seconds
+        self.is_interrupted = False
+        self._spills = spill_to is not None
         self._connection, self._leash = _begin_statement(spill_to)
-        self.channel = Channel(self._connection, self.deadline)
+        self.channel = Channel(self._connection, time.monotonic() + seconds)
 
     def __enter__(self) -> StatementProcess:
+        _running[threading.get_ident()] = self
         return self
+
+    def interrupt(self) -> None:
+        """End it from another thread; the one that waits for it is woken."""
+        self.is_interrupted = True
+        with suppress(OSError):  # it has ended
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     def __exit__(
         self,
@@ -65,10 +74,14 @@ class StatementProcess:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.end()
+        _running.pop(threading.get_ident(), None)
+        self.end(is_awaited=kind is not None or self._spills)
 
-    def end(self) -> dict[str, Any]:
-        """Kill it if it runs, and say how it ended: `signal`, or `error` where it never ran."""
+    def end(self, *, is_awaited: bool = True) -> dict[str, Any]:
+        """Kill it if it runs, and say how it ended: `signal`, or `error` where it never ran.
+
+        One that has answered ends by itself, and need not be awaited.
+        """
         self._connection.close()
         _leashes.discard(self._leash)
         said = b""
@@ -76,7 +89,7 @@ class StatementProcess:
             with suppress(OSError):
                 self._leash.shutdown(socket.SHUT_WR)
                 self._leash.settimeout(SQL_END_SECONDS)
-                while part := self._leash.recv(4_096):
+                while is_awaited and (part := self._leash.recv(4_096)):
                     said += part
         finally:
             self._leash.close()
@@ -89,20 +102,24 @@ class _Keeper:
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [
-                    spawn.get_executable() or sys.executable,
-                    *("-I", "-c", BEGIN, str(SANDBOX), *sys.path),
-                    str(theirs.fileno()),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                cwd="/",
-                env=ENVIRONMENT | {name: os.environ[name] for name in KEPT if name in os.environ},
-                start_new_session=True,  # Ctrl-C is for the process that asks
-            )
+        try:
+            with theirs:
+                self._process = _start_keeper(theirs)
+        except BaseException:
+            self._control.close()
+            raise
+        try:
+            self._await_start()
+        except BaseException:
+            self._process.kill()
+            self.end()
+            raise
+
+    def _await_start(self) -> None:
+        self._control.settimeout(SQL_START_SECONDS)
+        if not self._control.recv(1):
+            raise OSError(errno.ECHILD, "the process ended while it was started")
+        self._control.settimeout(None)
 
     def send(self, descriptors: list[int]) -> None:
         """Raises `OSError` where it is gone."""
@@ -122,10 +139,36 @@ class _Keeper:
             self._process.wait()
 
 
+def _start_keeper(control: socket.socket) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            spawn.get_executable() or sys.executable,
+            *("-I", "-c", BEGIN, str(SANDBOX)),
+            *(str(Path(entry).absolute()) for entry in sys.path if entry),
+            str(control.fileno()),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=[control.fileno()],
+        cwd="/",
+        env=ENVIRONMENT | {name: os.environ[name] for name in KEPT if name in os.environ},
+        start_new_session=True,  # Ctrl-C is for the process that asks
+    )
+
+
 _lock = threading.Lock()
 _keepers: list[_Keeper] = []
 """The one of this process, once there was a statement."""
 _leashes: set[socket.socket] = set()
+_running: dict[int, StatementProcess] = {}
+"""By the number of the thread that waits for it."""
+
+
+def interrupt_statement(thread: int) -> None:
+    """End the statement that a thread (its `ident`) waits for, if it does; it raises `SqlError`."""
+    process = _running.get(thread)
+    if process is not None:
+        process.interrupt()
 
 
 def _begin_statement(spill_to: str | None) -> tuple[socket.socket, socket.socket]:
@@ -177,8 +220,8 @@ def _forget() -> None:
     for leash in _leashes:
         leash.close()
     _leashes.clear()
+    _running.clear()
 
 
 atexit.register(_end)
 os.register_at_fork(after_in_child=_forget)
-__all__ = ["Ended", "StatementProcess"]

@@ -44,6 +44,7 @@ def keep(control: socket.socket) -> NoReturn:
     """Fork for whoever holds the other end, until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ready = statement.open_duckdb()
+    control.sendall(b"+")
     gc.disable()
     gc.freeze()  # what is not touched is not copied when it is forked
     held: dict[int, Held] = {}
