@@ -43,6 +43,7 @@ from zapdb.migrations import Chain
 from zapdb.records import Beside, codec_for, decode_prefix
 from zapdb.schema import Table
 from zapdb.storage import BlobTable, Connection, Mode, Storage
+from zapdb.storage.cells import as_bytes
 from zapdb.storage.physical import RecordTable, activation_sql, list_record_tables
 
 logger = logging.getLogger("zapdb.history")
@@ -178,7 +179,7 @@ def _try_records(connection: Connection, records: RecordTable, tenant: int, tabl
     codec = codec_for(table, load_zones(connection))
     beside = Beside(BlobTable(connection.storage).load, lambda: b"")  # nothing is written
     for raw_key, raw_value in connection.fetch_all(records.page_sql, (b"", PAGE_RECORDS_MAX)):
-        key, value = bytes(raw_key), bytes(raw_value)
+        key, value = as_bytes(raw_key), as_bytes(raw_value)
         try:
             codec.decode(key, value, decode_prefix(value, 0)[1], beside)
         except UnknownZone:

@@ -19,6 +19,7 @@ from zapdb.catalog.history import read_entries
 from zapdb.errors import ConcurrencyError, ZapdbError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import ArchiveTable, Connection, Mode, Storage
+from zapdb.storage.cells import as_bytes
 from zapdb.storage.physical import (
     RecordTable,
     drop_record_table_if_empty,
@@ -131,7 +132,7 @@ def delete_records(
             if while_retired and not is_retired(connection, tenant, number, lock=True):
                 return deleted
             page = connection.fetch_all(records.page_sql, (b"", PAGE_RECORDS_MAX))
-            keys = [bytes(key) for key, _ in page]
+            keys = [as_bytes(key) for key, _ in page]
             connection.run_many(records.delete_sql, [(key,) for key in keys])
             ArchiveTable(records, fields).delete_many(connection, keys)
         if not keys:

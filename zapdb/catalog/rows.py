@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from zapdb.catalog.kinds import KindName, Value, dump_value, load_value
-from zapdb.storage import Connection
+from zapdb.errors import CorruptCatalog
+from zapdb.storage import Connection, DuplicateKey
 from zapdb.storage.tables import CATALOG, COUNTERS
 
 Kind = KindName
@@ -35,13 +36,34 @@ INSERT: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgres
 
 def draw(connection: Connection, counter: Counter, count: int = 1) -> int:
     """Draw `count` numbers that were never drawn before; returns the first."""
-    (last,) = connection.core_execute(
+    row = connection.core_execute(
         sa.update(COUNTERS)
         .where(COUNTERS.c.name == counter)
         .values(value=COUNTERS.c.value + count)
         .returning(COUNTERS.c.value)
-    ).one()
-    return int(last) - count + 1
+    ).one_or_none()
+    last = None if row is None else row[0]
+    if type(last) is not int:
+        raise CorruptCatalog(
+            "a counter is missing, or no number",
+            table="zapdb_counters",
+            counter=counter,
+            hint="restore the row from a backup",
+        )
+    return last - count + 1
+
+
+def _write(connection: Connection, statement: sa.Executable) -> Any:
+    """Write a row under a token that was just drawn."""
+    try:
+        return connection.core_execute(statement)
+    except DuplicateKey:
+        raise CorruptCatalog(
+            "a counter gave out a number that is in use",
+            table="zapdb_counters",
+            counter="token",
+            hint="zapdb_counters was tampered with: restore it from a backup",
+        ) from None
 
 
 def get(connection: Connection, kind: Kind, key: str, *, lock: bool = False) -> Value | None:
@@ -70,9 +92,7 @@ def put(
     token = draw(connection, "token")
     written = {"token": token, "value": dump_value(kind, value), "expires_at": expires_at}
     insert = INSERT[connection.storage.dialect](CATALOG).values(kind=kind, key=key, **written)
-    connection.core_execute(
-        insert.on_conflict_do_update(index_elements=["kind", "key"], set_=written)
-    )
+    _write(connection, insert.on_conflict_do_update(index_elements=["kind", "key"], set_=written))
     return token
 
 
@@ -90,7 +110,7 @@ def put_if_absent(
     statement = insert.on_conflict_do_update(
         index_elements=["kind", "key"], set_=written, where=CATALOG.c.value.is_(None)
     ).returning(CATALOG.c.key)
-    return connection.core_execute(statement).first() is not None
+    return _write(connection, statement).first() is not None
 
 
 def touch(connection: Connection, kind: Kind, key: str, expires_at: int) -> None:
@@ -105,10 +125,11 @@ def touch(connection: Connection, kind: Kind, key: str, expires_at: int) -> None
 def delete(connection: Connection, kind: Kind, key: str) -> int:
     """Leave a tombstone in the place of the value, if there is one; returns the change's token."""
     token = draw(connection, "token")
-    connection.core_execute(
+    _write(
+        connection,
         sa.update(CATALOG)
         .where(CATALOG.c.kind == kind, CATALOG.c.key == key, CATALOG.c.value.is_not(None))
-        .values(token=token, value=None, expires_at=None)
+        .values(token=token, value=None, expires_at=None),
     )
     return token
 

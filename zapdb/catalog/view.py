@@ -29,6 +29,7 @@ from zapdb.limits import FORMER_DATASETS_MAX
 from zapdb.migrations import Chain
 from zapdb.schema import Index, Table, snapshot
 from zapdb.storage import Connection
+from zapdb.storage.cells import as_number, reading
 from zapdb.storage.physical import activation_sql
 from zapdb.values import Zones
 
@@ -315,6 +316,11 @@ def constraints_of(table: Table) -> Iterator[tuple[ConstraintKind, int, str]]:
 
 def load_view(connection: Connection, tenant: int, known: View | None = None) -> View:
     """Load what is in force, inside a transaction; parts of `known` that still hold are kept."""
+    with reading("zapdb_catalog"):
+        return _load_view(connection, tenant, known)
+
+
+def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
     active = connection.fetch_one(activation_sql(tenant))
     row = rows.get(connection, "tenant", str(tenant))
     if (row is None and active is None) or (row is not None and row["removing"]):
@@ -362,7 +368,15 @@ def load_view(connection: Connection, tenant: int, known: View | None = None) ->
     }
     zones = load_zones(connection) if known is None else known.zones
     return View(
-        tenant, int(active[0]), position, forgetting, chain_state, stored, chain, tables, zones
+        tenant,
+        as_number(active[0]),
+        position,
+        forgetting,
+        chain_state,
+        stored,
+        chain,
+        tables,
+        zones,
     )
 
 

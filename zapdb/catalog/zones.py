@@ -11,6 +11,7 @@ from __future__ import annotations
 from zapdb.catalog import rows
 from zapdb.datasets import zone_names
 from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.cells import as_number, as_text
 from zapdb.values import Zones
 
 
@@ -45,6 +46,6 @@ def load_zones(connection: Connection) -> Zones:
 
 def _read_names(connection: Connection) -> dict[int, str]:
     return {
-        int(number): name
+        as_number(number): as_text(name)
         for number, name in connection.fetch_all("SELECT number, name FROM zapdb_zones")
     }

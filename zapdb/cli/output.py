@@ -12,11 +12,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from zapdb.errors import InvalidMigration, ZapdbError
+from zapdb.storage.cells import as_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -270,4 +271,4 @@ def format_seconds(seconds: float) -> str:
 
 def from_us(microseconds: int) -> datetime:
     """A time of the database."""
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+    return as_time(microseconds)

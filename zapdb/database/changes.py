@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.records import Beside, Codec, Record, codec_for, decode_prefix
 from zapdb.schema import Table
 from zapdb.storage import BlobTable, Connection, DuplicateKey
+from zapdb.storage.cells import as_time
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.log import BEGINNING, START, Bookmark, ChangeLog, Lag, Row
 
@@ -276,7 +277,7 @@ def _say(row: Row) -> dict[str, Any]:
 
 
 def to_time(microseconds: int) -> datetime:
-    return EPOCH + timedelta(microseconds=microseconds)
+    return as_time(microseconds)
 
 
 # Followers

@@ -10,6 +10,7 @@ from zapdb.database.session import Session
 from zapdb.database.writing import remove_records
 from zapdb.indexes import LiveTable
 from zapdb.storage import Connection
+from zapdb.storage.cells import as_bytes
 from zapdb.storage.physical import VALUES_PER_STATEMENT, activation_sql, fetch_in
 
 KEYS_PER_STATEMENT = VALUES_PER_STATEMENT
@@ -27,7 +28,7 @@ def fetch_many(
     )
     rows = list(fetch_in(connection, sql, keys))
     if rows:
-        return rows[0][2], {bytes(key): value for key, value, _ in rows}
+        return rows[0][2], {as_bytes(key): value for key, value, _ in rows}
     row = connection.fetch_one(active)
     return 0 if row is None else row[0], {}
 
@@ -80,7 +81,7 @@ def _remove(connection: Connection, live: LiveTable, keys: Sequence[bytes]) -> l
     """Delete the records with these keys, as far as they are there; returns the keys of those."""
     _, found = fetch_many(connection, live, keys)
     if found:
-        remove_records(connection, live, [(key, bytes(found[key])) for key in found])
+        remove_records(connection, live, [(key, as_bytes(found[key])) for key in found])
     return list(found)
 
 

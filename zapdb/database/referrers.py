@@ -28,6 +28,7 @@ from zapdb.indexes import (
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import held
 from zapdb.storage import Connection
+from zapdb.storage.cells import as_bytes
 
 PAGE: Final = 500
 """Referrers that are dealt with at a time."""
@@ -186,14 +187,14 @@ def _walk(
     after = None
     while True:
         _, page = index.entries.page(connection, (low, b""), high, after, PAGE, descending=False)
-        yield [(bytes(record), bytes(value)) for _, record, value in page]
+        yield [(as_bytes(record), as_bytes(value)) for _, record, value in page]
         if len(page) < PAGE:
             return
-        after = (bytes(page[-1][0]), bytes(page[-1][1]))
+        after = (as_bytes(page[-1][0]), as_bytes(page[-1][1]))
 
 
 def _scan(connection: Connection, other: LiveTable) -> Iterator[list[Stored]]:
     after = b""
     while page := connection.fetch_all(other.records.page_sql, (after, PAGE_RECORDS_MAX)):
-        yield [(bytes(key), bytes(value)) for key, value in page]
-        after = bytes(page[-1][0])
+        yield [(as_bytes(key), as_bytes(value)) for key, value in page]
+        after = as_bytes(page[-1][0])

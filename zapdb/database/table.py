@@ -42,6 +42,7 @@ from zapdb.indexes.predicates import Predicate
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.records import Moved, Record, new_blobs
 from zapdb.storage import Connection, DuplicateKey, MissingTable
+from zapdb.storage.cells import as_bytes
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.transaction_owners import has_begun
 
@@ -305,7 +306,7 @@ class Table:
                     except RecordExists as met:  # it came since it was looked for
                         raise _met_insert(met) from met
                 changes = {n: v for n, v in given.items() if n not in live.shape.key_names}
-                return self._change(connection, live, key, bytes(row[0]), changes, uploads)
+                return self._change(connection, live, key, as_bytes(row[0]), changes, uploads)
 
         return self._session.run(upsert)
 
@@ -503,7 +504,7 @@ class Table:
         row = connection.fetch_one(live.records.get_sql, (encoded,))
         if row is None:
             raise RecordNotFound("no record has this key", table=self.name, key=_show(key))
-        return encoded, bytes(row[0])
+        return encoded, as_bytes(row[0])
 
     def _exists(self, live: LiveTable, key: bytes | None) -> RecordExists:
         if key is None:

@@ -11,6 +11,7 @@ from zapdb.jobs.job import Job
 from zapdb.jobs.work import Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.cells import as_bytes
 from zapdb.storage.physical import VALUES_PER_STATEMENT, split_place
 
 
@@ -118,7 +119,7 @@ class RewriteWork(IndexWork):
                 len(some),
                 skip_locked=False,
             )
-            found |= {bytes(key): bytes(value) for key, value in rows}
+            found |= {as_bytes(key): as_bytes(value) for key, value in rows}
         return found
 
 

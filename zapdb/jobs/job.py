@@ -26,6 +26,7 @@ from zapdb.errors import LeaseLost, UnknownName
 from zapdb.jobs.findings import Finding, clear_findings
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
 from zapdb.storage import Connection, IndexTable, Mode, RecordTable, Storage
+from zapdb.storage.cells import as_bytes
 from zapdb.storage.tables import RANGES
 
 JobKind = Literal["convert", "index", "revert", "validate"]
@@ -305,4 +306,4 @@ def give_back(storage: Storage, claimed: Range) -> None:
 
 
 def _bytes(value: Any) -> bytes | None:
-    return None if value is None else bytes(value)
+    return None if value is None else as_bytes(value)

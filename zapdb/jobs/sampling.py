@@ -27,6 +27,7 @@ from zapdb.migrations.prove import converted_tables
 from zapdb.migrations.trial import PREFIX, Memory, Trial
 from zapdb.records import Beside, decode_prefix
 from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.cells import as_bytes
 from zapdb.values.blob import Blob
 
 Draw = Callable[[], float]
@@ -128,7 +129,7 @@ def sample_records(
         key, last = found, place
         row = connection.fetch_one(live.records.get_sql, (key,))
         if row is not None and row[0] is not None:
-            yield key, bytes(row[0])
+            yield key, as_bytes(row[0])
 
 
 def draw_places(count: int, sample: int, draw: Draw) -> list[int]:

@@ -35,6 +35,7 @@ from zapdb.limits import (
 from zapdb.records import OwnedBlobs
 from zapdb.storage import BlobTable, Connection, MissingTable, Mode, Storage
 from zapdb.storage.archives import list_archived_fields, walk_archive
+from zapdb.storage.cells import as_bytes
 from zapdb.storage.changes import walk_changes
 from zapdb.storage.identifiers import first_id_at_ms
 from zapdb.storage.physical import RecordTable, list_record_tables, list_tenants
@@ -187,5 +188,5 @@ def _walk_records(
         page = connection.fetch_all(sql, (REFERENCE_SIZE_BYTES_MIN, after, PAGE_RECORDS_MAX))
         if not page:
             return
-        yield [made for _, value in page for made, _ in owned.find(bytes(value))]
-        after = bytes(page[-1][0])
+        yield [made for _, value in page for made, _ in owned.find(as_bytes(value))]
+        after = as_bytes(page[-1][0])

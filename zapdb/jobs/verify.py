@@ -1,5 +1,7 @@
 """Verification: every record decodes, and every index holds exactly the entries of its records.
 
+Every stored migration can be put in force and taken back.
+
 Checks and references that are validated are met by every record.
 
 Every entry of the fingerprint history has the fingerprint of its snapshot, and the snapshot that
@@ -25,6 +27,7 @@ from zapdb.jobs.validation import find_violations
 from zapdb.limits import PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.records import OwnedBlobs, Record, decode_prefix
 from zapdb.storage import BlobTable, Connection, Mode, Storage
+from zapdb.storage.cells import as_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,8 @@ def verify(storage: Storage, tenant: int) -> list[TableReport]:
     """Check all tables of a tenant in one snapshot, in memory that does not grow with them."""
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, tenant)
+        for migration in view.chain.migrations:
+            migration.check()
         logs: dict[int, list[Entry]] = {}
         for entry in read_entries(connection, tenant):
             logs.setdefault(entry.table_number, []).append(entry)
@@ -140,7 +145,7 @@ def _verify_table(connection: Connection, live: LiveTable, problems: _Problems) 
             break
         whole: list[tuple[bytes, Record]] = []
         for raw_key, raw_value in page:
-            key, value = bytes(raw_key), bytes(raw_value)
+            key, value = as_bytes(raw_key), as_bytes(raw_value)
             try:
                 has_blobs = blobs.check(key, value, problems)
                 record = live.reader.read(key, value)
@@ -168,7 +173,7 @@ def _verify_table(connection: Connection, live: LiveTable, problems: _Problems) 
         for what, text in find_violations(connection, live, whole, validated=True):
             problems.note(f"{what}: {text}")
         records += len(page)
-        after = bytes(page[-1][0])
+        after = as_bytes(page[-1][0])
     for prefix, count in live.records.count_by_prefix(connection):
         revisions[decode_prefix(prefix, 0)[0]] = count
     entries = {}

@@ -13,6 +13,7 @@ from zapdb.records import Beside
 from zapdb.records.beside import NOTHING
 from zapdb.storage import ArchiveTable, BlobTable, Connection, RecordTable, Storage
 from zapdb.storage.archives import ArchiveRow, archive_rows
+from zapdb.storage.cells import as_bytes
 from zapdb.storage.identifiers import make_uuid7
 
 
@@ -67,7 +68,7 @@ class Work(ABC):
         rows = self.storage.lock_records(
             connection, self.records.name, condition, parameters, limit, skip_locked=skip_locked
         )
-        return [(bytes(key), bytes(value)) for key, value in rows]
+        return [(as_bytes(key), as_bytes(value)) for key, value in rows]
 
     def rewrite(
         self,

@@ -12,9 +12,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, Final
 
-import cbor2
-
-from zapdb.errors import CorruptCatalog, Location
+from zapdb.errors import CompatibilityError, CorruptCatalog, CorruptionError, Location
 from zapdb.migrations.operations import OPERATIONS, Operation
 from zapdb.migrations.structure import from_structure, to_structure
 from zapdb.values.json import dumps
@@ -68,20 +66,19 @@ def decode_operations(structures: Any, name: str) -> tuple[Operation, ...]:
 @contextlib.contextmanager
 def reading_stored(name: str) -> Iterator[None]:
     """What goes wrong inside is the fault of the migration with this name, as it is stored: raises
-    `CorruptCatalog`."""
+    `CorruptCatalog`.
+
+    Whatever was stored was valid, so that any error at all means that it is not what was stored:
+    operations assume what the validation of documents sees to.
+    """
     try:
         yield
-    except (
-        cbor2.CBORError,
-        AssertionError,
-        LookupError,
-        ValueError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except (CorruptionError, CompatibilityError):
+        raise
+    except Exception as error:
         raise CorruptCatalog(
             "a stored migration can't be read",
             migration=name,
-            cause=repr(error),
+            cause=f"{type(error).__name__}: {error}".splitlines()[0],
             hint="restore the zapdb_migrations table from a backup",
         ) from error

@@ -6,9 +6,10 @@ its canonical structure (`canonical`); its schemas and routes follow from that.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import cbor2
 
@@ -57,6 +58,9 @@ class Migration:
         """Whether it takes force only once the files of every live node hold it (rule 12)."""
         return self.activation == "known" or implies_waiting(self.changes)
 
+    is_stored: ClassVar[bool] = False
+    """Whether the database stored it; one that it did says so in its attributes."""
+
     if not TYPE_CHECKING:  # it would hide every name that is none
 
         def __getattr__(self, name: str) -> Any:
@@ -68,6 +72,20 @@ class Migration:
                 rollback = decode_operations(cbor2.loads(structure)["rollback"], self.name)
             vars(self)["rollback"] = rollback
             return rollback
+
+    def _reading(self) -> contextlib.AbstractContextManager[None]:
+        """Of a stored migration: what goes wrong inside means that it was tampered with."""
+        return reading_stored(self.name) if self.is_stored else contextlib.nullcontext()
+
+    def check(self) -> None:
+        """Look at all that follows from the structure; raises `CorruptCatalog` where a stored one
+        was tampered with. What nobody needs is not looked at before."""
+        self.steps_up()
+        self.steps_down()
+        before = {table.number for table in self.before.tables}
+        for table in before & {table.number for table in self.after.tables}:
+            self.route_up(table)
+            self.route_down(table)
 
     @property
     def label(self) -> str:
@@ -87,20 +105,28 @@ class Migration:
     def steps_up(self) -> list[Step]:
         """The changes in order, each with the schema before it and after it."""
         numbers = ReplayedNumbers(self.drawn, self.number)
-        return make_steps(apply_all(self.before, self.changes, numbers), self.changes)
+        with self._reading():
+            return make_steps(apply_all(self.before, self.changes, numbers), self.changes)
 
     def steps_down(self) -> list[Step]:
         """As `steps_up`, for the rollback; what it adds again has provisional numbers."""
         numbers = Numbers(step=-1, migration=self.number)
-        return make_steps(apply_all(self.after, self.rollback, numbers), self.rollback)
+        with self._reading():
+            return make_steps(apply_all(self.after, self.rollback, numbers), self.rollback)
 
     def route_up(self, table: int) -> Route:
         """How the fields of the table with this number come from those before the migration."""
         numbers = ReplayedNumbers(self.drawn, self.number)
-        return compose_route(apply_all(self.before, self.changes, numbers), self.changes, table)
+        with self._reading():
+            states = apply_all(self.before, self.changes, numbers)
+            return compose_route(states, self.changes, table)
 
     def route_down(self, table: int) -> Route:
         """How the fields before the migration come from those after it."""
+        with self._reading():
+            return self._compose_route_down(table)
+
+    def _compose_route_down(self, table: int) -> Route:
         states = apply_all(self.after, self.rollback, Numbers(step=-1, migration=self.number))
         route = compose_route(states, self.rollback, table)
         reached = states[-1].table_kept(table)

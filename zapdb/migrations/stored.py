@@ -44,6 +44,6 @@ def read_stored(
         activation=activation,
     )
     # As it is stored, not made anew: a later release may fill in more.
-    vars(migration)["structure"] = structure
+    vars(migration).update(structure=structure, is_stored=True)
     del vars(migration)["rollback"]  # read when it is looked at, which most are not
     return migration

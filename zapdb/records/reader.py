@@ -45,9 +45,9 @@ class RecordReader:
         """
         try:
             first = value[0]
-        except IndexError:
-            raise CorruptRecord.at("record without a schema index", value, 0) from None
-        read = self._read.get(first) if first < 0xC0 else None
+            read = self._read.get(first) if first < 0xC0 else None
+        except (IndexError, TypeError):
+            raise _no_record(value) from None
         return (read or self._reader(value))(key, value)
 
     def open(self, key: bytes, value: bytes, beside: Beside) -> tuple[Record, bytes]:
@@ -107,3 +107,14 @@ class RecordReader:
         self._convert[revision] = lambda key, value, beside: convert(
             key, value, start, prefix, beside
         )
+
+
+def _no_record(value: object) -> CorruptRecord:
+    if type(value) is bytes:
+        return CorruptRecord.at("record without a schema index", value, 0)
+    return CorruptRecord(
+        "a stored record is not bytes",
+        what="a record that is not bytes",
+        found=type(value).__name__,
+        hint="run `zapdb verify` for all such records, and restore them from a backup",
+    )

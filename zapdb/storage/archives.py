@@ -14,6 +14,7 @@ from typing import Final
 
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import Moved
+from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
 from zapdb.storage.physical import RecordTable
 
@@ -73,7 +74,7 @@ class ArchiveTable:
     def load(self, connection: Connection, key: bytes) -> tuple[bytes | None, dict[int, bytes]]:
         """A record, None where there is none, and what is kept beside it, by field number."""
         rows = connection.fetch_all(self._load_sql, (key, key))
-        found = {field: bytes(value) for field, value in rows}
+        found = {field: as_bytes(value) for field, value in rows}
         return found.pop(None, None), found
 
     def load_many(
@@ -86,7 +87,7 @@ class ArchiveTable:
             some = keys[start : start + KEYS_PER_STATEMENT]
             marks = ", ".join([mark] * len(some))
             for key, field, value in connection.fetch_all(f"{self._load_many_sql} ({marks})", some):
-                found.setdefault(bytes(key), {})[int(field)] = bytes(value)
+                found.setdefault(as_bytes(key), {})[as_number(field)] = as_bytes(value)
         return found
 
     def open(self, key: bytes, value: bytes) -> StoredArchive:
@@ -149,7 +150,7 @@ def count_archives(connection: Connection, tenant: int) -> dict[int, int]:
         "SELECT field, count(*) FROM zapdb_archives"
         f" WHERE tenant = {int(tenant)} GROUP BY field ORDER BY field"
     )
-    return {int(field): int(count) for field, count in rows}
+    return {as_number(field): as_number(count) for field, count in rows}
 
 
 def list_archived_fields(connection: Connection) -> list[tuple[int, int]]:
@@ -157,7 +158,7 @@ def list_archived_fields(connection: Connection) -> list[tuple[int, int]]:
     rows = connection.fetch_all(
         "SELECT tenant, field FROM zapdb_archives GROUP BY tenant, field ORDER BY tenant, field"
     )
-    return [(int(tenant), int(field)) for tenant, field in rows]
+    return [(as_number(tenant), as_number(field)) for tenant, field in rows]
 
 
 def walk_archive(
@@ -171,8 +172,8 @@ def walk_archive(
         f" ORDER BY key LIMIT {int(PAGE_RECORDS_MAX)}"
     )
     while page := connection.fetch_all(sql, (after,)):
-        yield [bytes(value) for _, value in page]
-        after = bytes(page[-1][0])
+        yield [as_bytes(value) for _, value in page]
+        after = as_bytes(page[-1][0])
 
 
 def archive_rows(key: bytes, archived: Mapping[int, bytes]) -> Iterator[ArchiveRow]:

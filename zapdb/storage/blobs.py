@@ -17,6 +17,7 @@ from typing import Any
 from zapdb.errors import BlobMissing, CorruptBlob
 from zapdb.limits import BLOB_CHUNK_SIZE_BYTES
 from zapdb.storage.base import Storage
+from zapdb.storage.cells import as_number
 from zapdb.storage.connection import Connection
 from zapdb.values import Blob
 
@@ -98,7 +99,7 @@ class BlobTable:
         """A blob's size in bytes, 0 if it is not there, and whether no chunk is missing before
         its last one."""
         size, count, last = connection.fetch_one(self._measure_sql, (made,))
-        return int(size), int(last) == int(count) - 1
+        return as_number(size), as_number(last) == as_number(count) - 1
 
     def check(self, connection: Connection, made: bytes, size: int) -> None:
         """Compare the checksums of all chunks, with one in memory at a time; raises `CorruptBlob`

@@ -23,6 +23,7 @@ from zapdb.limits import (
     CHANGES_PENDING_SIZE_BYTES_MAX,
     PAGE_RECORDS_MAX,
 )
+from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.faults import DuplicateKey
 from zapdb.storage.physical import PREFIX_PARAMETERS, prefix_sql
 
@@ -249,7 +250,7 @@ class PendingChanges:
         if self._tick is None:
             sql = _TICK.format(clock=connection.storage.clock_sql)
             found = dict(connection.fetch_all(sql))
-            self._tick = (int(found["change"]), int(found["change_at"]))
+            self._tick = (as_number(found["change"]), as_number(found["change_at"]))
             self._levels[-1].ticked = True
         return self._tick
 
@@ -298,12 +299,12 @@ def walk_changes(
     place: tuple[int, int, int, bytes] = (0, 0, 0, b"")
     while page := connection.fetch_all(sql, place):
         yield [
-            (tenant, table, bytes(value))
+            (tenant, table, as_bytes(value))
             for tenant, _, table, _, before, after in page
             for value in (before, after)
             if value is not None and len(value) >= size_bytes_min
         ]
-        place = (*page[-1][:3], bytes(page[-1][3]))
+        place = (*page[-1][:3], as_bytes(page[-1][3]))
 
 
 def count_changes(connection: Connection, tenant: int, table: int) -> list[tuple[bytes, int]]:

@@ -15,6 +15,7 @@ import sqlalchemy
 from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 
 from zapdb.errors import ZapdbError
+from zapdb.storage.cells import check_rows
 from zapdb.storage.modes import Mode
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class Connection:
         result = self.core.execute(statement)
         if result.returns_rows and result.cursor is not None:
             rows = result.cursor.fetchall()
+            check_rows(statement, rows)
             result.cursor_strategy = FullyBufferedCursorFetchStrategy(
                 result.cursor, initial_buffer=rows
             )
@@ -141,6 +143,8 @@ class Connection:
         # stays until that ends: what follows in it must not succeed on another connection.
         if self.mode is None and self.storage.is_lost(self.driver):
             self.storage.discard_connection(self)
+        if isinstance(error, ZapdbError):  # of rows that were read, not of the driver
+            return error
         if isinstance(error, sqlalchemy.exc.DBAPIError):
             error = error.orig or error
         return self.storage.translate(error)

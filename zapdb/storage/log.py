@@ -27,6 +27,7 @@ from typing import Any, Final
 from zapdb.errors import ChangesPruned, CorruptCatalog, UsageError
 from zapdb.limits import CHANGES_COUNTED_MAX, CHANGES_PAGE
 from zapdb.storage.base import Storage
+from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.changes import MOVED_HINT
 from zapdb.storage.connection import Connection
 
@@ -197,7 +198,7 @@ class ChangeLog:
             sql = "SELECT max(number) FROM zapdb_stamps"
         (newest,) = connection.fetch_one(f"{sql} WHERE tenant = {self.tenant}")
         # Looked at second: what is pruned meanwhile was there when it was looked for.
-        return max(int(newest or 0), self.read_beginning(connection.fetch_all).timestamp)
+        return max(as_number(newest or 0), self.read_beginning(connection.fetch_all).timestamp)
 
     def needs_stamp(self, connection: Connection) -> bool:
         """Whether there are changes without a timestamp."""
@@ -358,7 +359,7 @@ class ChangeLog:
         )
         while page := fetch(sql, place):
             yield [_row(transaction, row) for row in page]
-            place = (page[-1][1], bytes(page[-1][2]))
+            place = (page[-1][1], as_bytes(page[-1][2]))
 
     # Lag
 
@@ -422,9 +423,9 @@ def _row(transaction: Transaction, found: Any) -> Row:
     _, table, key, event, before, after = found
     return Row(
         transaction,
-        int(table),
-        bytes(key),
+        as_number(table),
+        as_bytes(key),
         event,
-        None if before is None else bytes(before),
-        None if after is None else bytes(after),
+        None if before is None else as_bytes(before),
+        None if after is None else as_bytes(after),
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from zapdb.limits import CHANGES_COUNTED_MAX, PRUNE_BATCH_CHANGES
+from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
 from zapdb.storage.log import (
     BEGINNING,
@@ -96,7 +97,7 @@ class LogPruning:
                 f" ORDER BY transaction_number DESC, {LAST_FIRST} LIMIT 1",
                 (upto,),
             )
-            return START if row is None else Bookmark(row[0], row[0], row[1], bytes(row[2]))
+            return START if row is None else Bookmark(row[0], row[0], row[1], as_bytes(row[2]))
         beginning = self.log.read_beginning(connection.fetch_all)
         for number in range(timestamp, max(beginning.timestamp, 1) - 1, -1):
             bound = position if number == timestamp else POSITION_MAX
@@ -127,7 +128,7 @@ class LogPruning:
             f" AND transaction_number = %s ORDER BY {LAST_FIRST} LIMIT 1",
             (made[0],),
         )
-        return Bookmark(timestamp, int(made[1]), int(table), bytes(key))
+        return Bookmark(timestamp, as_number(made[1]), as_number(table), as_bytes(key))
 
     def count(self, connection: Connection, place: Bookmark) -> int:
         """How many changes there are up to the last one of a transaction, counted up to a limit."""

@@ -16,6 +16,7 @@ import sqlalchemy
 
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage.base import Storage
+from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
 
 RECORD_TABLE: Final = re.compile(r"zapdb_r([1-9][0-9]*)")
@@ -93,7 +94,7 @@ def list_tenants(connection: Connection, number: int) -> Iterator[int]:
     name, mark = record_table_name(number), connection.storage.mark
     (tenant,) = connection.fetch_one(f"SELECT min(tenant) FROM {name}")
     while tenant is not None:
-        yield int(tenant)
+        yield as_number(tenant)
         (tenant,) = connection.fetch_one(
             f"SELECT min(tenant) FROM {name} WHERE tenant > {mark}", (tenant,)
         )
@@ -161,7 +162,7 @@ def _count(
     row = connection.fetch_one(
         f"SELECT ({activation_sql(tenant)}), count(*) FROM ({rows}) AS found", parameters
     )
-    return (0, 0) if row[0] is None else (int(row[0]), int(row[1]))
+    return (0, 0) if row[0] is None else (as_number(row[0]), as_number(row[1]))
 
 
 class RecordTable:
@@ -203,7 +204,7 @@ class RecordTable:
     def find_keys(self, connection: Connection, keys: Sequence[bytes]) -> set[bytes]:
         """Those of the keys that records have."""
         found = fetch_in(connection, self._find_keys_sql, keys)
-        return {bytes(key) for (key,) in found}
+        return {as_bytes(key) for (key,) in found}
 
     def find_key(self, connection: Connection, after: bytes, skipped: int) -> bytes | None:
         """The key behind another one when so many are skipped."""
@@ -212,7 +213,7 @@ class RecordTable:
             f" AND key > {self.storage.mark} ORDER BY key LIMIT 1 OFFSET {int(skipped)}",
             (after,),
         )
-        return None if row is None else bytes(row[0])
+        return None if row is None else as_bytes(row[0])
 
     def is_empty(self, connection: Connection) -> bool:
         sql = f"SELECT 1 FROM {self.name} WHERE tenant = {self.tenant} LIMIT 1"
@@ -246,15 +247,15 @@ class RecordTable:
         )
         if not rows:
             active = connection.fetch_one(activation_sql(self.tenant))
-            return 0 if active is None else int(active[0]), []
-        return int(rows[0][2]), [(bytes(key), bytes(value)) for key, value, _ in rows]
+            return 0 if active is None else as_number(active[0]), []
+        return as_number(rows[0][2]), [(as_bytes(key), as_bytes(value)) for key, value, _ in rows]
 
     def find_in(
         self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int
     ) -> list[tuple[bytes, bytes]]:
         """(key, record) of up to `limit` records in any of the ranges, low ≤ key < high."""
         rows = self.storage.fetch_records(connection, self.name, self.tenant, ranges, limit)
-        return [(bytes(key), bytes(value)) for key, value in rows]
+        return [(as_bytes(key), as_bytes(value)) for key, value in rows]
 
     def count_range(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
@@ -269,7 +270,7 @@ class RecordTable:
         """How many records have each schema index, by its encoded prefix."""
         prefix = prefix_sql(self.storage.mark, "value")
         return [
-            (bytes(prefix), count)
+            (as_bytes(prefix), count)
             for prefix, count in connection.fetch_all(
                 f"SELECT prefix, count(*) FROM (SELECT {prefix} AS prefix"
                 f" FROM {self.name} WHERE tenant = {self.tenant}) AS prefixes"
@@ -293,7 +294,7 @@ class RecordTable:
     def slice_keys(self, connection: Connection, every: int) -> list[bytes]:
         """Every n-th key, in order."""
         sql = self.storage.key_slice_sql(self.name)
-        return [bytes(key) for (key,) in connection.fetch_all(sql, (self.tenant, every))]
+        return [as_bytes(key) for (key,) in connection.fetch_all(sql, (self.tenant, every))]
 
 
 def join_place(key: bytes, record: bytes) -> bytes:
@@ -351,13 +352,13 @@ class IndexTable:
         rows = self.storage.fetch_entries(
             connection, self.name, self.records.name, self.tenant, ranges, limit
         )
-        return [(bytes(key), bytes(value)) for key, value in rows]
+        return [(as_bytes(key), as_bytes(value)) for key, value in rows]
 
     def find_owners(self, connection: Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Of a unique index: whose record the entries with these keys are."""
         sql = f"SELECT key, record FROM {self.name} WHERE tenant = {self.tenant} AND key IN"
         found = fetch_in(connection, sql, keys)
-        return {bytes(key): bytes(record) for key, record in found}
+        return {as_bytes(key): as_bytes(record) for key, record in found}
 
     def list_missing(self, connection: Connection, limit: int) -> list[bytes]:
         """The keys of some records that have no entry, in order."""
@@ -367,7 +368,7 @@ class IndexTable:
             f" EXCEPT SELECT record FROM {self.name} {mine}) AS missing"
             f" ORDER BY key LIMIT {int(limit)}"
         )
-        return [bytes(key) for (key,) in rows]
+        return [as_bytes(key) for (key,) in rows]
 
     def slice_places(self, connection: Connection, every: int) -> list[bytes]:
         """The place of every n-th entry, in order."""
@@ -379,7 +380,7 @@ class IndexTable:
             f" WHERE at = at / {mark} * {mark} ORDER BY key, record",
             (every, every),
         )
-        return [join_place(bytes(key), bytes(record)) for key, record in rows]
+        return [join_place(as_bytes(key), as_bytes(record)) for key, record in rows]
 
     def walk(
         self, connection: Connection, after: bytes | None, last: bytes | None, limit: int
@@ -400,7 +401,7 @@ class IndexTable:
             parameters,
         )
         return [
-            (join_place(bytes(key), bytes(record)), b"" if value is None else bytes(value))
+            (join_place(as_bytes(key), as_bytes(record)), b"" if value is None else as_bytes(value))
             for key, record, value in rows
         ]
 
@@ -414,7 +415,7 @@ class IndexTable:
             f" OR x.record IN (SELECT record FROM {self.name} WHERE {mine}"
             f" GROUP BY record HAVING count(*) > 1)) ORDER BY x.record LIMIT {int(limit)}"
         )
-        return [(bytes(key), bytes(record)) for key, record in rows]
+        return [(as_bytes(key), as_bytes(record)) for key, record in rows]
 
     def page(
         self,
@@ -460,5 +461,9 @@ class IndexTable:
             f" ORDER BY page.key {way}, page.record {way}"
         )
         rows = connection.fetch_all(sql, parameters)
-        entries = [(key, record, value) for _, key, record, value in rows if key is not None]
-        return int(rows[0][0]) if rows else 0, entries
+        entries = [
+            (as_bytes(key), as_bytes(record), as_bytes(value))
+            for _, key, record, value in rows
+            if key is not None
+        ]
+        return as_number(rows[0][0]) if rows else 0, entries

@@ -23,6 +23,7 @@ import sqlalchemy
 from sqlalchemy.engine import URL
 
 from zapdb.errors import (
+    CorruptCatalog,
     DatabaseReplaced,
     GateTimeout,
     NotZapdb,
@@ -311,6 +312,12 @@ class SQLite(Storage):
                 )
             case sqlite3.OperationalError() if _name_of(error) in FULL:
                 return disk_full(error, self.shown_url)
+            case sqlite3.OperationalError() if "Could not decode to UTF-8" in str(error):
+                return CorruptCatalog(
+                    "a stored text is not UTF-8",
+                    database=self.shown_url,
+                    hint="somebody wrote to the database beside zapdb: restore it from a backup",
+                )
             case sqlite3.OperationalError() if _is_busy(error):
                 return TransactionConflict(
                     "another process held the database for too long",

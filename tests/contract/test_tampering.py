@@ -1,0 +1,246 @@
+"""A database that was tampered with: what is read of it is right, or refused by an error of zapdb's
+that says so; never by an error of Python's or of a driver's own."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import pytest
+
+import zapdb
+from tests import forms
+from tests.mutations import CELLS, mutants
+from tests.support import Workspace, error_of
+from tests.unit.migrations.kept import write
+from zapdb.errors import CorruptionError, StorageError
+from zapdb.jobs import verify
+from zapdb.migrations import digest_of, load_directory, read_stored
+from zapdb.storage import connect
+from zapdb.values.json import dumps
+
+KEPT = load_directory(write.KEPT)
+
+ITEMS = """\
+create_table: {table: items, key: [id], fields: [
+      {name: id, type: integer}, {name: title, type: string}, {name: size, type: integer},
+      {name: fax, type: string}, {name: town, type: reference, to: towns, optional: true},
+      {name: at, type: zoned_timestamp, optional: true}]}"""
+FIRST = (
+    "create_table: {table: towns, key: [id], fields: [{name: id, type: integer}]}",
+    ITEMS,
+    "create_index: {table: items, index: by_size, fields: [{field: size}]}",
+    "create_index: {table: items, index: one_title, unique: true, fields: [{field: title}]}",
+    "create_index: {table: items, index: by_town, fields: [{field: town}]}",
+    "add_reference: {table: items, field: town, on_delete: restrict}",
+    'add_check: {table: items, check: positive, expression: "size >= 0"}',
+)
+SECOND = (
+    "add_field: {table: items, field: {name: age, type: integer, default: 7}}",
+    "drop_field: {table: items, field: fax, restore: {archive: true, otherwise: {value: ''}}}",
+)
+
+
+def fill(workspace: Workspace) -> None:
+    """Records of two layouts, large ones, archived values, a history log, and a job."""
+    workspace.write(1, *FIRST)
+    with workspace.open() as db:
+        db.set_setting("history", "on")
+        db.table("towns").insert(id=1)
+        for number in range(3):
+            db.table("items").insert(
+                id=number, title=f"t{number}" * 3_000, size=number, fax="1", town=1
+            )
+    workspace.write(2, *SECOND)
+    with workspace.open() as db:
+        db.table("items").insert(id=9, title="t9", size=9, age=3)
+
+
+def look_at_all(address: str) -> Iterator[Callable[[], object]]:
+    """What a program does with a database, one after the other."""
+    storage = connect(address)
+    yield lambda: verify(storage, 1)
+    storage.close()
+    for read_only in (True, False):
+        with zapdb.open(address, read_only=read_only) as db:
+            items, towns = db.table("items"), db.table("towns")
+            yield lambda towns=towns: list(towns.scan())
+            yield lambda items=items: [
+                getattr(record, name) for record in items.scan() for name in items.field_names
+            ]
+            yield lambda items=items: items.get_many([0, 1, 9])
+            yield lambda items=items: list(items.order_by("size"))
+            yield lambda items=items: list(items.order_by("title"))
+            yield lambda items=items: items.order_by("size").page(2)
+            yield lambda items=items: items.count()
+            yield lambda db=db: list(db.changes())
+            yield lambda db=db: db.metrics()
+    yield lambda: items.update(1, size=77)
+    yield lambda: items.delete(2)
+
+
+def outcomes(address: str) -> Counter[str]:
+    """How often something was read, or refused; raises what is no error of zapdb's.
+
+    An error of storage would mean that the driver, or Python, stumbled over the row.
+    """
+    found = Counter[str]()
+    steps = look_at_all(address)
+    while True:
+        refused = error_of(lambda: found.update([next_of(steps, found)]))
+        if refused is not None:
+            assert type(refused) is not StorageError, refused
+            found[type(refused).__name__] += 1
+            found["corrupt"] += isinstance(refused, CorruptionError)
+        if found["ended"] or (refused is not None and not found["read"]):
+            return found
+
+
+def next_of(steps: Iterator[Callable[[], object]], found: Counter[str]) -> str:
+    step = next(steps, None)
+    if step is None:
+        return "ended"
+    step()
+    return "read"
+
+
+def test_a_stored_structure_that_was_changed_is_corrupt_or_holds() -> None:
+    """With a digest of its own, so that nothing but the reader can notice."""
+    seen = Counter[str]()
+    for migration in KEPT.migrations:
+        for mutant in [*mutants(cbor2.loads(migration.structure))][:: 1 if forms.is_long else 5]:
+            refused = error_of(lambda mutant=mutant, m=migration: _read(m, mutant))
+            assert refused is None or isinstance(refused, CorruptionError)
+            assert refused is None or (refused.hint and "\n" not in refused.context["cause"])
+            seen["read" if refused is None else "corrupt"] += 1
+    assert seen["corrupt"] > 5 * seen["read"] > 0
+
+
+def _read(migration: Any, structure: Any) -> None:
+    drawn, before = migration.drawn, migration.before
+    read_stored(dumps(structure), migration.name, "", drawn, before).check()
+
+
+def test_a_database_with_a_changed_structure_is_refused_or_read(workspace: Workspace) -> None:
+    fill(workspace)
+    number, structure, digest = workspace.execute(
+        "SELECT number, structure, digest FROM zapdb_migrations ORDER BY number LIMIT 1"
+    )[0]
+    every = 1 if forms.is_long else 60
+    seen = Counter[str]()
+    for mutant in [*mutants(cbor2.loads(structure))][::every]:
+        changed = dumps(mutant)
+        set_structure(workspace, number, changed, digest_of(changed))
+        refused = error_of(lambda: zapdb.open(workspace.address, read_only=True).close())
+        assert refused is None or isinstance(refused, CorruptionError)
+        with contextlib.closing(connect(workspace.address)) as storage:
+            found = error_of(lambda storage=storage: verify(storage, 1))
+        assert found is None or isinstance(found, CorruptionError)
+        assert refused is None or found is not None
+        seen[type(refused).__name__] += 1
+    set_structure(workspace, number, structure, digest)
+    assert error_of(lambda: zapdb.open(workspace.address, read_only=True).close()) is None
+    assert seen["CorruptCatalog"] > 5
+
+
+def set_structure(workspace: Workspace, number: int, structure: bytes, digest: str) -> None:
+    workspace.execute(
+        "UPDATE zapdb_migrations SET structure = ?, digest = ? WHERE number = ?",
+        (structure, digest, number),
+    )
+
+
+@pytest.fixture
+def template(workspace: Workspace, tmp_path: Path) -> Path:
+    """A closed file of SQLite, whole without others beside it."""
+    fill(workspace)
+    copy = tmp_path / "template.db"
+    workspace.execute(f"VACUUM INTO '{copy}'")
+    return copy
+
+
+def tampered(template: Path) -> Iterator[tuple[str, str, tuple[Any, ...], tuple[str, ...], Any]]:
+    """Every column of the first and the last row of every table, with each cell that SQLite takes:
+    table, column, row, columns, cell."""
+    with contextlib.closing(sqlite3.connect(template)) as connection:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (name,) in names:
+            columns = tuple(row[1] for row in connection.execute(f"PRAGMA table_info({name})"))
+            rows = connection.execute(f"SELECT * FROM {name}").fetchall()
+            for row in rows if name == "zapdb_catalog" else {*rows[:1], *rows[-1:]}:
+                yield from (
+                    (name, column, row, columns, cell) for column in columns for cell in CELLS
+                )
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_cell_of_any_type_is_refused_or_read(template: Path, tmp_path: Path) -> None:
+    cases = list(tampered(template))
+    step = 1 if forms.is_long else len(cases) // 40
+    seen, raw = Counter[str](), list[str]()
+    for table, column, row, columns, cell in cases[:: step + (step % len(CELLS) == 0)]:
+        file = tmp_path / "tampered.db"
+        for old in tmp_path.glob("tampered.db*"):
+            old.unlink()
+        shutil.copy(template, file)
+        with contextlib.closing(sqlite3.connect(file)) as connection, connection:
+            same = " AND ".join(f"{name} IS ?" for name in columns)
+            try:
+                connection.execute(f"UPDATE {table} SET {column} = ? WHERE {same}", (cell, *row))
+            except sqlite3.IntegrityError:  # the column takes no null, or the key is there
+                continue
+        try:
+            seen.update(outcomes(f"sqlite:///{file}"))
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            raw.append(
+                f"{table}.{column} = {cell!r:.40}: {error!r:.200} in {at.filename}:{at.lineno}"
+            )
+    assert raw == []
+    assert seen["read"] > 10
+    assert seen["corrupt"] > 3
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_wrong_bytes_in_any_cell_are_refused_or_read(workspace: Workspace) -> None:
+    fill(workspace)
+    cells = workspace.execute(
+        "SELECT table_name, column_name FROM information_schema.columns"
+        " WHERE table_schema = current_schema() AND data_type = 'bytea' ORDER BY 1, 2"
+    )
+    every = [b"", b"\0", b"\xff" * 9, b"x" * 100_000]
+    for at, (table, column) in enumerate(cells):
+        wrong = every if forms.is_long else every[at % len(every) :][:1]
+        for cell in wrong:
+            workspace.execute(f"CREATE TABLE kept_rows AS SELECT * FROM {table}")
+            place = f"ctid = (SELECT min(ctid) FROM {table})"
+            workspace.execute(f"UPDATE {table} SET {column} = ? WHERE {place}", (cell,))
+            for look in look_read_only(workspace.address):
+                refused = error_of(look)
+                assert type(refused) is not StorageError
+            workspace.execute(f"TRUNCATE {table}")
+            workspace.execute(f"INSERT INTO {table} SELECT * FROM kept_rows")
+            workspace.execute("DROP TABLE kept_rows")
+    assert [error_of(look) for look in look_read_only(workspace.address)] == [None, None]
+
+
+def look_read_only(address: str) -> list[Callable[[], object]]:
+    def read() -> None:
+        with zapdb.open(address, read_only=True) as db:
+            items = db.table("items")
+            for record in (*items.scan(), *items.order_by("size"), *items.order_by("title")):
+                [getattr(record, name) for name in items.field_names]
+            list(db.changes())
+
+    def check() -> None:
+        with contextlib.closing(connect(address)) as storage:
+            verify(storage, 1)
+
+    return [read, check]

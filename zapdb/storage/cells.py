@@ -1,0 +1,96 @@
+"""Cells as the database gives them: of the type of their column, or corrupt.
+
+SQLite keeps in any cell whatever was written to it. What Python would make of a wrong one is worse
+than an error: `bytes(5)` are five zeros, and `bytes(2**40)` is the end of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from zapdb.errors import CorruptCatalog, CorruptRecord, ZapdbError
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+HINT: Final = "somebody wrote to the database beside zapdb: restore the row from a backup"
+KINDS: Final[dict[type, type]] = {
+    sa.BigInteger: int,
+    sa.Integer: int,
+    sa.Text: str,
+    sa.LargeBinary: bytes,
+}
+
+
+def as_bytes(cell: Any) -> bytes:
+    """A cell of a table of records, entries, blobs or archived values; raises `CorruptRecord`."""
+    if type(cell) is bytes:
+        return cell
+    raise CorruptRecord(
+        "a stored cell is not bytes", what="a cell", found=type(cell).__name__, hint=HINT
+    )
+
+
+def as_number(cell: Any) -> int:
+    """A number of a fixed table; raises `CorruptCatalog`."""
+    if type(cell) is int:
+        return cell
+    raise CorruptCatalog("a stored cell is not a number", found=type(cell).__name__, hint=HINT)
+
+
+def as_text(cell: Any) -> str:
+    """A text of a fixed table; raises `CorruptCatalog`."""
+    if type(cell) is str:
+        return cell
+    raise CorruptCatalog("a stored cell is not text", found=type(cell).__name__, hint=HINT)
+
+
+def as_time(cell: Any) -> datetime:
+    """A time of a fixed table, in microseconds since 1970-01-01 UTC; raises `CorruptCatalog`."""
+    try:
+        return EPOCH + timedelta(microseconds=as_number(cell))
+    except OverflowError:
+        raise CorruptCatalog("a stored time lies beyond all years", found=cell, hint=HINT) from None
+
+
+@contextmanager
+def reading(table: str) -> Iterator[None]:
+    """What goes wrong inside, while rows of a fixed table are made into what they stand for, means
+    that they were tampered with: raises `CorruptCatalog`."""
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+        if isinstance(error, ZapdbError):
+            raise
+        raise CorruptCatalog(
+            "rows of zapdb's own tables contradict each other, or hold what nothing wrote",
+            table=table,
+            cause=f"{type(error).__name__}: {error}".splitlines()[0],
+            hint=HINT,
+        ) from error
+
+
+def check_rows(statement: sa.Executable, rows: Sequence[Any]) -> None:
+    """Raises `CorruptCatalog` unless each cell has the type of its column in the fixed tables.
+
+    What is computed from columns is not looked at.
+    """
+    if not rows or not isinstance(statement, sa.Select):
+        return
+    for at, column in enumerate(statement.selected_columns):
+        if not isinstance(column, sa.Column):
+            continue
+        kind = KINDS[type(column.type)]
+        for row in rows:
+            found = type(row[at])
+            if found is not kind and not (row[at] is None and column.nullable):
+                raise CorruptCatalog(
+                    "a cell has not the type of its column",
+                    table=getattr(column.table, "name", "?"),
+                    column=column.name,
+                    found=found.__name__,
+                    hint=HINT,
+                )
