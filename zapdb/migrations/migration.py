@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import cbor2
 
@@ -58,7 +58,7 @@ class Migration:
         """Whether it takes force only once the files of every live node hold it (rule 12)."""
         return self.activation == "known" or implies_waiting(self.changes)
 
-    is_stored: ClassVar[bool] = False
+    is_stored = False
     """Whether the database stored it; one that it did says so in its attributes."""
 
     if not TYPE_CHECKING:  # it would hide every name that is none
