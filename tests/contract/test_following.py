@@ -183,7 +183,7 @@ def test_rule_14_background_jobs_end_with_their_batch(workspace: Workspace) -> N
     workspace.write(1, ITEMS)
     db = workspace.open()
     fill(db, 1000)
-    db.set_setting("job_records_per_second", "200", table="items")
+    db.set_setting("job_records_per_second", "50", table="items")
     db.set_setting("convert", "background")
     workspace.write(2, ADD_COLOR)
     other = workspace.open()
