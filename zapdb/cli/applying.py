@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.catalog import View, ensure_rows
+from zapdb.catalog.changelog import read_token
 from zapdb.catalog.fleet import Brought, FleetStatus, bring_up_all, read_fleet
 from zapdb.catalog.inspection import MigrationPhase, MigrationState, list_migration_states
 from zapdb.catalog.stored import provisional_numbers
@@ -80,8 +81,8 @@ def apply_migrations(
 
     With `--json`: `{position, applied: [{number, label, active, tables, milliseconds}], built:
     [{id, kind, table, target, superseded, read, written, conflicts, seconds, records_per_second}],
-    fleet}`; `fleet` is null without `--all-tenants`, else `{brought, failed: [{tenant, position,
-    error}]}`.
+    fleet, token}`; `fleet` is null without `--all-tenants`, else `{brought, failed: [{tenant,
+    position, error}]}`. A process whose view of the catalog has the token has the change.
     """
     output = Output(as_json)
     directory = find_migrations(migrations)
@@ -127,14 +128,15 @@ def apply_migrations(
                 _build_indexes(storage, tenant, output, built)
         except BaseException:
             if applied:
-                output.document(_up_to_json(applied[-1].number, applied, built, fleet))
+                output.document(_up_to_json(storage, applied[-1].number, applied, built, fleet))
             raise
         view = read_view(storage, tenant)
+        document = _up_to_json(storage, view.position, applied, built, fleet)
     if applied:
         output.write(f"{format_count(len(applied), 'migration')} applied; now at {_newest(view)}")
     else:
         output.write(f"nothing to apply: the database is at {_newest(view)}")
-    output.document(_up_to_json(view.position, applied, built, fleet))
+    output.document(document)
     failed = [brought for brought in fleet or () if brought.error is not None]
     if not as_json:
         _report_failed(failed)
@@ -201,7 +203,11 @@ def _build_indexes(storage: Storage, tenant: str | None, output: Output, built: 
 
 
 def _up_to_json(
-    position: int, applied: list[Applied], built: list[Ran], fleet: list[Brought] | None
+    storage: Storage,
+    position: int,
+    applied: list[Applied],
+    built: list[Ran],
+    fleet: list[Brought] | None,
 ) -> dict[str, Any]:
     return {
         "position": position,
@@ -217,6 +223,7 @@ def _up_to_json(
         ],
         "built": [one.to_json() for one in built],
         "fleet": None if fleet is None else _fleet_to_json(fleet),
+        "token": read_token(storage.connection()),
     }
 
 

@@ -10,6 +10,7 @@ import typer
 
 from zapdb import release
 from zapdb.catalog import cluster, ensure_rows
+from zapdb.catalog.changelog import read_token
 from zapdb.catalog.cluster import ClusterStatus, LeaseStatus, NodeStatus, Upgrade
 from zapdb.catalog.registry import Node
 from zapdb.cli.configuration import DatabaseOption, JsonOption
@@ -237,7 +238,8 @@ def evict_nodes(
 ) -> None:
     """Put processes out: what they write from then on is refused, and they have to open again.
 
-    With `--json`: `{evicted: [{id, host, process, release, level, files_end, serves}]}`.
+    With `--json`: `{evicted: [{id, host, process, release, level, files_end, serves}],
+    token}`.
     """
     output = Output(as_json)
     if bool(nodes) == expired:
@@ -251,11 +253,12 @@ def evict_nodes(
         evicted: list[Node] = []
         if wanted and (yes or _confirm(len(wanted), as_json=as_json)):
             evicted = cluster.evict_nodes(storage, [status.node.id for status in wanted])
+        token = read_token(storage.connection())
     if evicted:
         output.write(("evicted ", "green"), format_count(len(evicted), "node"))
     else:
         output.write("nothing was changed")
-    output.document({"evicted": [_node_to_json(node) for node in evicted]})
+    output.document({"evicted": [_node_to_json(node) for node in evicted], "token": token})
 
 
 def _find_wanted(connection: Connection, given: list[str], *, expired: bool) -> list[NodeStatus]:
@@ -288,12 +291,13 @@ def upgrade(
     What needs the new level may be written from then on, and older releases are refused: there is
     no way back. zapdb's own tables are brought to what this release has.
 
-    With `--json`: `{dry_run, before, after, supported, layout: [REVISION], lacking: [NODE]}`;
-    `lacking` are the processes that keep the level below `supported`.
+    With `--json`: `{dry_run, before, after, supported, layout: [REVISION], lacking: [NODE],
+    token}`;    `lacking` are the processes that keep the level below `supported`.
     """
     output = Output(as_json)
     with _opened(database) as storage:
         done = cluster.upgrade(storage, dry_run=dry_run)
+        token = read_token(storage.connection())
     _write_upgrade(done, output, dry_run=dry_run)
     output.document(
         {
@@ -303,6 +307,7 @@ def upgrade(
             "supported": release.LEVEL,
             "layout": [revision.revision for revision in done.layout],
             "lacking": [_node_to_json(node) for node in done.lacking],
+            "token": token,
         }
     )
 

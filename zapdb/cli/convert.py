@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from zapdb.catalog import View
+from zapdb.catalog.changelog import read_token
 from zapdb.catalog.up import refuse_while_forgetting
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.opening import opened
@@ -58,8 +59,8 @@ def run(
     and goes on where it stopped when it is run again.
 
     With `--json`: `{jobs: [{id, kind, table, target, superseded, findings: [{what, count,
-    examples}], read, written, conflicts, seconds, records_per_second}]}`, where `kind` is `index`,
-    `convert` or `validate`.
+    examples}], read, written, conflicts, seconds, records_per_second}], token}`, where `kind` is
+    `index`, `convert` or `validate`.
     """
     output = Output(as_json)
     ran: list[Ran] = []
@@ -71,12 +72,13 @@ def run(
         except KeyboardInterrupt:
             note("nothing is lost: `zapdb convert run` goes on where this stopped")
             raise
+        token = read_token(storage.connection())
     if not ran:
         output.write("nothing to do: every index is built, and every record is current")
     is_blocked = any(one.job.findings for one in ran)
     if is_blocked:
         output.write("change or delete these records, and run `zapdb convert run` again")
-    output.document({"jobs": [one.to_json() for one in ran]})
+    output.document({"jobs": [one.to_json() for one in ran], "token": token})
     return EXIT_ERROR if is_blocked else 0
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zapdb.catalog import View
+from zapdb.catalog.changelog import read_token
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,
@@ -131,9 +132,10 @@ def forget(
     database stores, without any files; one that was interrupted is finished.
 
     With `--json`, which needs `--yes`: `{position, forgotten: [{number, label, tenants, lossy,
-    tables: [{table, fate, records, fields, indexes}], milliseconds}]}`. `tenants` is a count, and
-    so is `records`, of all of them together. `fate` says what became of the records: `deleted`,
-    `converted` or `kept`; `fields` and `indexes` are lost.
+    tables: [{table, fate, records, fields, indexes}], milliseconds}], token}`. A process whose view
+    of the catalog has the token has the change. `tenants` is a count, and so is `records`, of all
+    of them together. `fate` says what became of the records: `deleted`, `converted` or `kept`;
+    `fields` and `indexes` are lost.
     """
     output = Output(as_json)
     with opened(database) as (storage, view):
@@ -153,7 +155,9 @@ def forget(
                 view = read_view(storage)
         finally:
             if forgotten or not steps:
-                output.document({"position": view.position, "forgotten": forgotten})
+                token = read_token(storage.connection())
+                document = {"position": view.position, "forgotten": forgotten, "token": token}
+                output.document(document)
     return 0
 
 

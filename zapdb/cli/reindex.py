@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.catalog import IndexState, TableState, View
+from zapdb.catalog.changelog import read_token
 from zapdb.catalog.datasets import needs_rebuilding, restart_indexes
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
@@ -50,7 +51,7 @@ def run(
     have other data. If it is interrupted, `zapdb convert run` goes on. Exit status 1 where records
     violate a unique index.
 
-    With `--json`: `{indexes: [{table, index}], jobs}`, with the jobs as of `convert run`.
+    With `--json`: `{indexes: [{table, index}], jobs, token}`, with the jobs as of `convert run`.
     """
     output = Output(as_json)
     ran: list[Ran] = []
@@ -69,12 +70,14 @@ def run(
             except KeyboardInterrupt:
                 note("nothing is lost: `zapdb convert run` goes on where this stopped")
                 raise
+        token = read_token(storage.connection())
     if not found:
         output.write("nothing to do: every index fits the collation and time zone data in use")
     output.document(
         {
             "indexes": [{"table": s.table.name, "index": i.index.name} for s, i in found],
             "jobs": [one.to_json() for one in ran],
+            "token": token,
         }
     )
     return EXIT_ERROR if any(one.job.findings for one in ran) else 0

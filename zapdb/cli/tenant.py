@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from zapdb.catalog.changelog import read_token
 from zapdb.catalog.removal import remove_tenant
 from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant_row, list_tenants
 from zapdb.cli.configuration import DatabaseOption, JsonOption
@@ -57,13 +58,15 @@ def create(
 ) -> None:
     """Enter a new tenant. It has no tables until it is opened, or brought up with the others.
 
-    With `--json`: the tenant, as `list` writes it.
+    With `--json`: the tenant, as `list` writes it, and `token`; a process whose view of the catalog
+    has the token has the change.
     """
     output = Output(as_json)
     with opened(database) as (storage, _):
         tenant = create_tenant(storage, name)
+        token = read_token(storage.connection())
     output.write(("created ", "green"), tenant.name)
-    output.document(_to_json(tenant))
+    output.document(_to_json(tenant) | {"token": token})
 
 
 @group.command("remove")
@@ -78,7 +81,7 @@ def remove(
     Large values that were its own are left for `zapdb sweep`. A removal that was interrupted is
     finished by running it again.
 
-    With `--json`, which needs `--yes`: `{tenant, rows: {TABLE: COUNT}}`.
+    With `--json`, which needs `--yes`: `{tenant, rows: {TABLE: COUNT}, token}`.
     """
     output = Output(as_json)
     with opened(database) as (storage, _):
@@ -87,9 +90,10 @@ def remove(
             output.write("nothing was changed")
             return EXIT_ERROR
         removed = remove_tenant(storage, name)
+        token = read_token(storage.connection())
     total = sum(removed.rows.values())
     output.write(("removed ", "green"), f"{name}: {format_count(total, 'row')}")
-    output.document({"tenant": name, "rows": removed.rows})
+    output.document({"tenant": name, "rows": removed.rows, "token": token})
     return 0
 
 

@@ -141,9 +141,13 @@ class Database(Access):
             view = rebuild(self._storage, view)
         return Database(self._process, view, tuple(applied), shares=self)
 
-    def create_tenant(self, name: str) -> None:
-        """Enter a new tenant; raises `TenantExists`. It begins when it is opened."""
+    def create_tenant(self, name: str) -> int:
+        """Enter a new tenant; raises `TenantExists`. It begins when it is opened.
+
+        Returns a token for `wait_for_catalog` in other processes, which covers the change.
+        """
         create_tenant(self._storage, name)
+        return self.catalog_token()
 
     def tenants(self) -> list[Tenant]:
         """All tenants, by number."""
