@@ -263,6 +263,24 @@ def test_rule_04_a_pinned_table_that_is_dropped_while_a_database_is_open(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+def test_rule_04_a_pinned_name_that_is_pruned_away_leaves_the_other_tables_alone(
+    workspace: Workspace,
+) -> None:
+    up(workspace, 1, ITEMS, TAGS)
+    with workspace.open() as db:
+        pinned = db.history("items")[-1].fingerprint
+    with zapdb.open(workspace.address, pin={"items": pinned}) as db:
+        up(workspace, 2, "rename_table: {table: items, to: things}")
+        # What pruning leaves of a log whose layout is another by then.
+        workspace.execute("UPDATE zapdb_fingerprints SET layout_revision = 2 WHERE generation = 2")
+        workspace.execute("DELETE FROM zapdb_fingerprints WHERE table_number = 1 AND position = 1")
+        up(workspace, 3, ADD_COLOR.replace("items", "things"))
+        assert db.table("tags").count() == 0
+        with pytest.raises(UnknownName):
+            db.table("items")
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_rule_04_the_follower_notices_a_pin_that_is_violated(
     workspace: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from zapdb.catalog.history import Entry, find_generations, format_fingerprint
 from zapdb.catalog.inspection import read_log
 from zapdb.catalog.view import View
-from zapdb.errors import FingerprintUnknown
+from zapdb.errors import FingerprintUnknown, UnknownName
 from zapdb.migrations import Chain
 from zapdb.schema import Difference, compare_tables, fingerprint
 from zapdb.storage import Connection
@@ -92,7 +92,7 @@ def list_fingerprints(chain: Chain, end: int | None = None) -> frozenset[int]:
 
 logger = logging.getLogger("zapdb.pins")
 
-Violations = Mapping[str | int, FingerprintUnknown]
+Violations = Mapping[str | int, FingerprintUnknown | UnknownName]
 """By the name that a table is pinned by, and by its number: why the program can't know it."""
 
 
@@ -111,24 +111,29 @@ class Pins:
         """The tables that the program can't know as they are in force, inside a transaction.
 
         Such a table was dropped, has a schema that the files don't lead to (without files: another
-        one than is pinned), or never had the pinned one. Raises `UnknownName` where no table ever
-        had the name.
+        one than is pinned), or never had the pinned one; or no table ever had the name, as far as
+        the history goes.
         """
         if not self.by_table:
             return {}
         known = None
         if self.files_end is not None:
             known = list_fingerprints(view.chain, self.files_end)
-        found: dict[str | int, FingerprintUnknown] = {}
+        found: dict[str | int, FingerprintUnknown | UnknownName] = {}
         for name, pin in self.by_table.items():
-            log = read_log(connection, view.tenant, name)
-            error = _find_violation(log, pin, known)
-            if error is not None:
-                found[name] = found[log[-1].table_number] = error
+            try:
+                log = read_log(connection, view.tenant, name)
+            except UnknownName as error:
+                found[name] = error
+                continue
+            violation = _find_violation(log, pin, known)
+            if violation is not None:
+                found[name] = found[log[-1].table_number] = violation
         return found
 
     def check(self, connection: Connection, view: View) -> None:
-        """Raises `FingerprintUnknown` for the first table that the program can't know."""
+        """Raises `FingerprintUnknown` for the first table that the program can't know, or
+        `UnknownName` where no table ever had the name."""
         for error in self.find_violations(connection, view).values():
             raise error
 
