@@ -1,4 +1,4 @@
-"""Statements end when they are told to, wherever they are, and leave nothing behind."""
+"""Statements end at their limits, and when they are interrupted, and leave nothing behind."""
 
 from __future__ import annotations
 

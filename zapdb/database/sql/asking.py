@@ -51,7 +51,7 @@ def ask(statement: str, parameters: Any, offer: Offer, allowance: Allowance) -> 
         answer = _Answer(process.channel, offer.sources, allowance)
         try:
             process.channel.send(wire.REQUEST, pickle.dumps(request))
-            told = answer.gather()
+            failure = answer.gather()
         except wire.Ended:
             if process.is_interrupted:
                 raise interrupted() from None
@@ -60,8 +60,8 @@ def ask(statement: str, parameters: Any, offer: Offer, allowance: Allowance) -> 
             raise too_late(allowance) from None
         except wire.TooLarge:
             raise too_much_memory(allowance) from None
-        if told is not None:
-            raise explain_failure(told, statement, offer.names, allowance)
+        if failure is not None:
+            raise explain_failure(failure, statement, offer.names, allowance)
     return Result.make(answer.columns, answer.types, answer.schema, answer.batches)
 
 

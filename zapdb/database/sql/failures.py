@@ -41,14 +41,14 @@ def explain_kinds(kinds: Sequence[str]) -> UsageError:
 
 
 def explain_failure(
-    told: Mapping[str, Any], statement: str, tables: tuple[str, ...], allowance: Allowance
+    failure: Mapping[str, Any], statement: str, tables: tuple[str, ...], allowance: Allowance
 ) -> SqlError | UsageError:
-    """What the process of a statement told last."""
-    if "kinds" in told:
-        return explain_kinds([str(kind) for kind in told["kinds"]])
-    if NO_MEMORY.search(str(told["text"])) or told["class"] == "MemoryError":
+    """What the process of a statement reported last."""
+    if "kinds" in failure:
+        return explain_kinds([str(kind) for kind in failure["kinds"]])
+    if NO_MEMORY.search(str(failure["text"])) or failure["class"] == "MemoryError":
         return too_much_memory(allowance)
-    return explain_error(told, statement, tables)
+    return explain_error(failure, statement, tables)
 
 
 def explain_end(ended: Mapping[str, Any], allowance: Allowance) -> SqlError:
@@ -96,13 +96,13 @@ def too_many_rows(allowance: Allowance) -> SqlLimitExceeded:
     )
 
 
-def explain_error(told: Mapping[str, Any], statement: str, tables: tuple[str, ...]) -> SqlError:
-    """What an error of DuckDB says, as `sandbox.statement` tells it, with its place.
+def explain_error(failure: Mapping[str, Any], statement: str, tables: tuple[str, ...]) -> SqlError:
+    """What an error of DuckDB says, as `sandbox.statement` reports it, with its place.
 
-    Of values of records it says nothing; a table that is not there is told by `tables`, those that
+    Of values of records it says nothing; a table that is not there is named, with those that
     are.
     """
-    text, lead = KIND.sub("", str(told["text"])), int(told["lead"])
+    text, lead = KIND.sub("", str(failure["text"])), int(failure["lead"])
     context: dict[str, Any] = {}
     match = PLACE.search(text)
     if match is not None:
@@ -110,7 +110,7 @@ def explain_error(told: Mapping[str, Any], statement: str, tables: tuple[str, ..
         bound = BIND[:lead] + statement
         context = _find_place(bound, int(match[1]), match[2], len(match[3]))
         context["column"] -= lead if context["line"] == 1 else 0
-    if told["about_values"]:
+    if failure["about_values"]:
         text = QUOTED.sub("'…'", text)
     problem, *hints = text.strip().split("\n")
     missing = NO_TABLE.match(problem)

@@ -41,7 +41,7 @@ class Held:
 
 
 def keep(control: socket.socket) -> NoReturn:
-    """Fork for whoever holds the other end, until it is closed."""
+    """Fork for the process that holds the other end, until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ready = statement.open_duckdb()
     control.sendall(b"+")

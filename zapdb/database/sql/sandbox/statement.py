@@ -81,7 +81,7 @@ def run(ready: Any, connection: socket.socket, spill: str | None) -> NoReturn:
             cursor = _shut_in(ready, request["max_memory"], request["seconds"], spill)
             _answer(channel, cursor, request)
         except BaseException as error:
-            channel.send_json(FAILED, _tell(error, cursor, request))
+            channel.send_json(FAILED, _describe(error, cursor, request))
     finally:
         os._exit(0)
 
@@ -185,25 +185,25 @@ def _kinds_of(cursor: Any, statement: str) -> list[str]:
         return ["UNKNOWN"]
 
 
-def _tell(error: BaseException, cursor: Any, request: dict[str, Any]) -> dict[str, Any]:
+def _describe(error: BaseException, cursor: Any, request: dict[str, Any]) -> dict[str, Any]:
     """An error as plain data; one without a place in the statement is looked for by binding it."""
-    told: dict[str, Any] = {
+    failure: dict[str, Any] = {
         "class": type(error).__name__,
         "text": str(error),
         "about_values": isinstance(error, ABOUT_VALUES),
         "lead": 0,
     }
-    if cursor is None or not isinstance(error, duckdb.Error) or PLACE in told["text"]:
-        return told
+    if cursor is None or not isinstance(error, duckdb.Error) or PLACE in failure["text"]:
+        return failure
     try:
         cursor.execute(BIND + request["statement"], request["parameters"])
     except duckdb.Error as again:
         if PLACE in str(again):
             about = isinstance(again, ABOUT_VALUES)
-            told |= {"text": str(again), "about_values": about, "lead": len(BIND)}
-    except Exception:  # the first error is the one to tell
-        return told
-    return told
+            failure |= {"text": str(again), "about_values": about, "lead": len(BIND)}
+    except Exception:  # the first error is the one to report
+        return failure
+    return failure
 
 
 class Source(dataset.Dataset):  # type: ignore[misc]  # pyarrow has no types

@@ -31,7 +31,7 @@ DONE: Final = b"D"
 FAILED: Final = b"F"
 
 BIND: Final = "EXPLAIN "
-"""Before a statement: it is looked at, and not answered. Places are told with it."""
+"""Before a statement: it is looked at, and not answered. Places count from it."""
 TEXT_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 """One message that is no Arrow batch."""
 
