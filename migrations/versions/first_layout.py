@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0005"
+revision = "0006"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -42,6 +42,7 @@ def upgrade() -> None:
         sa.Column("token", sa.BigInteger, nullable=False),
         sa.Column("value", sa.Text),
         sa.Column("expires_at", sa.BigInteger),
+        sa.Column("epoch", sa.BigInteger),
     )
     op.create_index("zapdb_catalog_token", "zapdb_catalog", ["token"], unique=True)
     counters = op.create_table(

@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import LIVE, Workspace, dump, error_of
-from zapdb.catalog import changelog, ensure_rows, kinds, localview, rows
+from zapdb.catalog import changelog, ensure_rows, kinds, leases, localview, registry, rows
 from zapdb.catalog.leases import Owner
 from zapdb.catalog.localview import LocalView
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
@@ -106,7 +106,7 @@ def test_a_deleted_key_is_no_value_and_may_come_back(storage: Storage) -> None:
         assert rows.get(connection, "setting", "a") == setting(2)
         rows.delete(connection, "setting", "a")
         rows.touch(connection, "setting", "a", 17)
-        assert rows.get_expiring(connection, "setting", "a") is None
+        assert rows.get_leased(connection, "setting", "a") is None
 
 
 # Kinds
@@ -204,6 +204,20 @@ def test_older_formats_are_read_and_rewritten(
     assert caught.value.context["wrong"] == "not a value of format 1: KeyError('number')"
 
 
+def test_rule_09_a_lease_that_is_rewritten_keeps_its_epoch_and_its_end(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = leases.acquire(storage, "a", Owner("a", "b", 1), 30)
+    lease = leases.acquire(storage, "a", lease.owner, 30)
+    newer = dataclasses.replace(kinds.KINDS["lease"], format=2)
+    monkeypatch.setitem(kinds.KINDS, "lease", newer)
+    monkeypatch.setitem(kinds.UPGRADES, ("lease", 1), lambda row: row)
+    with storage.transaction(Mode.CATALOG) as connection:
+        assert changelog.rewrite_outdated(connection) == 1
+        leases.check(connection, lease)
+        assert registry.list_leases(connection) == [lease]
+
+
 def test_every_row_of_a_database_in_use_fits_the_published_schema(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -260,13 +274,13 @@ def test_rule_30_a_follower_sees_what_changed_and_what_was_deleted(storage: Stor
 
 
 def test_rule_30_renewing_a_lease_is_no_change(storage: Storage) -> None:
-    value = {"epoch": 1, "owner": dataclasses.asdict(Owner("a", "b", 1)), "since": 1}
+    value = {"owner": dataclasses.asdict(Owner("a", "b", 1)), "since": 1}
     with storage.transaction(Mode.CATALOG) as connection:
-        rows.put(connection, "lease", "a", value, expires_at=10)
+        rows.put(connection, "lease", "a", value, expires_at=10, epoch=7)
     before = follow(storage)
     with storage.transaction(Mode.CATALOG) as connection:
         rows.touch(connection, "lease", "a", 20)
-        assert rows.get_expiring(connection, "lease", "a") == (value, 20)
+        assert rows.get_leased(connection, "lease", "a") == (value, 20, 7)
     assert follow(storage, before) is before
     assert follow(storage).to_bytes() == before.to_bytes()
 

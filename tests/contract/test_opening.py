@@ -195,7 +195,7 @@ def test_a_newer_layout_is_refused_naming_it(workspace: Workspace) -> None:
     assert "use a zapdb release that knows layout 0917" in text
 
 
-@pytest.mark.parametrize("layout", ["0001", "0002", "0003", "0004"])
+@pytest.mark.parametrize("layout", ["0001", "0002", "0003", "0004", "0005"])
 def test_rule_34_a_database_from_before_the_first_release_is_refused(
     workspace: Workspace, layout: str
 ) -> None:

@@ -91,12 +91,11 @@ def rewrite_outdated(connection: Connection) -> int:
         if kind.format == 1:
             continue
         draw(connection, "token", 0)  # keeps other changes out until this one commits
-        query = sa.select(CATALOG.c.key, CATALOG.c.value, CATALOG.c.expires_at).where(
-            CATALOG.c.kind == kind.name, CATALOG.c.value.is_not(None)
-        )
-        for key, text, expires_at in connection.core_execute(query).fetchall():
+        columns = CATALOG.c.key, CATALOG.c.value, CATALOG.c.expires_at, CATALOG.c.epoch
+        query = sa.select(*columns).where(CATALOG.c.kind == kind.name, CATALOG.c.value.is_not(None))
+        for key, text, expires_at, epoch in connection.core_execute(query).fetchall():
             value = load_value(kind.name, key, text)
             if json.loads(text)[FORMAT] != kind.format:
-                put(connection, kind.name, key, value, expires_at=expires_at)
+                put(connection, kind.name, key, value, expires_at=expires_at, epoch=epoch)
                 rewritten += 1
     return rewritten

@@ -167,9 +167,9 @@ KINDS: Final[dict[str, Kind]] = {
         _kind(
             "lease",
             "what is leased",
-            "Who may do what only one may do; when it expires stands in the row's own column.",
+            "Who may do what only one may do; its epoch, and when it expires, stand in columns of "
+            "their own.",
             {
-                "epoch": POSITIVE,
                 "owner": _object(
                     {
                         "id": TEXT,

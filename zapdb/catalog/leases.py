@@ -44,11 +44,12 @@ class Lease:
     expires_at: int
 
     def to_row(self) -> dict[str, Any]:
-        return {"owner": asdict(self.owner), "epoch": self.epoch, "since": self.since}
+        """Without expiry and epoch, which have columns of their own: every writer reads them."""
+        return {"owner": asdict(self.owner), "since": self.since}
 
     @classmethod
-    def from_row(cls, name: str, row: dict[str, Any], expires_at: int) -> Lease:
-        return cls(name, Owner(**row["owner"]), row["epoch"], row["since"], expires_at)
+    def from_row(cls, name: str, row: dict[str, Any], expires_at: int, epoch: int) -> Lease:
+        return cls(name, Owner(**row["owner"]), epoch, row["since"], expires_at)
 
     def is_over(self, now_us: int) -> bool:
         return self.expires_at <= now_us or self.owner.is_dead()
@@ -65,9 +66,9 @@ def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lea
     now = connection.storage.now_us(connection)
     fresh = Lease(name, owner, 1, now, now + int(seconds * 1e6))
     expires = fresh.expires_at
-    if rows.put_if_absent(connection, "lease", name, fresh.to_row(), expires_at=expires):
+    if rows.put_if_absent(connection, "lease", name, fresh.to_row(), expires_at=expires, epoch=1):
         return fresh
-    row = rows.get_expiring(connection, "lease", name, lock=True)
+    row = rows.get_leased(connection, "lease", name, lock=True)
     assert row is not None
     held = Lease.from_row(name, *row)
     if held.owner != owner and not held.is_over(now):
@@ -91,7 +92,7 @@ def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lea
             epoch=held.epoch + 1,
         )
     taken = Lease(name, owner, held.epoch + 1, now, fresh.expires_at)
-    rows.put(connection, "lease", name, taken.to_row(), expires_at=expires)
+    rows.put(connection, "lease", name, taken.to_row(), expires_at=expires, epoch=taken.epoch)
     return taken
 
 
@@ -106,13 +107,13 @@ def renew(connection: Connection, lease: Lease, seconds: float) -> Lease:
 
 def check(connection: Connection, lease: Lease, *, lock: bool = False) -> None:
     """Inside the transaction that is about to commit: raises `LeaseLost` if the epoch moved on."""
-    row = rows.get(connection, "lease", lease.name, lock=lock)
-    if row is None or row["epoch"] != lease.epoch or row["owner"]["id"] != lease.owner.id:
+    value, _, epoch = rows.get_leased(connection, "lease", lease.name, lock=lock) or (None, 0, 0)
+    if value is None or epoch != lease.epoch or value["owner"]["id"] != lease.owner.id:
         raise LeaseLost(
             "another process took over, or this one was evicted",
             lease=lease.name,
             epoch=lease.epoch,
-            epoch_now="none" if row is None else row["epoch"],
+            epoch_now="none" if value is None else epoch,
             hint="nothing was committed; open the database again and repeat the work",
         )
 
@@ -120,8 +121,8 @@ def check(connection: Connection, lease: Lease, *, lock: bool = False) -> None:
 def release(storage: Storage, lease: Lease) -> None:
     """Give the lease back if it is still held; the epoch stays, so that it never repeats."""
     with storage.transaction(Mode.CATALOG) as connection:
-        row = rows.get(connection, "lease", lease.name, lock=True)
-        if row is not None and row["epoch"] == lease.epoch:
+        row = rows.get_leased(connection, "lease", lease.name, lock=True)
+        if row is not None and row[2] == lease.epoch:
             rows.touch(connection, "lease", lease.name, 0)
 
 

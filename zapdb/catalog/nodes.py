@@ -10,7 +10,6 @@ import logging
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from zapdb import release
 from zapdb.catalog import leases, rows
@@ -101,20 +100,15 @@ def _list_dead(connection: Connection, older_than_seconds: float) -> list[Node]:
     ]
 
 
-def lease_is_held(connection: Connection, value: str | None, epoch: int) -> bool:
-    """The check of every writing transaction, of the value that its node's lease has there.
+def lease_is_held(connection: Connection, found: int | None, epoch: int) -> bool:
+    """The check of every writing transaction, of the epoch that its node's lease has there.
 
     Raises `IncompatibleVersion` where the lease was lost since the level rose above this release.
     """
-    if value is not None and _epoch(value) == epoch:
+    if found == epoch:
         return True
     check_level(connection)
     return False
-
-
-def _epoch(text: str) -> Any:
-    # The value is JSON with sorted keys that this package wrote: {"epoch":7,"format":…
-    return int(text[9 : text.index(",")])
 
 
 class Heartbeat:

@@ -95,7 +95,7 @@ def list_nodes(connection: Connection) -> list[tuple[Node, bool]]:
 def list_leases(connection: Connection, prefix: str = "") -> list[Lease]:
     """All leases whose names begin so, by name; those that were given back expired at 0."""
     query = (
-        sa.select(CATALOG.c.key, CATALOG.c.value, CATALOG.c.expires_at)
+        sa.select(CATALOG.c.key, CATALOG.c.value, CATALOG.c.expires_at, CATALOG.c.epoch)
         .where(
             CATALOG.c.kind == "lease",
             CATALOG.c.key.startswith(prefix, autoescape=True),
@@ -104,8 +104,8 @@ def list_leases(connection: Connection, prefix: str = "") -> list[Lease]:
         .order_by(CATALOG.c.key)
     )
     return [
-        Lease.from_row(name, load_value("lease", name, text), expires_at or 0)
-        for name, text, expires_at in connection.core_execute(query)
+        Lease.from_row(name, load_value("lease", name, text), expires_at or 0, epoch or 0)
+        for name, text, expires_at, epoch in connection.core_execute(query)
     ]
 
 

@@ -68,42 +68,60 @@ def _write(connection: Connection, statement: sa.Executable) -> Any:
 
 def get(connection: Connection, kind: Kind, key: str, *, lock: bool = False) -> Value | None:
     """The value, or None; with `lock` the row stays as it is until the transaction ends."""
-    found = get_expiring(connection, kind, key, lock=lock)
+    found = get_leased(connection, kind, key, lock=lock)
     return None if found is None else found[0]
 
 
-def get_expiring(
+def get_leased(
     connection: Connection, kind: Kind, key: str, *, lock: bool = False
-) -> tuple[Value, int] | None:
-    """The value and when it expires: 0 where that was never said."""
-    query = sa.select(CATALOG.c.value, CATALOG.c.expires_at).where(
+) -> tuple[Value, int, int] | None:
+    """The value, when it expires, and under which epoch: 0 where that was never said."""
+    query = sa.select(CATALOG.c.value, CATALOG.c.expires_at, CATALOG.c.epoch).where(
         CATALOG.c.kind == kind, CATALOG.c.key == key
     )
     row = connection.core_execute(query.with_for_update() if lock else query).one_or_none()
     if row is None or row[0] is None:
         return None
-    return load_value(kind, key, row[0]), row[1] or 0
+    return load_value(kind, key, row[0]), row[1] or 0, row[2] or 0
 
 
 def put(
-    connection: Connection, kind: Kind, key: str, value: Value, *, expires_at: int | None = None
+    connection: Connection,
+    kind: Kind,
+    key: str,
+    value: Value,
+    *,
+    expires_at: int | None = None,
+    epoch: int | None = None,
 ) -> int:
     """Write the value; returns the change's token."""
     token = draw(connection, "token")
-    written = {"token": token, "value": dump_value(kind, value), "expires_at": expires_at}
+    written = {
+        "token": token,
+        "value": dump_value(kind, value),
+        "expires_at": expires_at,
+        "epoch": epoch,
+    }
     insert = INSERT[connection.storage.dialect](CATALOG).values(kind=kind, key=key, **written)
     _write(connection, insert.on_conflict_do_update(index_elements=["kind", "key"], set_=written))
     return token
 
 
 def put_if_absent(
-    connection: Connection, kind: Kind, key: str, value: Value, *, expires_at: int | None = None
+    connection: Connection,
+    kind: Kind,
+    key: str,
+    value: Value,
+    *,
+    expires_at: int | None = None,
+    epoch: int | None = None,
 ) -> bool:
     """Write the value unless there is one; returns whether it was written."""
     written = {
         "token": draw(connection, "token"),
         "value": dump_value(kind, value),
         "expires_at": expires_at,
+        "epoch": epoch,
     }
     insert = INSERT[connection.storage.dialect](CATALOG).values(kind=kind, key=key, **written)
     # The driver's row count of an INSERT is not passed on by SQLAlchemy; the returned row is.
@@ -129,7 +147,7 @@ def delete(connection: Connection, kind: Kind, key: str) -> int:
         connection,
         sa.update(CATALOG)
         .where(CATALOG.c.kind == kind, CATALOG.c.key == key, CATALOG.c.value.is_not(None))
-        .values(token=token, value=None, expires_at=None),
+        .values(token=token, value=None, expires_at=None, epoch=None),
     )
     return token
 

@@ -109,7 +109,7 @@ class Session:
         if node is not None:
             lease = f"kind = 'lease' AND key = 'node/{node.id}'"
             self._check_sql = (
-                f"SELECT ({self.activation_sql}), (SELECT value FROM zapdb_catalog WHERE {lease})"
+                f"SELECT ({self.activation_sql}), (SELECT epoch FROM zapdb_catalog WHERE {lease})"
             )
 
     def bind(self, begun: OpenTransaction) -> Self:

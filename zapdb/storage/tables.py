@@ -22,12 +22,14 @@ CATALOG = Table(
     Column("token", BigInteger, nullable=False),
     Column("value", Text),
     Column("expires_at", BigInteger),
+    Column("epoch", BigInteger),
     Index("zapdb_catalog_token", "token", unique=True),
 )
 """The catalog's state, one JSON value per (kind, key): the key-compacted changelog (rule 30).
 
 A row without a value is a tombstone: the key was deleted by the change with that token. When a
-lease expires stands beside its value: renewing it is no change, and draws no token.
+lease expires stands beside its value: renewing it is no change, and draws no token. So does its
+epoch, which every writing transaction compares.
 """
 
 COUNTERS = Table(

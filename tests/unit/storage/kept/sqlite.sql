@@ -1,8 +1,8 @@
--- layout 0005
+-- layout 0006
 CREATE TABLE zapdb_activations ( tenant BIGINT NOT NULL, number BIGINT NOT NULL, PRIMARY KEY (tenant) )
 CREATE TABLE zapdb_archives ( tenant BIGINT NOT NULL, field BIGINT NOT NULL, "key" BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (tenant, field, "key") )
 CREATE TABLE zapdb_blobs ( id BLOB NOT NULL, chunk BIGINT NOT NULL, checksum BIGINT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (id, chunk) )
-CREATE TABLE zapdb_catalog ( kind TEXT NOT NULL, "key" TEXT NOT NULL, token BIGINT NOT NULL, value TEXT, expires_at BIGINT, PRIMARY KEY (kind, "key") )
+CREATE TABLE zapdb_catalog ( kind TEXT NOT NULL, "key" TEXT NOT NULL, token BIGINT NOT NULL, value TEXT, expires_at BIGINT, epoch BIGINT, PRIMARY KEY (kind, "key") )
 CREATE UNIQUE INDEX zapdb_catalog_token ON zapdb_catalog (token)
 CREATE TABLE zapdb_changes ( tenant BIGINT NOT NULL, transaction_number BIGINT NOT NULL, table_number BIGINT NOT NULL, "key" BLOB NOT NULL, event TEXT, "before" BLOB, "after" BLOB, PRIMARY KEY (tenant, transaction_number, table_number, "key") ) WITHOUT ROWID
 CREATE TABLE zapdb_commit_tokens ( id BLOB NOT NULL, owner TEXT NOT NULL, expires_at BIGINT NOT NULL, PRIMARY KEY (id) )
