@@ -78,7 +78,8 @@ from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any, ClassVar
 
-from zapdb.limits import VIOLATIONS_SHOWN_MAX
+from zapdb.limits import ERROR_VALUE_CHARS_MAX, VIOLATIONS_SHOWN_MAX
+from zapdb.printing import one_line
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -120,10 +121,10 @@ class ZapdbError(Exception):
 
     def __str__(self) -> str:
         lines = [f"{self.location}: {self.message}" if self.location else self.message]
-        lines += [f"  {key}: {value}" for key, value in self.context.items()]
+        lines += [f"  {key}: {_short(value)}" for key, value in self.context.items()]
         if self.hint:
             lines.append(f"  way out: {self.hint}")
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))  # what a value says is never a line of its own
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.__dict__.copy())
@@ -140,6 +141,15 @@ class ZapdbError(Exception):
             else {"file": place.file, "line": place.line, "column": place.column},
             "context": {key: str(value) for key, value in self.context.items()},
         }
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return (
+        text
+        if len(text) <= ERROR_VALUE_CHARS_MAX // 2
+        else f"{text[: ERROR_VALUE_CHARS_MAX // 2]}…"
+    )
 
 
 def _rebuild(kind: type[ZapdbError], state: dict[str, Any]) -> ZapdbError:
@@ -309,12 +319,11 @@ class Violation:
     excerpt: str = ""
 
     def __str__(self) -> str:
-        text = f"{self.location}: {self.message}"
-        if self.excerpt:
-            text += f"\n{self.excerpt}"
+        lines = [one_line(f"{self.location}: {self.message}")]
+        lines += [one_line(line) for line in self.excerpt.split("\n") if self.excerpt]
         if self.hint:
-            text += f"\n  way out: {self.hint}"
-        return text
+            lines.append(one_line(f"  way out: {self.hint}"))
+        return "\n".join(lines)
 
 
 class InvalidMigration(MigrationError, ValueError):

@@ -45,7 +45,12 @@ CHECKS_PER_TABLE_MAX: Final = 100
 PRINCIPAL_LENGTH_MAX: Final = 255
 """Characters of whom the catalog names for a change: as long as a token's subject may be."""
 
+ERROR_VALUE_CHARS_MAX: Final = 2_000
+"""Of one value that an error, or a line of a log, shows to people."""
+
 # Documents and expressions
+SUMMARY_LENGTH_CHARS_MAX: Final = 500
+"""Of a migration's summary and of a reason: one line, without control characters."""
 DOCUMENT_SIZE_BYTES_MAX: Final = 1024 * 1024
 DOCUMENT_DEPTH_MAX: Final = 32
 MIGRATIONS_MAX: Final = 100_000

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
+from zapdb.printing import one_line
+
 ROOT: Final = "zapdb"
 EVENT, FIELDS = "zapdb_event", "zapdb_fields"
 
@@ -39,7 +41,7 @@ def log_event(
     """Log an event of `EVENTS` with its fields; the message is for people."""
     assert event in EVENTS, event
     if logger.isEnabledFor(level):
-        shown = ", ".join(f"{name}={value}" for name, value in fields.items())
+        shown = ", ".join(f"{name}={one_line(str(value))}" for name, value in fields.items())
         extra = {EVENT: event, FIELDS: fields}
         logger.log(level, "%s (%s)", message, shown, extra=extra, stacklevel=2)
 

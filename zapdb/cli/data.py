@@ -186,6 +186,13 @@ def export_records(
             help="In Parquet, numbers of this field as text; needed beyond 64 bits or 38 digits.",
         ),
     ] = None,
+    for_spreadsheets: Annotated[
+        bool,
+        typer.Option(
+            "--safe-for-spreadsheets",
+            help="In CSV, a quote (') before texts that a spreadsheet would run as formulas.",
+        ),
+    ] = False,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
@@ -193,7 +200,11 @@ def export_records(
     """Write all records of a table, in the order of their keys, as of one moment.
 
     `put --stdin` reads `ndjson` and `csv` back. Parquet needs the extra `sql`. A file gets its name
-    once it is whole.
+    once it is whole. On a terminal, control characters are written as escapes.
+
+    `--safe-for-spreadsheets` is for files that people open: texts that begin with `=`, `+`, `-`,
+    `@`, a tab or a line end change, and `put` reads them back with the quote. Numbers stay as they
+    are.
 
     With `--json`, which needs `--output`: `{table, format, path, records}`: how many there were.
     """
@@ -201,6 +212,8 @@ def export_records(
         raise UsageError("the records go to standard output, and --json would, too", hint="add -o")
     if as_text and form != "parquet":
         raise UsageError("--as-text is for Parquet", hint="in CSV all numbers are text anyway")
+    if for_spreadsheets and form != "csv":
+        raise UsageError("--safe-for-spreadsheets is for CSV", hint="add --format csv")
     with _opened(database, tenant, table, read_only=True) as (db, found, schema):
         # A condition answered by an index would come in its order.
         query = _query(found, schema, where).order_by(*(f.name for f in schema.key_fields))
@@ -211,7 +224,9 @@ def export_records(
                     write_parquet(reader(as_text=as_text or ()), stream, counter)
             else:
                 records = found.scan() if where is None else iter(query)
-                write_lines(schema, records, form, stream, counter)
+                write_lines(
+                    schema, records, form, stream, counter, for_spreadsheets=for_spreadsheets
+                )
     if as_json:
         written = {"table": table, "format": form, "path": str(target), "records": counter.count}
         Output(as_json).document(written)

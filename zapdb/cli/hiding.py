@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from zapdb.storage.addresses import HIDDEN
+from zapdb.errors import UsageError
+from zapdb.storage.addresses import HIDDEN, read_address, show_address
 
 VARIABLES: Final = ("ZAPDB_DATABASE", "ZAPDB_MIGRATIONS", "ZAPDB_TENANT")
 
@@ -21,7 +22,7 @@ _SUSPECT: Final = re.compile(r"://|[:/][^@]*@|pass\w*\s*=|secret\s*=", re.IGNORE
 
 def hide_given(arguments: Sequence[str]) -> Callable[[str], str]:
     """What hides, in a text, every argument and variable that may hold a password."""
-    given = {text for text in _given(arguments) if _SUSPECT.search(text)}
+    given = {text for text in _given(arguments) if _SUSPECT.search(text) and not _is_harmless(text)}
     spellings = sorted(set(_spellings(given)), key=len, reverse=True)
 
     def hide(text: str) -> str:
@@ -30,6 +31,14 @@ def hide_given(arguments: Sequence[str]) -> Callable[[str], str]:
         return text
 
     return hide
+
+
+def _is_harmless(text: str) -> bool:
+    """Whether it is an address of which all is shown anyway."""
+    try:
+        return show_address(read_address(text)) == text
+    except UsageError:
+        return False
 
 
 def _given(arguments: Sequence[str]) -> Iterator[str]:

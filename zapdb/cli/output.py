@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from zapdb.errors import InvalidMigration, ZapdbError
+from zapdb.printing import one_line, printable
 from zapdb.storage.cells import as_time
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Output:
         if not rows:
             self.write(empty)
         elif not self.is_terminal:
-            for line in _align(columns, [list(map(_text_of, row)) for row in rows], right):
+            for line in _align(columns, [list(map(_cell_of, row)) for row in rows], right):
                 print(line)
         elif self.console.width >= _least_width(columns, rows, {*right, *solid}):
             self._write_grid(columns, rows, right, solid)
@@ -101,7 +102,7 @@ class Output:
                 overflow="fold",
             )
         for row in rows:
-            grid.add_row(*(_assemble([part]) for part in row))
+            grid.add_row(*(_assemble([_as_cell(part)]) for part in row))
         self.console.print(grid)
 
     def _write_records(self, columns: Sequence[str], rows: Sequence[Sequence[Part]]) -> None:
@@ -111,7 +112,7 @@ class Output:
             if at:
                 self.write()
             for column, part in zip(columns, row, strict=True):
-                self.write((f"{column:<{width}}  ", "bold"), part)
+                self.write((f"{column:<{width}}  ", "bold"), _as_cell(part))
 
     def document(self, value: Any) -> None:
         """The one JSON document of a command."""
@@ -134,7 +135,7 @@ def report_error(error: ZapdbError, *, as_json: bool, hide: Callable[[str], str]
     if isinstance(error, InvalidMigration):
         texts = error.texts()
     for text in texts:
-        first, *rest = hide(text).splitlines()
+        first, *rest = hide(text).split("\n")
         _write_error_line("error: ", "bold red", first)
         for line in rest:
             if line.startswith(WAY_OUT):
@@ -208,20 +209,21 @@ def _text_of(part: Part) -> str:
     return printable(part if isinstance(part, str) else part[0])
 
 
-def printable(text: str) -> str:
-    """The text with escapes for what is not printable, line ends aside."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
+def _as_cell(part: Part) -> Part:
+    return _cell_of(part) if isinstance(part, str) else (_cell_of(part), part[1])
+
+
+def _cell_of(part: Part) -> str:
+    """A cell is one line, whatever it holds."""
+    text = part if isinstance(part, str) else part[0]
+    return one_line(text, max(1, len(text)))
 
 
 def _measure(columns: Sequence[str], rows: Sequence[Sequence[Part]]) -> list[int]:
     """The widths of the columns."""
     from rich.cells import cell_len
 
-    texts = [list(columns), *(list(map(_text_of, row)) for row in rows)]
+    texts = [list(columns), *(list(map(_cell_of, row)) for row in rows)]
     return [max(map(cell_len, column)) for column in zip(*texts, strict=True)]
 
 

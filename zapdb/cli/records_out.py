@@ -16,14 +16,19 @@ from zapdb.cli.counting import Counter
 from zapdb.cli.output import Part
 from zapdb.cli.texts import record_to_plain, to_text
 from zapdb.errors import UsageError
+from zapdb.printing import one_line, printable
 from zapdb.records import Record, held_as
 from zapdb.schema import Field, Table
-from zapdb.values import Blob
+from zapdb.values import Blob, Decimal, Float, Integer
 
 Form = Literal["csv", "ndjson", "parquet"]
 
 SHOWN_CHARS_MAX: Final = 60
 """Of one value in a table for people."""
+
+
+FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""How a cell begins that spreadsheets run, by OWASP's list: the last ones are the wide forms."""
 
 
 def show_value(record: Record, field: Field, longest: int = SHOWN_CHARS_MAX) -> Part:
@@ -33,31 +38,52 @@ def show_value(record: Record, field: Field, longest: int = SHOWN_CHARS_MAX) -> 
         return f"<{value.type.name} of {value.size:,} bytes>", "dim"
     if value is None and field.optional:
         return "null", "dim"
-    text = to_text(field, value).replace("\n", "\\n")
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return one_line(to_text(field, value), longest)
 
 
 def write_lines(
-    table: Table, records: Iterable[Record], form: Form, stream: TextIO, counter: Counter
+    table: Table,
+    records: Iterable[Record],
+    form: Form,
+    stream: TextIO,
+    counter: Counter,
+    *,
+    for_spreadsheets: bool = False,
 ) -> None:
     """Records as CSV with a line of names, or as a JSON object a line."""
-    write = _csv_writer(table, stream) if form == "csv" else _json_writer(table, stream)
+    if form == "csv":
+        write = _csv_writer(table, stream, for_spreadsheets=for_spreadsheets)
+    else:
+        write = _json_writer(table, stream)
     for record in records:
         write(record)
         counter.add()
 
 
-def _csv_writer(table: Table, stream: TextIO) -> Callable[[Record], object]:
+def _csv_writer(
+    table: Table, stream: TextIO, *, for_spreadsheets: bool
+) -> Callable[[Record], object]:
+    change = _defuse if for_spreadsheets else to_text
     plain = csv.writer(stream, lineterminator="\n")
     # Before Python 3.13 a carriage return is not quoted by itself.
     quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
     plain.writerow([field.name for field in table.fields])
 
     def write(record: Record) -> None:
-        cells = [to_text(field, getattr(record, field.name)) for field in table.fields]
+        cells = [change(field, getattr(record, field.name)) for field in table.fields]
         (quoted if any("\r" in cell for cell in cells) else plain).writerow(cells)
 
     return write
+
+
+def _defuse(field: Field, value: Any) -> str:
+    """The text of a value; one that a spreadsheet would take for a formula gets a quote before it.
+
+    Numbers stay as they are: a sign before digits is no formula.
+    """
+    text = to_text(field, value)
+    is_number = isinstance(field.type, Integer | Decimal | Float)
+    return f"'{text}" if text.startswith(FORMULAS) and not is_number else text
 
 
 def _json_writer(table: Table, stream: TextIO) -> Callable[[Record], object]:
@@ -99,10 +125,17 @@ def _standard_output(form: Form) -> Any:
     if form != "parquet":
         if isinstance(sys.stdout, io.TextIOWrapper):  # what is read back is not for the locale
             sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
-        return sys.stdout
+        return _Terminal() if sys.stdout.isatty() else sys.stdout
     if sys.stdout.isatty() or not hasattr(sys.stdout, "buffer"):
         raise UsageError("Parquet is not for a terminal", hint="give --output FILE, or a pipe")
     return sys.stdout.buffer
+
+
+class _Terminal:
+    """Standard output where people look at it: the data's control characters are escapes."""
+
+    def write(self, text: str) -> int:
+        return sys.stdout.write(printable(text))
 
 
 def key_texts(table: Table, record: Record) -> Sequence[str]:

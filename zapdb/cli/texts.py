@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from zapdb.errors import InvalidValue, describe
+from zapdb.printing import one_line
 from zapdb.records import Record
 from zapdb.schema import Field, Table
 from zapdb.values import (
@@ -35,6 +36,8 @@ from zapdb.values import (
 )
 
 NULL: Final = "\\N"
+REFUSED_CHARS_MAX: Final = 60
+"""Of a value that was refused: whoever runs a command gave it, and looks for it in their file."""
 WORDS: Final[dict[str, Any]] = {"true": True, "false": False}
 DIGITS: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 FORMS: Final[dict[type[ValueType], str]] = {
@@ -76,6 +79,8 @@ def from_plain(table: Table, field: Field, plain: Any) -> Any:
     except InvalidValue as error:
         if error.context.get("field") == path and isinstance(plain, str):
             raise _refuse(field.type, path, plain) from None
+        shown = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+        error.context["value"] = one_line(shown, REFUSED_CHARS_MAX)
         raise
 
 
@@ -167,7 +172,11 @@ def _reader_of(kind: ValueType, path: str) -> Callable[[str], Any] | None:
 
 def _refuse(kind: ValueType, path: str, text: str) -> InvalidValue:
     return InvalidValue(
-        "a text does not fit its field", field=path, expected=form_of(kind), got=describe(text)
+        "a text does not fit its field",
+        field=path,
+        expected=form_of(kind),
+        got=describe(text),
+        value=one_line(text, REFUSED_CHARS_MAX),
     )
 
 
@@ -177,7 +186,11 @@ def read_json(text: str, path: str, expected: str) -> Any:
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twice)
     except (ValueError, RecursionError) as error:
         raise InvalidValue(
-            "this is not JSON", field=path, expected=expected, problem=str(error)
+            "this is not JSON",
+            field=path,
+            expected=expected,
+            problem=str(error),
+            value=one_line(text, REFUSED_CHARS_MAX),
         ) from None
 
 

@@ -15,7 +15,7 @@ from zapdb.migrations.canonical import DOCUMENT_VERSION
 from zapdb.migrations.document import Mapping, Node, Scalar, Sequence, Source
 from zapdb.migrations.examples import Example, parse_examples
 from zapdb.migrations.operations import OPERATIONS, Operation
-from zapdb.migrations.structure import Refused, Reporter, parse, parse_at
+from zapdb.migrations.structure import Refused, Reporter, check_line, join_lines, parse, parse_at
 
 KEYS: Final = ("zapdb", "summary", "changes", "rollback")
 OPTIONAL_KEYS: Final = ("examples", "replaces", "activation")
@@ -55,6 +55,8 @@ def parse_document(node: Node, source: Source, number: int, name: str) -> Draft:
     summary = node.entries.get("summary")
     if summary is not None and not (isinstance(summary, Scalar) and isinstance(summary.value, str)):
         reporter.report(summary.location, "a summary is text", "quote it")
+    elif summary is not None:
+        check_line(summary, "a summary", reporter)
     changes = _parse_operations(node.entries.get("changes"), reporter, rollback=False)
     rollback = _parse_rollback(node.entries.get("rollback"), reporter)
     examples: tuple[Example, ...] = ()
@@ -68,7 +70,7 @@ def parse_document(node: Node, source: Source, number: int, name: str) -> Draft:
     return Draft(
         number,
         name,
-        str(summary.value),
+        join_lines(summary.value),
         changes,
         rollback,
         source,

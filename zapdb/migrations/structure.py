@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NewType
 
 from zapdb.errors import InvalidMigration, Location, NotExhaustive, Violation
-from zapdb.limits import NAME_LENGTH_MAX, VIOLATIONS_SHOWN_MAX
+from zapdb.limits import NAME_LENGTH_MAX, SUMMARY_LENGTH_CHARS_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.migrations.document import Mapping, Node, Scalar, Sequence, Source, plain
 
 Name = NewType("Name", str)
@@ -279,6 +279,9 @@ def _parse_dataclass(
                 values[attribute] = read(inner, reporter)
             except Refused:
                 refused = True
+            else:
+                if name in plan.reasons:
+                    check_line(inner, "a reason", reporter)
         elif is_required:
             reporter.report(node.location, f"the key {name!r} is missing")
             refused = True
@@ -296,6 +299,7 @@ class _Plan:
     parts: tuple[tuple[str, str, Read, bool], ...]
     keys: frozenset[str]
     locations: tuple[str, ...]
+    reasons: frozenset[str]
 
 
 @functools.cache
@@ -306,7 +310,27 @@ def _plan_of(kind: type) -> _Plan:
     ]
     fields = dataclasses.fields(kind)
     locations = tuple(field.name for field in fields if "location" in field.metadata)
-    return _Plan(tuple(parts), frozenset(keys), locations)
+    reasons = frozenset(name for name, key in keys.items() if key.is_reason)
+    return _Plan(tuple(parts), frozenset(keys), locations, reasons)
+
+
+def join_lines(text: object) -> str:
+    """A text for people as one line: YAML's blocks have several, and one line end behind them."""
+    return str(text).strip("\n").replace("\n", " ")
+
+
+def check_line(node: Node, what: str, reporter: Reporter) -> None:
+    """Report a text for people that is too long, or that a terminal would not show as it is."""
+    text = join_lines(node.value) if isinstance(node, Scalar) else ""
+    if len(text) > SUMMARY_LENGTH_CHARS_MAX:
+        reporter.report(node.location, f"{what} has at most {SUMMARY_LENGTH_CHARS_MAX} characters")
+    elif not text.isprintable():
+        wrong = next(c for c in text if not c.isprintable())
+        reporter.report(
+            node.location,
+            f"{what} is one line of printable text, and has U+{ord(wrong):04X}",
+            "write it without control characters",
+        )
 
 
 def located() -> Any:
