@@ -73,10 +73,11 @@ import datetime
 import decimal
 import difflib
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from keyword import iskeyword
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from zapdb.limits import ERROR_VALUE_CHARS_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.printing import one_line
@@ -121,7 +122,9 @@ class ZapdbError(Exception):
 
     def __str__(self) -> str:
         lines = [f"{self.location}: {self.message}" if self.location else self.message]
-        lines += [f"  {key}: {_short(value)}" for key, value in self.context.items()]
+        for key, value in self.context.items():
+            first, *rest = INDENTED.split(_short(value))
+            lines += [f"  {key}: {first}", *rest]
         if self.hint:
             lines.append(f"  way out: {self.hint}")
         return "\n".join(map(one_line, lines))  # what a value says is never a line of its own
@@ -143,13 +146,13 @@ class ZapdbError(Exception):
         }
 
 
+INDENTED: Final = re.compile(r"\n(?=    )")
+"""The line ends of a value that are kept: what follows stands too far to the right to be ours."""
+
+
 def _short(value: Any) -> str:
     text = str(value)
-    return (
-        text
-        if len(text) <= ERROR_VALUE_CHARS_MAX // 2
-        else f"{text[: ERROR_VALUE_CHARS_MAX // 2]}…"
-    )
+    return text if len(text) <= ERROR_VALUE_CHARS_MAX else f"{text[:ERROR_VALUE_CHARS_MAX]}…"
 
 
 def _rebuild(kind: type[ZapdbError], state: dict[str, Any]) -> ZapdbError:
