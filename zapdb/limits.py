@@ -150,6 +150,8 @@ BATCH_TARGET_SECONDS: Final = 0.020
 """A batch of a range task holds its locks no longer than about this (rule 17)."""
 BATCH_RECORDS_MIN: Final = 16
 """A batch after conflicts."""
+WRITE_BACK_RECORDS: Final = 250
+"""Records that were read and are written back converted in one transaction."""
 BATCH_RECORDS_SLOW_MIN: Final = 128
 """A batch that is slow without conflicts: below this, fixed costs are most of its time."""
 BATCH_RECORDS_MAX: Final = 4_096

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import WAYS, Faults, Way, Workspace, error_of
-from zapdb.database import Database
+from zapdb.database import Database, table
 from zapdb.errors import (
     BlobMissing,
     InvalidValue,
@@ -496,7 +496,7 @@ def test_rule_19_a_job_stores_what_it_makes(
 ) -> None:
     before = ids(workspace)
     sent = Statements(monkeypatch)
-    monkeypatch.setattr("zapdb.jobs.work.BATCH_BLOBS", 1)
+    monkeypatch.setattr("zapdb.storage.rewriting.BATCH_BLOBS", 1)
     stale.run_jobs()
     assert sorted(sent.take()) == ["INSERT", "INSERT", "SELECT"]
     assert stale.count_by_revision("photos") == {2: 3}
@@ -523,13 +523,13 @@ def test_rule_16_a_write_back_that_is_late_stores_nothing(
 ) -> None:
     stale.set_setting("on_read", "write_back")
     before = ids(workspace)
-    original = type(stale._session).write_back
+    original = table.write_back
 
     def write_back(*arguments: Any) -> None:
         workspace.open().table("photos").update(1, titles="other")
         original(*arguments)
 
-    monkeypatch.setattr(type(stale._session), "write_back", write_back)
+    monkeypatch.setattr(table, "write_back", write_back)
     assert stale.table("photos").get(1).titles == EXPECTED[1]
     assert stale.table("photos").get(1).titles == "other"
     assert ids(workspace) == before

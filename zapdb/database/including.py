@@ -13,6 +13,7 @@ from itertools import chain, islice
 
 from zapdb.database.many import KEYS_PER_STATEMENT, fetch_many
 from zapdb.database.session import Session
+from zapdb.database.write_back import write_back_page
 from zapdb.errors import UsageError
 from zapdb.indexes import LiveTable
 from zapdb.indexes.predicates import find_field
@@ -115,6 +116,7 @@ def _fetch(
             return fetch_many(connection, live, some)
 
         live, stored = session.ask(live, fetch)
+        write_back_page(session, live, stored.items())
         read = live.shape.reader.read
         loaded |= {key: read(key, value) for key, value in stored.items()}
     return live, loaded

@@ -19,6 +19,7 @@ from typing import Any
 
 from zapdb.database.rewriting import warn
 from zapdb.database.session import Session
+from zapdb.database.write_back import write_back_page
 from zapdb.errors import TransactionConflict, UsageError
 from zapdb.indexes import (
     Entry,
@@ -224,6 +225,7 @@ class IndexLookup:
                     c, lower, high, at, count, descending=descending
                 ),
             )
+            write_back_page(self._session, live, ((row[1], row[2]) for row in page))
             for key, record_key, value in page:
                 record = read(record_key, value)
                 full_key = index.keys.build(record) if index.tells_less(key) else key
@@ -240,6 +242,7 @@ class IndexLookup:
         found: list[Entry] = []
         after = b""
         while page := self._ask(live, lambda c, at=after: live.records.scan_page(c, at)):
+            write_back_page(self._session, live, page)
             for key, value in page:
                 record = read(key, value)
                 full_key = build(record)

@@ -20,6 +20,7 @@ from zapdb.database.cursors import Place
 from zapdb.database.lookup import IndexLookup, Read, page_sizes
 from zapdb.database.racing import Look, race
 from zapdb.database.session import Session
+from zapdb.database.write_back import write_back_page
 from zapdb.errors import TransactionConflict
 from zapdb.indexes import KeyBuilder, LiveTable, Search, build_keys, make_reader, successor
 from zapdb.indexes.choosing import Union
@@ -314,6 +315,7 @@ def _read_by_key(
                 lens.beginning.refuse_change()
                 lens.turn(live)
             lens.beginning.is_over = True
+            write_back_page(session, live, page)
             if live is not at:
                 read, at = lens.reader_of(live), live
             for key, value in page:

@@ -27,18 +27,20 @@ from zapdb.catalog.up import refuse_while_forgetting
 from zapdb.database.tokens import Purge, settle, write_token
 from zapdb.errors import (
     CommitUnknown,
-    ConcurrencyError,
     LeaseLost,
     TransactionConflict,
     UsageError,
     ZapdbError,
 )
 from zapdb.indexes import LiveTable
-from zapdb.limits import ALONE_AFTER_CONFLICTS, RETRIES_MAX, RETRY_SECONDS_MAX
+from zapdb.limits import (
+    ALONE_AFTER_CONFLICTS,
+    RETRIES_MAX,
+    RETRY_SECONDS_MAX,
+)
 from zapdb.metrics import RETRIES
-from zapdb.records import Beside, Record, load_through
+from zapdb.records import Record, load_through
 from zapdb.storage import Connection, MissingTable, Mode, Storage
-from zapdb.storage.archives import archive_rows
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.physical import activation_sql
 
@@ -318,7 +320,7 @@ class Session:
         self.storage.refuse_write()
         if connection.mode is Mode.WRITE:
             if self._shared not in connection.checked:
-                self._check(connection)  # another tenant's session began the transaction
+                self.check_writer(connection)  # another tenant's session began the transaction
             with self.storage.savepoint(connection):
                 yield connection
             return
@@ -327,7 +329,7 @@ class Session:
                 "a snapshot reads only", hint="write after it, or use db.transaction()"
             )
         with self.storage.transaction(Mode.WRITE, alone=self._local.alone) as begun:
-            self._check(begun)
+            self.check_writer(begun)
             yield begun
 
     @contextmanager
@@ -335,7 +337,7 @@ class Session:
         """A transaction of zapdb's own beside those of applications: each statement sees what is
         committed, and nobody is made to repeat anything for it."""
         with self.storage.transaction(Mode.TASK) as connection:
-            self._check(connection)
+            self.check_writer(connection)
             yield connection
 
     def begin(self, mode: Mode, *, token: bool = False) -> OpenTransaction:
@@ -358,7 +360,7 @@ class Session:
                 check_level(connection)
             self._pin(connection)
             return
-        self._check(connection)
+        self.check_writer(connection)
         if token:
             assert self.node is not None  # it would not write
             connection.token = write_token(connection, self.node.id)
@@ -383,21 +385,6 @@ class Session:
                 hint="give token=True to the outermost",
             )
 
-    def write_back(
-        self, live: LiveTable, key: bytes, old: bytes, new: bytes, beside: Beside
-    ) -> None:
-        """Set a record that is still `old`, unless anything is in the way (rule 16)."""
-        try:
-            with self.storage.transaction(Mode.ASIDE) as connection:
-                self._check(connection)
-                if self.view is live.view and connection.run(
-                    live.records.swap_sql, (new, key, old)
-                ):
-                    live.blobs.insert(connection, beside.blobs)
-                    live.archives.insert(connection, archive_rows(key, beside.archived))
-        except ConcurrencyError:
-            pass  # whoever reads the record next converts it, as this read did
-
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """A snapshot of one call, as of which this thread reads in the block."""
@@ -421,7 +408,9 @@ class Session:
                 check_level(connection)
             yield connection
 
-    def _check(self, connection: Connection) -> None:
+    def check_writer(self, connection: Connection) -> None:
+        """What a writing transaction looks at first: whether this process may write, and what is in
+        force."""
         assert self.node is not None  # else it is read-only, and there is no such transaction
         activation, lease = connection.fetch_one(self._check_sql)
         if not lease_is_held(connection, lease, self.node.lease.epoch):

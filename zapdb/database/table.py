@@ -18,6 +18,7 @@ from zapdb.database.referrers import let_go
 from zapdb.database.session import Question, Session
 from zapdb.database.streams import Uploads, open_field
 from zapdb.database.unchanged import check_unchanged
+from zapdb.database.write_back import write_back, write_back_page
 from zapdb.database.writing import (
     NONE_INSERTED,
     check_records,
@@ -129,7 +130,7 @@ class Table:
         except Moved as moved:
             return read(encoded, moved.still_there())
         if converted is not stored and self._session.storage.connection().mode is None:
-            self._session.write_back(live, encoded, stored, converted, beside)
+            write_back(self._session, live, encoded, stored, converted, beside)
         return record if live.shape.is_current else read(encoded, stored)
 
     def get_many(self, keys: Iterable[Any]) -> list[Record | None]:
@@ -137,8 +138,7 @@ class Table:
 
         A key of one field is given as its value, one of several as a tuple: `items.get_many([1,
         2])`, `lines.get_many([(1, "a"), (1, "b")])`. One statement fetches some hundred; inside
-        `db.snapshot()` or `db.transaction()` all are read as of one moment. Stale records are
-        converted and not written back.
+        `db.snapshot()` or `db.transaction()` all are read as of one moment.
         """
         stream, found = iter(keys), list[Record | None]()
         while some := list(itertools.islice(stream, KEYS_PER_STATEMENT)):
@@ -152,6 +152,7 @@ class Table:
             return activation, (encoded, stored)
 
         live, (encoded, stored) = self._ask(fetch)
+        write_back_page(self._session, live, stored.items())
         read, belong = live.shape.reader.read, self._session.belong
         with self._session.using():
             return [belong(read(key, stored[key])) if key in stored else None for key in encoded]
@@ -200,6 +201,7 @@ class Table:
             live, page = self._ask(partial(_scan_page, after))
             if not page:
                 return
+            write_back_page(self._session, live, page)
             read = self._session.reading_in(live.shape.reader.read)
             for key, value in page:
                 yield read(key, value)

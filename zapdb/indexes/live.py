@@ -22,6 +22,7 @@ from zapdb.records import (
     RecordReader,
     codec_for,
     decoder_of,
+    encode_prefix,
 )
 from zapdb.records.beside import NOTHING
 from zapdb.schema import Field, Table
@@ -56,6 +57,8 @@ class LiveTable:
         self.codec = codec_for(state.table, view.zones)
         self.reader = make_reader(storage, view, state, view.position, state.revision)
         self.prefix = self.reader.prefix
+        self.stale_below = encode_prefix(state.layout_revision)
+        """A stored record that is less than this is stale (rule 1)."""
         self.has_history = state.has_history
         """Whether changes of records are kept in the history log."""
         indexed = {c.field for index in state.table.indexes for c in index.components}

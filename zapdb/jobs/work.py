@@ -8,13 +8,10 @@ from typing import Any
 
 from zapdb.catalog.view import TableState, View
 from zapdb.jobs.job import Job
-from zapdb.limits import BATCH_BLOBS
 from zapdb.records import Beside
-from zapdb.records.beside import NOTHING
-from zapdb.storage import ArchiveTable, BlobTable, Connection, RecordTable, Storage
-from zapdb.storage.archives import ArchiveRow, archive_rows
+from zapdb.storage import ArchiveTable, Connection, RecordTable, Storage
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.identifiers import make_uuid7
+from zapdb.storage.rewriting import rewrite_records
 
 
 class Superseded(Exception):
@@ -78,35 +75,10 @@ class Work(ABC):
         *,
         consumes: bool = False,
     ) -> int:
-        """Write the batch's records converted, with new blobs and archived values; how many.
-
-        The rows are locked, so they are what they were when they were read: to compare them again
-        while they are written would take a fifth of a batch's time. With `consumes`, what is taken
-        back from the archive is deleted there: nobody else reads it.
-        """
-        blobs, archives = BlobTable(self.storage), self.archives
-        beside = Beside(blobs.load, make_uuid7)
-        kept = archives.load_many(connection, [key for key, _ in batch])
-        written, archived = [], list[ArchiveRow]()
-        consumed: list[tuple[int, bytes]] = []
-        for key, value in batch:
-            if archives.fields:
-                made = beside.take_blobs()
-                beside = Beside(blobs.load, make_uuid7, kept.get(key, NOTHING))
-                beside.blobs = made
-            new = convert(key, value, beside)
-            self.note(connection, key, value, new, beside)
-            written.append((key, new))
-            if archives.fields:
-                consumed += ((field, key) for field in beside.restored)
-                archived += archive_rows(key, beside.archived)
-            if len(beside.blobs) >= BATCH_BLOBS:
-                blobs.insert(connection, beside.take_blobs())
-        blobs.insert(connection, beside.take_blobs())
-        if consumes:
-            archives.consume(connection, consumed)
-        archives.insert(connection, archived)
-        return self.storage.set_values(connection, self.records.name, self.job.tenant, written)
+        """Write the batch's records converted: see `rewrite_records`."""
+        return rewrite_records(
+            connection, self.records, self.archives, batch, convert, self.note, consumes=consumes
+        )
 
     def note(  # noqa: B027 - only one kind has something to note
         self, connection: Connection, key: bytes, old: bytes, new: bytes, beside: Beside

@@ -1,0 +1,78 @@
+"""Records that were read stale are written back converted, where a setting says so (rules 14, 16).
+
+It is best effort, after the read, in short transactions of its own that give up where they would
+have to wait. What reads inside a transaction or a snapshot writes nothing back, and neither do SQL
+and Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import islice
+
+from zapdb.database.session import Session
+from zapdb.errors import ConcurrencyError, CorruptRecord, StorageError
+from zapdb.indexes import LiveTable
+from zapdb.limits import WRITE_BACK_RECORDS
+from zapdb.records import Beside, Moved
+from zapdb.storage import Connection, Mode
+from zapdb.storage.archives import archive_rows
+from zapdb.storage.cells import as_bytes
+from zapdb.storage.rewriting import rewrite_records
+
+
+class _Outdated(Exception):
+    """The table is not what it was when the records were read."""
+
+
+def write_back(
+    session: Session, live: LiveTable, key: bytes, old: bytes, new: bytes, beside: Beside
+) -> None:
+    """Set a record that is still `old` to what was made of it, unless anything is in the way."""
+    with _best_effort(), _begin(session, live) as connection:
+        if connection.run(live.records.swap_sql, (new, key, old)):
+            live.blobs.insert(connection, beside.blobs)
+            live.archives.insert(connection, archive_rows(key, beside.archived))
+
+
+def write_back_page(session: Session, live: LiveTable, rows: Iterable[tuple[bytes, bytes]]) -> None:
+    """Convert the stale ones of the (key, record) rows that were just read, unless anything is in
+    the way; nothing where no setting says so."""
+    if not session.writes_back(live) or session.storage.is_in_transaction:
+        return
+    below = live.stale_below
+    stale = iter([key for key, value in rows if type(value) is bytes and value < below])
+    with _best_effort():
+        while some := list(islice(stale, WRITE_BACK_RECORDS)):
+            with _begin(session, live) as connection:
+                _convert(connection, live, some)
+
+
+def _best_effort() -> AbstractContextManager[None]:
+    """Whatever is in the way: the next read of the records converts them, as this one did."""
+    return suppress(ConcurrencyError, StorageError, CorruptRecord, Moved, _Outdated)
+
+
+@contextmanager
+def _begin(session: Session, live: LiveTable) -> Iterator[Connection]:
+    with session.storage.transaction(Mode.ASIDE) as connection:
+        session.check_writer(connection)
+        if session.view is not live.view:
+            raise _Outdated
+        yield connection
+
+
+def _convert(connection: Connection, live: LiveTable, keys: Sequence[bytes]) -> None:
+    records, mark = live.records, connection.storage.mark
+    marks = ", ".join([mark] * len(keys))
+    locked = connection.storage.lock_records(
+        connection,
+        records.name,
+        f"tenant = {records.tenant} AND value < {mark} AND key IN ({marks})",
+        [live.stale_below, *keys],
+        len(keys),
+        skip_locked=True,
+    )
+    batch = [(as_bytes(key), as_bytes(value)) for key, value in locked]
+    rewrite_records(connection, records, live.archives, batch, live.reader.convert)
