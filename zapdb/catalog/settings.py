@@ -97,7 +97,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             TABLES,
             ("leave", "write_back"),
             "What becomes of a stale record that was read: it stays as it is until it is written "
-            "or converted by a job, or its converted form is written back after it was read, unless "
+            "or converted by a job, or its converted form is written back after the read, unless "
             "anything is in the way. SQL, Arrow, and what is read inside a transaction or a "
             "snapshot write nothing back.",
         ),
