@@ -8,13 +8,25 @@ to the same bytes again: there is one encoding of every value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from tests.blobs import BESIDE
 from tests.strategies import PLACE, STATE, TYPES
 from tests.zoned import ZONES
-from zapdb.errors import BlobMissing, CorruptRecord
+from zapdb.catalog.kinds import KINDS, dump_value, load_value
+from zapdb.database.cursors import decode_cursor, encode_cursor
+from zapdb.errors import (
+    BlobMissing,
+    CorruptCatalog,
+    CorruptRecord,
+    IncompatibleVersion,
+    InvalidCursor,
+    UnknownZone,
+)
 from zapdb.expressions import Type, parse
+from zapdb.indexes.keys import is_cut
+from zapdb.migrations import read_stored
 from zapdb.records import (
     Codec,
     Computed,
@@ -25,7 +37,8 @@ from zapdb.records import (
     compile_conversion,
     held,
 )
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, Schema, Table, read_snapshot, snapshot
+from zapdb.storage.physical import join_place, split_place
 from zapdb.values import (
     Binary,
     Boolean,
@@ -155,6 +168,53 @@ def convert_record(data: bytes) -> None:
     assert codec.encode(b"\x82", held(record), BESIDE) == converted
 
 
+def read_structure(data: bytes) -> None:
+    """A migration as the database stores it: read with all that follows from it, or corrupt."""
+    before = Schema((SMALL,)) if data[0] % 2 else Schema()
+    with suppress(CorruptCatalog, UnknownZone):
+        read_stored(data[1:], "fuzzed", "", {"table": [7], "field": [8, 9]}, before).check()
+
+
+def read_snapshot_bytes(data: bytes) -> None:
+    """What the fingerprint history keeps of a table: one encoding, or corrupt."""
+    try:
+        table = read_snapshot(data)
+    except (CorruptCatalog, UnknownZone):  # of a default, which names its time zone
+        return
+    assert snapshot(table) == data
+
+
+def read_catalog_row(data: bytes) -> None:
+    """A row's value: of the form that its kind has, of a later format, or corrupt."""
+    kind = sorted(KINDS)[data[0] % len(KINDS)]
+    try:
+        value = load_value(kind, "key", data[1:].decode("utf-8", "replace"))
+    except (CorruptCatalog, IncompatibleVersion):
+        return
+    assert load_value(kind, "key", dump_value(kind, value)) == value
+
+
+def read_cursor(data: bytes) -> None:
+    try:
+        cursor = decode_cursor(data.decode("latin-1"))
+    except InvalidCursor:
+        return
+    assert decode_cursor(encode_cursor(cursor)) == cursor
+
+
+def read_entry(data: bytes) -> None:
+    """The place of an entry in its index, and the key of its record."""
+    key, record = data[1 : 1 + data[0]], data[1 + data[0] :]
+    assert split_place(join_place(key, record)) == (key, record)
+    is_cut(key)
+    try:
+        values = codec_for(SMALL).decode_key(record)
+    except CorruptRecord as error:
+        _check_offset(error)
+        return
+    assert codec_for(SMALL).encode_key({"id": values[0]}) == record
+
+
 def _check_offset(error: CorruptRecord) -> None:
     assert 0 <= error.context["offset"] <= error.context["size"]
 
@@ -164,4 +224,9 @@ TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = {
     "record": read_record,
     "key": read_key,
     "convert": convert_record,
+    "structure": read_structure,
+    "snapshot": read_snapshot_bytes,
+    "catalog": read_catalog_row,
+    "cursor": read_cursor,
+    "entry": read_entry,
 }

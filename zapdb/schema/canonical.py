@@ -136,6 +136,9 @@ def read_snapshot(data: bytes) -> Table:
         TypeError,
         LookupError,
         AttributeError,
+        ArithmeticError,
+        AssertionError,
+        RecursionError,
         cbor2.CBORError,
     ) as error:
         raise CorruptCatalog("a schema snapshot can't be read", cause=repr(error)) from error
