@@ -19,7 +19,7 @@ import pytest
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import Workspace, error_of, wait_until
 from zapdb.database import Database
-from zapdb.errors import ConnectionsBusy, RecordNotFound, UsageError
+from zapdb.errors import ConnectionsBusy, RecordNotFound, TransactionConflict, UsageError
 from zapdb.storage import Mode
 
 NOTE = "a note that is a blob " * 400
@@ -653,3 +653,20 @@ def test_a_serializable_snapshot_shows_no_anomaly(db: Database, pool: ThreadPool
 
     assert seen(serializable=False) == (1, [])  # and receipt 7 came to day 1 afterwards
     assert seen(serializable=True) in ((1, [7]), (0, []))
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_serializable_snapshot_waits_for_a_safe_moment_and_no_longer_than_it_may(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zapdb.storage.postgresql.SERIAL_WAIT_SECONDS", 0.2)
+    writer = db.transaction()
+    tx = contextvars.Context().run(writer.__enter__)
+    insert(tx, 1)
+    error = error_of(lambda: db.snapshot(serializable=True).__enter__())
+    assert isinstance(error, TransactionConflict)
+    assert error.message == "writers left no moment for a serializable snapshot"
+    contextvars.Context().run(writer.__exit__, None, None, None)
+    assert tx is not None
+    with db.snapshot(serializable=True) as snap:
+        assert snap.table("items").count() == 1
