@@ -74,12 +74,13 @@ import decimal
 import difflib
 import math
 import re
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any, ClassVar, Final
 
-from zapdb.limits import ERROR_VALUE_CHARS_MAX, VIOLATIONS_SHOWN_MAX
+from zapdb.limits import ERROR_VALUE_CHARS_MAX, EXCERPT_LENGTH_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.printing import one_line
 
 EXIT_ERROR = 1
@@ -122,12 +123,15 @@ class ZapdbError(Exception):
 
     def __str__(self) -> str:
         lines = [f"{self.location}: {self.message}" if self.location else self.message]
-        for key, value in self.context.items():
+        for key, value in self._shown():
             first, *rest = INDENTED.split(_short(value))
             lines += [f"  {key}: {first}", *rest]
         if self.hint:
             lines.append(f"  way out: {self.hint}")
         return "\n".join(map(one_line, lines))  # what a value says is never a line of its own
+
+    def _shown(self) -> Iterator[tuple[str, Any]]:
+        return ((key, value) for key, value in self.context.items() if key != REFUSED)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.__dict__.copy())
@@ -142,9 +146,12 @@ class ZapdbError(Exception):
             "location": None
             if place is None
             else {"file": place.file, "line": place.line, "column": place.column},
-            "context": {key: str(value) for key, value in self.context.items()},
+            "context": {key: str(value) for key, value in self._shown()},
         }
 
+
+REFUSED: Final = "refused"
+"""What a refused value began with: in an error's context, and never in what it shows."""
 
 INDENTED: Final = re.compile(r"\n(?=    )")
 """The line ends of a value that are kept: what follows stands too far to the right to be ours."""
@@ -153,6 +160,18 @@ INDENTED: Final = re.compile(r"\n(?=    )")
 def _short(value: Any) -> str:
     text = str(value)
     return text if len(text) <= ERROR_VALUE_CHARS_MAX else f"{text[:ERROR_VALUE_CHARS_MAX]}…"
+
+
+def _excerpt(value: object) -> str | None:
+    """What a value begins with, as Python writes it; None where only its own code could tell."""
+    match value:
+        case str() | bytes():
+            return repr(value[:EXCERPT_LENGTH_MAX])
+        case int() if value.bit_length() > EXCERPT_LENGTH_MAX:  # its digits may be too many
+            return hex(value >> (value.bit_length() - EXCERPT_LENGTH_MAX)) + "…"
+        case int() | float() | decimal.Decimal() | datetime.date() | uuid.UUID():
+            return repr(value)[:EXCERPT_LENGTH_MAX]
+    return None
 
 
 def _rebuild(kind: type[ZapdbError], state: dict[str, Any]) -> ZapdbError:
@@ -168,10 +187,16 @@ class InvalidValue(ZapdbError, ValueError):
 
     @classmethod
     def of(cls, path: str, expected: str, value: object) -> InvalidValue:
-        """`path` names the place inside the record; of the value, type and length are shown."""
-        return cls(
-            "a value does not fit its field", field=path, expected=expected, got=describe(value)
-        )
+        """`path` names the place inside the record; of the value, type and length are shown.
+
+        Its beginning is among the context, as `refused`, for those who may see records: it is no
+        part of the error's text or JSON.
+        """
+        context: dict[str, Any] = {"field": path, "expected": expected, "got": describe(value)}
+        excerpt = _excerpt(value)
+        if excerpt is not None:
+            context[REFUSED] = excerpt
+        return cls("a value does not fit its field", **context)
 
 
 class UnknownName(ZapdbError, LookupError):

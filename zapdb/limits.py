@@ -45,6 +45,8 @@ CHECKS_PER_TABLE_MAX: Final = 100
 PRINCIPAL_LENGTH_MAX: Final = 255
 """Characters of whom the catalog names for a change: as long as a token's subject may be."""
 
+EXCERPT_LENGTH_MAX: Final = 60
+"""How much of a refused value the context of an error holds."""
 ERROR_VALUE_CHARS_MAX: Final = 2_000
 """Of one value that an error, or a line of a log, shows to people."""
 

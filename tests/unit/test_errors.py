@@ -7,6 +7,7 @@ import inspect
 import json
 import pickle
 import re
+from decimal import Decimal
 
 import pytest
 
@@ -160,3 +161,23 @@ def test_corrupt_bytes_show_offset_and_a_short_prefix() -> None:
 )
 def test_values_are_described_without_their_contents(value: object, shown: str) -> None:
     assert describe(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "begins"),
+    [
+        ("geheim\x1b" * 30, repr(("geheim\x1b" * 30)[:60])),
+        (b"geheim" * 30, repr((b"geheim" * 30)[:60])),
+        (17, "17"),
+        (10**5000, hex(10**5000 >> ((10**5000).bit_length() - 60)) + "…"),
+        (Decimal("1.50"), "Decimal('1.50')"),
+        (object(), None),
+    ],
+    ids=["text", "bytes", "number", "long_number", "decimal", "object"],
+)
+def test_a_refused_value_is_in_the_context_and_not_in_the_text(value: object, begins: str) -> None:
+    error = pickle.loads(pickle.dumps(InvalidValue.of("items.size", "an integer", value)))
+    assert error.context.get("refused") == begins
+    assert "refused" not in str(error)
+    assert "refused" not in error.to_json()["context"]
+    assert "geheim" not in str(error) + json.dumps(error.to_json())
