@@ -205,7 +205,21 @@ class SQLite(Storage):
                     raise refuse_waiting(stuck)
 
         if not self._writers.acquire(BUSY_TIMEOUT_MS / 1000, refuse_waiting_for_itself):
-            raise self._kept_out(self.own_connection().driver, mode)
+            raise self._kept_out_here() or self._kept_out(self.own_connection().driver, mode)
+
+    def _kept_out_here(self) -> TransactionConflict | None:
+        """The open transaction of this process that has the single writer's place, if one has."""
+        holder = None if self._writers.holder is None else self._writers.holder()
+        if holder is None or holder.lent_to is None or (begun := holder.lent_to()) is None:
+            return None
+        return TransactionConflict(
+            "a transaction of this process held the database for too long",
+            database=self.shown_url,
+            begun_at=begun.place,
+            waited_ms=BUSY_TIMEOUT_MS,
+            hint="leave its block sooner; what is part of it works through its handle: "
+            "`with db.transaction() as tx`, tx.table(...)",
+        )
 
     def _take_turn(self, connection: Connection) -> None:
         connection.has_turn = True

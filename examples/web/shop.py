@@ -1,0 +1,64 @@
+"""What the web programs of this directory have in common: orders, and what errors become."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import zapdb
+from zapdb import errors
+
+DATABASE = os.environ.get("SHOP_DATABASE", "sqlite:///shop.db")
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+def open_database() -> zapdb.Database:
+    return zapdb.open(DATABASE, migrations=MIGRATIONS)
+
+
+class CardDeclined(Exception):
+    """Nothing is sold without money."""
+
+
+def place_order(tx: Any, order: dict[str, Any], card: str) -> dict[str, Any]:
+    """Part of a transaction: where it raises, the order is not there."""
+    placed = tx.table("orders").insert(**order)
+    if card == "declined":
+        raise CardDeclined
+    return show(placed)
+
+
+def show(order: Any) -> dict[str, Any]:
+    return {
+        "id": str(order.id),
+        "number": order.number,
+        "article": order.article,
+        "quantity": order.quantity,
+    }
+
+
+STATUSES = {
+    CardDeclined: 402,
+    errors.RecordNotFound: 404,
+    errors.RecordExists: 409,
+    errors.UniqueViolation: 409,
+    errors.ReferenceViolation: 409,
+    errors.StaleUpdate: 409,
+    errors.CheckViolation: 422,
+    errors.InvalidValue: 422,
+    errors.UnknownField: 422,
+    errors.TransactionConflict: 503,
+    errors.ConnectionsBusy: 503,
+    errors.ForgetInProgress: 503,
+}
+
+
+def answer(error: Exception) -> tuple[dict[str, str], int, dict[str, str]]:
+    """The body, status and headers that an error becomes; 500 is one that nobody expects.
+
+    What an error says in `message` is the same for all; values are in its context alone.
+    """
+    status = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
+    code = error.code if isinstance(error, zapdb.ZapdbError) else type(error).__name__
+    message = str(getattr(error, "message", "")) if status < 500 else "try it again later"
+    headers = {"Retry-After": "1"} if status == 503 else {}
+    return {"error": code, "message": message}, status, headers
