@@ -33,4 +33,4 @@ def close_here(**_: Any) -> None:
 )
 def create_order(order: dict[str, Any], card: str = "") -> dict[str, Any]:
     """A task may be run twice: the order's number is unique, so the second time it is refused."""
-    return db.run(lambda tx: place_order(tx, order, card))
+    return zapdb.to_json(db.run(lambda tx: place_order(tx, order, card)))

@@ -14,7 +14,7 @@ from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import path
 from django.views.decorators.http import require_GET, require_POST
-from shop import CardDeclined, answer, open_database, place_order, show
+from shop import CardDeclined, answer, find_order, open_database, place_order
 
 import zapdb
 
@@ -30,14 +30,14 @@ atexit.register(db.close)
 @require_POST
 def create(request: HttpRequest) -> HttpResponse:
     order, card = json.loads(request.body), request.GET.get("card", "")
-    return JsonResponse(db.run(lambda tx: place_order(tx, order, card)))
+    placed = db.run(lambda tx: place_order(tx, order, card))
+    return JsonResponse(zapdb.to_json(placed))
 
 
 @require_GET
 def read(request: HttpRequest, number: int) -> HttpResponse:
     with db.snapshot() as snap:
-        orders = snap.table("orders")
-        return JsonResponse(show(orders.where(orders.number == number).one()))
+        return JsonResponse(zapdb.to_json(find_order(snap, number)))
 
 
 @require_GET

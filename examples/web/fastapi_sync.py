@@ -3,12 +3,12 @@
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
-from shop import CardDeclined, answer, open_database, place_order, show
+from shop import CardDeclined, answer, find_order, open_database, place_order
 
 import zapdb
 from zapdb.database import Snapshot, Transaction
@@ -52,21 +52,20 @@ class Order(BaseModel):
 
 
 @app.post("/orders")
-def create(order: Order, db: Db, card: str = "") -> dict[str, Any]:
+def create(order: Order, db: Db, card: str = "") -> zapdb.Record:
     """All of the transaction in one thread, and again where it meets another one."""
     return db.run(lambda tx: place_order(tx, order.model_dump(), card))
 
 
 @app.post("/by-dependency/orders")
-def create_in(tx: Tx, order: Order, card: str = "") -> dict[str, Any]:
+def create_in(tx: Tx, order: Order, card: str = "") -> zapdb.Record:
     """The dependency's transaction, that several functions of a request may share."""
     return place_order(tx, order.model_dump(), card)
 
 
 @app.get("/orders/{number}")
-def read(number: int, snap: Snap) -> dict[str, Any]:
-    orders = snap.table("orders")
-    return show(orders.where(orders.number == number).one())
+def read(number: int, snap: Snap) -> zapdb.Record:
+    return find_order(snap, number)
 
 
 @app.get("/health")

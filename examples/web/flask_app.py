@@ -4,7 +4,7 @@ import atexit
 from typing import Any
 
 from flask import Flask, request
-from shop import CardDeclined, answer, open_database, place_order, show
+from shop import CardDeclined, answer, find_order, open_database, place_order
 
 import zapdb
 
@@ -17,13 +17,12 @@ def create_app() -> Flask:
     @app.post("/orders")
     def create() -> dict[str, Any]:
         order, card = request.get_json(), request.args.get("card", "")
-        return db.run(lambda tx: place_order(tx, order, card))
+        return zapdb.to_json(db.run(lambda tx: place_order(tx, order, card)))
 
     @app.get("/orders/<int:number>")
     def read(number: int) -> dict[str, Any]:
         with db.snapshot() as snap:
-            orders = snap.table("orders")
-            return show(orders.where(orders.number == number).one())
+            return zapdb.to_json(find_order(snap, number))
 
     @app.get("/health")
     def health() -> dict[str, int]:

@@ -25,7 +25,8 @@ def create_order(line: str) -> tuple[int, int, Any]:
     order = json.loads(line)
     number, card = order["number"], order.pop("card", "")
     try:
-        return number, 200, db.run(lambda tx: place_order(tx, order, card))
+        placed = db.run(lambda tx: place_order(tx, order, card))
+        return number, 200, zapdb.to_json(placed)
     except (CardDeclined, zapdb.ZapdbError) as error:
         body, status, _ = answer(error)
         return number, status, body

@@ -6,6 +6,7 @@ from typing import Any
 
 import zapdb
 from zapdb import errors
+from zapdb.database import Snapshot, Transaction
 
 DATABASE = os.environ.get("SHOP_DATABASE", "sqlite:///shop.db")
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -19,21 +20,17 @@ class CardDeclined(Exception):
     """Nothing is sold without money."""
 
 
-def place_order(tx: Any, order: dict[str, Any], card: str) -> dict[str, Any]:
+def place_order(tx: Transaction, order: dict[str, Any], card: str) -> zapdb.Record:
     """Part of a transaction: where it raises, the order is not there."""
     placed = tx.table("orders").insert(**order)
     if card == "declined":
         raise CardDeclined
-    return show(placed)
+    return placed
 
 
-def show(order: Any) -> dict[str, Any]:
-    return {
-        "id": str(order.id),
-        "number": order.number,
-        "article": order.article,
-        "quantity": order.quantity,
-    }
+def find_order(snap: Snapshot, number: int) -> zapdb.Record:
+    orders = snap.table("orders")
+    return orders.where(orders.number == number).one()
 
 
 STATUSES = {
