@@ -41,6 +41,9 @@ ELSEWHERE_HINT: Final = (
     "tx.table(...), or give the work to db.run(function)"
 )
 
+Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
+"""What a block is left with."""
+
 ForTenant = Callable[[str], Session]
 """The session of another tenant, by its name."""
 
@@ -115,6 +118,8 @@ class Block(AbstractContextManager[H]):
         is_repeated: bool = False,
     ) -> None:
         self._session = session
+        self._is_of_handle = session.open is not None
+        """Whether it is a part of a transaction that the application names."""
         self._is_repeated = is_repeated
         self._make = handle
         self._mode = mode
@@ -132,9 +137,9 @@ class Block(AbstractContextManager[H]):
         begun = self._session.open_here()
         if begun is None:
             begun = self._session.begin(self._mode, token=self._token)
-        else:
+            note_begun(begun)
+        else:  # which the context knows, or the caller has the handle of
             self._begin_inside(begun)
-        note_begun(begun)
         begun.blocks.append(self)
         self._open = begun
         handle = self._make(self._session.bind(begun), self._for_tenant)
@@ -165,7 +170,7 @@ class Block(AbstractContextManager[H]):
         begun = self._open
         if begun is None:
             raise UsageError("this block was not entered", hint="use it in a with statement")
-        is_kept = self._handle is not None and self._handle() is not None
+        is_kept = self._is_of_handle or (self._handle is not None and self._handle() is not None)
         is_here = begun.is_here
         if not (is_kept or is_here or begun.is_ended):
             self._refuse_elsewhere(begun, error)
@@ -178,14 +183,25 @@ class Block(AbstractContextManager[H]):
             self._refuse(begun, error, "the blocks of a transaction were left out of order")
             return
         if self._savepoint is not None:
-            begun.blocks.pop()
-            with begun.use():
-                self._savepoint.__exit__(kind, error, traceback)
+            self._leave_savepoint(begun, self._savepoint, (kind, error, traceback))
         elif error is not None:
             self._session.storage.undo_open(begun)
             self._explain(error)
         else:
             self._commit(begun, is_here=is_here)
+
+    def _leave_savepoint(
+        self, begun: OpenTransaction, savepoint: AbstractContextManager[None], raised: Raised
+    ) -> None:
+        """Where it can't be left, as while another thread uses the transaction, all is undone: the
+        outer blocks must not commit what this one was to undo."""
+        try:
+            with begun.use():
+                begun.blocks.pop()
+                savepoint.__exit__(*raised)
+        finally:
+            if self in begun.blocks:
+                self._session.storage.undo_open(begun)
 
     def _commit(self, begun: OpenTransaction, *, is_here: bool) -> None:
         if not begun.take_to_end():

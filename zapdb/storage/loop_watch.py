@@ -49,8 +49,35 @@ def find_stuck(opened: Collection[ConnectionPool]) -> list[OpenTransaction]:
 def _list_stuck(
     opened: Collection[ConnectionPool], loop: asyncio.AbstractEventLoop
 ) -> list[OpenTransaction]:
+    return [one for one in _list_of_loop(opened, loop) if not one.is_in_use]
+
+
+def _list_of_loop(
+    opened: Collection[ConnectionPool], loop: asyncio.AbstractEventLoop
+) -> list[OpenTransaction]:
     found = (one for pool in list(opened) for one in pool.list_open())
-    return [one for one in found if one.is_of_loop(loop) and not one.is_in_use]
+    return [one for one in found if one.is_of_loop(loop)]
+
+
+def find_blocker(
+    stuck: Collection[OpenTransaction], connection: Connection, blocking: Collection[int]
+) -> OpenTransaction | None:
+    """The first that is among the sessions of the connection's server with these process IDs."""
+    server, _ = _find_session(connection)
+    for one in stuck:
+        other, process = _find_session(one.connection)
+        if server is not None and server == other and process in blocking:
+            return one
+    return None
+
+
+def _find_session(connection: Connection) -> tuple[object, int]:
+    """Its server, and its process there; no server where it is of a file, or closed by now."""
+    try:
+        info = connection.driver.info
+        return (info.host, info.port), int(info.backend_pid)
+    except Exception:  # the driver's own, of which there may be none
+        return None, 0
 
 
 def watch(
@@ -60,7 +87,8 @@ def watch(
     loop = running_loop()
     if loop is None:
         return _NOTHING
-    others = [one for one in _list_stuck(opened, loop) if one.connection is not connection]
+    # Those, too, that a thread uses at the moment: it may have done before this statement has.
+    others = [one for one in _list_of_loop(opened, loop) if one.connection is not connection]
     return LoopWatch(pool, opened, connection, loop) if others else _NOTHING
 
 
@@ -91,18 +119,16 @@ class LoopWatch:
     def __exit__(self, *_: object) -> None:
         with self._cancelling:
             self._done.set()
+            self._connection.refusal = None  # the statement may have ended before it was cancelled
 
     def _run(self) -> None:
         while not self._done.wait(LOOP_WAIT_SECONDS):
-            stuck = {
-                one.connection.driver.info.backend_pid: one
-                for one in _list_stuck(self._opened, self._loop)
-            }
+            stuck = _list_stuck(self._opened, self._loop)
             try:
                 blocking = self._find_blocking()
             except (ZapdbError, OSError):  # the server is gone, which the statement finds out, too
                 return
-            met = next((stuck[pid] for pid in blocking if pid in stuck), None)
+            met = find_blocker(stuck, self._connection, blocking)
             if met is None:
                 continue
             with self._cancelling:
@@ -112,7 +138,7 @@ class LoopWatch:
             return
 
     def _find_blocking(self) -> list[int]:
-        pid = int(self._connection.driver.info.backend_pid)
+        _, pid = _find_session(self._connection)
         try:
             found: list[Any] = self._pool.own_connection().fetch_all(BLOCKING_SQL.format(pid=pid))
         finally:

@@ -39,7 +39,7 @@ from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
 from zapdb.storage.faults import DuplicateKey, MissingTable, disk_full, unexpected
 from zapdb.storage.gate import END_SQL, SESSION_PREFIX, Holder, find_holders
-from zapdb.storage.loop_watch import refuse_waiting, watch
+from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch
 from zapdb.storage.modes import Mode
 from zapdb.storage.pool import OPENED
 
@@ -210,7 +210,7 @@ class PostgreSQL(Storage):
             except driver_errors.LockNotAvailable:
                 driver.execute("ROLLBACK")
                 holders = find_holders(connection)
-                self._refuse_waiting_for_itself(holders)
+                self._refuse_waiting_for_itself(connection, holders)
                 denied = self._end_holders(connection.driver, holders)  # it may be a new one
                 if time.monotonic() > deadline:
                     raise self._gate_timeout(holders, denied) from None
@@ -218,12 +218,12 @@ class PostgreSQL(Storage):
                 continue
             return
 
-    def _refuse_waiting_for_itself(self, holders: Sequence[Holder]) -> None:
+    def _refuse_waiting_for_itself(self, connection: Connection, holders: Sequence[Holder]) -> None:
         """Raises `UsageError` where a transaction holds the gate that waits for this very call."""
         backends = {holder.backend for holder in holders}
-        for stuck in self.find_stuck():
-            if stuck.connection.driver.info.backend_pid in backends:
-                raise refuse_waiting(stuck)
+        blocker = find_blocker(self.find_stuck(), connection, backends)
+        if blocker is not None:
+            raise refuse_waiting(blocker)
 
     def refusing_deadlock(self, connection: Connection) -> AbstractContextManager[object]:
         return watch(self, OPENED, connection)
