@@ -44,9 +44,9 @@ format: setup ## repair style and layout where a tool can
 fuzz: setup ## fuzz what reads stored bytes; SECONDS_EACH=60 may be changed
 	$(python) -m tests.fuzz --seconds $(SECONDS_EACH)
 
-soak: setup ## rolling deployments with deaths, again and again; SOAK_SECONDS=600 on each engine
+soak: setup ## rolling deployments and a web service with deaths, again and again; SOAK_SECONDS=600 on each engine
 	ZAPDB_SOAK_SECONDS=$(SOAK_SECONDS) $(python) -m pytest --long -s tests/contract/test_rolling.py \
-	  tests/contract/test_linearizable.py
+	  tests/contract/test_linearizable.py tests/contract/test_web_soak.py
 
 bench: setup ## measure speed against the ratios to reach
 	$(python) -m tests.bench

@@ -126,6 +126,14 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
+    def connect(self) -> bool:
+        """Whether the server takes the connection."""
+        try:
+            self._connection.connect()
+        except OSError:
+            return False
+        return True
+
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """The status, and what the JSON of the answer says."""
         headers = {"Content-Type": "application/json"}
