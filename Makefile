@@ -51,7 +51,8 @@ soak: setup ## rolling deployments and a web service with deaths, again and agai
 bench: setup ## measure speed against the ratios to reach
 	$(python) -m tests.bench
 
-docs: setup ## generate docs/reference from the code
+docs: setup ## generate docs/reference and zapdb/aio/faces.py from the code
+	$(python) -m tools.aio
 	$(python) -m tools.docs
 
 test-system-icu: venv := .venv-system-icu

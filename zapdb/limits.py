@@ -103,6 +103,8 @@ ASIDE_LOCK_TIMEOUT_MS: Final = 20
 """How long a write that nobody asked for waits for a lock: a record written back after a read."""
 BUSY_TIMEOUT_MS: Final = 30_000
 """How long a SQLite connection waits for the single writer's place."""
+BUSY_SLICE_MS: Final = 100
+"""The same for a call that may be interrupted, which looks so often whether it was."""
 LONG_TRANSACTION_SECONDS: Final = 5.0
 """A SQLite transaction that kept all other writers out for longer makes up for it: what was leased
 when it began is leased for as much longer."""
@@ -111,6 +113,20 @@ CONNECTIONS_MAX: Final = 20
 each has a connection. Threads keep one more each, for single operations."""
 CONNECTION_WAIT_SECONDS: Final = 5.0
 """How long the beginning of another one waits until one of them ends."""
+CANCEL_SECONDS: Final = 2.0
+"""How long it is tried to tell a PostgreSQL server that a statement is to be cancelled."""
+STRIKE_SECONDS: Final = 0.02
+"""How often what a cancelled asyncio task has under way is interrupted, until it ends."""
+ASYNC_READERS: Final = 6
+"""Threads that single reading operations of `zapdb.aio` share, for each open database."""
+ASYNC_WRITERS: Final = 6
+"""The same for single writing operations."""
+ASYNC_STATEMENTS: Final = 4
+"""The same for statements of `db.sql`."""
+ASYNC_TASKS: Final = 4
+"""The same for what may take long: `verify`, `sweep`, `run_jobs`, changes, other tenants."""
+ASYNC_LOADED_SIZE_BYTES: Final = 16 * 1024 * 1024
+"""An asynchronous iterator reads no further ahead once it holds large values of this size."""
 SERIAL_WAIT_SECONDS: Final = 30
 """How long a serializable snapshot on PostgreSQL waits for a moment that is safe."""
 WAIT_CHECK_SECONDS: Final = 0.25

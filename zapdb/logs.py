@@ -30,6 +30,8 @@ EVENTS: Final = {
     "transaction.dropped": "A transaction or snapshot was left by nobody: it was undone.",
     "transaction.lost": "A COMMIT failed where the application may not be told: nothing was "
     "written, or it is not known.",
+    "transaction.cancelled": "A task was cancelled while its COMMIT was on its way: what became of "
+    "it.",
     "query.scanned": "A query scanned, since its index is being rewritten for other data.",
 }
 """Events by name; names keep their meaning, and what they say may get more fields."""

@@ -23,6 +23,7 @@ ORDER = [
     {"indexes"},
     {"jobs"},
     {"database"},
+    {"aio"},
     {"spark", "history", "service", "cli", "models"},
 ]
 RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}

@@ -43,6 +43,7 @@ from zapdb.records import Record, load_through
 from zapdb.storage import Connection, MissingTable, Mode, Storage
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.physical import activation_sql
+from zapdb.storage.transaction_owners import Caller
 
 T = TypeVar("T")
 
@@ -67,6 +68,24 @@ class _Set:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.writes_back: dict[int, bool] = {}
+
+
+class Attempts:
+    """How often an operation is made that meets other transactions, and when."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self._deadline = time.monotonic() + RETRY_SECONDS_MAX
+
+    def pause_seconds(self) -> float | None:
+        """After a conflict: how long to wait for the next attempt, None where there is none."""
+        if self.made >= RETRIES_MAX or time.monotonic() > self._deadline:
+            return None
+        # Full jitter: transactions that collided should not do so again in step.
+        pause = random.uniform(0, 0.002 * 2 ** min(self.made, 7))  # noqa: S311 - no secret
+        self.made += 1
+        RETRIES.add()
+        return pause
 
 
 class _Local(threading.local):
@@ -218,7 +237,7 @@ class Session:
         """What is in force; raises `FingerprintUnknown` for a table whose pin is violated."""
         loaded = self._current
         if table in loaded.violations:
-            if not self.storage.is_in_transaction:
+            if not (self.storage.local.only_builds or self.storage.is_in_transaction):
                 self.reload()  # it may fit again, and its uses are what notices
                 loaded = self._current
             if table in loaded.violations:
@@ -340,10 +359,18 @@ class Session:
             self.check_writer(connection)
             yield connection
 
-    def begin(self, mode: Mode, *, token: bool = False) -> OpenTransaction:
+    def begin(
+        self,
+        mode: Mode,
+        *,
+        token: bool = False,
+        lent: Connection | None = None,
+        caller: Caller | None = None,
+    ) -> OpenTransaction:
         """Begin a transaction or a snapshot that stays open: see `Transactions.begin_open`."""
-        self.storage.refuse_use()
-        begun = self.storage.begin_open(mode)
+        if lent is None:
+            self.storage.refuse_use()
+        begun = self.storage.begin_open(mode, lent, caller)
         try:
             with begun.use() as connection:
                 self.prepare(connection, token=token)
@@ -442,20 +469,18 @@ class Session:
     def repeat(self, action: Callable[[], T], *, may_be_alone: bool) -> T:
         """Call it, and again whenever it meets another transaction; raises the last
         `TransactionConflict` where that goes on for too long."""
-        deadline = time.monotonic() + RETRY_SECONDS_MAX
+        attempts = Attempts()
         try:
-            for attempt in range(RETRIES_MAX):
+            while True:
                 # Every second time: the gate is not to be had while somebody's block is open.
-                is_beaten = may_be_alone and attempt >= ALONE_AFTER_CONFLICTS
-                self._local.alone = is_beaten and attempt % 2 == 0
+                is_beaten = may_be_alone and attempts.made >= ALONE_AFTER_CONFLICTS
+                self._local.alone = is_beaten and attempts.made % 2 == 0
                 try:
                     return action()
                 except TransactionConflict:
-                    if time.monotonic() > deadline:
+                    pause = attempts.pause_seconds()
+                    if pause is None:
                         raise
-                    RETRIES.add()
-                    # Full jitter: transactions that collided should not do so again in step.
-                    time.sleep(random.uniform(0, 0.002 * 2 ** min(attempt, 7)))  # noqa: S311 - no secret
-            return action()
+                    time.sleep(pause)
         finally:
             self._local.alone = False

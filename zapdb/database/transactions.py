@@ -17,15 +17,15 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from zapdb.database.access import Access
 from zapdb.database.session import Session
 from zapdb.errors import TransactionConflict, UsageError, ZapdbError
 from zapdb.logs import log_event
-from zapdb.storage import Mode
+from zapdb.storage import Connection, Mode
 from zapdb.storage.open_transaction import OpenTransaction
-from zapdb.storage.transaction_owners import note_begun
+from zapdb.storage.transaction_owners import Caller, note_begun
 
 if TYPE_CHECKING:
     pass
@@ -104,6 +104,15 @@ class Snapshot(Handle):
 H = TypeVar("H", bound=Handle)
 
 
+class Leaver(NamedTuple):
+    """Who leaves a block."""
+
+    is_kept: bool
+    """Whether the handle is known to the application, so that anybody may leave the block."""
+    is_here: bool
+    """Whether it is the task or thread, and the context, that entered it."""
+
+
 class Block(AbstractContextManager[H]):
     """What begins a transaction or a snapshot, or inside a transaction a savepoint, and ends it."""
 
@@ -130,23 +139,50 @@ class Block(AbstractContextManager[H]):
         self._savepoint: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> H:
+        outer = self.find_outer()
+        return self.entered(self.begin() if outer is None else self.begin_inside(outer))
+
+    # The parts of entering and leaving: what waits for the database may be another thread's work.
+
+    @property
+    def session(self) -> Session:
+        return self._session
+
+    @property
+    def mode(self) -> Mode:
+        return self._mode
+
+    @property
+    def begun(self) -> OpenTransaction | None:
+        """What it has begun, or is a part of."""
+        return self._open
+
+    def find_outer(self) -> OpenTransaction | None:
+        """The open transaction of the task or thread that enters the block."""
         if self._open is not None:
             raise UsageError(
                 "this block was entered already", hint="call db.transaction() for each block"
             )
-        begun = self._session.open_here()
-        if begun is None:
-            begun = self._session.begin(self._mode, token=self._token)
+        return self._session.open_here()
+
+    def begin(
+        self, lent: Connection | None = None, caller: Caller | None = None
+    ) -> OpenTransaction:
+        """Begin the transaction or snapshot; any thread may do it for the one that enters."""
+        return self._session.begin(self._mode, token=self._token, lent=lent, caller=caller)
+
+    def entered(self, begun: OpenTransaction) -> H:
+        """The handle, for the task or thread that enters the block."""
+        if self._savepoint is None:  # else the context knows it, or the caller has its handle
             note_begun(begun)
-        else:  # which the context knows, or the caller has the handle of
-            self._begin_inside(begun)
         begun.blocks.append(self)
         self._open = begun
         handle = self._make(self._session.bind(begun), self._for_tenant)
         self._handle = weakref.ref(handle)
         return handle
 
-    def _begin_inside(self, begun: OpenTransaction) -> None:
+    def begin_inside(self, begun: OpenTransaction) -> OpenTransaction:
+        """Begin a savepoint in the transaction; any thread may do it for the one that enters."""
         begun.refuse_ended()
         if self._mode.only_reads or begun.mode.only_reads:
             raise UsageError(
@@ -160,6 +196,7 @@ class Block(AbstractContextManager[H]):
             savepoint = self._session.storage.savepoint(connection)
             savepoint.__enter__()
         self._savepoint = savepoint
+        return begun
 
     def __exit__(
         self,
@@ -167,11 +204,20 @@ class Block(AbstractContextManager[H]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        begun = self._open
-        if begun is None:
+        self.leave(self.look(), error)
+
+    def look(self) -> Leaver:
+        """What is known of the task or thread that leaves the block."""
+        if self._open is None:
             raise UsageError("this block was not entered", hint="use it in a with statement")
         is_kept = self._is_of_handle or (self._handle is not None and self._handle() is not None)
-        is_here = begun.is_here
+        return Leaver(is_kept, self._open.is_here)
+
+    def leave(self, leaver: Leaver, error: BaseException | None) -> None:
+        """Commit, or undo because of an error; any thread may do it for the one that leaves."""
+        begun = self._open
+        assert begun is not None
+        is_kept, is_here = leaver
         if not (is_kept or is_here or begun.is_ended):
             self._refuse_elsewhere(begun, error)
             return
@@ -183,7 +229,8 @@ class Block(AbstractContextManager[H]):
             self._refuse(begun, error, "the blocks of a transaction were left out of order")
             return
         if self._savepoint is not None:
-            self._leave_savepoint(begun, self._savepoint, (kind, error, traceback))
+            raised = (None if error is None else type(error), error, _traceback_of(error))
+            self._leave_savepoint(begun, self._savepoint, raised)
         elif error is not None:
             self._session.storage.undo_open(begun)
             self._explain(error)
@@ -267,6 +314,10 @@ class Block(AbstractContextManager[H]):
             database=self._session.storage.shown_url,
             begun_at=begun.place,
         )
+
+
+def _traceback_of(error: BaseException | None) -> TracebackType | None:
+    return None if error is None else error.__traceback__
 
 
 def takes_argument(function: Callable[..., Any]) -> bool:

@@ -113,6 +113,21 @@ def load_through(record: Record, wrap: Callable[[Load], Load]) -> None:
         set_attribute(record, "_late", through)
 
 
+def load_all(record: Record) -> int:
+    """Load its blobs that were not looked at yet, and those of the records that came with it;
+    returns how many bytes these have. Raises `BlobMissing`, `CorruptRecord`."""
+    loaded = 0
+    for name in _late_of(record):
+        value, beside = held_as(record, name)
+        if beside is not None:
+            loaded += value.size
+            getattr(record, name)
+    for other in _included_in(record).values():
+        if other is not None:
+            loaded += load_all(other)
+    return loaded
+
+
 def held(record: Record) -> dict[str, Any]:
     """The fields by name as the record holds them: blobs that were not looked at stay blobs."""
     return {name: held_as(record, name)[0] for name in record._fields}

@@ -16,6 +16,7 @@ from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 
 from zapdb.errors import ZapdbError
 from zapdb.storage.cells import check_rows
+from zapdb.storage.interruption import Refusing
 from zapdb.storage.modes import Mode
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Connection:
         """The open transaction that it was lent to."""
         self.refusal: ZapdbError | None = None
         """Why its statement was cancelled."""
+        self.is_interrupted = False
+        """Whether statements on it were cancelled, and are refused: it is used by nobody again."""
         self.is_abandoned = False
         """Whether its thread ended inside a transaction, which was undone."""
         self.is_doomed = False
@@ -71,6 +74,11 @@ class Connection:
         self.driver: Any = core.connection.dbapi_connection
         self.made_after = self.storage.losses.made_after(core)
         self._executor = self.storage.executor(self.driver)
+
+    def interrupt(self) -> None:
+        """Run no statement any more: its call was interrupted."""
+        self.is_interrupted = True
+        self._executor = Refusing()
 
     def fetch_one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """The first row of a statement of the hot path, or None."""

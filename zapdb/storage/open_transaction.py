@@ -7,7 +7,6 @@ savepoints. One that nobody left is undone when the last reference to it goes.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 import weakref
@@ -16,9 +15,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from zapdb.errors import UsageError
-from zapdb.storage.transaction_owners import current_owner, find_begun, running_loop
+from zapdb.storage.transaction_owners import Caller, current_owner, find_begun
 
 if TYPE_CHECKING:
+    import asyncio
+
     from zapdb.storage.connection import Connection
     from zapdb.storage.modes import Mode
     from zapdb.storage.transactions import Transactions
@@ -40,21 +41,21 @@ class OpenTransaction:
     """A transaction or snapshot that was begun, and who began it."""
 
     def __init__(
-        self, storage: Transactions, connection: Connection, mode: Mode, place: str
+        self, storage: Transactions, connection: Connection, mode: Mode, caller: Caller
     ) -> None:
         self.storage = storage
         self.connection = connection
         self.mode = mode
-        self.place = place
+        self.place = caller.place
         """Where it was begun, for errors and logs."""
         self.began = time.monotonic()
-        self.loop = _reference_to_loop()
+        self.loop = None if caller.loop is None else weakref.ref(caller.loop)
         self.blocks: list[object] = []
         """The blocks that are open, the outermost first."""
         self.is_ended = False
         self.is_interrupted = False
         """Whether it is to be undone as soon as the thread that uses it has done."""
-        self._owner = weakref.ref(current_owner())
+        self._owner = weakref.ref(caller.owner)
         self._in_use = threading.Lock()
 
     @property
@@ -158,8 +159,3 @@ class OpenTransaction:
             begun_at=self.place,
             hint=HEIR_HINT,
         )
-
-
-def _reference_to_loop() -> weakref.ref[asyncio.AbstractEventLoop] | None:
-    loop = running_loop()
-    return None if loop is None else weakref.ref(loop)

@@ -45,6 +45,10 @@ class _Local(threading.local):
     """The open transaction that it is using in this very call."""
     held_up: OpenTransaction | None = None
     """The open transaction that can't go on before this call returns."""
+    has_turn = False
+    """Whether who gave it work has waited for the turn to write, which lasts until that is done."""
+    only_builds = False
+    """Whether it runs an event loop, which a call that only builds something must not hold up."""
 
 
 class ConnectionPool(ABC):
@@ -208,15 +212,19 @@ class ConnectionPool(ABC):
         self.refuse_use()
         self.collect_connections()
         if not self.places.acquire(CONNECTION_WAIT_SECONDS, self.collect_connections):
-            raise ConnectionsBusy(
-                "all connections for transactions are in use",
-                database=self.shown_url,
-                max_connections=self.connections_max,
-                waited_seconds=CONNECTION_WAIT_SECONDS,
-                held_by="; ".join(sorted(one.place for one in self.list_open())[:_HOLDERS_SHOWN]),
-                hint="leave blocks sooner, or open the database with a larger max_connections",
-            )
+            raise self.connections_busy()
         return self.connect_lent()
+
+    def connections_busy(self) -> ConnectionsBusy:
+        """What is raised where no place was given up in time."""
+        return ConnectionsBusy(
+            "all connections for transactions are in use",
+            database=self.shown_url,
+            max_connections=self.connections_max,
+            waited_seconds=CONNECTION_WAIT_SECONDS,
+            held_by="; ".join(sorted(one.place for one in self.list_open())[:_HOLDERS_SHOWN]),
+            hint="leave blocks sooner, or open the database with a larger max_connections",
+        )
 
     def connect_lent(self) -> Connection:
         """A connection for a place that was acquired; the place is given up where it fails."""
@@ -257,7 +265,9 @@ class ConnectionPool(ABC):
         if self.is_inherited:
             return
         connection.lent_to = connection.dropped = None
-        if not connection.core.closed:
+        if connection.is_interrupted:
+            self._throw_away(connection)
+        elif not connection.core.closed:
             self._idle.append(connection)
         if self._closed:  # in the meantime
             self._close_idle()
@@ -328,6 +338,22 @@ class ConnectionPool(ABC):
             connection.core.invalidate()
             connection.core.close()
 
+    def interrupt(self, thread: threading.Thread, connection: Connection | None) -> None:
+        """Cancel what a thread does on its own connection and on another one at this moment, and
+        refuse what would follow. Both are thrown away by who uses them (see `Call`)."""
+        with self._lock:
+            own = self._connections.get(thread)
+        for found in (own, connection):
+            if found is not None and not found.core.closed:
+                found.interrupt()
+                self.cancel_statement(found.driver)
+
+    def drop_interrupted(self) -> None:
+        """Throw this thread's connection away where a call was interrupted that used it."""
+        known = self.local.connection
+        if known is not None and known.is_interrupted:
+            self.discard_connection(known)
+
     def release_connection(self) -> None:
         """Give this thread's connection back to the pool; a thread that ends calls it."""
         known = self.local.connection
@@ -375,6 +401,10 @@ class ConnectionPool(ABC):
     @abstractmethod
     def is_lost(self, driver: Any) -> bool:
         """Whether the driver's connection can't be used any more."""
+
+    @abstractmethod
+    def cancel_statement(self, driver: Any) -> None:
+        """End the statement that another thread runs on the driver's connection, if it does."""
 
     @abstractmethod
     def executor(self, driver: Any) -> Any:

@@ -11,7 +11,7 @@ import logging
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from zapdb.errors import (
 from zapdb.limits import (
     ALONE_LOCK_TIMEOUT_MS,
     ASIDE_LOCK_TIMEOUT_MS,
+    CANCEL_SECONDS,
     CATALOG_IDLE_SECONDS,
     CONNECTIONS_MAX,
     GATE_LOCK_TIMEOUT_MS,
@@ -274,6 +275,10 @@ class PostgreSQL(Storage):
 
     def is_lost(self, driver: Any) -> bool:
         return bool(driver.closed)
+
+    def cancel_statement(self, driver: Any) -> None:
+        with suppress(psycopg.Error):  # the session is gone, or is going
+            driver.cancel_safe(timeout=CANCEL_SECONDS)
 
     def executor(self, driver: Any) -> Any:
         return driver.cursor(binary=True)  # making one costs as much as a short statement

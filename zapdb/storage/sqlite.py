@@ -16,6 +16,7 @@ import sqlite3
 import time
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
 
@@ -29,8 +30,10 @@ from zapdb.errors import (
     NotZapdb,
     StorageError,
     TransactionConflict,
+    ZapdbError,
 )
 from zapdb.limits import (
+    BUSY_SLICE_MS,
     BUSY_TIMEOUT_MS,
     CONNECTIONS_MAX,
     LONG_TRANSACTION_SECONDS,
@@ -42,6 +45,7 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.database_file import DatabaseFile
 from zapdb.storage.faults import DuplicateKey, MissingTable, disk_full, unexpected
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
+from zapdb.storage.interruption import Call, current_call
 from zapdb.storage.loop_watch import refuse_waiting
 from zapdb.storage.modes import Mode
 from zapdb.storage.waiting import FairLocks, FairSemaphore
@@ -168,11 +172,15 @@ class SQLite(Storage):
 
     def _begin_in_turn(self, connection: Connection, mode: Mode) -> None:
         driver = connection.driver
-        if not connection.has_turn:
+        if not (connection.has_turn or self.local.has_turn):
             self._await_turn(mode)
-            self._take_turn(connection)
+            self.take_turn(connection)
+        call = current_call()
         try:
-            driver.execute(BEGIN[mode])
+            if call is None:
+                driver.execute(BEGIN[mode])
+            else:
+                _begin_in_slices(driver, BEGIN[mode], call)
         except sqlite3.OperationalError as error:
             if _is_busy(error):
                 raise self._kept_out(driver, mode) from error
@@ -188,14 +196,16 @@ class SQLite(Storage):
         except BaseException:
             self._writers.release()
             raise
-        self._take_turn(connection)
+        self.take_turn(connection)
         return connection
 
     def _await_turn(self, mode: Mode) -> None:
         """Wait until no other transaction of this process writes."""
-        began = time.monotonic()
+        began, call = time.monotonic(), current_call()
 
         def refuse_waiting_for_itself() -> None:
+            if call is not None:
+                call.refuse_interrupted()
             holder = self._writers.holder and self._writers.holder()
             if holder is None or time.monotonic() - began < LOOP_WAIT_SECONDS:
                 return
@@ -205,7 +215,7 @@ class SQLite(Storage):
                     raise refuse_waiting(stuck)
 
         if not self._writers.acquire(BUSY_TIMEOUT_MS / 1000, refuse_waiting_for_itself):
-            raise self._kept_out_here() or self._kept_out(self.own_connection().driver, mode)
+            raise self.late_for_turn(mode)
 
     def _kept_out_here(self) -> TransactionConflict | None:
         """The open transaction of this process that has the single writer's place, if one has."""
@@ -221,7 +231,14 @@ class SQLite(Storage):
             "`with db.transaction() as tx`, tx.table(...)",
         )
 
-    def _take_turn(self, connection: Connection) -> None:
+    @property
+    def turn(self) -> FairSemaphore:
+        return self._writers
+
+    def late_for_turn(self, mode: Mode) -> ZapdbError:
+        return self._kept_out_here() or self._kept_out(self.own_connection().driver, mode)
+
+    def take_turn(self, connection: Connection) -> None:
         connection.has_turn = True
         self._writers.holder = weakref.ref(connection)
 
@@ -229,7 +246,7 @@ class SQLite(Storage):
         driver, mode = connection.driver, Mode.ASIDE
         if not self._writers.acquire(0):
             raise TransactionConflict("another thread is writing", database=self.shown_url)
-        self._take_turn(connection)
+        self.take_turn(connection)
         driver.execute("PRAGMA busy_timeout = 0")
         try:
             driver.execute(BEGIN[mode])
@@ -301,6 +318,10 @@ class SQLite(Storage):
         except sqlite3.ProgrammingError:  # it is closed
             return True
         return False
+
+    def cancel_statement(self, driver: Any) -> None:
+        with suppress(sqlite3.ProgrammingError):  # it was closed meanwhile
+            driver.interrupt()
 
     def executor(self, driver: Any) -> Any:
         # A cursor of its own for each statement: one that is kept holds its last statement open,
@@ -498,6 +519,24 @@ def _fetch_in_ranges(
         if len(found) >= limit:
             break
     return found
+
+
+def _begin_in_slices(driver: Any, begin: str, call: Call) -> None:
+    """Begin to write, on behalf of a call that may be interrupted: SQLite's waiting for another
+    process is a sleep, which its interrupt does not end."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    driver.execute(f"PRAGMA busy_timeout = {BUSY_SLICE_MS}")
+    try:
+        while True:
+            try:
+                driver.execute(begin)
+                return
+            except sqlite3.OperationalError as error:
+                call.refuse_interrupted()
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+    finally:
+        driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:

@@ -15,7 +15,7 @@ import sys
 import threading
 import weakref
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from zapdb.storage.open_transaction import OpenTransaction
@@ -40,6 +40,19 @@ def current_owner() -> object:
     if loop is None:
         return threading.current_thread()
     return asyncio.current_task(loop) or loop
+
+
+class Caller(NamedTuple):
+    """Who begins a transaction, and where: found in the task or thread that asks for it, which may
+    not be the thread that does it."""
+
+    owner: object
+    loop: asyncio.AbstractEventLoop | None
+    place: str
+
+
+def find_caller() -> Caller:
+    return Caller(current_owner(), running_loop(), find_place())
 
 
 def note_begun(begun: OpenTransaction) -> None:

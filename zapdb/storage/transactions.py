@@ -22,10 +22,12 @@ from zapdb.logs import log_event
 from zapdb.metrics import CONFLICTS, GATE_WAITS
 from zapdb.storage.connection import Connection
 from zapdb.storage.faults import unexpected
+from zapdb.storage.interruption import current_call
 from zapdb.storage.modes import GATES, Mode
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.pool import ConnectionPool
-from zapdb.storage.transaction_owners import find_place
+from zapdb.storage.transaction_owners import Caller, find_caller
+from zapdb.storage.waiting import FairSemaphore
 
 logger = logging.getLogger("zapdb.storage")
 
@@ -69,15 +71,19 @@ class Transactions(ConnectionPool):
 
     # Those that stay open
 
-    def begin_open(self, mode: Mode, connection: Connection | None = None) -> OpenTransaction:
-        """Begin one that stays open between calls; the calling task or thread is its owner.
+    def begin_open(
+        self, mode: Mode, lent: Connection | None = None, caller: Caller | None = None
+    ) -> OpenTransaction:
+        """Begin one that stays open between calls; its owner is the calling task or thread, or
+        `caller`.
 
-        `connection` is one that was lent already (see `lend_connection`). Raises `ConnectionsBusy`.
+        `lent` is a connection that was lent already (see `lend_connection`). Raises
+        `ConnectionsBusy`.
         """
         if not mode.only_reads:
             self.refuse_write()
-        connection = self._lend_for(mode) if connection is None else connection
-        begun = OpenTransaction(self, connection, mode, find_place())
+        connection = self._lend_for(mode) if lent is None else lent
+        begun = OpenTransaction(self, connection, mode, caller or find_caller())
         try:
             with self.refusing_deadlock(connection):
                 self._begin_measured(connection, mode, alone=False)
@@ -89,6 +95,19 @@ class Transactions(ConnectionPool):
             raise
         self.note_open(begun)
         return begun
+
+    @property
+    def turn(self) -> FairSemaphore | None:
+        """Where those of this process stand in a queue that write, if the engine has a single
+        writer at a time. Who waited there himself begins with `take_turn`."""
+        return None
+
+    def take_turn(self, connection: Connection) -> None:
+        """It is the connection's turn to write; that ends with its transaction."""
+
+    def late_for_turn(self, mode: Mode) -> ZapdbError:
+        """What is raised where the turn did not come in time: says who writes."""
+        raise NotImplementedError  # where there are no turns
 
     def _lend_for(self, mode: Mode) -> Connection:
         """A connection on which a transaction of this kind can begin."""
@@ -129,11 +148,22 @@ class Transactions(ConnectionPool):
                 connection.pending.flush(connection)
                 connection.pending = None
             self.before_commit(connection, time.monotonic() - began)
+            call = None if mode.only_reads else current_call()
+            if call is not None:
+                call.enter_commit()
         except BaseException:
             self._undo(connection)
             raise
         self._close_books(connection)
-        self._commit(connection, mode)
+        if call is None:
+            self._commit(connection, mode)
+            return
+        is_committed = False
+        try:
+            self._commit(connection, mode)
+            is_committed = True
+        finally:
+            call.leave_commit(is_committed=is_committed)
 
     def _undo(self, connection: Connection) -> None:
         self._close_books(connection)
@@ -181,6 +211,9 @@ class Transactions(ConnectionPool):
 
     def _begin_measured(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
         """Begin a transaction on a connection that is in none."""
+        call = current_call()
+        if call is not None:
+            call.refuse_interrupted()
         self._begin_timed(connection, mode, alone=alone)
         connection.mode, connection.is_doomed = mode, False
         connection.number = next(_NUMBERS)

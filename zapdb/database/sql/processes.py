@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing import spawn
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from typing import Any, Final
 from zapdb.database.sql.sandbox.wire import Channel
 from zapdb.errors import StorageError
 from zapdb.limits import SQL_END_SECONDS, SQL_START_SECONDS
+from zapdb.storage.interruption import current_call
 
 BEGIN: Final = """\
 import importlib.util, sys
@@ -55,11 +56,15 @@ class StatementProcess:
     def __init__(self, seconds: float, spill_to: str | None) -> None:
         self.is_interrupted = False
         self._spills = spill_to is not None
+        self._interruptible = ExitStack()
         self._connection, self._leash = _begin_statement(spill_to)
         self.channel = Channel(self._connection, time.monotonic() + seconds)
 
     def __enter__(self) -> StatementProcess:
         _running[threading.get_ident()] = self
+        call = current_call()
+        if call is not None:
+            self._interruptible.enter_context(call.ending_by(self.interrupt))
         return self
 
     def interrupt(self) -> None:
@@ -82,6 +87,7 @@ class StatementProcess:
 
         One that has answered ends by itself, and need not be awaited.
         """
+        self._interruptible.close()
         self._connection.close()
         _leashes.discard(self._leash)
         said = b""

@@ -1,0 +1,172 @@
+"""What a worker does for a task: the task waits on its event loop, and may be cancelled.
+
+A task that is cancelled has what its worker does interrupted, waits until that has ended, and goes
+on with its `CancelledError`. So what was held is free by then, and it is known whether a COMMIT
+that was on its way took effect: a note on the error says so, and the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from zapdb.aio.workers import Job, Worker
+from zapdb.logs import log_event
+from zapdb.storage.interruption import Call, CallInterrupted
+
+if TYPE_CHECKING:
+    from zapdb.aio.runtime import Runtime
+
+logger = logging.getLogger("zapdb.aio")
+
+T = TypeVar("T")
+
+
+def do_nothing() -> None:
+    """Where there is nothing to undo, or to give back."""
+
+
+class Errand(Generic[T]):
+    """One thing that a worker does for a task.
+
+    `undo` takes it back where the task is cancelled, or gone: called by a worker, behind it. At its
+    end the worker calls `at_end`, whatever became of it.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime | None,
+        work: Callable[[], T],
+        *,
+        call: Call | None = None,
+        undo: Job = do_nothing,
+        at_end: Job = do_nothing,
+        is_interruptible: bool = True,
+    ) -> None:
+        self._runtime = runtime
+        self._work = work
+        self.call = call or Call()
+        self._undo = undo
+        self._at_end = at_end
+        self._is_interruptible = is_interruptible and runtime is not None
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._worker: Worker | None = None
+        self._has_arrived = False
+        self._is_abandoned = False
+        self._result: T | None = None
+        self._failure: BaseException | None = None
+
+    async def done_by(self, worker: Worker) -> T:
+        """What the work returns, or raises."""
+        cancelled: asyncio.CancelledError | None = None
+        self.begin(worker)
+        while not self._has_arrived:
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            except asyncio.CancelledError as error:
+                if self._runtime is None:  # nobody could end it: it is undone when it has ended
+                    self._abandon()
+                    raise
+                if cancelled is None:
+                    cancelled = error
+                    self.interrupt()
+            except BaseException:  # the task is destroyed, with its event loop
+                self._abandon()
+                raise
+        self._forget()
+        if cancelled is not None:
+            worker.submit(self._undone)  # where it had ended by then
+            self._say_outcome(cancelled)
+            raise cancelled
+        return self._answer()
+
+    def begin(self, worker: Worker) -> None:
+        """Have it done; who does not wait for it learns nothing of it."""
+        if self._runtime is not None and self._is_interruptible:
+            self._runtime.under_way.add(self)
+        self._worker = worker
+        worker.submit(self._perform)
+
+    def interrupt(self) -> None:
+        """End it as soon as that can be, unless it undoes something."""
+        if self._is_interruptible and self._runtime is not None:
+            self._runtime.interrupter.interrupt(self.call)
+
+    def _abandon(self) -> None:
+        """Nobody waits any more: it is undone when it has ended."""
+        self._is_abandoned = self.call.is_interrupted = True
+        self.interrupt()
+        self._forget()
+
+    def _perform(self) -> None:
+        """In the worker's thread."""
+        try:
+            if self.call.start():
+                with self.call.being_made():
+                    self._result = self._work()
+            else:
+                self._failure = CallInterrupted()
+        except BaseException as error:
+            self._failure = error
+        if self._runtime is not None and self.call.is_struck:
+            self._runtime.storage.drop_interrupted()
+        if self.call.is_interrupted:
+            self._undone()
+        self._at_end()
+        try:
+            self._loop.call_soon_threadsafe(self._arrive)
+        except RuntimeError:  # the loop was closed meanwhile, and nobody waits
+            self._undone()
+            self._forget()
+
+    def _undone(self) -> None:
+        undo, self._undo = self._undo, do_nothing
+        try:
+            undo()
+        except Exception:
+            logger.exception("what a cancelled task had done could not be undone")
+
+    def _arrive(self) -> None:
+        self._has_arrived = True
+        if self._is_abandoned and self._worker is not None:
+            self._worker.submit(self._undone)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _forget(self) -> None:
+        if self._runtime is not None:
+            self._runtime.under_way.discard(self)
+
+    def _answer(self) -> T:
+        failure, self._failure = self._failure, None
+        if failure is None:
+            result, self._result = self._result, None
+            return result  # type: ignore[return-value]  # None is a result, too
+        try:
+            if self.call.is_interrupted and self._runtime is not None:
+                self._runtime.refuse_use()  # it was closed meanwhile
+            raise failure
+        finally:
+            del failure  # its traceback refers to this frame
+
+    def _say_outcome(self, cancelled: asyncio.CancelledError) -> None:
+        """What became of a COMMIT that was on its way when the task was cancelled."""
+        if self.call.commits:
+            said = "the task was cancelled while its COMMIT was on its way: it was committed"
+        elif self.call.is_commit_lost:
+            said = f"the task was cancelled while its COMMIT was on its way: {self._failure}"
+        else:
+            return
+        cancelled.add_note(f"zapdb: {said}")
+        assert self._runtime is not None
+        log_event(
+            logger,
+            "transaction.cancelled",
+            said,
+            level=logging.WARNING,
+            database=self._runtime.storage.shown_url,
+        )

@@ -1,0 +1,377 @@
+"""What the asynchronous faces have in common, and what of them is no copy of the synchronous ones.
+
+`faces` has the rest. It is made from the synchronous classes by `tools.aio`, whose table says of
+each method whether it only builds something, or reads, or writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+
+from zapdb.aio.block import Block
+from zapdb.aio.errand import Errand
+from zapdb.aio.file import BlobFile
+from zapdb.aio.records import Records, loaded
+from zapdb.aio.runtime import Kind, Runtime
+from zapdb.aio.workers import Worker
+from zapdb.catalog.up import Applied
+from zapdb.database import changes, database, lookup, query, table, transactions
+from zapdb.database.fields import FieldExpression
+from zapdb.database.following import Callback
+from zapdb.database.many import KEYS_PER_STATEMENT
+from zapdb.database.models import Model
+from zapdb.database.session import Attempts
+from zapdb.database.transactions import takes_argument
+from zapdb.errors import TransactionConflict
+from zapdb.limits import INSERT_BATCH_RECORDS
+from zapdb.storage import Mode
+from zapdb.storage.open_transaction import OpenTransaction
+
+if TYPE_CHECKING:
+    from zapdb.aio import faces
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Face(Generic[S]):
+    """An object of the synchronous face, for tasks. What waits for the database is awaited."""
+
+    def __init__(self, runtime: Runtime, sync: S) -> None:
+        self._runtime = runtime
+        self._sync = sync
+
+    def __repr__(self) -> str:
+        return repr(self._sync)
+
+    @property
+    def _begun(self) -> OpenTransaction | None:
+        """The open transaction that it belongs to."""
+        return None
+
+    def _target(self) -> S:
+        """In a worker: the object of the synchronous face."""
+        return self._sync
+
+    def _built(self, build: Callable[[S], T]) -> T:
+        """What only builds something, here and now: it must not look whether that is still so."""
+        local = self._runtime.storage.local
+        local.only_builds = True
+        try:
+            return build(self._sync)
+        finally:
+            local.only_builds = False
+
+    async def _done(self, kind: Kind, act: Callable[[S], T]) -> T:
+        """What waits for the database; the large values of records are loaded."""
+        return await self._runtime.call(kind, lambda: loaded(act(self._target())), self._begun)
+
+    async def _read(self, act: Callable[[S], T]) -> T:
+        return await self._done("read", act)
+
+    async def _write(self, act: Callable[[S], T]) -> T:
+        return await self._done("write", act)
+
+    def _iterated(self, kind: Kind, start: Callable[[S], Iterable[T]]) -> AsyncIterator[T]:
+        begun = self._begun
+
+        def carry(step: Callable[[], Any]) -> Awaitable[Any]:
+            return self._runtime.call(kind, step, begun)
+
+        def make() -> Iterator[T]:
+            return iter(start(self._target()))
+
+        return Records(carry, make, _never if begun is None else begun.refuse_ended)
+
+
+def _never() -> None:
+    """What belongs to no open transaction does not end with one."""
+
+
+class AccessFace(Face[S]):
+    """What a database and the handles of its transactions have in common: tables."""
+
+    _sync: Any
+
+    def table(self, name: str | type[Model[Any]]) -> faces.Table:
+        """A table by its name, or by the class of its records in generated models.
+
+        Raises `UnknownName`, naming the tables that there are, and `ModelsMismatch` for a class
+        that is not that of the table's records.
+        """
+        from zapdb.aio import faces
+
+        return faces.Table(self._runtime, self._built(lambda _: self._sync.table(name)))
+
+
+class HandleFace(AccessFace[S]):
+    """A handle of an open transaction or snapshot, usable from any task by one at a time."""
+
+    def __init__(self, runtime: Runtime, sync: S) -> None:
+        super().__init__(runtime, sync)
+        self._open: OpenTransaction = self._sync._open
+
+    @property
+    def _begun(self) -> OpenTransaction:
+        return self._open
+
+    async def for_tenant(self, name: str) -> Self:
+        """The same transaction or snapshot, as another tenant sees it.
+
+        Raises `UnknownName`, and `ActivationPending` for a tenant that is behind what is stored:
+        open it by `db.for_tenant` before.
+        """
+        handle = await self._done("task", lambda sync: sync.for_tenant(name))  # type: ignore[attr-defined]  # S is a handle
+        return type(self)(self._runtime, handle)
+
+
+class TransactionFace(HandleFace[transactions.Transaction]):
+    pass
+
+
+class SnapshotFace(HandleFace[transactions.Snapshot]):
+    pass
+
+
+class DatabaseFace(AccessFace[database.Database]):
+    """The parts of `Database` that differ for tasks."""
+
+    _sync: database.Database
+
+    @property
+    def applied(self) -> tuple[Applied, ...]:
+        """The migrations that opening this database put in force."""
+        return self._sync.applied
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @overload
+    async def run(self, function: Callable[[], Awaitable[T]], *, token: bool = False) -> T: ...
+
+    @overload
+    async def run(
+        self, function: Callable[[faces.Transaction], Awaitable[T]], *, token: bool = False
+    ) -> T: ...
+
+    async def run(self, function: Callable[..., Awaitable[T]], *, token: bool = False) -> T:
+        """Call a coroutine function inside a transaction, again whenever that meets another one.
+
+        It is given the transaction's handle if it takes a positional argument. Returns what it
+        returned. It must not do anything else that can't be done twice. Inside another transaction
+        it is called once, as a part of that one that is undone if it raises. `token` is as for
+        `transaction`: a COMMIT that turns out not to have taken effect is repeated, too.
+        """
+        from zapdb.aio import faces
+
+        takes_handle = takes_argument(function)
+        is_part = self._runtime.storage.open_here() is not None
+        attempts = Attempts()
+        while True:
+            block = transactions.Block(
+                self._sync._session,
+                transactions.Transaction,
+                Mode.WRITE,
+                self._sync._session_for_tenant,
+                token=token,
+                is_repeated=True,
+            )
+            try:
+                async with Block(self._runtime, block, faces.Transaction) as handle:
+                    return await (function(handle) if takes_handle else function())
+            except TransactionConflict:
+                pause = None if is_part else attempts.pause_seconds()
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+
+    async def on_schema_change(self, callback: Callback) -> Callable[[], None]:
+        """Call `callback` with each `SchemaChange` of this tenant, on this event loop; returns what
+        ends that.
+
+        It is called within about a second after the change, in whichever process that was made.
+        What it raises is handled as that of other callbacks of the loop.
+        """
+        loop = asyncio.get_running_loop()
+
+        def call_back(change: Any) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(callback, change)
+
+        return await self._done("task", lambda db: db.on_schema_change(call_back))
+
+    async def close(self) -> None:
+        """End this process's registration and close its connections; safe to repeat.
+
+        Raises `UsageError` inside a transaction or a snapshot of this task. Those of other tasks
+        are undone, and what they have under way is interrupted: they get `UsageError`, too.
+        """
+        storage = self._runtime.storage
+        if storage.is_closed or storage.is_inherited:
+            return
+        if not self._sync._owns_process:
+            await self._done("task", lambda db: db.close())
+            return
+        self._sync._refuse_open_transaction()
+        await self._runtime.close(self._sync.close)
+
+
+class TableFace(Face[table.Table]):
+    """The parts of `Table` that differ for tasks."""
+
+    @property
+    def _begun(self) -> OpenTransaction | None:
+        return self._sync._session.open
+
+    def __getattr__(self, name: str) -> FieldExpression:
+        """A field, for conditions: `items.due`; raises `UnknownField`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> FieldExpression:
+        """The same for a field whose name is that of a method: `items["count"]`."""
+        return self._built(lambda items: items[name])
+
+    def index(self, name: str) -> faces.IndexLookup:
+        """Look records up by an index; `UnknownName` is raised where it is used."""
+        from zapdb.aio import faces
+
+        return faces.IndexLookup(self._runtime, self._sync, name)
+
+    async def open(self, *key: Any, field: str) -> BlobFile:
+        """A string or binary field of a record as a binary file, a string as its UTF-8.
+
+        A large value is read chunk by chunk, as the file is read: inside `db.snapshot()` surely,
+        outside `BlobMissing` says that its record was changed or deleted meanwhile. Raises
+        `RecordNotFound`, `UnknownName` for a field that the table does not have, and `UsageError`
+        for a field of another type and for a null.
+        """
+        file = await self._read(lambda items: items.open(*key, field=field))
+        begun = self._begun
+        return BlobFile(lambda act: self._runtime.call("read", act, begun), file)
+
+    async def insert_many(
+        self,
+        records: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
+        batch_records: int = INSERT_BATCH_RECORDS,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Insert from a stream, each batch a transaction of its own; returns how many.
+
+        Inside `db.transaction()` all batches belong to it. A batch that fails is not inserted at
+        all; those before it stay. After each batch `progress` is called with how many are inserted
+        by then; what it raises ends the work.
+        """
+        inserted = 0
+        async for batch in _batches(records, batch_records):
+            await self._write(lambda items, batch=batch: items.insert_many(batch, batch_records))  # type: ignore[misc]  # mypy can't infer a default's type
+            inserted += len(batch)
+            if progress is not None:
+                progress(inserted)
+        return inserted
+
+    async def delete_many(self, keys: Iterable[Any] | AsyncIterable[Any]) -> int:
+        """Delete the records with these keys, and what refers to them as the references say;
+        returns how many were there.
+
+        Keys are given as for `get_many`; those that no record has are passed over. Some hundred
+        are deleted at a time, each batch a transaction of its own, or all of them in that of
+        `db.transaction()`. Records of one batch may refer to each other.
+
+        Raises `ReferenceViolation` where other records refer to one and keep it: nothing of its
+        batch is deleted then, and those before it are.
+        """
+        deleted = 0
+        async for batch in _batches(keys, KEYS_PER_STATEMENT):
+            deleted += await self._write(lambda items, batch=batch: items.delete_many(batch))  # type: ignore[misc]  # the same
+        return deleted
+
+
+async def _batches(given: Iterable[T] | AsyncIterable[T], size: int) -> AsyncIterator[Sequence[T]]:
+    if isinstance(given, AsyncIterable):
+        batch = list[T]()
+        async for one in given:
+            batch.append(one)
+            if len(batch) >= size:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+        return
+    stream = iter(given)
+    while some := list(itertools.islice(stream, size)):
+        yield some
+
+
+class QueryFace(Face[query.Query]):
+    @property
+    def _begun(self) -> OpenTransaction | None:
+        return self._sync.session.open
+
+
+class IndexLookupFace(Face[lookup.IndexLookup]):
+    """Made when it is used first: that there is such an index is found out by reading."""
+
+    def __init__(self, runtime: Runtime, items: table.Table, name: str) -> None:
+        self._runtime = runtime
+        self._items = items
+        self._name = name
+        self._found: lookup.IndexLookup | None = None
+
+    def __repr__(self) -> str:
+        return f"<index {self._name!r} of {self._items.name!r}>"
+
+    @property
+    def _begun(self) -> OpenTransaction | None:
+        return self._items._session.open
+
+    def _target(self) -> lookup.IndexLookup:
+        if self._found is None:
+            self._found = self._items.index(self._name)
+        return self._found
+
+
+class ChangeFollowerFace(Face[changes.ChangeFollower]):
+    pass
+
+
+async def open_database(
+    face: Callable[[Runtime, database.Database], T], open_sync: Callable[[], database.Database]
+) -> T:
+    """Open a database in a thread; one that a cancelled task has no use for is closed again."""
+    made = list[database.Database]()
+
+    def open_it() -> database.Database:
+        made.append(open_sync())
+        return made[0]
+
+    def close() -> None:
+        for opened in made:
+            opened.close()
+
+    def release() -> None:
+        for opened in made:
+            opened.storage.release_connection()
+
+    worker = Worker(release)
+    try:
+        opened = await Errand(None, open_it, undo=close).done_by(worker)
+    finally:
+        worker.stop()
+    return face(Runtime(opened.storage), opened)

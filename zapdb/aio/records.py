@@ -1,0 +1,111 @@
+"""What is handed out to tasks: whole records, and some of them at a time.
+
+Looking at a field never reads: the large values of a record are loaded by the worker that read it.
+An iterator fetches some records at a time, as many as the synchronous one reads at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+from zapdb.database.changes import Change
+from zapdb.database.lookup import page_sizes
+from zapdb.database.query import Page
+from zapdb.errors import UsageError
+from zapdb.limits import ASYNC_LOADED_SIZE_BYTES
+from zapdb.records import Record, load_all
+from zapdb.storage.open_transaction import ONE_AT_A_TIME_HINT
+
+T = TypeVar("T")
+
+Carry = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Has a worker do something."""
+
+
+def load(found: object) -> int:
+    """Load the large values of what an operation returned; returns how many bytes they have."""
+    if isinstance(found, Record):
+        return load_all(found)
+    if isinstance(found, Page):
+        return load(found.records)
+    if isinstance(found, Change):
+        return load(found.before) + load(found.after)
+    if isinstance(found, list | tuple):
+        return sum(load(one) for one in found)
+    return 0
+
+
+def loaded(found: T) -> T:
+    load(found)
+    return found
+
+
+class Records(AsyncIterator[T]):
+    """The results of an iterator that a worker goes on with when there are no more of them here.
+
+    To be used by one task at a time.
+    """
+
+    def __init__(
+        self, carry: Carry, make: Callable[[], Iterator[T]], refuse_ended: Callable[[], None]
+    ) -> None:
+        self._carry = carry
+        self._make = make
+        self._refuse_ended = refuse_ended
+        self._sizes = page_sizes(None)
+        self._iterator: Iterator[T] | None = None
+        self._here = deque[T]()
+        self._is_over = False
+        self._failure: Exception | None = None
+        self._is_fetching = False
+
+    def __aiter__(self) -> Records[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        self._refuse_ended()
+        while not self._here:
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                raise failure
+            if self._is_over:
+                raise StopAsyncIteration
+            await self._fetch()
+        return self._here.popleft()
+
+    async def aclose(self) -> None:
+        """Read no more of it."""
+        self._is_over = True
+        self._here.clear()
+        self._iterator = None
+
+    async def _fetch(self) -> None:
+        if self._is_fetching:
+            raise UsageError("another task is using the iterator", hint=ONE_AT_A_TIME_HINT)
+        self._is_fetching = True
+        try:
+            self._here.extend(await self._carry(self._take_some))
+        except BaseException:
+            self._is_over = True
+            raise
+        finally:
+            self._is_fetching = False
+
+    def _take_some(self) -> Sequence[T]:
+        """In a worker. What is had before something fails is handed out before it is raised."""
+        taken, size_bytes, count = list[T](), 0, next(self._sizes)
+        try:
+            if self._iterator is None:
+                self._iterator = iter(self._make())
+            for one in islice(self._iterator, count):
+                size_bytes += load(one)
+                taken.append(one)
+                if size_bytes > ASYNC_LOADED_SIZE_BYTES:
+                    return taken
+        except Exception as error:
+            self._failure = error
+        self._is_over = len(taken) < count
+        return taken

@@ -1,0 +1,301 @@
+"""What the asynchronous faces of one open database share: its workers, and who waits for what.
+
+What is waited for by tasks is waited for on the event loop: SQLite's turn to write, a place for an
+open transaction, a worker. A worker is taken last, and never waits for any of them. So whoever has
+one goes on, and those that wait hold up nobody.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeVar
+
+from zapdb.aio.errand import Errand
+from zapdb.aio.interrupter import Interrupter
+from zapdb.aio.waiting import acquire
+from zapdb.aio.workers import Job, Worker, Workers
+from zapdb.database.transactions import Block, Handle
+from zapdb.errors import UsageError
+from zapdb.limits import (
+    ASYNC_READERS,
+    ASYNC_STATEMENTS,
+    ASYNC_TASKS,
+    ASYNC_WRITERS,
+    BUSY_TIMEOUT_MS,
+    CONNECTION_WAIT_SECONDS,
+)
+from zapdb.logs import log_event
+from zapdb.storage import Mode, Storage
+from zapdb.storage.interruption import Call
+from zapdb.storage.open_transaction import ONE_AT_A_TIME_HINT, OpenTransaction
+from zapdb.storage.transaction_owners import find_caller, note_begun
+from zapdb.storage.waiting import FairSemaphore
+
+logger = logging.getLogger("zapdb.aio")
+
+Kind = Literal["read", "write", "sql", "task"]
+"""Of a single operation: those of a kind share workers."""
+
+SHARED: Final[dict[Kind, int]] = {
+    "read": ASYNC_READERS,
+    "write": ASYNC_WRITERS,
+    "sql": ASYNC_STATEMENTS,
+    "task": ASYNC_TASKS,
+}
+
+T = TypeVar("T")
+H = TypeVar("H", bound=Handle)
+
+
+class _Lane:
+    """The worker of an open transaction, used by one task at a time."""
+
+    def __init__(self, begun: OpenTransaction, workers: Workers, worker: Worker) -> None:
+        self.worker = worker
+        self._in_use = threading.Lock()
+        self.release = self._in_use.release
+        self.end = weakref.finalize(begun, workers.put_back, worker)
+        """Called at the end of the transaction: the worker is another one's from then on."""
+        self.end.atexit = False
+
+    def take(self) -> bool:
+        return self._in_use.acquire(blocking=False)
+
+
+class Runtime:
+    """Of one open database; safe to share between event loops."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.interrupter = Interrupter(storage)
+        self.under_way = set[Errand[Any]]()
+        """What can be interrupted."""
+        self._shared: dict[Kind, Workers] = {
+            kind: Workers(FairSemaphore(count), storage.release_connection)
+            for kind, count in SHARED.items()
+        }
+        self._own = Workers(storage.places, storage.release_connection)
+        self._lanes = weakref.WeakKeyDictionary[OpenTransaction, _Lane]()
+        self._is_closing = False
+
+    def refuse_use(self) -> None:
+        """Raises `UsageError` where the database is closed, or another process opened it."""
+        self.storage.refuse_use()
+        if self._is_closing:
+            raise UsageError(
+                "the database is closed", database=self.storage.shown_url, hint="open it again"
+            )
+
+    # Single operations
+
+    async def call(
+        self, kind: Kind, work: Callable[[], T], begun: OpenTransaction | None = None
+    ) -> T:
+        """Do it in an open transaction: the one that is given, or else that of the calling task;
+        or else by itself."""
+        self.refuse_use()
+        if begun is not None:
+            return await self.within(begun, work)
+        joined = self.storage.open_here()
+        if joined is not None:
+            context = contextvars.Context()
+            context.run(note_begun, joined)
+            return await self.within(joined, lambda: context.run(work))
+        return await self._call_alone(kind, work)
+
+    async def _call_alone(self, kind: Kind, work: Callable[[], T]) -> T:
+        is_writing = kind == "write" and not self.storage.read_only
+        turn = await self._await_turn() if is_writing else None
+        workers, local = self._shared[kind], self.storage.local
+        try:
+            await acquire(workers.places, None)
+        except BaseException:
+            _release(turn)
+            raise
+        worker = workers.take()
+
+        def in_turn() -> T:
+            local.has_turn = turn is not None
+            try:
+                return work()
+            finally:
+                local.has_turn = False
+
+        def end() -> None:
+            _release(turn)
+            workers.put_back(worker)
+            workers.places.release()
+
+        return await Errand(self, in_turn, at_end=end).done_by(worker)
+
+    async def _await_turn(self, mode: Mode = Mode.WRITE) -> FairSemaphore | None:
+        """SQLite's single writer's place, as far as this process is concerned."""
+        turn = self.storage.turn
+        if turn is not None and not await acquire(turn, BUSY_TIMEOUT_MS / 1000):
+            raise await self._call_alone("read", lambda: self.storage.late_for_turn(mode))
+        return turn
+
+    # Open transactions
+
+    async def within(self, begun: OpenTransaction, work: Callable[[], T]) -> T:
+        """Do it in an open transaction, which is undone where the task is cancelled meanwhile."""
+        begun.refuse_ended()
+        lane = self._lanes.get(begun)
+        if lane is None or not lane.take():
+            raise _refuse_use_of(begun)
+
+        def in_transaction() -> T:
+            with begun.use():
+                return work()
+
+        return await Errand(
+            self,
+            in_transaction,
+            call=_call_on(begun),
+            undo=lambda: self.storage.undo_open(begun),
+            at_end=lane.release,
+        ).done_by(lane.worker)
+
+    async def enter(self, block: Block[H]) -> H:
+        """Enter a block: a transaction or snapshot is begun, or a savepoint in that of the task."""
+        self.refuse_use()
+        outer = block.find_outer()
+        if outer is not None:
+            return block.entered(await self.within(outer, lambda: block.begin_inside(outer)))
+        return block.entered(await self._begin(block))
+
+    async def _begin(self, block: Block[H]) -> OpenTransaction:
+        storage, caller = self.storage, find_caller()
+        is_writing = not block.mode.only_reads
+        if is_writing:
+            storage.refuse_write()
+        turn = await self._await_turn() if is_writing else None
+        try:
+            if not await acquire(storage.places, CONNECTION_WAIT_SECONDS):
+                raise storage.connections_busy()
+        except BaseException:
+            _release(turn)
+            raise
+        worker, call, made = self._own.take(), Call(), list[OpenTransaction]()
+        held = [_releasing(turn), storage.places.release]
+        """What is held by the task; the connection has it from when there is one."""
+
+        def begin() -> OpenTransaction:
+            held.pop()
+            connection = storage.connect_lent()  # gives the place up where it fails
+            call.connection = connection
+            if turn is not None:
+                held.clear()
+                storage.take_turn(connection)
+            begun = block.begin(connection, caller)
+            made.append(begun)
+            return begun
+
+        def end() -> None:
+            while held:
+                held.pop()()
+
+        def undo() -> None:
+            for begun in made:
+                storage.undo_open(begun)
+
+        errand = Errand(self, begin, call=call, undo=undo, at_end=end)
+        try:
+            begun = await errand.done_by(worker)
+        except BaseException:
+            self._own.put_back(worker)
+            raise
+        self._lanes[begun] = _Lane(begun, self._own, worker)
+        return begun
+
+    async def leave(self, block: Block[H], error: BaseException | None) -> None:
+        """Leave a block: commit, or undo because of an error.
+
+        What a task leaves that is destroyed, and can't wait for anything, is undone and logged.
+        """
+        leaver, begun = block.look(), block.begun
+        assert begun is not None
+        lane = self._lanes.get(begun)
+        is_free = lane is not None and lane.take()
+        worker = lane.worker if lane is not None and is_free else self._own.take()
+
+        def end() -> None:
+            if lane is not None and is_free:
+                lane.release()
+                if begun.is_ended:
+                    lane.end()
+            else:
+                self._own.put_back(worker)
+
+        errand = Errand(
+            self,
+            lambda: block.leave(leaver, error),
+            call=_call_on(begun, ends_transaction=True),
+            undo=lambda: self.storage.undo_open(begun),
+            at_end=end,
+            is_interruptible=error is None,
+        )
+        if isinstance(error, GeneratorExit):
+            errand.begin(worker)
+            self._log_destroyed(begun)
+        else:
+            await errand.done_by(worker)
+
+    def _log_destroyed(self, begun: OpenTransaction) -> None:
+        log_event(
+            logger,
+            "transaction.dropped",
+            f"the task that was in a {begun.name} was destroyed: it was undone",
+            level=logging.WARNING,
+            database=self.storage.shown_url,
+            begun_at=begun.place,
+        )
+
+    # The end
+
+    async def close(self, close: Job) -> None:
+        """End what is under way, undo what is open, and close."""
+        self._is_closing = True
+        ending = list(self.under_way)
+        for errand in ending:
+            errand.interrupt()
+
+        def end() -> None:
+            for errand in ending:
+                errand.call.wait(CONNECTION_WAIT_SECONDS)
+            for begun in self.storage.list_open():
+                self.storage.undo_open(begun)
+            close()
+
+        worker = self._own.take()
+        try:
+            await Errand(self, end, is_interruptible=False).done_by(worker)
+        finally:
+            self._own.put_back(worker)
+            for workers in (self._own, *self._shared.values()):
+                workers.stop()
+
+
+def _call_on(begun: OpenTransaction, *, ends_transaction: bool = False) -> Call:
+    call = Call(ends_transaction=ends_transaction)
+    call.connection = begun.connection
+    return call
+
+
+def _refuse_use_of(begun: OpenTransaction) -> UsageError:
+    return UsageError(
+        f"another task is using the {begun.name}", begun_at=begun.place, hint=ONE_AT_A_TIME_HINT
+    )
+
+
+def _release(turn: FairSemaphore | None) -> None:
+    if turn is not None:
+        turn.release()
+
+
+def _releasing(turn: FairSemaphore | None) -> Job:
+    return lambda: _release(turn)

@@ -1,0 +1,72 @@
+"""Threads that do what waits for the database, in the place of the event loop's.
+
+Each does one thing after the other, in no transaction by itself. They are zapdb's own: the default
+executor of the event loop is the application's, and may be full of what waits for zapdb.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from zapdb.storage.transaction_owners import in_no_transaction
+from zapdb.storage.waiting import FairSemaphore
+
+Job = Callable[[], object]
+
+
+class Worker:
+    """A thread that does what it is given, until it is to stop. What is done raises nothing."""
+
+    def __init__(self, at_end: Job) -> None:
+        self._jobs = SimpleQueue[Job | None]()
+        self._at_end = at_end
+        thread = threading.Thread(
+            target=in_no_transaction().run, args=(self._run,), name="zapdb-aio", daemon=True
+        )
+        thread.start()
+
+    def submit(self, job: Job) -> None:
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """End the thread when all that it was given is done."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # it would keep what it refers to until there is another one
+        self._at_end()
+
+
+class Workers:
+    """The threads of one purpose. Who has a place takes one, and puts it back before the place."""
+
+    def __init__(self, places: FairSemaphore, at_end: Job) -> None:
+        self.places = places
+        self._at_end = at_end
+        self._idle = deque[Worker]()
+        self._is_over = False
+
+    def take(self) -> Worker:
+        try:
+            return self._idle.pop()  # the one that was used last: those that are not needed rest
+        except IndexError:
+            return Worker(self._at_end)
+
+    def put_back(self, worker: Worker) -> None:
+        """Also called while objects are destroyed: it takes no lock."""
+        self._idle.append(worker)
+        if self._is_over:
+            self.stop()
+
+    def stop(self) -> None:
+        self._is_over = True
+        while True:
+            try:
+                self._idle.pop().stop()
+            except IndexError:
+                return
