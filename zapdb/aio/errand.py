@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from zapdb.aio.workers import Job, Worker
 from zapdb.logs import log_event
 from zapdb.storage.interruption import Call, CallInterrupted
+from zapdb.storage.transaction_owners import running_loop
 
 if TYPE_CHECKING:
     from zapdb.aio.runtime import Runtime
@@ -51,7 +52,8 @@ class Errand(Generic[T]):
         self._undo = undo
         self._at_end = at_end
         self._is_interruptible = is_interruptible and runtime is not None
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
+        """None where it was closed, and the task is destroyed."""
         self._waiter: asyncio.Future[None] | None = None
         self._worker: Worker | None = None
         self._has_arrived = False
@@ -62,6 +64,7 @@ class Errand(Generic[T]):
     async def done_by(self, worker: Worker) -> T:
         """What the work returns, or raises."""
         cancelled: asyncio.CancelledError | None = None
+        assert self._loop is not None
         self.begin(worker)
         while not self._has_arrived:
             self._waiter = self._loop.create_future()
@@ -117,6 +120,9 @@ class Errand(Generic[T]):
         if self.call.is_interrupted:
             self._undone()
         self._at_end()
+        if self._loop is None:
+            self._forget()
+            return
         try:
             self._loop.call_soon_threadsafe(self._arrive)
         except RuntimeError:  # the loop was closed meanwhile, and nobody waits

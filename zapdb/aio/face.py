@@ -133,8 +133,9 @@ class HandleFace(AccessFace[S]):
         Raises `UnknownName`, and `ActivationPending` for a tenant that is behind what is stored:
         open it by `db.for_tenant` before.
         """
-        handle = await self._done("task", lambda sync: sync.for_tenant(name))  # type: ignore[attr-defined]  # S is a handle
-        return type(self)(self._runtime, handle)
+        self._runtime.refuse_use()
+        made = self._runtime.within(self._open, lambda: self._sync.for_tenant(name), is_part=False)
+        return type(self)(self._runtime, await made)
 
 
 class TransactionFace(HandleFace[transactions.Transaction]):

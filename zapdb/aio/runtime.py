@@ -112,7 +112,7 @@ class Runtime:
         turn = await self._await_turn() if is_writing else None
         workers, local = self._shared[kind], self.storage.local
         try:
-            await acquire(workers.places, None)
+            await self._acquire(workers.places, None)
         except BaseException:
             _release(turn)
             raise
@@ -132,23 +132,39 @@ class Runtime:
 
         return await Errand(self, in_turn, at_end=end).done_by(worker)
 
+    async def _acquire(self, places: FairSemaphore, timeout_seconds: float | None) -> bool:
+        """Whether a place was had in time; the database may have been closed meanwhile."""
+        is_had = await acquire(places, timeout_seconds)
+        try:
+            self.refuse_use()
+        except UsageError:
+            if is_had:
+                places.release()
+            raise
+        return is_had
+
     async def _await_turn(self, mode: Mode = Mode.WRITE) -> FairSemaphore | None:
         """SQLite's single writer's place, as far as this process is concerned."""
         turn = self.storage.turn
-        if turn is not None and not await acquire(turn, BUSY_TIMEOUT_MS / 1000):
+        if turn is not None and not await self._acquire(turn, BUSY_TIMEOUT_MS / 1000):
             raise await self._call_alone("read", lambda: self.storage.late_for_turn(mode))
         return turn
 
     # Open transactions
 
-    async def within(self, begun: OpenTransaction, work: Callable[[], T]) -> T:
-        """Do it in an open transaction, which is undone where the task is cancelled meanwhile."""
+    async def within(
+        self, begun: OpenTransaction, work: Callable[[], T], *, is_part: bool = True
+    ) -> T:
+        """Do it with the worker of an open transaction, which is undone where the task is cancelled
+        meanwhile; in the transaction itself, unless it is no part of it."""
         begun.refuse_ended()
         lane = self._lanes.get(begun)
         if lane is None or not lane.take():
             raise _refuse_use_of(begun)
 
         def in_transaction() -> T:
+            if not is_part:
+                return work()
             with begun.use():
                 return work()
 
@@ -175,7 +191,7 @@ class Runtime:
             storage.refuse_write()
         turn = await self._await_turn() if is_writing else None
         try:
-            if not await acquire(storage.places, CONNECTION_WAIT_SECONDS):
+            if not await self._acquire(storage.places, CONNECTION_WAIT_SECONDS):
                 raise storage.connections_busy()
         except BaseException:
             _release(turn)
