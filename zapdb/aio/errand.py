@@ -63,9 +63,22 @@ class Errand(Generic[T]):
 
     async def done_by(self, worker: Worker) -> T:
         """What the work returns, or raises."""
+        self.begin(worker)
+        cancelled = await self._arrival()
+        self._forget()
+        if cancelled is None:
+            return self._answer()
+        if self._undo is not do_nothing:  # it had ended by then
+            self._has_arrived = False
+            worker.submit(self._undo_late)
+            await self._arrival()
+        self._say_outcome(cancelled)
+        raise cancelled
+
+    async def _arrival(self) -> asyncio.CancelledError | None:
+        """Wait for the worker; what has cancelled the task meanwhile."""
         cancelled: asyncio.CancelledError | None = None
         assert self._loop is not None
-        self.begin(worker)
         while not self._has_arrived:
             self._waiter = self._loop.create_future()
             try:
@@ -80,12 +93,7 @@ class Errand(Generic[T]):
             except BaseException:  # the task is destroyed, with its event loop
                 self._abandon()
                 raise
-        self._forget()
-        if cancelled is not None:
-            worker.submit(self._undone)  # where it had ended by then
-            self._say_outcome(cancelled)
-            raise cancelled
-        return self._answer()
+        return cancelled
 
     def begin(self, worker: Worker) -> None:
         """Have it done; who does not wait for it learns nothing of it."""
@@ -120,6 +128,13 @@ class Errand(Generic[T]):
         if self.call.is_interrupted:
             self._undone()
         self._at_end()
+        self._tell()
+
+    def _undo_late(self) -> None:
+        self._undone()
+        self._tell()
+
+    def _tell(self) -> None:
         if self._loop is None:
             self._forget()
             return
