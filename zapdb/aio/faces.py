@@ -76,8 +76,7 @@ class Table(TableFace):
 
         A key of one field is given as its value, one of several as a tuple: `items.get_many([1,
         2])`, `lines.get_many([(1, "a"), (1, "b")])`. One statement fetches some hundred; inside
-        `db.snapshot()` or `db.transaction()` all are read as of one moment. Stale records are
-        converted and not written back.
+        `db.snapshot()` or `db.transaction()` all are read as of one moment.
         """
         keys = list(keys)
         return await self._done("read", lambda sync: sync.get_many(keys))
