@@ -53,13 +53,13 @@ class Order(BaseModel):
 
 @app.post("/orders")
 def create(order: Order, db: Db, card: str = "") -> zapdb.Record:
-    """All of the transaction in one thread, and again where it meets another one."""
+    """Runs in one thread, and again if the transaction conflicts with another one."""
     return db.run(lambda tx: place_order(tx, order.model_dump(), card))
 
 
 @app.post("/by-dependency/orders")
 def create_in(tx: Tx, order: Order, card: str = "") -> zapdb.Record:
-    """The dependency's transaction, that several functions of a request may share."""
+    """Several functions of a request may share the transaction of the dependency."""
     return place_order(tx, order.model_dump(), card)
 
 

@@ -1,6 +1,6 @@
 """multiprocessing: python processes.py fork < orders.jsonl
 
-Reads an order a line, and prints what became of each.
+Reads one order a line, and prints the number, status and answer of each.
 """
 
 import json

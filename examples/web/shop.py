@@ -17,7 +17,7 @@ def open_database() -> zapdb.Database:
 
 
 class CardDeclined(Exception):
-    """Nothing is sold without money."""
+    """The bank does not pay for an order."""
 
 
 def place_order(tx: Transaction, order: dict[str, Any], card: str) -> zapdb.Record:
@@ -50,9 +50,9 @@ STATUSES = {
 
 
 def answer(error: Exception) -> tuple[dict[str, str], int, dict[str, str]]:
-    """The body, status and headers that an error becomes; 500 is one that nobody expects.
+    """The body, status and headers for an error; 500 is for all that are not expected.
 
-    What an error says in `message` is the same for all; values are in its context alone.
+    The message of an error is a fixed sentence: values are in its context alone.
     """
     status = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
     code = error.code if isinstance(error, zapdb.ZapdbError) else type(error).__name__

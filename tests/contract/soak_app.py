@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 import zapdb
+import zapdb.aio
 from zapdb.database import Transaction
 from zapdb.errors import ConnectionsBusy, TransactionConflict
 
@@ -37,7 +38,8 @@ class Write(BaseModel):
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     address, files = os.environ["SOAK_DATABASE"], os.environ["SOAK_FILES"]
     with zapdb.open(address, migrations=files) as app.state.db:
-        yield
+        async with await zapdb.aio.open(address, migrations=files) as app.state.aio:
+            yield
 
 
 app = FastAPI(lifespan=lifespan)
@@ -52,11 +54,18 @@ def transaction(db: Annotated[Any, Depends(database)]) -> Iterator[Any]:
         yield tx
 
 
+def records_of(write: Write) -> list[dict[str, Any]]:
+    note = f"note {write.size} " * (1 + write.key % 3 * 500)
+    return [
+        {"id": key, "title": f"title {key}", "note": note, SIZE: write.size}
+        for key in (write.key, write.key + TWIN)
+    ]
+
+
 def change(tx: Transaction, write: Write) -> dict[str, int]:
     items = tx.table("items")
-    for key in (write.key, write.key + TWIN):
-        note = f"note {write.size} " * (1 + write.key % 3 * 500)
-        items.upsert(id=key, title=f"title {key}", note=note, **{SIZE: write.size})
+    for values in records_of(write):
+        items.upsert(**values)
     if write.fails:
         raise Failed
     return {"size": getattr(items.get(write.key + TWIN), SIZE)}
@@ -75,6 +84,34 @@ def run_with_token(write: Write, db: Annotated[Any, Depends(database)]) -> Any:
 @app.post("/dependency")
 def run_in(write: Write, tx: Annotated[Any, Depends(transaction, scope="function")]) -> Any:
     return change(tx, write)
+
+
+def database_of_loop(request: Request) -> Any:
+    return request.app.state.aio
+
+
+async def begin(db: Annotated[Any, Depends(database_of_loop)]) -> AsyncIterator[Any]:
+    async with db.transaction() as tx:
+        yield tx
+
+
+async def change_async(tx: zapdb.aio.Transaction, write: Write) -> dict[str, int]:
+    items = tx.table("items")
+    for values in records_of(write):
+        await items.upsert(**values)
+    if write.fails:
+        raise Failed
+    return {"size": getattr(await items.get(write.key + TWIN), SIZE)}
+
+
+@app.post("/async")
+async def run_async(write: Write, db: Annotated[Any, Depends(database_of_loop)]) -> Any:
+    return await db.run(lambda tx: change_async(tx, write))
+
+
+@app.post("/async-dependency")
+async def run_async_in(write: Write, tx: Annotated[Any, Depends(begin, scope="function")]) -> Any:
+    return await change_async(tx, write)
 
 
 @app.exception_handler(Failed)

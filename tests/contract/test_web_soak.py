@@ -32,7 +32,7 @@ from tests.support import ROOT, Workspace, wait_until
 pytestmark = pytest.mark.long_on("sqlite")
 
 SOAK_SECONDS = float(os.environ.get("ZAPDB_SOAK_SECONDS", "0"))
-WAYS = ("/run", "/run", "/dependency", "/token")
+WAYS = ("/run", "/token", "/dependency", "/async", "/async-dependency")
 KEYS = 1_000
 """Of each client, which alone writes to them."""
 

@@ -120,16 +120,21 @@ def environment(place: Workspace) -> dict[str, str]:
 SERVED = {
     "fastapi": ("uvicorn", "fastapi_sync:app", "/orders"),
     "fastapi, by a dependency": ("uvicorn", "fastapi_sync:app", "/by-dependency/orders"),
+    "fastapi, async": ("uvicorn", "fastapi_async:app", "/orders"),
+    "fastapi, async, by a dependency": ("uvicorn", "fastapi_async:app", "/by-dependency/orders"),
     "flask": ("waitress", "--call", "flask_app:create_app", "/orders"),
     "django": ("waitress", "django_app:application", "/orders"),
 }
+WORKERS_SERVED = ("uvicorn", "--workers", "3", "fastapi_sync:app", "/orders")
+WORKERS = pytest.param("fastapi, workers", marks=pytest.mark.long)
+"""Several processes that the server starts, each with a lifespan of its own."""
 
 
-@pytest.mark.parametrize("program", SERVED)
+@pytest.mark.parametrize("program", [*SERVED, WORKERS])
 def test_rule_15_what_was_answered_200_is_there_and_nothing_else(
     place: Workspace, tmp_path: Path, program: str
 ) -> None:
-    *server, path = SERVED[program]
+    *server, path = SERVED.get(program, WORKERS_SERVED)
     log = tmp_path / "server.log"
     with serving(*server, path=PROGRAMS, environment=environment(place), log=log) as served:
         outcomes = ask_together(served.port, CLIENTS, REQUESTS, partial(place_order, path))
