@@ -373,6 +373,7 @@ async def open_database(
     worker = Worker(release)
     try:
         opened = await Errand(None, open_it, undo=close).done_by(worker)
-    finally:
+    except BaseException:
         worker.stop()
-    return face(Runtime(opened.storage), opened)
+        raise
+    return face(Runtime(opened.storage, worker), opened)

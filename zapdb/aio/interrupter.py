@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 
+from zapdb.aio.workers import Worker
 from zapdb.limits import STRIKE_SECONDS
 from zapdb.storage import Storage
 from zapdb.storage.interruption import Call
@@ -17,8 +18,9 @@ from zapdb.storage.transaction_owners import in_no_transaction
 class Interrupter:
     """Of one open database; its thread lives as long as there is something to interrupt."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, starter: Worker) -> None:
         self._storage = storage
+        self._starter = starter
         self._lock = threading.Lock()
         self._calls = list[Call]()
         self._is_running = False
@@ -31,12 +33,13 @@ class Interrupter:
             if self._is_running:
                 return
             self._is_running = True
-        threading.Thread(
+        thread = threading.Thread(
             target=in_no_transaction().run,
             args=(self._run,),
             name="zapdb-aio-interrupter",
             daemon=True,
-        ).start()
+        )
+        self._starter.submit(thread.start)
 
     def _run(self) -> None:
         while True:

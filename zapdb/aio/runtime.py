@@ -67,18 +67,19 @@ class _Lane:
 
 
 class Runtime:
-    """Of one open database; safe to share between event loops."""
+    """Of one open database; safe to share between event loops. `starter` starts its threads."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, starter: Worker) -> None:
         self.storage = storage
-        self.interrupter = Interrupter(storage)
+        self._starter = starter
+        self.interrupter = Interrupter(storage, starter)
         self.under_way = set[Errand[Any]]()
         """What can be interrupted."""
         self._shared: dict[Kind, Workers] = {
-            kind: Workers(FairSemaphore(count), storage.release_connection)
+            kind: Workers(FairSemaphore(count), storage.release_connection, starter)
             for kind, count in SHARED.items()
         }
-        self._own = Workers(storage.places, storage.release_connection)
+        self._own = Workers(storage.places, storage.release_connection, starter)
         self._lanes = weakref.WeakKeyDictionary[OpenTransaction, _Lane]()
         self._is_closing = False
 
@@ -294,6 +295,7 @@ class Runtime:
             self._own.put_back(worker)
             for workers in (self._own, *self._shared.values()):
                 workers.stop()
+            self._starter.stop()
 
 
 def _call_on(begun: OpenTransaction, *, ends_transaction: bool = False) -> Call:

@@ -18,15 +18,21 @@ Job = Callable[[], object]
 
 
 class Worker:
-    """A thread that does what it is given, until it is to stop. What is done raises nothing."""
+    """A thread that does what it is given, until it is to stop. What is done raises nothing.
 
-    def __init__(self, at_end: Job) -> None:
+    Starting a thread waits until it runs: `starter` is a worker that does that.
+    """
+
+    def __init__(self, at_end: Job, starter: Worker | None = None) -> None:
         self._jobs = SimpleQueue[Job | None]()
         self._at_end = at_end
         thread = threading.Thread(
             target=in_no_transaction().run, args=(self._run,), name="zapdb-aio", daemon=True
         )
-        thread.start()
+        if starter is None:
+            thread.start()
+        else:
+            starter.submit(thread.start)
 
     def submit(self, job: Job) -> None:
         self._jobs.put(job)
@@ -45,8 +51,9 @@ class Worker:
 class Workers:
     """The threads of one purpose. Who has a place takes one, and puts it back before the place."""
 
-    def __init__(self, places: FairSemaphore, at_end: Job) -> None:
+    def __init__(self, places: FairSemaphore, at_end: Job, starter: Worker) -> None:
         self.places = places
+        self._starter = starter
         self._at_end = at_end
         self._idle = deque[Worker]()
         self._is_over = False
@@ -55,7 +62,7 @@ class Workers:
         try:
             return self._idle.pop()  # the one that was used last: those that are not needed rest
         except IndexError:
-            return Worker(self._at_end)
+            return Worker(self._at_end, self._starter)
 
     def put_back(self, worker: Worker) -> None:
         """Also called while objects are destroyed: it takes no lock."""
