@@ -51,7 +51,13 @@ class Server:
         found = self._find_port()
         assert found, self.log
         self.port = int(found[1])
+        # A server with workers has a port before any of them listens to it.
+        wait_until(self._takes_connections, "it takes connections", 60)
         return self
+
+    def _takes_connections(self) -> bool:
+        with Client(self.port) as client:
+            return client.connect()
 
     @property
     def log(self) -> str:

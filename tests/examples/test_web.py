@@ -124,17 +124,24 @@ SERVED = {
     "fastapi, async, by a dependency": ("uvicorn", "fastapi_async:app", "/by-dependency/orders"),
     "flask": ("waitress", "--call", "flask_app:create_app", "/orders"),
     "django": ("waitress", "django_app:application", "/orders"),
+    "fastapi, workers": ("uvicorn", "--workers", "3", "fastapi_sync:app", "/orders"),
 }
-WORKERS_SERVED = ("uvicorn", "--workers", "3", "fastapi_sync:app", "/orders")
-WORKERS = pytest.param("fastapi, workers", marks=pytest.mark.long)
-"""Several processes that the server starts, each with a lifespan of its own."""
 
 
-@pytest.mark.parametrize("program", [*SERVED, WORKERS])
+def params() -> Iterator[Any]:
+    for program, (server, *_) in SERVED.items():
+        # Both servers of threads call `db.run`: on PostgreSQL, FastAPI does so in the short form.
+        marks = [pytest.mark.long_on("postgresql")] if server == "waitress" else []
+        if "workers" in program:
+            marks = [pytest.mark.long]
+        yield pytest.param(program, marks=marks)
+
+
+@pytest.mark.parametrize("program", list(params()))
 def test_rule_15_what_was_answered_200_is_there_and_nothing_else(
     place: Workspace, tmp_path: Path, program: str
 ) -> None:
-    *server, path = SERVED.get(program, WORKERS_SERVED)
+    *server, path = SERVED[program]
     log = tmp_path / "server.log"
     with serving(*server, path=PROGRAMS, environment=environment(place), log=log) as served:
         outcomes = ask_together(served.port, CLIENTS, REQUESTS, partial(place_order, path))
