@@ -24,7 +24,7 @@ class Counter:
     says: str
     labels: Labels = ()
     _values: dict[Labels, float] = field(default_factory=dict, hash=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, hash=False)
+    _lock: threading.RLock = field(default_factory=threading.RLock, hash=False)
 
     def add(self, *labels: str, amount: float = 1) -> None:
         with self._lock:
@@ -44,7 +44,7 @@ class Histogram:
     labels: Labels = ()
     bounds: tuple[float, ...] = WAIT_BUCKETS_SECONDS
     _values: dict[Labels, list[float]] = field(default_factory=dict, hash=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, hash=False)
+    _lock: threading.RLock = field(default_factory=threading.RLock, hash=False)
 
     def observe(self, value: float, *labels: str) -> None:
         at = next((n for n, bound in enumerate(self.bounds) if value <= bound), len(self.bounds))

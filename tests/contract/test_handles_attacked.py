@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
+import itertools
+import sys
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from tests import forms
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.contract.test_handles import PICTURES, ids, insert
-from tests.support import Workspace, error_of
+from tests.support import Workspace, error_of, wait_until
 from zapdb.database import Database
 from zapdb.errors import UsageError
 from zapdb.storage import Mode
+from zapdb.storage.sqlite import SQLite
 from zapdb.storage.transaction_owners import _BEGUN
+from zapdb.storage.waiting import FairSemaphore
 
 
 @pytest.fixture
@@ -132,3 +142,102 @@ def test_a_loop_is_not_held_up_by_a_handle_that_a_thread_was_using(db: Database)
 
     asyncio.run(main())
     assert db.table("items").get(1).size == 5
+
+
+@dataclass
+class _AtPoint:
+    """Does something at the n-th point at which a signal or the garbage collector could come: as a
+    function of zapdb's storage begins, and as one that is built in returns to it."""
+
+    left: int
+    act: Callable[[], object]
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        is_resumed = event == "call" and frame.f_lasti > 0
+        path = Path(frame.f_code.co_filename)
+        if event not in ("call", "c_return") or is_resumed or path.parent.name != "storage":
+            return
+        self.left -= 1
+        if self.left == 0:
+            sys.setprofile(None)
+            self.act()
+
+    def during(self, work: Callable[[], object]) -> None:
+        sys.setprofile(self)
+        try:
+            work()
+        finally:
+            sys.setprofile(None)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def young_garbage() -> Iterator[None]:
+    """Only what the test makes is looked at by the garbage collector."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def turns(db: Database) -> list[FairSemaphore]:
+    return [db.storage._writers] if isinstance(db.storage, SQLite) else []
+
+
+@pytest.mark.usefixtures("young_garbage")
+@pytest.mark.parametrize("how", ["commit", "undo", "single"])
+def test_ctrl_c_at_any_moment_keeps_no_place_and_no_turn(db: Database, how: str) -> None:
+    """What was interrupted is undone or committed; what is written next commits nothing of it."""
+
+    def work(key: int) -> None:
+        if how == "single":
+            insert(db, key)
+            return
+        with suppress(ZeroDivisionError), db.transaction() as tx:
+            insert(tx, key)
+            if how == "undo":
+                raise ZeroDivisionError
+
+    storage = db.storage
+    for at in itertools.count(1, 1 if forms.is_long else 3):
+        interrupting = _AtPoint(at, _interrupt)
+        with suppress(KeyboardInterrupt):
+            interrupting.during(lambda key=at: work(key))  # type: ignore[misc]  # a default
+        if interrupting.left > 0:
+            break
+        gc.collect()
+        db.table("items").upsert(id=0, title="next")
+        with db.snapshot() as snap:
+            assert how != "undo" or not snap.table("items").exists(at), at
+        assert storage.places.free == storage.connections_max, at
+        wait_until(lambda: all(turn.free for turn in turns(db)), f"the turn is free, at {at}")
+        assert storage.list_open() == [], at
+        own = storage.local.connection
+        assert own is None or own.mode is None, at
+    assert at > 30
+
+
+@pytest.mark.usefixtures("young_garbage")
+def test_the_garbage_collector_ends_a_transaction_in_the_midst_of_a_call(db: Database) -> None:
+    """A generator that was dropped leaves its block then, on a thread that begins another one."""
+
+    def dependency(circle: list[Any]) -> Iterator[Any]:
+        with db.transaction() as tx:
+            yield tx
+
+    def drop() -> None:
+        """A generator in a circle of references, which only the collector finds."""
+        circle: list[Any] = []
+        circle.append(dependency(circle))
+        insert(contextvars.Context().run(next, circle[0]), 1)
+
+    for at in range(1, 30):
+        drop()
+        _AtPoint(at, gc.collect).during(lambda: db.table("items").upsert(id=0, title="next"))
+        gc.collect()
+    assert ids(db) == [0]
+    assert db.storage.places.free == db.storage.connections_max
+    wait_until(lambda: all(turn.free for turn in turns(db)), "the turn is free")

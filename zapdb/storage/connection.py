@@ -46,6 +46,8 @@ class Connection:
         """What becomes of it when its open transaction is dropped and not left."""
         self.lent_to: weakref.ref[OpenTransaction] | None = None
         """The open transaction that it was lent to."""
+        self.has_place = False
+        """Whether it has one of the places of open transactions."""
         self.refusal: ZapdbError | None = None
         """Why its statement was cancelled."""
         self.is_interrupted = False

@@ -87,7 +87,7 @@ class OpenTransaction:
         Raises `UsageError` where it has ended, and where another thread is using it.
         """
         local = self.storage.local
-        if local.active is self:
+        if local.active is self and not self.is_ended:
             yield self.connection
             return
         self.refuse_ended()

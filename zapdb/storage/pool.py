@@ -82,7 +82,9 @@ class ConnectionPool(ABC):
         """Connections for transactions that none has now; the last one that had it is first."""
         self._dropped: deque[tuple[Connection, str]] = deque()
         """Connections of transactions that nobody left, and where they were begun."""
-        self._lock = threading.Lock()
+        # The garbage collector may end a generator, and with it a transaction, in the midst of a
+        # call of this very thread: what it then does here must not wait for itself.
+        self._lock = threading.RLock()
         self._closed = False
         self.is_gone = False
         """Whether the database that was opened is known to be there no more."""
@@ -135,6 +137,8 @@ class ConnectionPool(ABC):
         Raises `UsageError` for a caller that has merely inherited one.
         """
         active = self.local.active
+        if active is not None and active.is_ended:  # Ctrl-C came as it was about to stop using it
+            active = self.local.active = None
         if active is not None or not has_begun():
             return active
         found = find_begun(self)
@@ -213,7 +217,11 @@ class ConnectionPool(ABC):
         self.collect_connections()
         if not self.places.acquire(CONNECTION_WAIT_SECONDS, self.collect_connections):
             raise self.connections_busy()
-        return self.connect_lent()
+        try:
+            return self._connect_lent()
+        except BaseException:
+            self.places.release()
+            raise
 
     def connections_busy(self) -> ConnectionsBusy:
         """What is raised where no place was given up in time."""
@@ -229,12 +237,16 @@ class ConnectionPool(ABC):
     def connect_lent(self) -> Connection:
         """A connection for a place that was acquired; the place is given up where it fails."""
         try:
-            self.refuse_use()
-            connection = self._find_idle() or self._connect()
+            return self._connect_lent()
         except BaseException:
             self.places.release()
             raise
+
+    def _connect_lent(self) -> Connection:
+        self.refuse_use()
+        connection = self._find_idle() or self._connect()
         connection.keeper = None
+        connection.has_place = True
         return connection
 
     def _find_idle(self) -> Connection | None:
@@ -257,21 +269,31 @@ class ConnectionPool(ABC):
         begun.connection.dropped = dropped
 
     def give_back(self, connection: Connection) -> None:
-        """Give back a connection that was lent, whose transaction has ended."""
-        if connection.dropped is not None:
-            connection.dropped.detach()
-        with self._lock:
-            self._open.pop(connection, None)
-        if self.is_inherited:
-            return
-        connection.lent_to = connection.dropped = None
-        if connection.is_interrupted:
-            self._throw_away(connection)
-        elif not connection.core.closed:
-            self._idle.append(connection)
-        if self._closed:  # in the meantime
-            self._close_idle()
-        self.places.release()
+        """Give back a connection that was lent, whose transaction has ended.
+
+        One that is in a transaction all the same, since Ctrl-C came as that was ending, is thrown
+        away: the next one on it would commit what was done in that one. May be called again.
+        """
+        had_place, connection.has_place = connection.has_place, False
+        try:
+            with self._lock:
+                self._open.pop(connection, None)
+            if connection.dropped is not None:
+                connection.dropped.detach()
+            if self.is_inherited or not had_place:
+                return
+            connection.lent_to = connection.dropped = None
+            if connection.is_interrupted or not self.is_idle(connection.driver):
+                self._throw_away(connection)
+            elif not connection.core.closed:
+                self._idle.append(connection)
+            if self._closed:  # in the meantime
+                self._close_idle()
+        finally:
+            if had_place and self._left_behind is None:
+                with self.places.guard:  # in no function: Ctrl-C may come as one begins
+                    self.places.free += 1
+                self.places.hand_out()
 
     def _close_idle(self) -> None:
         while self._idle:
@@ -293,7 +315,7 @@ class ConnectionPool(ABC):
     def collect_connections(self) -> None:
         """Give back the connections of threads that ended, and undo what was dropped."""
         with self._lock:
-            ended = [thread for thread in self._connections if not thread.is_alive()]
+            ended = [thread for thread in list(self._connections) if not thread.is_alive()]
             connections = [self._connections.pop(thread) for thread in ended]
         for connection in connections:
             if connection.mode is None:
@@ -374,7 +396,7 @@ class ConnectionPool(ABC):
         if self._left_behind is None:
             mine = (self.local, self._connections, self._open, self._idle, self._dropped)
             self._left_behind = (*mine, self.engine)
-        self.local, self._connections, self._lock = _Local(), {}, threading.Lock()
+        self.local, self._connections, self._lock = _Local(), {}, threading.RLock()
         self._open, self._idle, self._dropped = {}, deque(), deque()
 
     def close(self) -> None:
@@ -405,6 +427,10 @@ class ConnectionPool(ABC):
     @abstractmethod
     def cancel_statement(self, driver: Any) -> None:
         """End the statement that another thread runs on the driver's connection, if it does."""
+
+    @abstractmethod
+    def is_idle(self, driver: Any) -> bool:
+        """Whether the driver's connection is in no transaction, and can be used."""
 
     @abstractmethod
     def executor(self, driver: Any) -> Any:

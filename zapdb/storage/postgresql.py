@@ -280,6 +280,9 @@ class PostgreSQL(Storage):
         with suppress(psycopg.Error):  # the session is gone, or is going
             driver.cancel_safe(timeout=CANCEL_SECONDS)
 
+    def is_idle(self, driver: Any) -> bool:
+        return bool(driver.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE)
+
     def executor(self, driver: Any) -> Any:
         return driver.cursor(binary=True)  # making one costs as much as a short statement
 

@@ -174,6 +174,7 @@ class SQLite(Storage):
         driver = connection.driver
         if not (connection.has_turn or self.local.has_turn):
             self._await_turn(mode)
+            connection.has_turn = True  # at once: Ctrl-C may come with any call
             self.take_turn(connection)
         call = current_call()
         try:
@@ -191,12 +192,16 @@ class SQLite(Storage):
         if mode.only_reads:
             return self.lend_connection()
         self._await_turn(mode)
+        connection = None
         try:
             connection = self.lend_connection()
+            self.take_turn(connection)
         except BaseException:
             self._writers.release()
+            if connection is not None:
+                connection.has_turn = False
+                self.give_back(connection)
             raise
-        self.take_turn(connection)
         return connection
 
     def _await_turn(self, mode: Mode) -> None:
@@ -246,6 +251,7 @@ class SQLite(Storage):
         driver, mode = connection.driver, Mode.ASIDE
         if not self._writers.acquire(0):
             raise TransactionConflict("another thread is writing", database=self.shown_url)
+        connection.has_turn = True
         self.take_turn(connection)
         driver.execute("PRAGMA busy_timeout = 0")
         try:
@@ -255,8 +261,7 @@ class SQLite(Storage):
 
     def ended(self, connection: Connection) -> None:
         if connection.has_turn:
-            connection.has_turn = False
-            self._writers.release()
+            self._writers.release(connection)
 
     def leave_behind(self) -> None:
         super().leave_behind()
@@ -322,6 +327,12 @@ class SQLite(Storage):
     def cancel_statement(self, driver: Any) -> None:
         with suppress(sqlite3.ProgrammingError):  # it was closed meanwhile
             driver.interrupt()
+
+    def is_idle(self, driver: Any) -> bool:
+        try:
+            return not driver.in_transaction
+        except sqlite3.ProgrammingError:  # it is closed
+            return False
 
     def executor(self, driver: Any) -> Any:
         # A cursor of its own for each statement: one that is kept holds its last statement open,

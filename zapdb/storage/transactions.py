@@ -63,7 +63,8 @@ class Transactions(ConnectionPool):
                     self._undo(connection)
                     raise
                 self._finish(connection, mode, began)
-        except TransactionConflict as error:
+        except BaseException as error:
+            self._leave_nothing(connection)
             _count_conflict(error, mode)
             raise
         finally:
@@ -83,17 +84,17 @@ class Transactions(ConnectionPool):
         if not mode.only_reads:
             self.refuse_write()
         connection = self._lend_for(mode) if lent is None else lent
-        begun = OpenTransaction(self, connection, mode, caller or find_caller())
         try:
+            begun = OpenTransaction(self, connection, mode, caller or find_caller())
             with self.refusing_deadlock(connection):
                 self._begin_measured(connection, mode, alone=False)
+            self.note_open(begun)
         except BaseException as error:
-            begun.is_ended = True
+            self._close_books(connection)
             self.ended(connection)
             self.give_back(connection)
             _count_conflict(error, mode)
             raise
-        self.note_open(begun)
         return begun
 
     @property
@@ -169,6 +170,14 @@ class Transactions(ConnectionPool):
         self._close_books(connection)
         if not (self.is_inherited or connection.is_abandoned):
             self._roll_back(connection)
+
+    def _leave_nothing(self, connection: Connection) -> None:
+        """After a transaction that failed: Ctrl-C may have come as it was undone, and what is done
+        next on the connection must not belong to it."""
+        self._close_books(connection)
+        is_settled = self.is_inherited or connection.is_abandoned or connection.core.closed
+        if not (is_settled or self.is_idle(connection.driver)):
+            self.discard_connection(connection)
 
     def _close_books(self, connection: Connection) -> None:
         connection.mode = connection.pending = None

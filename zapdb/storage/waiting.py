@@ -11,13 +11,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary, ref
 
 from zapdb.limits import WAIT_CHECK_SECONDS
 
 Granted = Callable[[], object]
 """Called once, by the thread that gave a place up, when it is the caller's."""
+
+
+class HasTurn(Protocol):
+    """What may hold a single place."""
+
+    has_turn: bool
 
 
 class FairSemaphore:
@@ -28,8 +34,12 @@ class FairSemaphore:
     """
 
     def __init__(self, places: int = 1) -> None:
-        self._guard = threading.Lock()
-        self._free = places
+        # It may be asked for a place, or given one back, at any moment in the midst of its own
+        # calls: by generators that the garbage collector ends. A step that has begun is whole
+        # before anything is called.
+        self.guard = threading.RLock()
+        self.free = places
+        """How many places nobody has at the moment."""
         self._waiting: deque[Granted] = deque()
         self.holder: ref[Any] | None = None
         """Of a single place: what holds it, where that says so."""
@@ -39,54 +49,67 @@ class FairSemaphore:
 
         While it waits, `check` is called now and then: what it raises ends the waiting.
         """
-        with self._guard:
-            if self._free:
-                self._free -= 1
-                return True
-        if timeout_seconds <= 0:
-            return False
         turn = threading.Lock()
         turn.acquire()
-        granted, deadline = turn.release, time.monotonic() + timeout_seconds
-        if self.request(granted):
-            return True
+        granted, is_waiting = turn.release, False
         try:
+            self._ask(granted)
+            deadline = time.monotonic() + timeout_seconds
+            is_waiting = True
             while not turn.acquire(timeout=_slice(deadline, check)):
                 if time.monotonic() >= deadline:
+                    is_waiting = False
                     return not self.withdraw(granted)
                 if check is not None:
                     check()
-        except BaseException:  # Ctrl-C while waiting, or what the check raised
-            if not self.withdraw(granted):
+        except BaseException:  # Ctrl-C at any moment, or what the check raised
+            if not self.withdraw(granted) and (is_waiting or not turn.locked()):
                 self.release()
             raise
         return True
 
     def request(self, granted: Granted) -> bool:
         """Whether a place was free, and is taken; else `granted` is called as soon as one is."""
-        with self._guard:
-            if self._free:
-                self._free -= 1
+        with self.guard:
+            if self.free:
+                self.free -= 1
                 return True
             self._waiting.append(granted)
             return False
 
+    def _ask(self, granted: Granted) -> None:
+        """Call it as soon as a place is free."""
+        with self.guard:
+            self._waiting.append(granted)
+            self.hand_out()
+
+    def hand_out(self) -> None:
+        """Give the places that are free to those that wait."""
+        with self.guard:
+            while self.free and self._waiting:
+                granted = self._waiting[0]
+                self.free -= 1
+                del self._waiting[0]
+                granted()
+
     def withdraw(self, granted: Granted) -> bool:
         """Wait no longer; False where the place was handed over already."""
-        with self._guard:
+        with self.guard:
             if granted in self._waiting:
                 self._waiting.remove(granted)
                 return True
             return False
 
-    def release(self) -> None:
-        self.holder = None
-        with self._guard:
-            if not self._waiting:
-                self._free += 1
-                return
-            granted = self._waiting.popleft()
-        granted()
+    def release(self, of: HasTurn | None = None) -> None:
+        """Give a place up; that of a holder only once, by whoever comes first."""
+        with self.guard:
+            if of is not None:
+                if not of.has_turn:
+                    return
+                of.has_turn = False
+            self.holder = None
+            self.free += 1
+            self.hand_out()
 
 
 def _slice(deadline: float, check: Callable[[], None] | None) -> float:
