@@ -134,6 +134,8 @@ class Block(AbstractContextManager[H]):
         self._mode = mode
         self._for_tenant = for_tenant
         self._token = token
+        self._mark = object()
+        """What the transaction knows the block by: it must not keep a block that was dropped."""
         self._open: OpenTransaction | None = None
         self._handle: weakref.ref[H] | None = None
         self._savepoint: AbstractContextManager[None] | None = None
@@ -175,10 +177,11 @@ class Block(AbstractContextManager[H]):
         """The handle, for the task or thread that enters the block."""
         if self._savepoint is None:  # else the context knows it, or the caller has its handle
             note_begun(begun)
-        begun.blocks.append(self)
+        begun.blocks.append(self._mark)
         self._open = begun
         handle = self._make(self._session.bind(begun), self._for_tenant)
         self._handle = weakref.ref(handle)
+        begun.handles.append(self._handle)
         return handle
 
     def begin_inside(self, begun: OpenTransaction) -> OpenTransaction:
@@ -224,7 +227,7 @@ class Block(AbstractContextManager[H]):
         if begun.is_ended or begun.is_interrupted:
             self._refuse_over(begun, error)
             return
-        if begun.blocks[-1] is not self:
+        if begun.blocks[-1] is not self._mark:
             self._session.storage.undo_open(begun)
             self._refuse(begun, error, "the blocks of a transaction were left out of order")
             return
@@ -247,7 +250,7 @@ class Block(AbstractContextManager[H]):
                 begun.blocks.pop()
                 savepoint.__exit__(*raised)
         finally:
-            if self in begun.blocks:
+            if self._mark in begun.blocks:
                 self._session.storage.undo_open(begun)
 
     def _commit(self, begun: OpenTransaction, *, is_here: bool) -> None:

@@ -7,6 +7,7 @@ savepoints. One that nobody left is undone when the last reference to it goes.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 import weakref
@@ -18,8 +19,6 @@ from zapdb.errors import UsageError
 from zapdb.storage.transaction_owners import Caller, current_owner, find_begun
 
 if TYPE_CHECKING:
-    import asyncio
-
     from zapdb.storage.connection import Connection
     from zapdb.storage.modes import Mode
     from zapdb.storage.transactions import Transactions
@@ -52,6 +51,8 @@ class OpenTransaction:
         self.loop = None if caller.loop is None else weakref.ref(caller.loop)
         self.blocks: list[object] = []
         """The blocks that are open, the outermost first."""
+        self.handles: list[weakref.ref[Any]] = []
+        """Those that its blocks gave to the application."""
         self.is_ended = False
         self.is_interrupted = False
         """Whether it is to be undone as soon as the thread that uses it has done."""
@@ -70,6 +71,20 @@ class OpenTransaction:
     def is_mine(self) -> bool:
         """Whether the calling task, or thread, began it."""
         return self._owner() is current_owner()
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether nobody can use or leave it any more: no handle was kept, and the task or thread
+        that began it has ended."""
+        if not self.handles or any(handle() is not None for handle in self.handles):
+            return False
+        match self._owner():
+            case threading.Thread() as thread:
+                return not thread.is_alive()
+            case asyncio.Future() as task:
+                return task.done()
+            case owner:
+                return owner is None
 
     @property
     def is_here(self) -> bool:

@@ -324,6 +324,10 @@ class ConnectionPool(ABC):
             connection.mode, connection.is_abandoned = None, True
             self._throw_away(connection)
             self.ended(connection)
+        for begun in self.list_open():
+            if begun.is_orphaned:
+                self._log_dropped(begun.place)
+                self.undo_open(begun)
         while self._dropped:
             try:
                 connection, place = self._dropped.popleft()
@@ -331,9 +335,7 @@ class ConnectionPool(ABC):
                 return
             self._undo_dropped(connection, place)
 
-    def _undo_dropped(self, connection: Connection, place: str) -> None:
-        if self.is_inherited:
-            return
+    def _log_dropped(self, place: str) -> None:
         log_event(
             logger,
             "transaction.dropped",
@@ -342,6 +344,11 @@ class ConnectionPool(ABC):
             database=self.shown_url,
             begun_at=place,
         )
+
+    def _undo_dropped(self, connection: Connection, place: str) -> None:
+        if self.is_inherited:
+            return
+        self._log_dropped(place)
         connection.mode = connection.pending = None
         self._throw_away(connection)
         self.ended(connection)
@@ -412,6 +419,10 @@ class ConnectionPool(ABC):
             self.ended(connection)
         self._close_idle()
         self.engine.dispose()
+
+    @abstractmethod
+    def undo_open(self, begun: OpenTransaction) -> None:
+        """Roll an open transaction back; where a thread is using it, as soon as that has done."""
 
     @abstractmethod
     def make_connection(self, core: sqlalchemy.Connection) -> Connection:
