@@ -111,6 +111,8 @@ when it began is leased for as much longer."""
 CONNECTIONS_MAX: Final = 20
 """Transactions and snapshots that a process may have open at once, unless `open` is told otherwise:
 each has a connection. Threads keep one more each, for single operations."""
+CLOSE_WAIT_SECONDS: Final = 5.0
+"""How long closing a SQLite database waits for the statement that another thread runs."""
 CONNECTION_WAIT_SECONDS: Final = 5.0
 """How long the beginning of another one waits until one of them ends."""
 CANCEL_SECONDS: Final = 2.0

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import gc
 import itertools
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -241,3 +242,51 @@ def test_the_garbage_collector_ends_a_transaction_in_the_midst_of_a_call(db: Dat
     assert ids(db) == [0]
     assert db.storage.places.free == db.storage.connections_max
     wait_until(lambda: all(turn.free for turn in turns(db)), "the turn is free")
+
+
+CLOSING = """
+import contextvars, faulthandler, random, sys, threading, time, zapdb
+from zapdb.errors import ZapdbError
+
+faulthandler.enable()
+address, directory = sys.argv[1:]
+
+def work(db, seed):
+    at = random.Random(seed)
+    while not db.storage.is_closed:
+        try:
+            match at.randrange(4):
+                case 0:
+                    with db.transaction() as tx:
+                        tx.table("items").insert(id=at.getrandbits(40), title="x" * 2000)
+                case 1:
+                    with db.snapshot() as snap:
+                        assert all(item.title for item in snap.table("items").scan())
+                case 2:
+                    db.table("items").insert(id=at.getrandbits(40), title="y")
+                case 3:  # a block that is dropped
+                    contextvars.Context().run(db.transaction().__enter__)
+        except ZapdbError:
+            pass  # it was closed
+
+for round in range(12):
+    db = zapdb.open(address, migrations=directory, max_connections=3)
+    threads = [threading.Thread(target=work, args=(db, (round, n).__hash__())) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.012 * round)
+    db.close()
+    for thread in threads:
+        thread.join()
+    assert db.storage.list_open() == []
+print("done")
+"""
+
+
+def test_a_database_is_closed_while_threads_work(workspace: Workspace) -> None:
+    """SQLite's driver ends the process where a connection is closed that a thread is using."""
+    workspace.write(1, ITEMS, INDEX_SIZE)
+    workspace.open().close()
+    command = [sys.executable, "-c", CLOSING, workspace.address, str(workspace.directory)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]

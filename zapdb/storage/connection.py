@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy
@@ -16,7 +17,7 @@ from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 
 from zapdb.errors import ZapdbError
 from zapdb.storage.cells import check_rows
-from zapdb.storage.interruption import Refusing
+from zapdb.storage.interruption import Refusing, refuse_interrupted
 from zapdb.storage.modes import Mode
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class Connection:
         self.is_doomed = False
         """Whether a part of its transaction could not be undone, so that all of it must be."""
         self.mode: Mode | None = None
+        self.uses = 0
+        """How many statements of its thread run on it: meanwhile it must not be closed."""
+        self.is_closing = False
+        """Whether no statement is to begin any more."""
+        self.is_committing = False
         self.number = 0
         """Tells its transaction, or the last one, from all others of this process."""
         self.has_turn = False
@@ -80,37 +86,63 @@ class Connection:
     def interrupt(self) -> None:
         """Run no statement any more: its call was interrupted."""
         self.is_interrupted = True
-        self._executor = Refusing()
+        self._executor = Refusing(refuse_interrupted)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Nobody closes it while the block runs statements on the driver's connection."""
+        self.uses += 1
+        try:
+            if self.is_closing:
+                self.storage.refuse_use()
+            yield
+        finally:
+            self.uses -= 1
+
+    def refuse_statements(self) -> None:
+        """Begin none any more, since the database is closed. Those under way are told by `uses`."""
+        self.is_closing = True
+        self._executor = Refusing(self.storage.refuse_use)
 
     def fetch_one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """The first row of a statement of the hot path, or None."""
+        self.uses += 1  # before the executor is looked at
         try:
             return self._executor.execute(sql, parameters).fetchone()
         except Exception as error:
             return self._ask_again(
                 error, lambda: self._executor.execute(sql, parameters).fetchone()
             )
+        finally:
+            self.uses -= 1
 
     def fetch_all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        self.uses += 1
         try:
             rows: list[Any] = self._executor.execute(sql, parameters).fetchall()
         except Exception as error:
             return self._ask_again(
                 error, lambda: self._executor.execute(sql, parameters).fetchall()
             )
+        finally:
+            self.uses -= 1
         return rows
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Execute; return how many rows it touched."""
+        self.uses += 1
         try:
             count: int = self._executor.execute(sql, parameters).rowcount
         except Exception as error:
             raise self.meaning(error) from error
+        finally:
+            self.uses -= 1
         return count
 
     def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         try:
-            self.storage.execute_many(self.driver, sql, rows)
+            with self.in_use():
+                self.storage.execute_many(self.driver, sql, rows)
         except Exception as error:
             raise self.meaning(error) from error
 
@@ -124,6 +156,10 @@ class Connection:
             return self._ask_again(error, lambda: self._core_execute(statement))
 
     def _core_execute(self, statement: sqlalchemy.Executable) -> Rows:
+        with self.in_use():
+            return self._execute_in_use(statement)
+
+    def _execute_in_use(self, statement: sqlalchemy.Executable) -> Rows:
         result = self.core.execute(statement)
         if result.returns_rows and result.cursor is not None:
             rows = result.cursor.fetchall()

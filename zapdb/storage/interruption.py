@@ -112,10 +112,19 @@ class Call:
 
 
 class Refusing:
-    """In the place of what runs statements: each of a call that was interrupted is refused."""
+    """In the place of what runs statements: each is refused by what the function raises."""
+
+    def __init__(self, refuse: Callable[[], object]) -> None:
+        self._refuse = refuse
 
     def execute(self, *_: Any) -> NoReturn:
+        self._refuse()
         raise CallInterrupted
+
+
+def refuse_interrupted() -> NoReturn:
+    """What is raised for statements of a call that was interrupted."""
+    raise CallInterrupted
 
 
 class _Local(threading.local):

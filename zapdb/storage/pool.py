@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import uuid
 import weakref
 from abc import ABC, abstractmethod
@@ -23,7 +24,7 @@ import sqlalchemy
 from sqlalchemy.engine import URL
 
 from zapdb.errors import ConnectionsBusy, UsageError
-from zapdb.limits import CONNECTION_WAIT_SECONDS, CONNECTIONS_MAX
+from zapdb.limits import CLOSE_WAIT_SECONDS, CONNECTION_WAIT_SECONDS, CONNECTIONS_MAX
 from zapdb.logs import log_event
 from zapdb.storage.addresses import show_address
 from zapdb.storage.connection import Connection
@@ -415,10 +416,33 @@ class ConnectionPool(ABC):
             connections = [*self._connections.values(), *self._open]
             self._connections = {}
         for connection in connections:
-            connection.core.close()
+            connection.refuse_statements()
+        for connection in connections:
+            if self._wait_until_unused(connection):
+                connection.core.close()
             self.ended(connection)
         self._close_idle()
         self.engine.dispose()
+
+    def _wait_until_unused(self, connection: Connection) -> bool:
+        """Whether no thread runs a statement on it; the one that does is ended, but for a COMMIT.
+
+        To close a connection of SQLite that another thread is using ends the process. One that
+        does not come to its end is left open: its thread closes it.
+        """
+        active = self.local.active
+        mine = (self.local.connection, None if active is None else active.connection)
+        deadline = time.monotonic() + CLOSE_WAIT_SECONDS
+        while self.must_be_unused and connection.uses and connection not in mine:
+            if time.monotonic() > deadline:
+                return False
+            if not connection.is_committing:
+                self.cancel_statement(connection.driver)
+            time.sleep(0.001)
+        return True
+
+    must_be_unused = False
+    """Whether a connection must not be closed while another thread uses it."""
 
     @abstractmethod
     def undo_open(self, begun: OpenTransaction) -> None:

@@ -87,6 +87,7 @@ WRITERS: Final = FairLocks()
 
 
 class SQLite(Storage):
+    must_be_unused = True
     dialect = "sqlite"
     mark = "?"
     # SQLite's own clock is the host's, to the millisecond.
@@ -164,7 +165,8 @@ class SQLite(Storage):
     def begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
         self.refuse_other_file()  # costs a hundredth of the cheapest COMMIT
         if mode.only_reads:
-            connection.driver.execute(BEGIN[mode])
+            with connection.in_use():
+                connection.driver.execute(BEGIN[mode])
         elif mode is Mode.ASIDE:
             self._begin_unless_kept_out(connection)
         else:
@@ -178,10 +180,11 @@ class SQLite(Storage):
             self.take_turn(connection)
         call = current_call()
         try:
-            if call is None:
-                driver.execute(BEGIN[mode])
-            else:
-                _begin_in_slices(driver, BEGIN[mode], call)
+            with connection.in_use():
+                if call is None:
+                    driver.execute(BEGIN[mode])
+                else:
+                    _begin_in_slices(driver, BEGIN[mode], call)
         except sqlite3.OperationalError as error:
             if _is_busy(error):
                 raise self._kept_out(driver, mode) from error
@@ -253,11 +256,12 @@ class SQLite(Storage):
             raise TransactionConflict("another thread is writing", database=self.shown_url)
         connection.has_turn = True
         self.take_turn(connection)
-        driver.execute("PRAGMA busy_timeout = 0")
-        try:
-            driver.execute(BEGIN[mode])
-        finally:
-            driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        with connection.in_use():
+            driver.execute("PRAGMA busy_timeout = 0")
+            try:
+                driver.execute(BEGIN[mode])
+            finally:
+                driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
     def ended(self, connection: Connection) -> None:
         if connection.has_turn:

@@ -273,11 +273,20 @@ class Transactions(ConnectionPool):
 
     def _roll_back(self, connection: Connection) -> None:
         try:
-            self.roll_back(connection)
+            with connection.in_use():
+                self.roll_back(connection)
         except Exception:  # the connection is gone, and with it the transaction
             self.discard_connection(connection)
 
     def _commit(self, connection: Connection, mode: Mode) -> None:
+        with connection.in_use():
+            connection.is_committing = True
+            try:
+                self._commit_in_use(connection, mode)
+            finally:
+                connection.is_committing = False
+
+    def _commit_in_use(self, connection: Connection, mode: Mode) -> None:
         try:
             self.commit(connection)
         except Exception as error:
