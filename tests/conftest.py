@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,8 @@ MEMORY_FREE_BYTES_MIN = 4 << 30
 
 def pytest_configure(config: pytest.Config) -> None:
     forms.is_long = config.getoption("--long")
+    # What starts in the background of a shell inherits that Ctrl-C is ignored; tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # A test's database need not survive a loss of power: half of the time of those on SQLite went
     # into waiting for the disk. PYTEST_DEBUG_TEMPROOT, pytest's own, names another place.
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_FREE_BYTES_MIN:

@@ -299,7 +299,7 @@ def test_a_newer_layout(current: Project, command: tuple[str, ...]) -> None:
         "error: the database has a newer layout than this release knows\n"
         "  database: sqlite:///test.db\n"
         "  layout: 9999\n"
-        "  known: 0002\n"
+        "  known: 0006\n"
         "  release: 0.1.0\n"
         "  way out: use a zapdb release that knows layout 9999\n"
     )
@@ -312,7 +312,7 @@ def test_a_newer_level(current: Project, command: tuple[str, ...]) -> None:
     assert refuse(current, command) == (
         "error: the database uses features that this release does not know\n"
         "  release: 0.1.0\n"
-        "  level_supported: 2\n"
+        "  level_supported: 1\n"
         "  level_needed: 99\n"
         "  way out: use a newer release of zapdb\n"
     )

@@ -56,8 +56,8 @@ def test_list(logged: Project) -> None:
     assert [row[2:] for row in rows] == [
         ["history_on"],
         ["insert", "people", "1", "name=Ada, fax=1"],
-        ["update", "people", "1", f"name: Ada → Ada Lovelace, fax: 1 → 2\\n{'x' * 26}…"],
-        ["delete", "people", "1", f"name=Ada Lovelace, fax=2\\n{'x' * 26}…"],
+        ["update", "people", "1", f"name: Ada → Ada Lovelace, fax: 1 → 2\\n{'x' * 27}…"],
+        ["delete", "people", "1", f"name=Ada Lovelace, fax=2\\n{'x' * 27}…"],
         ["insert", "people", "2", "name=Bo, fax=<string of 9,000 bytes>"],
         ["activation", "migration 2"],
         ["change", "people", "revision 2, migration 2"],

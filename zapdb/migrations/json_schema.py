@@ -16,7 +16,7 @@ import types
 import typing
 from typing import Any, Final
 
-from zapdb.limits import NAME_LENGTH_MAX
+from zapdb.limits import NAME_LENGTH_MAX, SUMMARY_LENGTH_CHARS_MAX
 from zapdb.migrations.activation import Activation
 from zapdb.migrations.canonical import DOCUMENT_VERSION
 from zapdb.migrations.draft import KEYS, OPTIONAL_KEYS
@@ -93,7 +93,7 @@ class _Schemas:
     def _describe_key(self, key: Key) -> dict[str, Any]:
         described = self.describe(key.kind)
         if key.is_reason:
-            described["description"] = _flow(inspect.getdoc(reason))
+            described = {**LINE, "description": _flow(inspect.getdoc(reason))}
         if key.default not in (ABSENT, None):
             described["default"] = to_structure(key.default)
         return described
@@ -130,6 +130,8 @@ class _Schemas:
 
     def describe_top(self, key: str) -> dict[str, Any]:
         described, says = TOP[key]
+        if key == "summary":
+            described = LINE
         if not isinstance(described, dict):
             described = self.describe(described)
         return {"description": says, **described}
@@ -187,6 +189,14 @@ def _flow(*texts: str | None) -> str:
     paragraphs = "\n\n".join(filter(None, texts)).split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
+
+LINE: Final = {
+    "type": "string",
+    "maxLength": SUMMARY_LENGTH_CHARS_MAX,
+    "pattern": r"^[^\u0000-\u0009\u000b-\u001f\u007f-\u00a0\u00ad\u1680\u2000-\u200f\u2028-\u202f"
+    r"\u205f-\u206f\u3000\ud800-\udfff\ufeff]*$",
+}
+"""A text for people. The parser refuses some rarer characters, too, that no terminal prints."""
 
 TOP: Final[dict[str, tuple[Any, str]]] = {
     "zapdb": ({"const": DOCUMENT_VERSION}, "The version of the document."),

@@ -244,7 +244,8 @@ class SQLite(Storage):
         return self._writers
 
     def late_for_turn(self, mode: Mode) -> ZapdbError:
-        return self._kept_out_here() or self._kept_out(self.own_connection().driver, mode)
+        here = None if mode is Mode.CHANGE else self._kept_out_here()
+        return here or self._kept_out(self.own_connection().driver, mode)
 
     def take_turn(self, connection: Connection) -> None:
         connection.has_turn = True

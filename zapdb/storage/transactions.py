@@ -65,7 +65,7 @@ class Transactions(ConnectionPool):
                 self._finish(connection, mode, began)
         except BaseException as error:
             self._leave_nothing(connection)
-            _count_conflict(error, mode)
+            count_conflict(error, mode)
             raise
         finally:
             self.ended(connection)
@@ -93,7 +93,7 @@ class Transactions(ConnectionPool):
             self._close_books(connection)
             self.ended(connection)
             self.give_back(connection)
-            _count_conflict(error, mode)
+            count_conflict(error, mode)
             raise
         return begun
 
@@ -122,7 +122,7 @@ class Transactions(ConnectionPool):
             with self.refusing_deadlock(connection):
                 self._finish(connection, begun.mode, begun.began)
         except TransactionConflict as error:
-            _count_conflict(error, begun.mode)
+            count_conflict(error, begun.mode)
             raise
         finally:
             self.ended(connection)
@@ -351,6 +351,7 @@ class Transactions(ConnectionPool):
     def roll_back(self, connection: Connection) -> None: ...
 
 
-def _count_conflict(error: BaseException, mode: Mode) -> None:
+def count_conflict(error: BaseException, mode: Mode) -> None:
+    """Of a transaction of this kind that ended so, for the metrics."""
     if isinstance(error, TransactionConflict):
         CONFLICTS.add(mode.value)

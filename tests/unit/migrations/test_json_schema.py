@@ -16,7 +16,7 @@ from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.migrations import OPERATIONS
 from zapdb.migrations.document import Source, plain, read_document
 from zapdb.migrations.draft import KEYS, OPTIONAL_KEYS
-from zapdb.migrations.json_schema import DIALECT, MARK, TOP, _Schemas, json_schema
+from zapdb.migrations.json_schema import DIALECT, LINE, MARK, TOP, _Schemas, json_schema
 from zapdb.migrations.structure import ABSENT, Name, located, reason
 
 ROOT = Path(__file__).parents[3]
@@ -203,7 +203,7 @@ def test_every_kind_of_annotation_has_a_schema() -> None:
                 "default": {},
             },
             "inner": {"$ref": "#/$defs/Branch"},
-            "because": {"type": "string"},
+            "because": LINE,
         },
         "required": ["name"],
         "additionalProperties": False,
