@@ -25,7 +25,7 @@ from sqlalchemy import make_url
 
 import zapdb
 from tests.documents import document
-from zapdb.catalog.leases import Owner
+from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import StorageError, ZapdbError
 from zapdb.storage import Connection, Storage, connect

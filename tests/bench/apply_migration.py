@@ -7,8 +7,8 @@ import time
 
 from tests.bench.databases import ENGINES, TITLES, Bench, Engine, opened
 from tests.bench.measure import Row
+from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.up import migrate_up
 from zapdb.storage import connect
 
 FEW = 1_000

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 import zapdb
 from tests.bench.databases import ENGINES, TITLES, Bench, Engine, Migrations, opened
 from tests.bench.measure import Row, take_turns
-from zapdb.catalog.fleet import bring_up_all, read_fleet
+from zapdb.activation.fleet import bring_up_all, read_fleet
 from zapdb.catalog.tenants import add_tenant
 from zapdb.storage import Mode, Storage, connect
 from zapdb.storage.tables import CATALOG

@@ -12,9 +12,9 @@ import pytest
 import zapdb
 from tests.cli.program import Project
 from zapdb import release
-from zapdb.catalog import leases, nodes
-from zapdb.catalog.leases import Owner
-from zapdb.catalog.up import CHAIN_LEASE
+from zapdb.activation.up import CHAIN_LEASE
+from zapdb.cluster import leases, nodes
+from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import LeaseLost
 from zapdb.storage import LAYOUT_REVISION, Storage, connect

@@ -9,13 +9,13 @@ import pytest
 
 import zapdb
 from tests.cli.program import Project
-from zapdb.catalog import leases
-from zapdb.catalog.forget import mark
-from zapdb.catalog.leases import Owner
-from zapdb.catalog.up import CHAIN_LEASE
+from zapdb.activation.forget import mark
+from zapdb.activation.up import CHAIN_LEASE
 from zapdb.cli.forgetting import plan_steps, run_step
 from zapdb.cli.opening import read_view
 from zapdb.cli.output import Output
+from zapdb.cluster import leases
+from zapdb.cluster.leases import Owner
 from zapdb.errors import ConcurrencyError
 from zapdb.storage import connect
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.cli.program import MIGRATIONS, Project
-from zapdb.catalog.inspection import list_migration_states
+from zapdb.activation.inspection import list_migration_states
 from zapdb.cli.opening import read_view
 from zapdb.cli.scaffold import make_slug, render
 from zapdb.migrations import OPERATIONS, Numbers, list_files, resolve

@@ -13,14 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from zapdb.catalog import DEFAULT_TENANT, nodes
-from zapdb.catalog.cluster import evict_nodes
-from zapdb.catalog.removal import remove_tenant
+from zapdb.activation.removal import remove_tenant
+from zapdb.activation.up import migrate_up
+from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.settings import Scope
 from zapdb.catalog.stored import read_chain_state
 from zapdb.catalog.stored_settings import read_settings, write_setting
 from zapdb.catalog.tenants import create_tenant, list_tenants
-from zapdb.catalog.up import migrate_up
+from zapdb.cluster import nodes
+from zapdb.cluster.status import evict_nodes
 from zapdb.errors import (
     ConcurrencyError,
     ForgetInProgress,

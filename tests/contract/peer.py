@@ -24,10 +24,10 @@ from sqlalchemy.engine import make_url
 import zapdb
 from tests.support import ROOT, Workspace, wait_until
 
-OFTEN = {"zapdb.catalog.nodes.NODE_HEARTBEAT_SECONDS": 0.1}
+OFTEN = {"zapdb.cluster.nodes.NODE_HEARTBEAT_SECONDS": 0.1}
 """Patches: leases are renewed often."""
 
-QUICK = {"zapdb.catalog.nodes.NODE_LEASE_SECONDS": 1.0, **OFTEN}
+QUICK = {"zapdb.cluster.nodes.NODE_LEASE_SECONDS": 1.0, **OFTEN}
 """Patches: leases that end soon, too; for tests in which they do."""
 
 
@@ -170,23 +170,23 @@ def _do(db: Any, directory: Path, command: list[str], transaction: ExitStack) ->
         case ["level"]:
             return db.cluster_level()
         case ["require", level]:
-            from zapdb.catalog.level import require_level
+            from zapdb.cluster.level import require_level
 
             require_level(db.storage, int(level))
             return "raised"
         case ["layout"]:
-            from zapdb.catalog.level import bring_layout_up
+            from zapdb.cluster.level import bring_layout_up
             from zapdb.storage import read_layout
 
             done = bring_layout_up(db.storage)
             return f"{done} {read_layout(db.storage)}"
         case ["evict"]:
-            from zapdb.catalog.nodes import evict_dead
+            from zapdb.cluster.nodes import evict_dead
 
             return len(evict_dead(db.storage, 0))
         case ["up"]:
+            from zapdb.activation.up import migrate_up
             from zapdb.catalog import DEFAULT_TENANT
-            from zapdb.catalog.up import migrate_up
 
             return migrate_up(db.storage, DEFAULT_TENANT, directory)[-1].number
         case ["gate"]:

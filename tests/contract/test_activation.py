@@ -12,9 +12,10 @@ import pytest
 from tests.contract.peer import OFTEN, QUICK, open_peer
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
 from tests.support import Workspace, advance_clock, dump, error_of, wait_until
-from zapdb.catalog import DEFAULT_TENANT, nodes
-from zapdb.catalog.cluster import read_status
-from zapdb.catalog.up import Applied, migrate_up
+from zapdb.activation.up import Applied, migrate_up
+from zapdb.catalog import DEFAULT_TENANT
+from zapdb.cluster import nodes
+from zapdb.cluster.status import read_status
 from zapdb.database import Database, opening
 from zapdb.errors import ActivationPending, LeaseLost, ServedShapeUnavailable
 from zapdb.storage import Mode

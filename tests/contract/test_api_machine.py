@@ -44,8 +44,8 @@ from tests.contract.api_model import (
 from tests.contract.model import Key, Model, Row
 from tests.documents import document
 from tests.support import PostgresServer
+from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.up import migrate_up
 from zapdb.database import Database
 from zapdb.errors import (
     CheckViolation,

@@ -8,8 +8,8 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
+from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.up import migrate_up
 from zapdb.errors import CommitUnknown, LeaseLost
 from zapdb.jobs import forget_newest
 from zapdb.schema import fingerprint
@@ -127,7 +127,7 @@ def test_rule_09_who_lost_the_chain_applies_nothing(
     def lose(*_: object) -> None:
         end_leases(workspace)
 
-    monkeypatch.setattr("zapdb.catalog.up._refuse_forgotten", lose)
+    monkeypatch.setattr("zapdb.activation.up._refuse_forgotten", lose)
     with pytest.raises(LeaseLost):
         up(workspace, storage)
     assert dump(workspace) == before
@@ -240,7 +240,7 @@ def test_rule_06_up_stops_at_the_number_that_is_given(workspace: Workspace) -> N
         workspace.write(number, operation)
     workspace.write(1, ITEMS)
     storage = workspace.connect()
-    from zapdb.catalog import ensure_rows
+    from zapdb.cluster import ensure_rows
     from zapdb.storage import ensure_layout
 
     ensure_layout(storage, create=True)

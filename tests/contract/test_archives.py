@@ -8,7 +8,8 @@ import pytest
 
 from tests.contract.tables import ITEMS
 from tests.support import Workspace
-from zapdb.catalog import DEFAULT_TENANT, load_view
+from zapdb.activation import load_view
+from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import UnknownName, UsageError
 from zapdb.jobs import forget_newest

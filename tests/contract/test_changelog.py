@@ -13,9 +13,10 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import LIVE, Workspace, dump, error_of
-from zapdb.catalog import changelog, ensure_rows, kinds, leases, localview, registry, rows
-from zapdb.catalog.leases import Owner
+from zapdb.catalog import changelog, kinds, localview, rows
 from zapdb.catalog.localview import LocalView
+from zapdb.cluster import ensure_rows, leases, registry
+from zapdb.cluster.leases import Owner
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
 from zapdb.limits import TOMBSTONES_KEPT
 from zapdb.storage import Mode, Storage, ensure_layout

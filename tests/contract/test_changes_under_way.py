@@ -17,8 +17,8 @@ from tests.contract.tables import (
     RENAME_SIZE,
 )
 from tests.support import Workspace
+from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.up import migrate_up
 from zapdb.database import Database
 from zapdb.errors import TransactionConflict, UnknownName, UsageError
 from zapdb.jobs import forget_newest
@@ -167,8 +167,8 @@ def test_rule_23_a_lookup_goes_on_though_its_index_is_built_again(
 
 
 def rebuild(workspace: Workspace) -> None:
-    from zapdb.catalog import load_view
-    from zapdb.catalog.activation import rebuild_index
+    from zapdb.activation import load_view
+    from zapdb.activation.activate import rebuild_index
     from zapdb.storage import Mode
 
     storage = connect(workspace.address)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of
+from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.up import migrate_up
 from zapdb.database import Database, Table
 from zapdb.errors import CheckViolation, CommitUnknown
 from zapdb.indexes import violations

@@ -15,11 +15,14 @@ from tests.contract.peer import OFTEN, open_peer, start_peer
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_TITLE, ITEMS
 from tests.support import Workspace, advance_clock, dump, error_of, wait_until
 from zapdb import release
-from zapdb.catalog import DEFAULT_TENANT, cluster, datasets, leases, level, nodes, rows
-from zapdb.catalog.leases import Owner
-from zapdb.catalog.nodes import holds
+from zapdb.activation import datasets
+from zapdb.activation.up import migrate_up
+from zapdb.catalog import DEFAULT_TENANT, rows
 from zapdb.catalog.stored_settings import write_setting
-from zapdb.catalog.up import migrate_up
+from zapdb.cluster import leases, level, nodes
+from zapdb.cluster import status as cluster
+from zapdb.cluster.leases import Owner
+from zapdb.cluster.nodes import holds
 from zapdb.database import Database
 from zapdb.errors import IncompatibleVersion, LeaseLost, UnsupportedServer
 from zapdb.storage import LAYOUT_REVISION, Mode, Storage, layout, read_layout

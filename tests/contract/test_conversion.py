@@ -11,9 +11,10 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import WAYS, Faults, Way, Workspace, dead_owner, error_of
-from zapdb.catalog import DEFAULT_TENANT, load_view
-from zapdb.catalog.leases import Owner
-from zapdb.catalog.up import migrate_up
+from zapdb.activation import load_view
+from zapdb.activation.up import migrate_up
+from zapdb.catalog import DEFAULT_TENANT
+from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import ExecutorUnfit, JobError, LeaseLost
 from zapdb.jobs import (

@@ -28,10 +28,10 @@ from tests.contract.test_datasets import (  # noqa: F401 - the fixture is used b
 from tests.contract.test_zones import INDEX_ID, INDEX_MET, MET, VISITS, in_order, local
 from tests.support import ROOT, Workspace, dump
 from tests.timezones import release
-from zapdb.catalog.datasets import datasets_in_use, needs_rebuilding, restart_indexes
+from zapdb.activation.datasets import datasets_in_use, needs_rebuilding, restart_indexes
+from zapdb.activation.view import load_view
 from zapdb.catalog.kinds import dump_value
 from zapdb.catalog.stored_settings import read_settings, write_setting
-from zapdb.catalog.view import load_view
 from zapdb.database import Database
 from zapdb.datasets import Collation, sort_keys
 from zapdb.errors import (

@@ -29,8 +29,8 @@ from tests.contract.test_datasets import (  # noqa: F401 - the fixture is used b
 from tests.contract.test_zones import INDEX_ID, INDEX_MET, MET, VISITS, in_order, local
 from tests.contract.test_zones import open_elsewhere as ask_elsewhere
 from tests.support import Workspace, wait_until
-from zapdb.catalog.datasets import needs_rebuilding, restart_indexes
-from zapdb.catalog.view import load_view
+from zapdb.activation.datasets import needs_rebuilding, restart_indexes
+from zapdb.activation.view import load_view
 from zapdb.database import Database
 from zapdb.errors import DatasetMismatch
 from zapdb.jobs import list_rebuilds, plan_jobs

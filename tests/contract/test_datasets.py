@@ -11,8 +11,8 @@ import pytest
 
 from tests.contract.tables import INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.support import Workspace, dump
-from zapdb.catalog import nodes
-from zapdb.catalog.datasets import datasets_in_use
+from zapdb.activation.datasets import datasets_in_use
+from zapdb.cluster import nodes
 from zapdb.database import Database
 from zapdb.database.cursors import Data, decode_cursor, encode_cursor
 from zapdb.errors import DatasetMismatch, ExecutorUnfit, InvalidCursor, LeaseLost

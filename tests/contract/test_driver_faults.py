@@ -23,8 +23,8 @@ import sqlalchemy
 import zapdb
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import BACKGROUND, WAYS, Way, Workspace, dump, error_of, wait_until
-from zapdb.catalog import load_view
-from zapdb.catalog.activation import rebuild_index
+from zapdb.activation import load_view
+from zapdb.activation.activate import rebuild_index
 from zapdb.database import Database, tokens
 from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, ZapdbError
 from zapdb.storage import Connection, Mode

@@ -22,8 +22,10 @@ from tests.contract.tables import (
     RENAME_SIZE,
 )
 from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of
-from zapdb.catalog import DEFAULT_TENANT, load_view, nodes
-from zapdb.catalog.up import migrate_up
+from zapdb.activation import load_view
+from zapdb.activation.up import migrate_up
+from zapdb.catalog import DEFAULT_TENANT
+from zapdb.cluster import nodes
 from zapdb.database import Database
 from zapdb.errors import (
     CommitUnknown,
@@ -645,7 +647,7 @@ def test_rule_13_records_are_read_right_in_the_middle(
         pass
 
     def stop_half_way(storage: Storage, job: Any) -> None:
-        from zapdb.catalog.leases import Owner
+        from zapdb.cluster.leases import Owner
         from zapdb.jobs import tasks
 
         work, run, calls = (

@@ -13,9 +13,10 @@ import pytest
 from tests.contract.peer import OFTEN, QUICK, open_peer
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
 from tests.support import Workspace, dump, error_of, wait_until
-from zapdb.catalog import DEFAULT_TENANT, leases, nodes
-from zapdb.catalog.cluster import evict_nodes
-from zapdb.catalog.up import migrate_up
+from zapdb.activation.up import migrate_up
+from zapdb.catalog import DEFAULT_TENANT
+from zapdb.cluster import leases, nodes
+from zapdb.cluster.status import evict_nodes
 from zapdb.database import Database
 from zapdb.errors import GateTimeout, LeaseLost, TransactionConflict, UsageError, ZapdbError
 from zapdb.jobs import forget_newest

@@ -10,11 +10,12 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, error_of
-from zapdb.catalog import DEFAULT_TENANT, ensure_rows, history, principal
+from zapdb.activation.inspection import read_log
+from zapdb.activation.up import migrate_up
+from zapdb.catalog import DEFAULT_TENANT, history, principal
 from zapdb.catalog.history import Entry, find_rollbacks, read_entries
-from zapdb.catalog.inspection import read_log
 from zapdb.catalog.pruning import Bound, plan_pruning, prune
-from zapdb.catalog.up import migrate_up
+from zapdb.cluster import ensure_rows
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.jobs import forget_newest
 from zapdb.schema import fingerprint

@@ -9,11 +9,13 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, dump, error_of
-from zapdb.catalog import DEFAULT_TENANT, ensure_rows, load_view
+from zapdb.activation import load_view
+from zapdb.activation.prehistory import ensure_histories, load, walk
+from zapdb.activation.up import migrate_up
+from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.history import Entry, read_entries
-from zapdb.catalog.prehistory import ensure_histories, load, walk
 from zapdb.catalog.tenants import create_tenant
-from zapdb.catalog.up import migrate_up
+from zapdb.cluster import ensure_rows
 from zapdb.database.changes import Change
 from zapdb.errors import CorruptCatalog, MissingHistory
 from zapdb.jobs import Job, forget_newest

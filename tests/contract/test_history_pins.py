@@ -10,12 +10,14 @@ import pytest
 import zapdb
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, error_of
-from zapdb.catalog import DEFAULT_TENANT, ensure_rows, load_view
+from zapdb.activation import load_view
+from zapdb.activation.inspection import read_log
+from zapdb.activation.pinning import Pins, Stamped, find_fingerprint, list_fingerprints
+from zapdb.activation.up import migrate_up
+from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.changelog import read_token
-from zapdb.catalog.inspection import read_log
-from zapdb.catalog.pinning import Pins, Stamped, find_fingerprint, list_fingerprints
 from zapdb.catalog.pruning import Bound, plan_pruning, prune
-from zapdb.catalog.up import migrate_up
+from zapdb.cluster import ensure_rows
 from zapdb.errors import FingerprintUnknown, UnknownName
 from zapdb.jobs import forget_newest
 from zapdb.migrations import Chain

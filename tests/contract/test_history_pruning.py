@@ -8,11 +8,12 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, dump, error_of
-from zapdb.catalog import DEFAULT_TENANT, ensure_rows
+from zapdb.activation.inspection import read_log
+from zapdb.activation.up import migrate_up
+from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.history import Entry
-from zapdb.catalog.inspection import read_log
 from zapdb.catalog.pruning import Bound, Pruning, plan_pruning, prune
-from zapdb.catalog.up import migrate_up
+from zapdb.cluster import ensure_rows
 from zapdb.errors import ConcurrencyError, ForgetInProgress, UnknownName, UsageError
 from zapdb.jobs import Job, forget_newest, sweep_blobs
 from zapdb.jobs.archives import prune_archives

@@ -13,9 +13,9 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.support import WAYS, Faults, Way, Workspace, error_of
+from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.leases import Owner
-from zapdb.catalog.up import migrate_up
+from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import GateTimeout, JobError, RecordNotFound, TransactionConflict
 from zapdb.indexes import LiveIndex

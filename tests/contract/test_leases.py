@@ -19,8 +19,8 @@ from tests.support import (
     wait_until,
 )
 from zapdb import release
-from zapdb.catalog import leases, nodes
-from zapdb.catalog.leases import Lease, Owner
+from zapdb.cluster import leases, nodes
+from zapdb.cluster.leases import Lease, Owner
 from zapdb.errors import (
     CommitUnknown,
     LeaseHeld,

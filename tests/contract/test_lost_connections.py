@@ -16,8 +16,8 @@ import sqlalchemy
 import zapdb
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import PostgresServer, Workspace, error_of, lose_connections, wait_until
-from zapdb.catalog import nodes
-from zapdb.catalog.leases import Lease
+from zapdb.cluster import nodes
+from zapdb.cluster.leases import Lease
 from zapdb.database import Database
 from zapdb.errors import StorageError
 from zapdb.storage import Connection, Mode, Storage, gate

@@ -24,8 +24,8 @@ import zapdb
 from tests.contract.model import Key, Model
 from tests.strategies import DECLARATIONS, Author, document_of, records_of, values_of
 from tests.support import PostgresServer
+from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.up import migrate_up
 from zapdb.errors import (
     ActivationPending,
     CheckViolation,

@@ -14,8 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace, dead_process
-from zapdb.catalog import DEFAULT_TENANT, leases
-from zapdb.catalog.leases import Owner
+from zapdb.catalog import DEFAULT_TENANT
+from zapdb.cluster import leases
+from zapdb.cluster.leases import Owner
 from zapdb.database import metrics as database_metrics
 from zapdb.errors import TransactionConflict
 from zapdb.jobs import forget_newest, plan_jobs, run, run_job, run_locally

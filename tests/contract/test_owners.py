@@ -15,9 +15,10 @@ import pytest
 from tests.contract.peer import Peer, open_peer
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace, dead_owner, dead_process, error_of, is_running
-from zapdb.catalog import DEFAULT_TENANT, leases
-from zapdb.catalog.leases import Owner
-from zapdb.catalog.up import migrate_up
+from zapdb.activation.up import migrate_up
+from zapdb.catalog import DEFAULT_TENANT
+from zapdb.cluster import leases
+from zapdb.cluster.leases import Owner
 from zapdb.errors import ActivationPending, CorruptCatalog, LeaseHeld, UsageError
 from zapdb.jobs.forget import forget_newest
 from zapdb.storage import Storage, owners

@@ -9,9 +9,10 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS, RENAME_SIZE
 from tests.documents import document
 from tests.support import Workspace, dump
-from zapdb.catalog import DEFAULT_TENANT, View, load_view
+from zapdb.activation import View, load_view
+from zapdb.activation.up import migrate_up
+from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.stored import provisional_numbers
-from zapdb.catalog.up import migrate_up
 from zapdb.errors import (
     BlobMissing,
     CorruptRecord,
@@ -112,7 +113,7 @@ def test_the_lease_is_kept_while_proving(
 ) -> None:
     workspace.write(1, ITEMS)
     workspace.write(2, ADD_COLOR)
-    monkeypatch.setattr("zapdb.catalog.up.CHAIN_LEASE_SECONDS", 0.0)
+    monkeypatch.setattr("zapdb.activation.up.CHAIN_LEASE_SECONDS", 0.0)
     done: list[str] = []
 
     def prove(migrations: list[Migration]) -> None:
@@ -123,8 +124,8 @@ def test_the_lease_is_kept_while_proving(
         if len(done) == 4:
             raise LeaseLost("another process took over")
 
-    monkeypatch.setattr("zapdb.catalog.up.require_proven", prove)
-    monkeypatch.setattr("zapdb.catalog.up.leases.renew", renew)
+    monkeypatch.setattr("zapdb.activation.up.require_proven", prove)
+    monkeypatch.setattr("zapdb.activation.up.leases.renew", renew)
     with pytest.raises(LeaseLost):
         workspace.open()
     assert done == ["prove", "renew", "prove", "renew"]

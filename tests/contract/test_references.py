@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
+from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.up import migrate_up
 from zapdb.database import Database
 from zapdb.database import referrers as module
 from zapdb.errors import (

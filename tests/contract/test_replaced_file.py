@@ -15,7 +15,7 @@ import pytest
 import zapdb
 from tests.contract.tables import ITEMS
 from tests.support import Workspace, error_of, wait_until
-from zapdb.catalog import nodes
+from zapdb.cluster import nodes
 from zapdb.database import Database
 from zapdb.errors import DatabaseReplaced, StorageError, UsageError
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace, error_of
+from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.up import migrate_up
 from zapdb.database import Database
 from zapdb.errors import (
     CheckViolation,

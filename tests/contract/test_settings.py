@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.tables import ITEMS
 from tests.support import Workspace, dump
-from zapdb.catalog import ensure_rows, settings
+from zapdb.catalog import settings
 from zapdb.catalog.settings import LEVELS, PROFILES, SETTINGS, Scope, Setting
 from zapdb.catalog.stored_settings import (
     read_settings,
@@ -16,6 +16,7 @@ from zapdb.catalog.stored_settings import (
     unset_setting,
     write_setting,
 )
+from zapdb.cluster import ensure_rows
 from zapdb.errors import CorruptCatalog, SchemaFrozen, UnknownName, UsageError
 from zapdb.storage import Mode, Storage, ensure_layout
 

@@ -13,12 +13,14 @@ import pytest
 import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import LIVE, Workspace, dump
-from zapdb.catalog import DEFAULT_TENANT, activation, load_view, retirement, rows, tenants
-from zapdb.catalog.cluster import read_leases
-from zapdb.catalog.fleet import bring_up_all, read_fleet
-from zapdb.catalog.removal import remove_tenant
+from zapdb.activation import activate as activation
+from zapdb.activation import load_view
+from zapdb.activation.fleet import bring_up_all, read_fleet
+from zapdb.activation.removal import remove_tenant
+from zapdb.activation.up import catch_up, migrate_up
+from zapdb.catalog import DEFAULT_TENANT, retirement, rows, tenants
 from zapdb.catalog.tenants import create_tenant, find_tenant
-from zapdb.catalog.up import catch_up, migrate_up
+from zapdb.cluster.status import read_leases
 from zapdb.database import Database
 from zapdb.errors import (
     ForgetInProgress,
@@ -689,7 +691,7 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     with workspace.open() as db:
         db.run_jobs()
     workspace.write(3, DROP_ITEMS)
-    monkeypatch.setattr("zapdb.catalog.up.sweep", lambda storage: None)
+    monkeypatch.setattr("zapdb.activation.up.sweep", lambda storage: None)
     up(workspace)
     monkeypatch.undo()
     assert len(retired(workspace)) == 2

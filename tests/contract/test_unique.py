@@ -15,7 +15,7 @@ import pytest
 from tests.contract.tables import ITEMS
 from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.leases import Owner
+from zapdb.cluster.leases import Owner
 from zapdb.database import Database, Table
 from zapdb.errors import (
     CommitUnknown,

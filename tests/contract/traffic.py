@@ -124,7 +124,8 @@ def start_traffic(place: Workspace, **options: Any) -> Iterator[Traffic]:
 def run(options: dict[str, Any]) -> None:
     import zapdb
     from tests.contract.worker import _kill_in
-    from zapdb.catalog import DEFAULT_TENANT, up
+    from zapdb.activation import up
+    from zapdb.catalog import DEFAULT_TENANT
     from zapdb.database.background import Background, run_all
     from zapdb.jobs import tasks
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import zapdb
-from zapdb.catalog import DEFAULT_TENANT, removal, up
+from zapdb.activation import removal, up
+from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.zones import append_zones
 from zapdb.datasets import zone as named
 from zapdb.jobs import forget, forget_newest, sweep, tasks

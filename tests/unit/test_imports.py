@@ -20,6 +20,8 @@ ORDER = [
     {"migrations"},
     {"storage"},
     {"catalog"},
+    {"cluster"},
+    {"activation"},
     {"indexes"},
     {"jobs"},
     {"database"},

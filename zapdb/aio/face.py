@@ -20,13 +20,13 @@ from collections.abc import (
 )
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
+from zapdb.activation.up import Applied
 from zapdb.aio.block import Block
 from zapdb.aio.errand import Errand
 from zapdb.aio.file import BlobFile
 from zapdb.aio.records import Records, loaded
 from zapdb.aio.runtime import Kind, Runtime
 from zapdb.aio.workers import Worker
-from zapdb.catalog.up import Applied
 from zapdb.database import changes, database, lookup, query, table, transactions
 from zapdb.database.fields import FieldExpression
 from zapdb.database.following import Callback

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from zapdb.activation import View
+from zapdb.activation.pinning import Stamped
 from zapdb.aio.block import Block
 from zapdb.aio.face import (
     ChangeFollowerFace,
@@ -20,9 +22,8 @@ from zapdb.aio.face import (
     TransactionFace,
     open_database,
 )
-from zapdb.catalog import DEFAULT_TENANT_NAME, View
+from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.catalog.history import Entry
-from zapdb.catalog.pinning import Stamped
 from zapdb.catalog.tenants import Tenant
 from zapdb.database.changes import Change, FollowerStatus, SchemaEvent
 from zapdb.database.changes_pruning import PrunedChanges

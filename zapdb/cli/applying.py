@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.catalog import View, ensure_rows
+from zapdb.activation import View
+from zapdb.activation.fleet import Brought, FleetStatus, bring_up_all, read_fleet
+from zapdb.activation.inspection import MigrationPhase, MigrationState, list_migration_states
+from zapdb.activation.up import Applied, migrate_up, refuse_changes_while_forgetting
+from zapdb.activation.verification import compare_files
 from zapdb.catalog.changelog import read_token
-from zapdb.catalog.fleet import Brought, FleetStatus, bring_up_all, read_fleet
-from zapdb.catalog.inspection import MigrationPhase, MigrationState, list_migration_states
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.catalog.tenants import find_tenant
-from zapdb.catalog.up import Applied, migrate_up, refuse_changes_while_forgetting
-from zapdb.catalog.verification import compare_files
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,
@@ -27,6 +27,7 @@ from zapdb.cli.configuration import (
 from zapdb.cli.opening import connected, read_view, read_view_if_any
 from zapdb.cli.output import Output, format_count, note, report_error
 from zapdb.cli.running import Ran, progress_bar, run_jobs, stopping_on_interrupt
+from zapdb.cluster import ensure_rows
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, ActivationPending, UsageError
 from zapdb.jobs import Job, plan_jobs, run_locally
 from zapdb.migrations import Chain, MigrationFile, find_file, list_files, resolve_files

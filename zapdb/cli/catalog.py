@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.catalog import IndexState, TableState, View
+from zapdb.activation import IndexState, TableState, View
+from zapdb.activation.inspection import read_labels, read_log
+from zapdb.activation.pinning import Stamped, find_in_log
+from zapdb.activation.prehistory import ensure_histories
+from zapdb.activation.view import ConstraintKind
 from zapdb.catalog.history import format_fingerprint
-from zapdb.catalog.inspection import read_labels, read_log
-from zapdb.catalog.pinning import Stamped, find_in_log
-from zapdb.catalog.prehistory import ensure_histories
-from zapdb.catalog.view import ConstraintKind
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.differences import difference_to_json, write_differences
 from zapdb.cli.history import FINGERPRINT, entry_to_json, show_time

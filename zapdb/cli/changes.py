@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 import zapdb
-from zapdb.catalog.inspection import read_log
+from zapdb.activation.inspection import read_log
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,

@@ -9,13 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from zapdb import release
-from zapdb.catalog import cluster, ensure_rows
 from zapdb.catalog.changelog import read_token
-from zapdb.catalog.cluster import ClusterStatus, LeaseStatus, NodeStatus, Upgrade
-from zapdb.catalog.registry import Node
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import connected
 from zapdb.cli.output import Output, Part, ask, format_count, format_seconds
+from zapdb.cluster import ensure_rows
+from zapdb.cluster import status as cluster
+from zapdb.cluster.registry import Node
+from zapdb.cluster.status import ClusterStatus, LeaseStatus, NodeStatus, Upgrade
 from zapdb.errors import UsageError
 from zapdb.jobs.job import Job, list_jobs
 from zapdb.storage import Connection, Mode, Storage, ensure_layout

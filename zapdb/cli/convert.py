@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from zapdb.catalog import View
+from zapdb.activation import View
+from zapdb.activation.up import refuse_while_forgetting
 from zapdb.catalog.changelog import read_token
-from zapdb.catalog.up import refuse_while_forgetting
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, note

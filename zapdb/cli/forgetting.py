@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from zapdb.catalog import View, load_view
+from zapdb.activation import View, load_view
 from zapdb.cli.opening import read_view
 from zapdb.cli.output import Output, ask, format_count, format_seconds, note
 from zapdb.cli.running import stopping_on_interrupt, with_bar

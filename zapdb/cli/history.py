@@ -10,14 +10,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from zapdb.activation.inspection import find_entry, read_labels, read_log, read_log_numbered
+from zapdb.activation.prehistory import ensure_histories
 from zapdb.catalog.history import (
     Entry,
     find_generations,
     find_rollbacks,
     format_fingerprint,
 )
-from zapdb.catalog.inspection import find_entry, read_labels, read_log, read_log_numbered
-from zapdb.catalog.prehistory import ensure_histories
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.differences import difference_to_json, write_differences
 from zapdb.cli.durations import DURATION, parse_duration

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from zapdb.catalog import View
-from zapdb.catalog.inspection import MigrationState, list_migration_states
+from zapdb.activation import View
+from zapdb.activation.inspection import MigrationState, list_migration_states
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zapdb.catalog import View
+from zapdb.activation import View
 from zapdb.catalog.changelog import read_token
 from zapdb.cli.configuration import (
     DatabaseOption,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zapdb.catalog import View, ensure_rows, prehistory
-from zapdb.catalog.nodes import check_level
+from zapdb.activation import View, prehistory
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import find_database, find_tenant_name
+from zapdb.cluster import ensure_rows
+from zapdb.cluster.nodes import check_level
 from zapdb.storage import Storage, connect, ensure_layout, read_layout
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from zapdb.activation.up import refuse_changes_while_forgetting
+from zapdb.activation.verification import compare_files
 from zapdb.catalog.stored import provisional_numbers
-from zapdb.catalog.up import refuse_changes_while_forgetting
-from zapdb.catalog.verification import compare_files
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,

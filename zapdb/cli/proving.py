@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.catalog import View
+from zapdb.activation import View
+from zapdb.activation.verification import compare_files
 from zapdb.catalog.stored import provisional_numbers
-from zapdb.catalog.verification import compare_files
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from zapdb.catalog import load_view
-from zapdb.catalog.up import refuse_while_forgetting
+from zapdb.activation import load_view
+from zapdb.activation.up import refuse_while_forgetting
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.opening import opened, read_view
 from zapdb.cli.output import Output, Part, ask, format_count

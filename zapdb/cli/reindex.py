@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.catalog import IndexState, TableState, View
+from zapdb.activation import IndexState, TableState, View
+from zapdb.activation.datasets import needs_rebuilding, restart_indexes
+from zapdb.activation.up import refuse_while_forgetting
 from zapdb.catalog.changelog import read_token
-from zapdb.catalog.datasets import needs_rebuilding, restart_indexes
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.catalog.up import refuse_while_forgetting
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.opening import opened, read_view
 from zapdb.cli.output import Output, note

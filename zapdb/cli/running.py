@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from zapdb.catalog import IndexState, View
+from zapdb.activation import IndexState, View
 from zapdb.cli.output import Output, format_count, format_seconds
 from zapdb.errors import ZapdbError
 from zapdb.jobs import Job, JobReport, Progress, Runner, read_progress, run_job

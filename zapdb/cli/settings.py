@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.catalog import load_view
+from zapdb.activation import load_view
 from zapdb.catalog.settings import (
     PROFILE,
     PROFILES,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zapdb.catalog import ensure_rows
-from zapdb.catalog.nodes import check_level
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import find_tenant_name
 from zapdb.cli.opening import connected
+from zapdb.cluster import ensure_rows
+from zapdb.cluster.nodes import check_level
 from zapdb.storage import Mode, Storage, ensure_layout
 
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from zapdb.activation.removal import remove_tenant
 from zapdb.catalog.changelog import read_token
-from zapdb.catalog.removal import remove_tenant
 from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant_row, list_tenants
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.catalog import load_view
+from zapdb.activation import load_view
 from zapdb.catalog.localview import LocalView
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from zapdb.catalog import load_view
+from zapdb.activation import load_view
 from zapdb.errors import UnknownZone, ZapdbError
 from zapdb.jobs import plan_jobs, run_job, run_locally, run_rebuilds
 from zapdb.limits import BACKGROUND_RETRY_SECONDS

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar, overload
 
-from zapdb.catalog import TableState, View
+from zapdb.activation import TableState, View
+from zapdb.activation.datasets import settle_datasets
+from zapdb.activation.pinning import Stamped, find_fingerprint
+from zapdb.activation.up import Applied
 from zapdb.catalog.changelog import read_token
-from zapdb.catalog.datasets import settle_datasets
 from zapdb.catalog.history import Entry, read_entries
 from zapdb.catalog.localview import LocalView
-from zapdb.catalog.nodes import Heartbeat, deregister, read_level
-from zapdb.catalog.pinning import Stamped, find_fingerprint
 from zapdb.catalog.settings import Scope, find_setting, resolve_scope
 from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
 from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant, list_tenants
-from zapdb.catalog.up import Applied
+from zapdb.cluster.nodes import Heartbeat, deregister, read_level
 from zapdb.database.access import Access
 from zapdb.database.changes import (
     Change,

@@ -18,8 +18,8 @@ from typing import Protocol
 
 from zapdb.catalog import localview
 from zapdb.catalog.changelog import purge_if_long
-from zapdb.catalog.level import check_level
 from zapdb.catalog.localview import LocalView
+from zapdb.cluster.level import check_level
 from zapdb.errors import CatalogBehind, UsageError, ZapdbError
 from zapdb.limits import CATALOG_WAIT_SECONDS, FOLLOW_SECONDS
 from zapdb.storage import Mode, Storage

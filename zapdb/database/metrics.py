@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from zapdb import metrics as counted
-from zapdb.catalog import View, load_view
+from zapdb.activation import View, load_view
 from zapdb.catalog.changelog import read_horizon, read_token
-from zapdb.catalog.level import read_level
-from zapdb.catalog.registry import list_leases, list_nodes
 from zapdb.catalog.tenants import list_tenants
+from zapdb.cluster.level import read_level
+from zapdb.cluster.registry import list_leases, list_nodes
 from zapdb.database.changes import list_followers
 from zapdb.jobs.inspection import read_table_statuses
 from zapdb.jobs.job import list_jobs

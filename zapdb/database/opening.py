@@ -12,15 +12,17 @@ from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
-from zapdb.catalog import DEFAULT_TENANT_NAME, View, ensure_rows, rows
-from zapdb.catalog.datasets import datasets_in_use, settle_datasets
-from zapdb.catalog.nodes import Heartbeat, Node, deregister, register
-from zapdb.catalog.pinning import Pins
+from zapdb.activation import View
+from zapdb.activation.datasets import datasets_in_use, settle_datasets
+from zapdb.activation.pinning import Pins
+from zapdb.activation.up import Applied
+from zapdb.catalog import DEFAULT_TENANT_NAME, rows
 from zapdb.catalog.retirement import sweep
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
-from zapdb.catalog.up import Applied
 from zapdb.catalog.zones import append_zones
+from zapdb.cluster import ensure_rows
+from zapdb.cluster.nodes import Heartbeat, Node, deregister, register
 from zapdb.database.database import Database
 from zapdb.database.following import Follower
 from zapdb.database.models import check_models, find_models

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from zapdb.catalog import View, load_view, prehistory
-from zapdb.catalog.nodes import Node, check_level
-from zapdb.catalog.pinning import Pins
-from zapdb.catalog.serving import refuse_behind, refuse_unserved
-from zapdb.catalog.stored import provisional_numbers
-from zapdb.catalog.stored_settings import read_settings
-from zapdb.catalog.up import (
+from zapdb.activation import View, load_view, prehistory
+from zapdb.activation.pinning import Pins
+from zapdb.activation.serving import refuse_behind, refuse_unserved
+from zapdb.activation.up import (
     Applied,
     await_activation,
     catch_up,
     migrate_up,
     refuse_changes_while_forgetting,
 )
-from zapdb.catalog.verification import compare_files
+from zapdb.activation.verification import compare_files
+from zapdb.catalog.stored import provisional_numbers
+from zapdb.catalog.stored_settings import read_settings
+from zapdb.cluster.nodes import Node, check_level
 from zapdb.database.following import Follower
 from zapdb.errors import (
     ActivationPending,

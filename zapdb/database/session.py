@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self, TypeVar
 
-from zapdb.catalog import TableState, View, load_view
-from zapdb.catalog.nodes import Node, check_level, lease_is_held
-from zapdb.catalog.pinning import NO_PINS, Pins, Violations
-from zapdb.catalog.serving import find_served, refuse_behind
+from zapdb.activation import TableState, View, load_view
+from zapdb.activation.pinning import NO_PINS, Pins, Violations
+from zapdb.activation.serving import find_served, refuse_behind
+from zapdb.activation.up import refuse_while_forgetting
 from zapdb.catalog.settings import Settings
-from zapdb.catalog.up import refuse_while_forgetting
+from zapdb.cluster.nodes import Node, check_level, lease_is_held
 from zapdb.database.tokens import Purge, settle, write_token
 from zapdb.errors import (
     CommitUnknown,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zapdb.catalog import TableState, View
+from zapdb.activation import TableState, View
 from zapdb.indexes.checks import compile_check
 from zapdb.indexes.keys import build_keys
 from zapdb.indexes.live import compile_program

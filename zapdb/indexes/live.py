@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Final, cast
 
-from zapdb.catalog import TableState, View
-from zapdb.catalog.activation import is_same_layout, is_unchanged
+from zapdb.activation import TableState, View
+from zapdb.activation.activate import is_same_layout, is_unchanged
 from zapdb.indexes.checks import LiveCheck, compile_check
 from zapdb.indexes.maintenance import LiveIndex, open_index
 from zapdb.indexes.meanwhile import compile_newer

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from zapdb.catalog import IndexState
+from zapdb.activation import IndexState
 from zapdb.errors import DatasetMismatch
 from zapdb.indexes.keys import KeyBuilder, build_keys, cut, cut_unique, is_cut
 from zapdb.records import Record

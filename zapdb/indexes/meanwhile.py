@@ -8,7 +8,7 @@ it may have a revision that took force after the page was read: the catalog is a
 
 from __future__ import annotations
 
-from zapdb.catalog import View, load_view
+from zapdb.activation import View, load_view
 from zapdb.errors import TransactionConflict
 from zapdb.migrations import Chain
 from zapdb.records import Beside, Conversion

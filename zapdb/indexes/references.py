@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from zapdb.catalog import View
+from zapdb.activation import View
 from zapdb.errors import CorruptCatalog
 from zapdb.indexes.keys import KeyBuilder, successor
 from zapdb.indexes.search import Search

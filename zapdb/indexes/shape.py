@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from zapdb.catalog.activation import keeps_entries
-from zapdb.catalog.view import IndexState
+from zapdb.activation.activate import keeps_entries
+from zapdb.activation.view import IndexState
 from zapdb.datasets import dataset_of
 from zapdb.indexes.choosing import Planner
 from zapdb.indexes.maintenance import LiveIndex, open_index

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zapdb.catalog import View, load_view
+from zapdb.activation import View, load_view
+from zapdb.activation.up import refuse_while_forgetting
 from zapdb.catalog.retirement import delete_records
-from zapdb.catalog.up import refuse_while_forgetting
 from zapdb.errors import UsageError
 from zapdb.records import encode_prefix
 from zapdb.storage import Connection, Mode, RecordTable, Storage

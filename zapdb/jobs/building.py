@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zapdb.catalog import TableState, View, load_view
+from zapdb.activation import TableState, View, load_view
 from zapdb.indexes import LiveIndex, LiveTable
 from zapdb.indexes.maintenance import EntryRow
 from zapdb.jobs.job import Job

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from zapdb.catalog import leases, load_view
-from zapdb.catalog.forget import end, list_reverts, mark, publish
-from zapdb.catalog.leases import Lease, Owner
+from zapdb.activation import load_view
+from zapdb.activation.forget import end, list_reverts, mark, publish
+from zapdb.activation.up import CHAIN_LEASE
 from zapdb.catalog.retirement import sweep
-from zapdb.catalog.up import CHAIN_LEASE
+from zapdb.cluster import leases
+from zapdb.cluster.leases import Lease, Owner
 from zapdb.errors import ZapdbError
 from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.run import JobReport, Runner, plan_revert, run_job, run_locally

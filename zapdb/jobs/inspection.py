@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from zapdb.catalog import TableState, View, load_view
-from zapdb.catalog.activation import is_same_layout
+from zapdb.activation import TableState, View, load_view
+from zapdb.activation.activate import is_same_layout
 from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import UnknownName
 from zapdb.jobs.job import Job, Progress, list_jobs, read_progress

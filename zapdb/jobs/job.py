@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 import sqlalchemy as sa
 
 from zapdb.catalog import rows
-from zapdb.catalog.leases import Owner
+from zapdb.cluster.leases import Owner
 from zapdb.errors import LeaseLost, UnknownName
 from zapdb.jobs.findings import Finding, clear_findings
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX

@@ -14,9 +14,10 @@ import random
 import time
 from dataclasses import dataclass
 
-from zapdb.catalog import View, nodes
-from zapdb.catalog.activation import is_same_layout, is_unchanged, keeps_entries
-from zapdb.catalog.nodes import Node
+from zapdb.activation import View
+from zapdb.activation.activate import is_same_layout, is_unchanged, keeps_entries
+from zapdb.cluster import nodes
+from zapdb.cluster.nodes import Node
 from zapdb.indexes import LiveTable
 from zapdb.jobs.sampling import sample_records
 from zapdb.migrations import Chain, Migration

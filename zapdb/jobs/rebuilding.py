@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from zapdb.catalog import View
+from zapdb.activation import View
 from zapdb.errors import ZapdbError
 from zapdb.jobs.run import plan_jobs, run_job, run_locally
 from zapdb.limits import REBUILD_WHEN_OPENING_SECONDS

@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from zapdb.catalog import TableState, View, load_view
-from zapdb.catalog.activation import publish_index
-from zapdb.catalog.forget import Revert
-from zapdb.catalog.leases import Owner
+from zapdb.activation import TableState, View, load_view
+from zapdb.activation.activate import publish_index
+from zapdb.activation.forget import Revert
+from zapdb.cluster.leases import Owner
 from zapdb.errors import JobError, LeaseLost
 from zapdb.indexes import find_collision, violations
 from zapdb.jobs.archives import sweep_archives

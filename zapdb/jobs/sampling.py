@@ -19,7 +19,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from zapdb.catalog import View
+from zapdb.activation import View
 from zapdb.indexes import LiveTable
 from zapdb.migrations import Migration
 from zapdb.migrations.finding import Finding, Loss

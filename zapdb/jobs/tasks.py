@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from zapdb.catalog import load_view, principal
-from zapdb.catalog.forget import Revert, find_revert, revert_condition
-from zapdb.catalog.leases import Owner
-from zapdb.catalog.nodes import check_level
-from zapdb.catalog.view import TableState, View
+from zapdb.activation import load_view
+from zapdb.activation.forget import Revert, find_revert, revert_condition
+from zapdb.activation.view import TableState, View
+from zapdb.catalog import principal
+from zapdb.cluster.leases import Owner
+from zapdb.cluster.nodes import check_level
 from zapdb.datasets import dataset_of
 from zapdb.errors import ExecutorUnfit, TransactionConflict
 from zapdb.indexes import LiveTable, make_reader

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from zapdb.catalog.activation import publish_constraint
-from zapdb.catalog.view import TableState, View, load_view
+from zapdb.activation.activate import publish_constraint
+from zapdb.activation.view import TableState, View, load_view
 from zapdb.indexes import LiveTable, make_reader, violations
 from zapdb.jobs.findings import Finding, add_findings, read_findings
 from zapdb.jobs.job import Job

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zapdb.catalog import View, load_view
+from zapdb.activation import View, load_view
+from zapdb.activation.layouts import load_layouts
 from zapdb.catalog.history import Entry, read_entries
-from zapdb.catalog.layouts import load_layouts
 from zapdb.catalog.log_faults import find_faults
 from zapdb.errors import BlobMissing, CorruptBlob, CorruptionError, CorruptRecord, UnknownZone
 from zapdb.indexes import LiveTable

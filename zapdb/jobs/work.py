@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from zapdb.catalog.view import TableState, View
+from zapdb.activation.view import TableState, View
 from zapdb.jobs.job import Job
 from zapdb.records import Beside
 from zapdb.storage import ArchiveTable, Connection, RecordTable, Storage

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pyarrow
 
-from zapdb.catalog.leases import Owner
+from zapdb.cluster.leases import Owner
 from zapdb.errors import ConcurrencyError, LeaseLost, StorageError, ZapdbError
 from zapdb.jobs.tasks import RangeResult, Superseded, load_work, run_range
 from zapdb.jobs.work import Work

@@ -2,7 +2,7 @@
 
 The layout's revision is recorded, never guessed from the tables that are there. A new release works
 on the layout of the one before, until every live process supports the level that the new layout
-needs (rule 10); `zapdb.catalog.level` decides when. Alembic is loaded only to create or upgrade:
+needs (rule 10); `zapdb.cluster.level` decides when. Alembic is loaded only to create or upgrade:
 opening a database that is up to date costs one query.
 """
 

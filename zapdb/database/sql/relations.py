@@ -14,13 +14,13 @@ from typing import Any, Final
 import pyarrow
 import sqlalchemy as sa
 
-from zapdb.catalog import TableState, View
+from zapdb.activation import TableState, View
 from zapdb.catalog.history import format_fingerprint, read_entries
-from zapdb.catalog.nodes import list_nodes
-from zapdb.catalog.registry import list_leases
 from zapdb.catalog.stored import STORED
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import list_tenants
+from zapdb.cluster.nodes import list_nodes
+from zapdb.cluster.registry import list_leases
 from zapdb.jobs.job import list_jobs, read_progress
 from zapdb.schema import fingerprint
 from zapdb.storage import Connection

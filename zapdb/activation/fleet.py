@@ -6,10 +6,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from zapdb.activation.up import catch_up
+from zapdb.activation.view import View, load_view
 from zapdb.catalog.stored import read_chain_state
 from zapdb.catalog.tenants import Tenant, list_tenants
-from zapdb.catalog.up import catch_up
-from zapdb.catalog.view import View, load_view
 from zapdb.errors import ZapdbError
 from zapdb.limits import FLEET_WORKERS
 from zapdb.storage import Mode, Storage

@@ -23,12 +23,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from zapdb.activation.activate import bump_activation
+from zapdb.activation.view import View, load_view
 from zapdb.catalog import history
-from zapdb.catalog.activation import bump_activation
 from zapdb.catalog.principal import SYSTEM, acting_as
 from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
 from zapdb.catalog.tenants import list_tenants, read_tenant
-from zapdb.catalog.view import View, load_view
 from zapdb.catalog.zones import load_zones
 from zapdb.errors import (
     CorruptCatalog,

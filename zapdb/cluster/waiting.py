@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zapdb.catalog import nodes
+from zapdb.cluster import nodes
 from zapdb.errors import ActivationPending
 from zapdb.migrations import Chain, Migration
 from zapdb.storage import Connection, Mode

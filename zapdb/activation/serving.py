@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zapdb.catalog.view import TableState, View
+from zapdb.activation.view import TableState, View
 from zapdb.errors import PendingMigrations, ServedShapeUnavailable, UnknownName
 
 ALL = "all"

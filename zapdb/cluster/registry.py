@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import load_value
-from zapdb.catalog.leases import Lease
+from zapdb.cluster.leases import Lease
 from zapdb.logs import log_event
 from zapdb.storage import Connection
 from zapdb.storage.tables import CATALOG

@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 
 from zapdb.catalog import principal, rows
-from zapdb.catalog.level import first_level
 from zapdb.catalog.stored import ChainState
 from zapdb.catalog.tenants import DEFAULT_TENANT, DEFAULT_TENANT_NAME, add_tenant
+from zapdb.cluster.level import first_level
 from zapdb.release import __version__
 from zapdb.storage import Mode, Storage
 

@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from typing import Literal
 
 from zapdb import release
-from zapdb.catalog import changelog, principal, registry, rows
-from zapdb.catalog.registry import Node
+from zapdb.catalog import changelog, principal, rows
 from zapdb.catalog.stored_settings import read_settings
+from zapdb.cluster import registry
+from zapdb.cluster.registry import Node
 from zapdb.errors import ConcurrencyError, IncompatibleVersion
 from zapdb.migrations import Migration
 from zapdb.storage import Connection, Mode, Storage

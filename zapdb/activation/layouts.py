@@ -6,9 +6,9 @@ be walked without the chain, those of a table that was dropped, too.
 
 from __future__ import annotations
 
+from zapdb.activation.view import load_view
 from zapdb.catalog.history import read_entries
 from zapdb.catalog.stored import read_chain_state
-from zapdb.catalog.view import load_view
 from zapdb.errors import CorruptCatalog
 from zapdb.records import Layout
 from zapdb.storage import Connection

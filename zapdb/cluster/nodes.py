@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from zapdb import release
-from zapdb.catalog import leases, rows
-from zapdb.catalog.leases import Owner
-from zapdb.catalog.level import check_level, read_level, settle_level
-from zapdb.catalog.registry import Datasets, Node, evict, holds, lease_name, list_nodes, remove
+from zapdb.catalog import rows
+from zapdb.cluster import leases
+from zapdb.cluster.leases import Owner
+from zapdb.cluster.level import check_level, read_level, settle_level
+from zapdb.cluster.registry import Datasets, Node, evict, holds, lease_name, list_nodes, remove
 from zapdb.errors import IncompatibleVersion, LeaseLost, ZapdbError
 from zapdb.limits import NODE_HEARTBEAT_SECONDS, NODE_KEPT_SECONDS, NODE_LEASE_SECONDS
 from zapdb.storage import Connection, Mode, Storage

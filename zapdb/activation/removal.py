@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from zapdb.activation.activate import bump_activation
 from zapdb.catalog import rows
-from zapdb.catalog.activation import bump_activation
 from zapdb.catalog.retirement import drop_unused
 from zapdb.catalog.stored import read_chain_state
 from zapdb.catalog.tenants import DEFAULT_TENANT, Tenant, find_tenant_row

@@ -15,17 +15,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from zapdb.catalog import leases, rows
-from zapdb.catalog.activation import activate, warm_datasets
-from zapdb.catalog.leases import Lease, Owner
-from zapdb.catalog.level import check_level, level_of, require_level, settle_layout
+from zapdb.activation.activate import activate, warm_datasets
+from zapdb.activation.verification import compare_files
+from zapdb.activation.view import View, load_view
+from zapdb.catalog import rows
 from zapdb.catalog.retirement import sweep
 from zapdb.catalog.stored import DrawnNumbers, forgotten_digests, provisional_numbers, store
 from zapdb.catalog.stored_settings import refuse_if_frozen
-from zapdb.catalog.verification import compare_files
-from zapdb.catalog.view import View, load_view
-from zapdb.catalog.waiting import Waiting, find_reachable
 from zapdb.catalog.zones import append_zones
+from zapdb.cluster import leases
+from zapdb.cluster.leases import Lease, Owner
+from zapdb.cluster.level import check_level, level_of, require_level, settle_layout
+from zapdb.cluster.waiting import Waiting, find_reachable
 from zapdb.errors import ForgetInProgress, LeaseHeld, PendingMigrations
 from zapdb.limits import ACTIVATION_POLL_SECONDS, CHAIN_LEASE_SECONDS
 from zapdb.logs import log_event

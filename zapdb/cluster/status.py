@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from zapdb import release
-from zapdb.catalog import registry
-from zapdb.catalog.leases import Lease
-from zapdb.catalog.level import (
+from zapdb.catalog.stored import STORED, ChainState, read_chain_state
+from zapdb.catalog.tenants import list_tenants
+from zapdb.cluster import registry
+from zapdb.cluster.leases import Lease
+from zapdb.cluster.level import (
     Policy,
     check_level,
     level_possible,
@@ -19,9 +21,7 @@ from zapdb.catalog.level import (
     read_level,
     read_policy,
 )
-from zapdb.catalog.registry import Node, holds
-from zapdb.catalog.stored import STORED, ChainState, read_chain_state
-from zapdb.catalog.tenants import list_tenants
+from zapdb.cluster.registry import Node, holds
 from zapdb.errors import UnknownName, UsageError
 from zapdb.migrations import label
 from zapdb.storage import Connection, Mode, Storage, read_layout

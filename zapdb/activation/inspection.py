@@ -13,9 +13,9 @@ from typing import Literal
 
 import sqlalchemy as sa
 
+from zapdb.activation.verification import compare_files
+from zapdb.activation.view import View
 from zapdb.catalog.history import Entry, read_entries
-from zapdb.catalog.verification import compare_files
-from zapdb.catalog.view import View
 from zapdb.errors import MigrationError, UnknownName
 from zapdb.migrations import MigrationFile, label
 from zapdb.storage import Connection

@@ -15,9 +15,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from zapdb.activation.inspection import read_log
+from zapdb.activation.view import View
 from zapdb.catalog.history import Entry, find_generations, format_fingerprint
-from zapdb.catalog.inspection import read_log
-from zapdb.catalog.view import View
 from zapdb.errors import FingerprintUnknown, UnknownName
 from zapdb.migrations import Chain
 from zapdb.schema import Difference, compare_tables, fingerprint

@@ -18,12 +18,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from zapdb.catalog import nodes
-from zapdb.catalog.activation import disable_index, rebuild_index, rewrite_index
-from zapdb.catalog.nodes import Node
+from zapdb.activation.activate import disable_index, rebuild_index, rewrite_index
+from zapdb.activation.view import IndexState, TableState, View, load_view
 from zapdb.catalog.settings import DatasetPolicy
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.catalog.view import IndexState, TableState, View, load_view
+from zapdb.cluster import nodes
+from zapdb.cluster.nodes import Node
 from zapdb.datasets import dataset_of
 from zapdb.errors import DatasetMismatch
 from zapdb.storage import Connection, Mode, Storage

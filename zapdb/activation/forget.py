@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zapdb.catalog import history, leases, nodes, rows
-from zapdb.catalog.activation import (
+from zapdb.activation.activate import (
     bump_all_activations,
     create_index,
     drop_index,
@@ -23,7 +22,8 @@ from zapdb.catalog.activation import (
     settle_constraints,
     warm_datasets,
 )
-from zapdb.catalog.leases import Lease
+from zapdb.activation.view import Forgetting, TableState, View, load_view
+from zapdb.catalog import history, rows
 from zapdb.catalog.retirement import is_retired, retire_record_table
 from zapdb.catalog.settings import Scope
 from zapdb.catalog.stored import (
@@ -35,7 +35,8 @@ from zapdb.catalog.stored import (
 )
 from zapdb.catalog.stored_settings import refuse_if_frozen
 from zapdb.catalog.tenants import Tenant, list_tenants
-from zapdb.catalog.view import Forgetting, TableState, View, load_view
+from zapdb.cluster import leases, nodes
+from zapdb.cluster.leases import Lease
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.migrations import Migration
 from zapdb.records import encode_prefix

@@ -7,11 +7,7 @@ write-only, and a job fills it; what needs looking at (a check, a reference) sta
 
 from __future__ import annotations
 
-from zapdb.catalog import history, rows
-from zapdb.catalog.entries import assign, retire
-from zapdb.catalog.recording import note_position
-from zapdb.catalog.retirement import retire_record_table
-from zapdb.catalog.view import (
+from zapdb.activation.view import (
     ConstraintState,
     IndexState,
     TableState,
@@ -20,6 +16,10 @@ from zapdb.catalog.view import (
     constraints_of,
     index_key,
 )
+from zapdb.catalog import history, rows
+from zapdb.catalog.entries import assign, retire
+from zapdb.catalog.recording import note_position
+from zapdb.catalog.retirement import retire_record_table
 from zapdb.datasets import dataset_of
 from zapdb.migrations import Chain
 from zapdb.records import Layout, copied_from
