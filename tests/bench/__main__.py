@@ -27,6 +27,7 @@ from tests.bench import (
     open_database,
     operations,
     point_get,
+    roundtrips,
     splice,
     stale_read,
 )
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[Bench], list[Row]]] = {
     "get": point_get.run,
     "insert": insert_many.run,
     "operations": operations.run,
+    "roundtrips": roundtrips.run,
     "history": history.run,
     "scan": full_scan.run,
     "stale": stale_read.run,

@@ -15,8 +15,7 @@ SQLITE_PRAGMAS: Final = {"journal_mode": "wal", "synchronous": "full"}
 class Contestant(ABC):
     """One library with a fresh database open; each call is what an application would write.
 
-    What writes is committed, one transaction for each record of `insert` and `update`, and one for
-    all of `insert_many`.
+    What writes is committed, one transaction for each record, and one for all of `insert_many`.
     """
 
     name: ClassVar[str]
@@ -34,6 +33,18 @@ class Contestant(ABC):
     @abstractmethod
     def update(self, ids: Sequence[int], city: str) -> None:
         """Set one field of each, which is known by its key."""
+
+    @abstractmethod
+    def save(self, ids: Sequence[int], city: str) -> None:
+        """Read each, set one field and write it, in one transaction."""
+
+    @abstractmethod
+    def delete(self, ids: Sequence[int]) -> None:
+        """Read each and delete it, in one transaction."""
+
+    @abstractmethod
+    def insert_in_transaction(self, people: Sequence[Values]) -> None:
+        """One by one, committed together."""
 
     @abstractmethod
     def find(self, lows: Sequence[int], count: int) -> int:

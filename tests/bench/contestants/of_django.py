@@ -67,6 +67,22 @@ class OfDjango(Contestant):
         for id in ids:
             self._people.filter(pk=id).update(city=city)
 
+    def save(self, ids: Sequence[int], city: str) -> None:
+        for id in ids:
+            with transaction.atomic(using=self._alias):
+                person = self._people.get(pk=id)
+                person.city = city
+                person.save()
+
+    def delete(self, ids: Sequence[int]) -> None:
+        for id in ids:
+            with transaction.atomic(using=self._alias):
+                self._people.get(pk=id).delete()
+
+    def insert_in_transaction(self, people: Sequence[Values]) -> None:
+        with transaction.atomic(using=self._alias):
+            self.insert(people)
+
     def find(self, lows: Sequence[int], count: int) -> int:
         return sum(
             len(list(self._people.filter(number__gte=low).order_by("number")[:count]))

@@ -68,6 +68,22 @@ class OfPeewee(Contestant):
         for id in ids:
             Person.update(city=city).where(Person.id == id).execute()
 
+    def save(self, ids: Sequence[int], city: str) -> None:
+        for id in ids:
+            with self._db.atomic():
+                person = Person.get_by_id(id)
+                person.city = city
+                person.save()
+
+    def delete(self, ids: Sequence[int]) -> None:
+        for id in ids:
+            with self._db.atomic():
+                Person.get_by_id(id).delete_instance()
+
+    def insert_in_transaction(self, people: Sequence[Values]) -> None:
+        with self._db.atomic():
+            self.insert(people)
+
     def find(self, lows: Sequence[int], count: int) -> int:
         found = 0
         for low in lows:

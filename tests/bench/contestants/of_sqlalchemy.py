@@ -48,6 +48,22 @@ class OfOrm(Contestant):
                 person.city = city
                 session.commit()
 
+    def save(self, ids: Sequence[int], city: str) -> None:
+        self.update(ids, city)
+
+    def delete(self, ids: Sequence[int]) -> None:
+        for id in ids:
+            with Session(self._engine) as session:
+                session.delete(session.get(Person, id))
+                session.commit()
+
+    def insert_in_transaction(self, people: Sequence[Values]) -> None:
+        with Session(self._engine) as session:
+            for person in people:
+                session.add(Person(**person))
+                session.flush()
+            session.commit()
+
     def find(self, lows: Sequence[int], count: int) -> int:
         found = 0
         with Session(self._engine) as session:
@@ -96,6 +112,25 @@ class OfCore(Contestant):
             with self._engine.begin() as connection:
                 statement = sa.update(self._table).where(self._table.c.id == id)
                 connection.execute(statement.values(city=city))
+
+    def save(self, ids: Sequence[int], city: str) -> None:
+        table = self._table
+        for id in ids:
+            with self._engine.begin() as connection:
+                connection.execute(sa.select(table).where(table.c.id == id)).one()
+                connection.execute(sa.update(table).where(table.c.id == id).values(city=city))
+
+    def delete(self, ids: Sequence[int]) -> None:
+        table = self._table
+        for id in ids:
+            with self._engine.begin() as connection:
+                connection.execute(sa.select(table).where(table.c.id == id)).one()
+                connection.execute(sa.delete(table).where(table.c.id == id))
+
+    def insert_in_transaction(self, people: Sequence[Values]) -> None:
+        with self._engine.begin() as connection:
+            for person in people:
+                connection.execute(sa.insert(self._table), person)
 
     def find(self, lows: Sequence[int], count: int) -> int:
         c, found = self._table.c, 0

@@ -32,6 +32,19 @@ class OfZapdb(Contestant):
         for id in ids:
             self._people.update(id, city=city)
 
+    def save(self, ids: Sequence[int], city: str) -> None:
+        self.update(ids, city)  # it reads what it changes, always
+
+    def delete(self, ids: Sequence[int]) -> None:
+        for id in ids:
+            self._people.delete(id)
+
+    def insert_in_transaction(self, people: Sequence[Values]) -> None:
+        with self._db.transaction() as tx:
+            inserting = tx.table("people")
+            for person in people:
+                inserting.insert(**person)
+
     def find(self, lows: Sequence[int], count: int) -> int:
         people = self._people
         found = 0
