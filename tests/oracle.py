@@ -31,13 +31,11 @@ from zapdb.limits import VALUE_SIZE_BYTES_MAX
 from zapdb.migrations import Chain, Numbers
 from zapdb.migrations.numbers import ReplayedNumbers
 from zapdb.migrations.operations import Operation
-from zapdb.migrations.operations.add_field import AddField
 from zapdb.migrations.operations.alter_type import AlterType
 from zapdb.migrations.operations.change_type import ChangeType
-from zapdb.migrations.operations.drop_field import DropField
-from zapdb.migrations.operations.make_required import MakeRequired
-from zapdb.migrations.operations.rename_field import RenameField
-from zapdb.migrations.operations.restore_field import RestoreField
+from zapdb.migrations.operations.field import AddField, DropField, RestoreField
+from zapdb.migrations.operations.optionality import MakeRequired
+from zapdb.migrations.operations.rename import RenameField
 from zapdb.migrations.operations.transform import Transform
 from zapdb.migrations.structure import ABSENT
 from zapdb.schema import Field, Table

@@ -50,12 +50,8 @@ def page_operations() -> Iterator[str]:
     yield "The examples follow a first migration with these changes:\n"
     yield f"```yaml\n{FIRST}\n```\n"
     for keyword, kind in OPERATIONS.items():
-        module = inspect.getdoc(inspect.getmodule(kind)) or ""
         yield f"## {keyword}\n"
-        yield from prose(module.partition(": ")[2])
-        own = inspect.getdoc(kind) if "__doc__" in vars(kind) else ""
-        if own and not own.startswith(f"{kind.__name__}("):
-            yield from prose(own)
+        yield from prose(inspect.getdoc(kind) or "")
         yield "| key | value | |"
         yield "|---|---|---|"
         hints = typing.get_type_hints(kind)

@@ -21,11 +21,9 @@ from zapdb.expressions.tree import names_in
 from zapdb.migrations import Chain
 from zapdb.migrations.numbers import ReplayedNumbers
 from zapdb.migrations.operations import Operation
-from zapdb.migrations.operations.add_field import AddField
-from zapdb.migrations.operations.drop_field import DropField
-from zapdb.migrations.operations.make_required import MakeRequired
-from zapdb.migrations.operations.rename_field import RenameField
-from zapdb.migrations.operations.restore_field import RestoreField
+from zapdb.migrations.operations.field import AddField, DropField, RestoreField
+from zapdb.migrations.operations.optionality import MakeRequired
+from zapdb.migrations.operations.rename import RenameField
 from zapdb.migrations.operations.transform import Transform
 from zapdb.records import held
 from zapdb.schema import Field, Table

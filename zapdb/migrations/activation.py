@@ -7,7 +7,7 @@ import typing
 from typing import Final, Literal
 
 from zapdb.migrations.operations import Operation
-from zapdb.migrations.operations.drop_table import DropTable
+from zapdb.migrations.operations.table import DropTable
 
 Activation = Literal["known"]
 """Said of a migration that waits until the files of every live node hold it (rule 12)."""

@@ -48,7 +48,7 @@ def json_schema() -> dict[str, Any]:
     """The schema as plain data; the same for every call."""
     schemas = _Schemas()
     for keyword, kind in OPERATIONS.items():
-        schemas.add(kind, keyword, _say_operation(kind))
+        schemas.add(kind, keyword, _say_class(kind))
     top = {key: schemas.describe_top(key) for key in (*KEYS, *OPTIONAL_KEYS)}
     return {
         "$schema": DIALECT,
@@ -170,12 +170,6 @@ def _refer_to(name: str) -> dict[str, Any]:
 
 def _leave_out_empty(schema: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if value not in ("", [])}
-
-
-def _say_operation(kind: type) -> str:
-    """What its module says behind the keyword, then what it says itself."""
-    module = (inspect.getdoc(inspect.getmodule(kind)) or "").partition(": ")[2]
-    return _flow(module[:1].upper() + module[1:], _say_class(kind))
 
 
 def _say_class(kind: type) -> str:

@@ -24,16 +24,14 @@ from zapdb.migrations.document import Source
 from zapdb.migrations.finding import Loss
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Operation
-from zapdb.migrations.operations.add_check import AddCheck
-from zapdb.migrations.operations.add_field import AddField
-from zapdb.migrations.operations.add_reference import AddReference
 from zapdb.migrations.operations.alter_type import AlterType
 from zapdb.migrations.operations.change_type import ChangeType
-from zapdb.migrations.operations.create_index import CreateIndex
-from zapdb.migrations.operations.drop_field import DropField
-from zapdb.migrations.operations.drop_table import DropTable
-from zapdb.migrations.operations.make_required import MakeRequired
-from zapdb.migrations.operations.restore_field import RestoreField
+from zapdb.migrations.operations.check import AddCheck
+from zapdb.migrations.operations.field import AddField, DropField, RestoreField
+from zapdb.migrations.operations.index import CreateIndex
+from zapdb.migrations.operations.optionality import MakeRequired
+from zapdb.migrations.operations.reference import AddReference
+from zapdb.migrations.operations.table import DropTable
 from zapdb.migrations.operations.transform import Transform
 from zapdb.migrations.prove import prove
 from zapdb.migrations.structure import ABSENT

@@ -17,12 +17,11 @@ from zapdb.migrations.document import Source
 from zapdb.migrations.draft import Draft
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Numbers, Operation
-from zapdb.migrations.operations.add_field import AddField
 from zapdb.migrations.operations.base import Fill
-from zapdb.migrations.operations.create_type import CreateType
+from zapdb.migrations.operations.declared_type import CreateType
 from zapdb.migrations.operations.definitions import FieldDefinition
-from zapdb.migrations.operations.restore_field import RestoreField
-from zapdb.migrations.operations.restore_table import RestoreTable, rebuild_table
+from zapdb.migrations.operations.field import AddField, RestoreField
+from zapdb.migrations.operations.table import RestoreTable, rebuild_table
 from zapdb.migrations.resolution import resolve
 from zapdb.migrations.structure import ABSENT, Name, Plain
 from zapdb.migrations.undo import to_yaml

@@ -20,10 +20,9 @@ from zapdb.migrations.document import Source
 from zapdb.migrations.draft import Draft
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Numbers, Operation
-from zapdb.migrations.operations.add_field import AddField
 from zapdb.migrations.operations.base import Fill
-from zapdb.migrations.operations.drop_field import DropField, Restore
-from zapdb.migrations.operations.drop_table import DropTable
+from zapdb.migrations.operations.field import AddField, DropField, Restore
+from zapdb.migrations.operations.table import DropTable
 from zapdb.migrations.resolution import resolve
 from zapdb.migrations.structure import ABSENT, Plain, key_of
 from zapdb.schema import Schema

@@ -12,10 +12,10 @@ from zapdb.migrations import Numbers, resolve
 from zapdb.migrations.document import Source
 from zapdb.migrations.draft import Draft
 from zapdb.migrations.operations import Operation
-from zapdb.migrations.operations.add_field import AddField
 from zapdb.migrations.operations.base import Fill
 from zapdb.migrations.operations.definitions import FieldDefinition
-from zapdb.migrations.operations.rename_table import RenameTable
+from zapdb.migrations.operations.field import AddField
+from zapdb.migrations.operations.rename import RenameTable
 from zapdb.migrations.structure import Name, Reporter, locate
 from zapdb.schema import Schema
 

@@ -1,17 +1,8 @@
-"""alter_type: members of an enum or a struct are added, renamed and removed.
-
-    alter_type: {type: state, add: [{name: paused, back: open}], remove: {dropped: {to: done}}}
-    alter_type: {type: place, rename: {street: road}, add: [{name: zip, type: string, fill: ""}]}
-
-Everything that is of the type changes with it, in all tables, also inside lists and structs. What
-records hold is mapped both ways: `to` and `fill` say what they get on the way up, `back` and
-`restore` what they get on the way back.
-"""
+"""Named types altered: members come and go; altering back is the inverse."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,81 +11,29 @@ from zapdb.limits import ENUM_MEMBERS_MAX, STRUCT_MEMBERS_MAX, TYPE_DEPTH_MAX
 from zapdb.migrations.operations.base import Numbers, Operation
 from zapdb.migrations.operations.constraints import checks_on, parts_of
 from zapdb.migrations.operations.definitions import (
-    TypeDefinition,
     check_plain,
-    normal_plain,
     parameters_of,
 )
+from zapdb.migrations.operations.members import AddedMember, RemovedMember, member_names
+from zapdb.migrations.operations.recasting import Convert, within
 from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
 from zapdb.records import Derivation, Input, Recast
 from zapdb.schema import Field, Schema, Table
-from zapdb.values import Enum, List, Member, Reference, Struct, ValueType
-
-Convert = Callable[[Any], Any]
-
-
-@dataclass(frozen=True)
-class AddedMember:
-    """A new member; one of a struct has a type, and a `fill` unless it is optional.
-
-    `back` is the member of an enum that its records get on the way back. `position` counts from 0;
-    without it the member comes last.
-    """
-
-    name: Name
-    type: Name = ABSENT
-    scale: int = ABSENT
-    items: TypeDefinition = dataclasses.field(default=ABSENT, metadata={"key": "of"})
-    to: Name = ABSENT
-    optional: bool = ABSENT
-    fill: Plain = ABSENT
-    back: Name = ABSENT
-    position: int = ABSENT
-    location: Location = located()
-
-    def __post_init__(self) -> None:
-        if self.optional is False:
-            object.__setattr__(self, "optional", ABSENT)
-
-    @property
-    def definition(self) -> TypeDefinition:
-        return TypeDefinition(self.type, self.scale, self.items, self.to, self.location)
-
-    @property
-    def is_optional(self) -> bool:
-        return self.optional is True
-
-    def normalize(self, schema: Schema) -> AddedMember:
-        if self.fill is ABSENT:
-            return self
-        if self.fill is None and self.is_optional:
-            return replace(self, fill=ABSENT)
-        plain = normal_plain(self.fill, self.definition.build_type(schema), self.name)
-        return replace(self, fill=Plain(plain))
-
-    def build(self, number: int, schema: Schema) -> Member:
-        return Member(number, self.name, self.definition.build_type(schema), self.is_optional)
-
-
-@dataclass(frozen=True)
-class RemovedMember:
-    """Records get the member `to` of an enum; on the way back, a struct's member is `restore`."""
-
-    to: Name = ABSENT
-    restore: Plain = ABSENT
-    location: Location = located()
-
-    def normalize(self, member: Member | None) -> RemovedMember:
-        """`member` is the one of a struct that goes."""
-        if member is None or self.restore is ABSENT:
-            return self
-        if self.restore is None and member.optional:
-            return replace(self, restore=ABSENT)
-        return replace(self, restore=Plain(normal_plain(self.restore, member.type, member.name)))
+from zapdb.values import Enum, Struct, ValueType
 
 
 @dataclass(frozen=True)
 class AlterType(Operation):
+    """Members of an enum or a struct are added, renamed and removed.
+
+        alter_type: {type: state, add: [{name: paused, back: open}], remove: {dropped: {to: done}}}
+        alter_type: {type: place, rename: {way: road}, add: [{name: zip, type: string, fill: ""}]}
+
+    Everything that is of the type changes with it, in all tables, also inside lists and structs.
+    What records hold is mapped both ways: `to` and `fill` say what they get on the way up, `back`
+    and `restore` what they get on the way back.
+    """
+
     keyword = "alter_type"
 
     type: Name
@@ -129,7 +68,7 @@ class AlterType(Operation):
             self._validate_users(schema, declared, reporter)
 
     def _validate_names(self, declared: Enum | Struct, reporter: Reporter) -> None:
-        old = _names(declared)
+        old = member_names(declared)
         for name in (*self.rename, *self.remove):
             if name not in old:
                 reporter.report(
@@ -154,11 +93,11 @@ class AlterType(Operation):
             reporter.report(self.place, f"positions are different, and 0 to {len(new) - 1}")
 
     def _names_after(self, declared: Enum | Struct) -> list[str]:
-        kept = [self.rename.get(Name(n), n) for n in _names(declared) if n not in self.remove]
+        kept = [self.rename.get(Name(n), n) for n in member_names(declared) if n not in self.remove]
         return [*map(str, kept), *(added.name for added in self.add)]
 
     def _validate_enum(self, declared: Enum, reporter: Reporter) -> None:
-        before, after = _names(declared), self._names_after(declared)
+        before, after = member_names(declared), self._names_after(declared)
         for added in self.add:
             given = (added.type, added.scale, added.items, added.to, added.optional, added.fill)
             if any(value is not ABSENT for value in given):
@@ -294,7 +233,7 @@ class AlterType(Operation):
     def normalize(self, schema: Schema, number: int) -> Operation:
         declared = self._declared(schema)
         altered = self._alter(declared, schema)
-        names = _names(altered)
+        names = member_names(altered)
         added = sorted(self.add, key=lambda added: names.index(added.name))
         # those at the end come last without a position
         tail = len(added)
@@ -364,7 +303,7 @@ class AlterType(Operation):
     def _invert(self, declared: Enum | Struct, reporter: Reporter) -> tuple[AlterType]:
         back = {new: old for old, new in self.rename.items()}
         add = []
-        for position, name in enumerate(_names(declared)):
+        for position, name in enumerate(member_names(declared)):
             removed = self.remove.get(Name(name))
             if removed is not None:
                 add.append(self._add_again(declared, position, name, removed, reporter))
@@ -378,7 +317,7 @@ class AlterType(Operation):
                 reporter.report_not_exhaustive(
                     added.location,
                     f"no rollback can be inferred: what do records get that are {added.name!r}?",
-                    f"add back: one of {', '.join(_names(declared))}",
+                    f"add back: one of {', '.join(member_names(declared))}",
                 )
             remove[added.name] = RemovedMember(to=added.back)
         return (AlterType(self.type, tuple(add), back, remove),)
@@ -445,10 +384,10 @@ class AlterType(Operation):
         if isinstance(declared, Enum):
             if not (self.remove or self.rename):
                 return None
-            names = {name: name for name in _names(declared)} | {**self.rename}
+            names = {name: name for name in member_names(declared)} | {**self.rename}
             names |= {name: removed.to for name, removed in self.remove.items()}
-            return _within(old, new, declared, names.__getitem__)
-        return _within(old, new, declared, self._rebuild(declared, altered))
+            return within(old, new, declared, names.__getitem__)
+        return within(old, new, declared, self._rebuild(declared, altered))
 
     def _rebuild(self, declared: Struct, altered: Struct) -> Convert:
         made, former = altered.value_class, {new: old for old, new in self.rename.items()}
@@ -466,38 +405,3 @@ class AlterType(Operation):
             return made(*(fill if is_new else getattr(value, n) for is_new, fill, n in sources))
 
         return rebuild
-
-
-def _names(declared: Enum | Struct) -> list[str]:
-    if isinstance(declared, Enum):
-        return [name for _, name in declared.members]
-    return [member.name for member in declared.members]
-
-
-def _within(old: ValueType, new: ValueType, declared: ValueType, convert: Convert) -> Convert:
-    """`convert` applied wherever `declared` stands in values of `old`, which become `new`'s."""
-    if declared not in parts_of(old):
-        return lambda value: value
-    if old == declared:
-        return convert
-    if isinstance(old, Reference) and isinstance(new, Reference):
-        key = [_within(*kinds, declared, convert) for kinds in zip(old.key, new.key, strict=True)]
-        if len(key) == 1:
-            return key[0]
-        return lambda value: tuple(part(each) for part, each in zip(key, value, strict=True))
-    if isinstance(old, List) and isinstance(new, List):
-        item = _within(old.items, new.items, declared, convert)
-        return lambda value: [item(each) for each in value]
-    assert isinstance(old, Struct)
-    assert isinstance(new, Struct)
-    parts = [
-        (m.name, _within(m.type, n.type, declared, convert))
-        for m, n in zip(old.members, new.members, strict=True)
-    ]
-    made = new.value_class
-
-    def rebuild(value: Any) -> Any:
-        held = ((getattr(value, name), part) for name, part in parts)
-        return made(*(None if each is None else part(each) for each, part in held))
-
-    return rebuild

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from zapdb.errors import Location
 from zapdb.expressions import ExpressionError, Type, check_as, names_in, parse, unparse
@@ -25,6 +25,7 @@ from zapdb.schema import Field, Index, Schema, Table
 from zapdb.values.json import dumps
 
 Reversibility = Literal["exact", "lossy"]
+Placed = TypeVar("Placed")
 
 
 class Numbers:
@@ -148,6 +149,23 @@ class TableOperation(Operation):
 
 
 @dataclass(frozen=True)
+class FieldOperation(TableOperation):
+    """One change to one field that there is."""
+
+    field: Name
+
+    def find(self, schema: Schema, reporter: Reporter) -> tuple[Table, Field]:
+        """The table and the field; raises `Refused` where there are none."""
+        table = self.find_table(schema, reporter)
+        return table, self.find_field(table, self.field, reporter)
+
+    def found_in(self, schema: Schema) -> tuple[Table, Field]:
+        """The table and the field, where this operation is valid."""
+        table = self.table_in(schema)
+        return table, field_in(table, self.field)
+
+
+@dataclass(frozen=True)
 class Fill:
     """What a field gets that has no value: exactly one of a value and an expression."""
 
@@ -189,11 +207,16 @@ class Fill:
         return compute(self.expression, table, target)
 
 
-def normal_default(field: Field) -> Any:
-    """A field's default as plain data, ABSENT where there is none."""
-    if not field.has_default:
-        return ABSENT
-    return None if field.default is None else field.type.to_document(field.default)
+def insert_at(position: int, item: Placed, items: tuple[Placed, ...]) -> tuple[Placed, ...]:
+    """The items with one more at a position, at the end where that is ABSENT."""
+    at = len(items) if position is ABSENT else position
+    return (*items[:at], item, *items[at:])
+
+
+def check_position(position: int, end: int, place: Location, reporter: Reporter) -> None:
+    """Report a position in a list that is not there."""
+    if position is not ABSENT and not 0 <= position <= end:
+        reporter.report(place, f"the position must be 0 to {end}")
 
 
 def normal_position(position: int, end: int) -> int:

@@ -1,46 +1,47 @@
-"""change_type: the same field under another type, with an expression each way.
-
-Null stays null; the expressions see values only. The field keeps its number, its default has to be
-said again, since the old one is of the old type.
-"""
+"""The type of a field; changing it is its own inverse, by the expression of the other way."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, replace
-from typing import Any
 
 from zapdb.errors import Location
 from zapdb.expressions import Literal, Type, parse
 from zapdb.expressions.tree import Conditional, IsNull
 from zapdb.expressions.tree import Name as FieldName
 from zapdb.migrations.operations.base import (
+    FieldOperation,
     Numbers,
     Operation,
     Reversibility,
-    TableOperation,
     canonical_expression,
     check_expression,
     field_in,
-    normal_default,
 )
 from zapdb.migrations.operations.constraints import refuse_constrained
 from zapdb.migrations.operations.definitions import (
     TypeDefinition,
     check_plain,
+    normal_default,
     normal_plain,
     parameters_of,
+    read_default,
 )
 from zapdb.migrations.structure import ABSENT, Name, Plain, Reporter, located, reason
 from zapdb.records import Computed, Derivation, Input
-from zapdb.schema import NO_DEFAULT, Field, Schema, Table
+from zapdb.schema import Field, Schema, Table
 
 
 @dataclass(frozen=True)
-class ChangeType(TableOperation):
+class ChangeType(FieldOperation):
+    """The same field under another type, with an expression each way.
+
+    Null stays null; the expressions see values only. The field keeps its number, its default has to
+    be said again, since the old one is of the old type.
+    """
+
     keyword = "change_type"
 
-    field: Name
     type: Name
     up: str
     scale: int = ABSENT
@@ -63,8 +64,7 @@ class ChangeType(TableOperation):
         return TypeDefinition(self.type, self.scale, self.items, self.to, self.place)
 
     def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table = self.find_table(schema, reporter)
-        old = self.find_field(table, self.field, reporter)
+        table, old = self.find(schema, reporter)
         self.refuse_key(table, old, "given another type", reporter)
         if old.generated:
             reporter.report(self.place, f"{self.field!r} is generated: it can't be of another type")
@@ -115,21 +115,15 @@ class ChangeType(TableOperation):
         return replace(self, down=ABSENT)
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
-        table = self.table_in(schema)
-        old = field_in(table, self.field)
+        table, old = self.found_in(schema)
         return schema.with_table(table.with_field(self._change(old, schema)))
 
     def _change(self, old: Field, schema: Schema) -> Field:
         kind = self._definition.build_type(schema)
-        default: Any = NO_DEFAULT
-        if self.default is not ABSENT:
-            plain: Any = self.default
-            default = None if plain is None else kind.from_document(plain, self.field)
-        return replace(old, type=kind, default=default)
+        return replace(old, type=kind, default=read_default(self.default, kind, self.field))
 
     def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
-        table = self.table_in(before)
-        old = field_in(table, self.field)
+        _, old = self.found_in(before)
         if self.down is ABSENT:
             reporter.report_not_exhaustive(
                 self.place,

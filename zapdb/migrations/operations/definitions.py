@@ -143,10 +143,7 @@ class FieldType(TypeDefinition):
     def build(self, name: str, number: int, schema: Schema) -> Field:
         """The field; the definition must be valid."""
         kind = self.build_type(schema)
-        default: Any = NO_DEFAULT
-        if self.default is not ABSENT:
-            plain: Any = self.default
-            default = None if plain is None else kind.from_document(plain, name)
+        default = read_default(self.default, kind, name)
         return Field(number, name, kind, self.optional, default, self.generated)
 
     def normalize(self, name: str, schema: Schema) -> Self:
@@ -180,15 +177,26 @@ class FieldDefinition(FieldType):
 
 
 def attributes_of(field: Field) -> dict[str, Any]:
-    default: Any = ABSENT
-    if field.has_default:
-        default = None if field.default is None else field.type.to_document(field.default)
     return {
         **parameters_of(field.type),
         "optional": field.optional,
-        "default": default,
+        "default": normal_default(field),
         "generated": field.generated,
     }
+
+
+def normal_default(field: Field) -> Any:
+    """A field's default as plain data, ABSENT where there is none."""
+    if not field.has_default:
+        return ABSENT
+    return None if field.default is None else field.type.to_document(field.default)
+
+
+def read_default(plain: Any, kind: ValueType, name: str) -> Any:
+    """The default of a field from plain data, none where that is ABSENT."""
+    if plain is ABSENT:
+        return NO_DEFAULT
+    return None if plain is None else kind.from_document(plain, name)
 
 
 def normal_plain(plain: Any, kind: ValueType, name: str) -> Any:

@@ -31,6 +31,13 @@ from zapdb.schema import Field, Schema, Table
 
 @dataclass(frozen=True)
 class Transform(TableOperation):
+    """N fields become m new ones, by an expression for each, both ways.
+
+    The expressions see the fields that go, on the way up, and the fields that came, on the way
+    down. The new fields stand where the first of the old ones stood, or at `positions`, in order of
+    their names: the keys of a mapping have no order, and the digest does not cover one.
+    """
+
     keyword = "transform"
 
     source: dict[Name, FieldType] = dataclasses.field(metadata={"key": "from"})

@@ -13,7 +13,7 @@ from tests.documents import (
 from zapdb.datasets import zone_version
 from zapdb.expressions import parse
 from zapdb.limits import FIELDS_PER_TABLE_MAX
-from zapdb.migrations.operations.drop_field import DropField
+from zapdb.migrations.operations.field import DropField
 from zapdb.records import Computed, Constant, Input
 
 NOT_TEXT = (

@@ -3,8 +3,7 @@ import pytest
 from tests.documents import document, resolve_documents, show
 from zapdb.errors import InvalidMigration
 from zapdb.migrations import Migration
-from zapdb.migrations.operations.add_reference import AddReference
-from zapdb.migrations.operations.drop_reference import DropReference
+from zapdb.migrations.operations.reference import AddReference, DropReference
 from zapdb.schema import ForeignKey, Table
 
 TABLES = (

@@ -3,7 +3,8 @@ import pytest
 from tests.documents import document, resolve_documents, show
 from zapdb.errors import InvalidMigration, NotExhaustive
 from zapdb.migrations import Chain, Migration
-from zapdb.migrations.operations.alter_type import AddedMember, AlterType, RemovedMember
+from zapdb.migrations.operations.alter_type import AlterType
+from zapdb.migrations.operations.members import AddedMember, RemovedMember
 from zapdb.records import Input, Recast
 from zapdb.schema import Table
 from zapdb.values import Enum, Struct

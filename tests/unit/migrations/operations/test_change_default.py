@@ -1,7 +1,7 @@
 import pytest
 
 from tests.documents import people_of, resolve_after_people, violations_of
-from zapdb.migrations.operations.change_default import ChangeDefault
+from zapdb.migrations.operations.default import ChangeDefault
 from zapdb.schema import NO_DEFAULT
 
 

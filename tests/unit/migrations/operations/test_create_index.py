@@ -6,7 +6,7 @@ from tests.documents import marked_place, people_of, resolve_after_people, viola
 from zapdb.datasets import Collation
 from zapdb.errors import InvalidMigration
 from zapdb.limits import INDEX_COMPONENTS_MAX
-from zapdb.migrations.operations.drop_index import DropIndex
+from zapdb.migrations.operations.index import DropIndex
 from zapdb.records import Input
 from zapdb.schema import Index, IndexComponent
 

@@ -2,7 +2,7 @@ import pytest
 
 from tests.documents import document, marked_place, resolve_documents, violations_of
 from zapdb.limits import FIELDS_PER_TABLE_MAX
-from zapdb.migrations.operations.drop_table import DropTable
+from zapdb.migrations.operations.table import DropTable
 from zapdb.schema import Field
 from zapdb.values import Decimal, Integer, String, Uuid
 

@@ -2,7 +2,7 @@ import pytest
 
 from tests.documents import document, marked_place, resolve_documents, violations_of
 from zapdb.limits import TYPE_DEPTH_MAX
-from zapdb.migrations.operations.drop_type import DropType
+from zapdb.migrations.operations.declared_type import DropType
 from zapdb.values import Enum, Integer, List, Member, Reference, String, Struct
 
 MOOD = "create_type: {type: mood, enum: [fine, so_so]}"

@@ -4,8 +4,8 @@ import pytest
 
 from tests.documents import marked_place, people_of, resolve_after_people, violations_of
 from zapdb.errors import NotExhaustive
-from zapdb.migrations.operations.add_field import AddField
 from zapdb.migrations.operations.definitions import FieldDefinition
+from zapdb.migrations.operations.field import AddField
 from zapdb.records import Computed, Constant, Input
 
 NOT_TEXT = (

@@ -1,5 +1,5 @@
 from tests.documents import people_of, resolve_after_people, violations_of
-from zapdb.migrations.operations.create_index import CollationDefinition, CreateIndex, IndexField
+from zapdb.migrations.operations.index import CollationDefinition, CreateIndex, IndexField
 from zapdb.schema import fingerprint
 
 MAKE = (

@@ -8,7 +8,7 @@ from tests.documents import (
     resolve_documents,
     violations_of,
 )
-from zapdb.migrations.operations.restore_table import RestoreTable
+from zapdb.migrations.operations.table import RestoreTable
 from zapdb.schema import ArchivedTable, shape
 
 TOWNS = "create_table: {table: towns, key: [id], fields: [{name: id, type: integer}]}"

@@ -1,5 +1,5 @@
 from tests.documents import document, marked_place, resolve_documents, violations_of
-from zapdb.migrations.operations.create_type import CreateType
+from zapdb.migrations.operations.declared_type import CreateType
 
 PLACE = """create_type: {type: place, struct: [
       {name: street, type: string, optional: true}, {name: floor, type: decimal, scale: 1}]}"""

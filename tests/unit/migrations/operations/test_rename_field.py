@@ -1,7 +1,7 @@
 import pytest
 
 from tests.documents import people_of, resolve_after_people, violations_of
-from zapdb.migrations.operations.rename_field import RenameField
+from zapdb.migrations.operations.rename import RenameField
 from zapdb.records import Input
 
 

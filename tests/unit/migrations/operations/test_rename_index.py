@@ -1,5 +1,5 @@
 from tests.documents import people_of, resolve_after_people, violations_of
-from zapdb.migrations.operations.rename_index import RenameIndex
+from zapdb.migrations.operations.rename import RenameIndex
 
 INDEX = "create_index: {table: people, index: by_age, fields: [{field: age}], unique: true}"
 

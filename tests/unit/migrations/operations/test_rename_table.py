@@ -1,5 +1,5 @@
 from tests.documents import people_of, resolve_after_people, violations_of
-from zapdb.migrations.operations.rename_table import RenameTable
+from zapdb.migrations.operations.rename import RenameTable
 from zapdb.records import Input
 
 

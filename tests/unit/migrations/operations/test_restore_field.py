@@ -4,8 +4,7 @@ from tests.documents import PEOPLE, document, people_of, resolve_documents, show
 from zapdb.errors import InvalidMigration, NotExhaustive
 from zapdb.migrations import Chain
 from zapdb.migrations.operations.base import Fill
-from zapdb.migrations.operations.drop_field import DropField, Restore
-from zapdb.migrations.operations.restore_field import RestoreField
+from zapdb.migrations.operations.field import DropField, Restore, RestoreField
 from zapdb.records import Constant, Input, Recast, Restored
 from zapdb.schema import ArchivedField
 

@@ -3,7 +3,7 @@ import pytest
 from tests.documents import PEOPLE, document, people_of, resolve_documents, show
 from zapdb.errors import InvalidMigration
 from zapdb.migrations import Chain
-from zapdb.migrations.operations.drop_table import DropTable
+from zapdb.migrations.operations.table import DropTable
 from zapdb.records import Input, Recast
 from zapdb.schema import Table
 

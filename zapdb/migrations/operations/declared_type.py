@@ -1,8 +1,4 @@
-"""create_type: a named type, an enum or a struct, for fields of any table.
-
-Members are numbered from 1 in declared order. A record holds the numbers, so a member that is
-renamed later is the same member.
-"""
+"""Named types, created and dropped, each the inverse of the other."""
 
 from __future__ import annotations
 
@@ -28,7 +24,13 @@ class MemberDefinition(TypeDefinition):
 
 @dataclass(frozen=True)
 class CreateType(Operation):
-    """Exactly one of `enum`, the members' names, and `struct`, its members like fields."""
+    """A named type, an enum or a struct, for fields of any table.
+
+    Members are numbered from 1 in declared order. A record holds the numbers, so a member that is
+    renamed later is the same member.
+
+    Exactly one of `enum`, the members' names, and `struct`, its members like fields.
+    """
 
     keyword = "create_type"
 
@@ -89,6 +91,37 @@ class CreateType(Operation):
         return Struct(self.type, number, tuple(members))
 
     def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
-        from zapdb.migrations.operations.drop_type import DropType
-
         return (DropType(self.type),)
+
+
+@dataclass(frozen=True)
+class DropType(Operation):
+    """A named type that nothing uses any more goes."""
+
+    keyword = "drop_type"
+
+    type: Name
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        dropped = schema.type_named(self.type)
+        if dropped is None:
+            there = ", ".join(kind.declared_name for kind in schema.types) or "none"
+            reporter.report(self.place, f"no type {self.type!r} here", f"there are: {there}")
+            raise Refused
+        for user in schema.users_of(dropped):
+            reporter.report(
+                self.place,
+                f"{user} is of the type {self.type!r}",
+                "drop it, or change its type, before this change",
+            )
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        dropped = schema.type_named(self.type)
+        assert dropped is not None
+        return schema.without_type(dropped.number)
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        dropped = before.type_named(self.type)
+        assert dropped is not None
+        return (CreateType.describe(dropped),)

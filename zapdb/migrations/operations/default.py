@@ -1,30 +1,34 @@
-"""change_default: another default for new records, or none; no record changes."""
+"""The default of a field; changing it is its own inverse."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from zapdb.errors import Location
 from zapdb.migrations.operations.base import (
+    FieldOperation,
     Numbers,
     Operation,
-    TableOperation,
-    field_in,
-    normal_default,
 )
-from zapdb.migrations.operations.definitions import check_plain, normal_plain
-from zapdb.migrations.structure import ABSENT, Name, Plain, Reporter, located
-from zapdb.schema import NO_DEFAULT, Field, Schema, Table
+from zapdb.migrations.operations.definitions import (
+    check_plain,
+    normal_default,
+    normal_plain,
+    read_default,
+)
+from zapdb.migrations.structure import ABSENT, Plain, Reporter, located
+from zapdb.schema import Schema
 
 
 @dataclass(frozen=True)
-class ChangeDefault(TableOperation):
-    """Exactly one of `default` and `remove: true`."""
+class ChangeDefault(FieldOperation):
+    """Another default for new records, or none; no record changes.
+
+    Exactly one of `default` and `remove: true`.
+    """
 
     keyword = "change_default"
 
-    field: Name
     default: Plain = ABSENT
     remove: bool = ABSENT
     location: Location = located()
@@ -34,8 +38,7 @@ class ChangeDefault(TableOperation):
             object.__setattr__(self, "remove", ABSENT)
 
     def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table = self.find_table(schema, reporter)
-        field = self.find_field(table, self.field, reporter)
+        _, field = self.find(schema, reporter)
         if (self.default is ABSENT) == (self.remove is ABSENT):
             reporter.report(self.place, "exactly one of default and remove: true is needed here")
             return
@@ -49,7 +52,7 @@ class ChangeDefault(TableOperation):
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         """Null is no default, where the field may be null."""
-        _, field = self._find(schema)
+        _, field = self.found_in(schema)
         if self.default is ABSENT:
             return self
         if self.default is None and field.optional:
@@ -57,20 +60,12 @@ class ChangeDefault(TableOperation):
         return replace(self, default=Plain(normal_plain(self.default, field.type, self.field)))
 
     def apply(self, schema: Schema, numbers: Numbers) -> Schema:
-        table, field = self._find(schema)
-        default: Any = NO_DEFAULT
-        if self.default is not ABSENT:
-            plain: Any = self.default
-            default = None if plain is None else field.type.from_document(plain, self.field)
+        table, field = self.found_in(schema)
+        default = read_default(self.default, field.type, self.field)
         return schema.with_table(table.with_field(replace(field, default=default)))
 
-    def _find(self, schema: Schema) -> tuple[Table, Field]:
-        table = self.table_in(schema)
-        field = field_in(table, self.field)
-        return table, field
-
     def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
-        _, field = self._find(before)
+        _, field = self.found_in(before)
         if not field.has_default:
             return (ChangeDefault(self.table, self.field, remove=True),)
         return (ChangeDefault(self.table, self.field, normal_default(field)),)

@@ -1,4 +1,4 @@
-"""create_index: a new index; no record changes, its entries are built in the background."""
+"""Indexes: created and dropped, each the inverse of the other; no record changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zapdb.errors import Location
 from zapdb.limits import INDEX_COMPONENTS_MAX
 from zapdb.migrations.locales import find_violations, normal_locale
 from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
-from zapdb.migrations.operations.drop_index import DropIndex
+from zapdb.migrations.operations.constraints import can_find_referrers
 from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located
 from zapdb.schema import Index, IndexComponent, Schema, Table
 
@@ -52,6 +52,8 @@ class IndexField:
 
 @dataclass(frozen=True)
 class CreateIndex(TableOperation):
+    """A new index; no record changes, its entries are built in the background."""
+
     keyword = "create_index"
 
     index: Name
@@ -115,3 +117,37 @@ class CreateIndex(TableOperation):
 
     def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
         return (DropIndex(self.table, self.index),)
+
+
+@dataclass(frozen=True)
+class DropIndex(TableOperation):
+    """An index goes; a rollback builds it again from the records."""
+
+    keyword = "drop_index"
+
+    index: Name
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table = self.find_table(schema, reporter)
+        index = self.find_index(table, self.index, reporter)
+        rest = [other for other in table.indexes if other is not index]
+        for key in table.foreign_keys:
+            if not can_find_referrers(table, key.field, rest):
+                name = table.field_numbered(key.field).name
+                reporter.report(
+                    self.place,
+                    f"the reference of {name!r} needs the index {self.index!r}",
+                    f"put a drop_reference of {name!r} before this change",
+                )
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table = self.table_in(schema)
+        rest = tuple(i for i in table.indexes if i.name != self.index)
+        return schema.with_table(table.with_indexes(rest))
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        table = self.table_in(before)
+        index = table.index_named(self.index)
+        assert index is not None
+        return (CreateIndex.of(table, index),)

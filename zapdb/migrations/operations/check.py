@@ -1,9 +1,4 @@
-"""add_check: an expression that must be true of every record.
-
-It binds every write from the moment that the migration takes force. Records that are there already
-are looked at in the background; those that violate it are listed, and until there is none the check
-is not validated.
-"""
+"""Checks: an expression that must be true of every record; adding and dropping are inverses."""
 
 from __future__ import annotations
 
@@ -27,7 +22,14 @@ from zapdb.values import Boolean
 
 @dataclass(frozen=True)
 class AddCheck(TableOperation):
-    """`expression` reads the fields of the record, and must be true."""
+    """An expression that must be true of every record.
+
+    It binds every write from the moment that the migration takes force. Records that are there
+    already are looked at in the background; those that violate it are listed, and until there is
+    none the check is not validated.
+
+    `expression` reads the fields of the record, and must be true.
+    """
 
     keyword = "add_check"
 
@@ -55,6 +57,33 @@ class AddCheck(TableOperation):
         return schema.with_table(replace(table, checks=(*table.checks, added)))
 
     def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
-        from zapdb.migrations.operations.drop_check import DropCheck
-
         return (DropCheck(self.table, self.check),)
+
+
+@dataclass(frozen=True)
+class DropCheck(TableOperation):
+    """A check binds no longer; a rollback adds it again, to be validated anew."""
+
+    keyword = "drop_check"
+
+    check: Name
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table = self.find_table(schema, reporter)
+        if table.check_named(self.check) is None:
+            there = ", ".join(check.name for check in table.checks) or "none"
+            reporter.report(
+                self.place, f"no check {self.check!r} on {table.name!r}", f"there are: {there}"
+            )
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table = self.table_in(schema)
+        rest = tuple(check for check in table.checks if check.name != self.check)
+        return schema.with_table(replace(table, checks=rest))
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        table = self.table_in(before)
+        check = table.check_named(self.check)
+        assert check is not None
+        return (AddCheck(self.table, self.check, check.expression),)

@@ -1,0 +1,348 @@
+"""Fields: added, dropped and restored.
+
+Adding and dropping are inverses; what was dropped with its values archived is restored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from zapdb.errors import Location
+from zapdb.limits import FIELDS_PER_TABLE_MAX
+from zapdb.migrations.operations.base import (
+    FieldOperation,
+    Fill,
+    Numbers,
+    Operation,
+    TableOperation,
+    canonical_expression,
+    check_position,
+    field_in,
+    insert_at,
+    normal_archiver,
+    normal_position,
+)
+from zapdb.migrations.operations.constraints import (
+    has_same_bytes,
+    refuse_changed_types,
+    refuse_no_migration,
+    refuse_used,
+)
+from zapdb.migrations.operations.definitions import FieldDefinition, normal_default, normal_plain
+from zapdb.migrations.operations.table import keep
+from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
+from zapdb.records import Constant, Derivation, Input, Recast, Restored, Slot
+from zapdb.schema import ArchivedField, Field, Schema, Table
+
+
+@dataclass(frozen=True)
+class AddField(TableOperation):
+    """A new field, and what records get that were written before it.
+
+    `position` counts from 0 in declared order; without it the field comes last.
+
+    Older records get `fill`, or else the default, or else null where the field is optional.
+    """
+
+    keyword = "add_field"
+
+    field: FieldDefinition
+    fill: Fill = ABSENT
+    position: int = ABSENT
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table = self.find_table(schema, reporter)
+        if table.field_named(self.field.name) is not None:
+            reporter.report(
+                self.place, f"there is a field {self.field.name!r} in {table.name!r} already"
+            )
+        if len(table.fields) >= FIELDS_PER_TABLE_MAX:
+            reporter.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
+        check_position(self.position, len(table.fields), self.place, reporter)
+        reported = len(reporter.violations)
+        self.field.validate(self.field.name, schema, reporter)
+        if len(reporter.violations) > reported:
+            return
+        if self.fill is not ABSENT:
+            added = self.field.build(self.field.name, 0, schema)
+            self.fill.validate(table, added, reporter)
+        elif self.field.default is ABSENT and not self.field.optional:
+            reporter.report(
+                self.field.location,
+                f"{self.field.name!r} is required: what do older records get?",
+                "add a default to the field, or fill: {value: …} or fill: {expression: …}",
+            )
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        table = self.table_in(schema)
+        definition = self.field.normalize(self.field.name, schema)
+        fill = self.fill
+        if fill is not ABSENT:
+            added = definition.build(self.field.name, 0, schema)
+            left_out = normal_default(added)
+            if added.optional and left_out is ABSENT:
+                left_out = None
+            fill = fill.normalize(added, left_out)
+        position = normal_position(self.position, len(table.fields))
+        return replace(self, field=definition, fill=fill, position=position)
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table = self.table_in(schema)
+        added = self.field.build(self.field.name, numbers.draw("field"), schema)
+        return schema.with_table(table.with_fields(insert_at(self.position, added, table.fields)))
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        return (DropField(self.table, self.field.name),)
+
+    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+        added = after.field_named(self.field.name)
+        assert added is not None
+        if self.fill is not ABSENT:
+            return {added.number: self.fill.derive(before, added)}
+        return {added.number: Constant(added.default if added.has_default else None)}
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Exactly one of a value, an expression and the archive."""
+
+    value: Plain = ABSENT
+    expression: str = ABSENT
+    archive: bool = ABSENT
+    otherwise: Fill = ABSENT
+    location: Location = located()
+
+    def __post_init__(self) -> None:
+        if self.archive is False:
+            object.__setattr__(self, "archive", ABSENT)
+        if self.expression is not ABSENT:
+            object.__setattr__(self, "expression", canonical_expression(self.expression))
+
+    @property
+    def _fill(self) -> Fill:
+        return Fill(self.value, self.expression, self.location)
+
+    @property
+    def is_archived(self) -> bool:
+        return self.archive is not ABSENT
+
+    @property
+    def fill(self) -> Fill:
+        """What records get that have nothing in the archive; ABSENT where that is null."""
+        return self.otherwise if self.is_archived else self._fill
+
+    def validate(self, table: Table, target: Field, reporter: Reporter) -> None:
+        """`target` is restored in records of `table`, whose fields an expression may read."""
+        if not self.is_archived:
+            if self.otherwise is not ABSENT:
+                reporter.report(self.location, "otherwise stands beside archive: true only")
+            if self.value is ABSENT and self.expression is ABSENT:
+                reporter.report(
+                    self.location, "exactly one of value, expression and archive is needed here"
+                )
+                return
+            self._fill.validate(table, target, reporter)
+            return
+        if self.value is not ABSENT or self.expression is not ABSENT:
+            reporter.report(
+                self.location,
+                "exactly one of value, expression and archive is needed here",
+                "for records without an archived value, add otherwise: {value: …}",
+            )
+        if self.otherwise is not ABSENT:
+            self.otherwise.validate(table, target, reporter)
+
+    def normalize(self, target: Field) -> Restore:
+        otherwise = self.otherwise
+        if otherwise is not ABSENT:
+            otherwise = otherwise.normalize(target, None if target.optional else ABSENT)
+        value = self.value
+        if value is not ABSENT:
+            value = Plain(normal_plain(value, target.type, target.name))
+        return replace(self, value=value, otherwise=otherwise)
+
+
+@dataclass(frozen=True)
+class DropField(FieldOperation):
+    """A field goes, and the migration says what a rollback puts in its place.
+
+        restore: {value: …}     {expression: …}     {archive: true, otherwise: {value: …}}
+
+    With `archive`, each record's value is kept beside it until the archive is pruned, and comes
+    back exactly; `otherwise` is for records that have none, those that were inserted after the
+    drop.
+
+    `restore` fills the field again on the way back; a rollback has nothing to restore.
+
+    `archived_by` is the migration whose archive the values go to: its own, unless this takes back a
+    `restore_field`.
+    """
+
+    keyword = "drop_field"
+
+    restore: Restore = ABSENT
+    archived_by: int = ABSENT
+    location: Location = located()
+
+    @property
+    def _archives(self) -> bool:
+        return self.restore is not ABSENT and self.restore.is_archived
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table, dropped = self.find(schema, reporter)
+        self.refuse_key(table, dropped, "dropped", reporter)
+        refuse_used(table, dropped, self.place, reporter)
+        if self.archived_by is not ABSENT and not self._archives:
+            reporter.report(self.place, "archived_by stands beside restore: {archive: true} only")
+        refuse_no_migration(self.archived_by, self.place, reporter)
+        if self.restore is not ABSENT:
+            rest = table.with_fields(tuple(f for f in table.fields if f is not dropped))
+            self.restore.validate(rest, dropped, reporter)
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        restore = self.restore
+        if restore is not ABSENT:
+            restore = restore.normalize(self.found_in(schema)[1])
+        by = normal_archiver(self.archived_by, number)
+        return replace(self, restore=restore, archived_by=by)
+
+    def without_way_back(self) -> Operation:
+        return replace(
+            self, restore=replace(self.restore, otherwise=ABSENT) if self._archives else ABSENT
+        )
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table, dropped = self.found_in(schema)
+        table = table.with_fields(tuple(f for f in table.fields if f is not dropped))
+        if self._archives:
+            by = numbers.migration if self.archived_by is ABSENT else self.archived_by
+            table = replace(table, archived=(*table.archived, ArchivedField(dropped, by)))
+        return schema.with_table(table)
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        table, dropped = self.found_in(before)
+        position = table.fields.index(dropped)
+        if self.restore is ABSENT:
+            reporter.report_not_exhaustive(
+                self.place,
+                f"no rollback can be inferred: what was in {self.table}.{self.field} is lost",
+                "say what a rollback puts there: add restore: {archive: true, otherwise: "
+                "{value: …}}, restore: {value: …} or restore: {expression: …}",
+            )
+            return ()
+        if self._archives:
+            if self.restore.otherwise is ABSENT and not dropped.optional:
+                reporter.report_not_exhaustive(
+                    self.restore.location,
+                    f"{self.field!r} is required: what do records get whose value is not archived?",
+                    "add otherwise: {value: …} or otherwise: {expression: …}",
+                )
+            by = number if self.archived_by is ABSENT else self.archived_by
+            return (RestoreField(self.table, self.field, by, self.restore.otherwise, position),)
+        definition = FieldDefinition.of(dropped)
+        return (AddField(self.table, definition, self.restore.fill, position),)
+
+    def loses(self, before: Table) -> frozenset[int]:
+        return frozenset() if self._archives else frozenset({field_in(before, self.field).number})
+
+    def archive(self, before: Table, after: Table) -> dict[Slot, Derivation]:
+        if not self._archives:
+            return {}
+        dropped = field_in(before, self.field)
+        return {Slot(dropped.number, dropped.type, dropped.optional): Input(dropped.number)}
+
+
+@dataclass(frozen=True)
+class RestoreField(TableOperation):
+    """A field that was dropped with its values archived comes back as it was.
+
+    It has its old number, so the archived values are its own. `otherwise` is for records that have
+    none: those that were inserted since, or all if the archive was pruned.
+
+    `archived_by` is the number of the migration that dropped the field with its archive.
+    """
+
+    keyword = "restore_field"
+
+    field: Name
+    archived_by: int
+    otherwise: Fill = ABSENT
+    position: int = ABSENT
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table = self.find_table(schema, reporter)
+        archived = table.archived_named(self.field, self.archived_by)
+        if archived is None:
+            there = ", ".join(f"{a.field.name} by {a.by}" for a in table.archived) or "none"
+            reporter.report(
+                self.place,
+                f"no field {self.field!r} of {self.table!r} was archived by migration "
+                f"{self.archived_by}",
+                f"archived are: {there}",
+            )
+            raise Refused
+        if table.field_named(self.field) is not None:
+            reporter.report(
+                self.place,
+                f"there is a field {self.field!r} in {table.name!r} already",
+                "rename it before this change",
+            )
+        if len(table.fields) >= FIELDS_PER_TABLE_MAX:
+            reporter.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
+        check_position(self.position, len(table.fields), self.place, reporter)
+        refuse_changed_types(schema, table.number, archived.field, self.place, reporter)
+        if self.otherwise is not ABSENT:
+            self.otherwise.validate(table, archived.field, reporter)
+        elif not archived.field.optional:
+            reporter.report(
+                self.place,
+                f"{self.field!r} is required: what do records get whose value is not archived?",
+                "add otherwise: {value: …} or otherwise: {expression: …}",
+            )
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        table, archived = self._archived_in(schema)
+        otherwise = self.otherwise
+        if otherwise is not ABSENT:
+            otherwise = otherwise.normalize(
+                archived.field, None if archived.field.optional else ABSENT
+            )
+        position = normal_position(self.position, len(table.fields))
+        return replace(self, otherwise=otherwise, position=position)
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table, archived = self._archived_in(schema)
+        restored = replace(archived.field, type=schema.with_current_types(archived.field.type))
+        return schema.with_table(
+            replace(
+                table,
+                fields=insert_at(self.position, restored, table.fields),
+                archived=tuple(a for a in table.archived if a is not archived),
+            )
+        )
+
+    def _archived_in(self, schema: Schema) -> tuple[Table, ArchivedField]:
+        table = self.table_in(schema)
+        archived = table.archived_named(self.field, self.archived_by)
+        assert archived is not None
+        return table, archived
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        restore = Restore(archive=True, otherwise=self.otherwise)
+        return (DropField(self.table, self.field, restore, self.archived_by),)
+
+    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+        archived = before.archived_named(self.field, self.archived_by)
+        assert archived is not None
+        field = archived.field
+        otherwise: Derivation = Constant(None)
+        if self.otherwise is not ABSENT:
+            otherwise = self.otherwise.derive(before, field)
+        restored = Restored(Slot(field.number, field.type, field.optional), otherwise)
+        kind = after.field_numbered(field.number).type
+        if has_same_bytes(field.type, kind):
+            return {field.number: restored}
+        # members of types that went and came back meanwhile are numbered anew
+        return {field.number: Recast(restored, keep, field.type, kind, keeps_bytes=False)}

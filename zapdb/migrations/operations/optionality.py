@@ -1,0 +1,145 @@
+"""Whether a field may be null: making it required and making it optional are inverses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from zapdb.errors import Location
+from zapdb.expressions import Type
+from zapdb.expressions.tree import Call
+from zapdb.expressions.tree import Name as FieldName
+from zapdb.migrations.operations.base import (
+    FieldOperation,
+    Fill,
+    Numbers,
+    Operation,
+    field_in,
+)
+from zapdb.migrations.operations.constraints import refuse_constrained
+from zapdb.migrations.operations.default import ChangeDefault
+from zapdb.migrations.operations.definitions import normal_default
+from zapdb.migrations.structure import ABSENT, Plain, Reporter, located
+from zapdb.records import Computed, Derivation, Input
+from zapdb.schema import NO_DEFAULT, Field, Schema, Table
+
+
+@dataclass(frozen=True)
+class _Optionality(FieldOperation):
+    """Null comes or goes; `fill` takes its place wherever the field is required."""
+
+    fill: Fill = ABSENT
+    location: Location = located()
+
+    makes_optional: ClassVar[bool]
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table, field = self.find(schema, reporter)
+        if self.makes_optional:
+            self.refuse_key(table, field, "made optional", reporter)
+        if field.optional == self.makes_optional:
+            state = "optional" if field.optional else "required"
+            reporter.report(self.place, f"{self.field!r} is {state} already")
+            return
+        refuse_constrained(table, field, self.place, reporter)
+        if self.fill is not ABSENT:
+            rest = table.with_fields(tuple(f for f in table.fields if f is not field))
+            self.fill.validate(rest, replace(field, optional=False), reporter)
+        else:
+            self._validate_without_fill(field, reporter)
+
+    def _validate_without_fill(self, field: Field, reporter: Reporter) -> None:
+        """Report what is missing where nothing is said of null."""
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        _, field = self.found_in(schema)
+        if self.fill is ABSENT:
+            return self
+        return replace(self, fill=self.fill.normalize(field, normal_default(field)))
+
+
+@dataclass(frozen=True)
+class MakeRequired(_Optionality):
+    """An optional field becomes required; `fill` takes the place of null.
+
+    A rollback makes it optional again. What was null stays filled: no rollback knows which it was.
+
+    Without `fill`, null becomes the field's default.
+    """
+
+    keyword = "make_required"
+    makes_optional = False
+
+    def _validate_without_fill(self, field: Field, reporter: Reporter) -> None:
+        if not field.has_default:
+            reporter.report(
+                self.place,
+                f"what do records get whose {self.field!r} is null?",
+                "add fill: {value: …} or fill: {expression: …}",
+            )
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table, field = self.found_in(schema)
+        return schema.with_table(table.with_field(replace(field, optional=False)))
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        _, field = self.found_in(before)
+        return (MakeOptional(self.table, self.field, self._fill(field)),)
+
+    def _fill(self, field: Field) -> Fill:
+        if self.fill is not ABSENT:
+            return self.fill
+        return Fill(field.type.to_document(field.default))
+
+    def loses(self, before: Table) -> frozenset[int]:
+        return frozenset({field_in(before, self.field).number})
+
+    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+        field = field_in(after, self.field)
+        filler = self._fill(field).derive(before, field)
+        inputs = {"value": Input(field.number), "fill": filler}
+        types = {"value": Type(field.type, optional=True), "fill": Type(field.type)}
+        filled = Call("coalesce", (FieldName("value"), FieldName("fill")))
+        return {field.number: Computed(filled, inputs, types, Type(field.type))}
+
+
+@dataclass(frozen=True)
+class MakeOptional(_Optionality):
+    """A required field may be null from here on; `fill` is for the way back.
+
+    No record changes its values. A rollback makes the field required again, and null becomes
+    `fill`.
+
+    Without `fill`, a rollback puts the field's default in the place of null.
+    """
+
+    keyword = "make_optional"
+    makes_optional = True
+
+    def without_way_back(self) -> Operation:
+        return replace(self, fill=ABSENT)
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table, field = self.found_in(schema)
+        default = NO_DEFAULT if field.default is None else field.default
+        changed = replace(field, optional=True, default=default)
+        return schema.with_table(table.with_field(changed))
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        _, field = self.found_in(before)
+        if self.fill is ABSENT and not field.has_default:
+            reporter.report_not_exhaustive(
+                self.place,
+                f"no rollback can be inferred: {self.table}.{self.field} would be required again",
+                "say what null becomes then: add fill: {value: …} or fill: {expression: …}",
+            )
+            return ()
+        if field.default is not None:
+            return (MakeRequired(self.table, self.field, self.fill),)
+        # The default of a field that holds null; once it is optional, null is none.
+        null = Plain(None)
+        fill = Fill(null) if self.fill is ABSENT else self.fill
+        return (
+            MakeRequired(self.table, self.field, fill),
+            ChangeDefault(self.table, self.field, null),
+        )

@@ -1,0 +1,96 @@
+"""Tables, fields and indexes under another name; each renaming is its own inverse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from zapdb.errors import Location
+from zapdb.migrations.operations.base import (
+    FieldOperation,
+    Numbers,
+    Operation,
+    TableOperation,
+    report_taken,
+)
+from zapdb.migrations.operations.constraints import (
+    refuse_unreadable,
+    with_field_renamed_in_checks,
+)
+from zapdb.migrations.structure import Name, Reporter, located
+from zapdb.schema import Schema
+
+
+@dataclass(frozen=True)
+class RenameTable(TableOperation):
+    """Another name for the same table, also in what refers to it; no record changes."""
+
+    keyword = "rename_table"
+
+    to: Name
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        self.find_table(schema, reporter)
+        report_taken(self.to, self.place, schema, reporter)
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table = self.table_in(schema)
+        return schema.with_table_renamed(table, self.to)
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        return (RenameTable(self.to, self.table),)
+
+
+@dataclass(frozen=True)
+class RenameField(FieldOperation):
+    """Another name for the same field, also in the checks that read it.
+
+    No record changes.
+    """
+
+    keyword = "rename_field"
+
+    to: Name
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table, _ = self.find(schema, reporter)
+        if table.field_named(self.to) is not None:
+            reporter.report(self.place, f"there is a field {self.to!r} in {self.table!r} already")
+        refuse_unreadable(table, self.field, self.to, self.place, reporter)
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table, renamed = self.found_in(schema)
+        table = with_field_renamed_in_checks(table, self.field, self.to)
+        return schema.with_table(table.with_field(replace(renamed, name=self.to)))
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        return (RenameField(self.table, self.to, self.field),)
+
+
+@dataclass(frozen=True)
+class RenameIndex(TableOperation):
+    """Another name for the same index; its entries stay."""
+
+    keyword = "rename_index"
+
+    index: Name
+    to: Name
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table = self.find_table(schema, reporter)
+        self.find_index(table, self.index, reporter)
+        if table.index_named(self.to) is not None:
+            reporter.report(self.place, f"there is an index {self.to!r} on {table.name!r} already")
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table = self.table_in(schema)
+        indexes = tuple(
+            replace(index, name=self.to) if index.name == self.index else index
+            for index in table.indexes
+        )
+        return schema.with_table(table.with_indexes(indexes))
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        return (RenameIndex(self.table, self.to, self.index),)

@@ -1,0 +1,265 @@
+"""Tables: created, dropped and restored.
+
+Creating and dropping are inverses; what was dropped with its records archived is restored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from zapdb.errors import Location
+from zapdb.limits import FIELDS_PER_TABLE_MAX
+from zapdb.migrations.operations.base import (
+    Numbers,
+    Operation,
+    TableOperation,
+    check_position,
+    insert_at,
+    normal_archiver,
+    normal_position,
+    report_taken,
+)
+from zapdb.migrations.operations.check import AddCheck
+from zapdb.migrations.operations.constraints import (
+    has_same_bytes,
+    parts_of,
+    refuse_changed_types,
+    refuse_no_migration,
+)
+from zapdb.migrations.operations.definitions import FieldDefinition
+from zapdb.migrations.operations.index import CreateIndex
+from zapdb.migrations.operations.reference import AddReference
+from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located
+from zapdb.records import Derivation, Input, Recast
+from zapdb.schema import ArchivedTable, Schema, Table
+from zapdb.values import Enum
+
+
+@dataclass(frozen=True)
+class CreateTable(TableOperation):
+    """A new table with its key and fields."""
+
+    keyword = "create_table"
+
+    key: tuple[Name, ...]
+    fields: tuple[FieldDefinition, ...]
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        report_taken(self.table, self.place, schema, reporter)
+        if len(self.fields) > FIELDS_PER_TABLE_MAX:
+            reporter.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
+        seen: set[str] = set()
+        for definition in self.fields:
+            if definition.name in seen:
+                reporter.report(definition.location, f"the field {definition.name!r} stands twice")
+            seen.add(definition.name)
+        reported = len(reporter.violations)
+        self._validate_key(schema, reporter)
+        if len(reporter.violations) > reported:
+            return  # what refers to this table itself can't be looked at
+        within = self._with_key(schema, 0, dict.fromkeys(self._names, 0))
+        for definition in self.fields:
+            try:
+                definition.validate(definition.name, within, reporter)
+            except Refused:
+                continue
+
+    @property
+    def _names(self) -> list[str]:
+        return [definition.name for definition in self.fields]
+
+    def _with_key(self, schema: Schema, number: int, numbers: dict[str, int]) -> Schema:
+        """The schema with this table, its key alone: fields may refer to their own table."""
+        defined = {definition.name: definition for definition in self.fields}
+        fields = tuple(defined[name].build(name, numbers[name], schema) for name in self.key)
+        return schema.with_table(Table(number, self.table, tuple(f.number for f in fields), fields))
+
+    def _validate_key(self, schema: Schema, reporter: Reporter) -> None:
+        if not self.key or len(set(self.key)) != len(self.key):
+            reporter.report(self.place, "a key is one or more different fields")
+        by_name = {definition.name: definition for definition in self.fields}
+        for name in self.key:
+            definition = by_name.get(name)
+            if definition is None:
+                reporter.report(self.place, f"the key field {name!r} is not among the fields")
+                continue
+            try:
+                kind = definition.build_type(schema, reporter)
+            except Refused:
+                continue
+            if not kind.keyable:
+                reporter.report(definition.location, f"a {kind} can't be part of a key")
+            if definition.optional:
+                reporter.report(definition.location, "a field of the key can't be optional")
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        within = self._with_key(schema, 0, dict.fromkeys(self._names, 0))
+        return replace(self, fields=tuple(d.normalize(d.name, within) for d in self.fields))
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        number = numbers.draw("table")
+        drawn = {name: numbers.draw("field") for name in self._names}
+        within = self._with_key(schema, number, drawn)
+        fields = tuple(d.build(d.name, drawn[d.name], within) for d in self.fields)
+        key = tuple(drawn[name] for name in self.key)
+        return schema.with_table(Table(number, self.table, key, fields))
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        return (DropTable(self.table, "discard"),)
+
+
+@dataclass(frozen=True)
+class DropTable(TableOperation):
+    """A table goes; its records are archived or discarded, and the migration says which.
+
+    Archived records stay as they are, out of sight, until `migrate prune-archive`, and a rollback
+    brings them back. Discarded ones are deleted in the background; a rollback makes an empty table.
+
+    `archived_by` is the migration whose archive the records go to: its own, unless this takes back
+    a `restore_table`.
+    """
+
+    keyword = "drop_table"
+
+    records: Literal["archive", "discard"]
+    archived_by: int = ABSENT
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        table = self.find_table(schema, reporter)
+        for user in schema.users_of(table):
+            reporter.report(
+                self.place,
+                f"{user} refers to {self.table!r}",
+                "drop it, or change its type, before this change",
+            )
+        if self.archived_by is not ABSENT and self.records != "archive":
+            reporter.report(self.place, "archived_by stands beside records: archive only")
+        refuse_no_migration(self.archived_by, self.place, reporter)
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        return replace(self, archived_by=normal_archiver(self.archived_by, number))
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        table = self.table_in(schema)
+        rest = schema.without_table(table.number)
+        if self.records == "discard":
+            return rest
+        by = numbers.migration if self.archived_by is ABSENT else self.archived_by
+        return replace(rest, archived=(*rest.archived, ArchivedTable(table, by)))
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        table = self.table_in(before)
+        if self.records == "discard":
+            for archived in table.archived:
+                if archived.by == number:
+                    reporter.report(
+                        self.place,
+                        f"drop_table discards what this migration archives of "
+                        f"{self.table}.{archived.field.name}: no rollback can restore it",
+                        "leave out the drop_field, whose field goes with the table, or archive the "
+                        "table's records, too",
+                    )
+            return rebuild_table(table)
+        by = number if self.archived_by is ABSENT else self.archived_by
+        position = before.tables.index(table)
+        return (RestoreTable(Name(table.name), by, position),)
+
+    def loses(self, before: Table) -> frozenset[int]:
+        is_lost = self.records == "discard"
+        return frozenset(field.number for field in before.fields) if is_lost else frozenset()
+
+
+@dataclass(frozen=True)
+class RestoreTable(TableOperation):
+    """A table that was dropped with its records archived comes back as it was.
+
+    It has its old number, so the records are its own; its indexes are built anew.
+
+    `archived_by` is the number of the migration that dropped the table with its archive.
+
+    `position` is its place among the tables; without it the table comes last.
+    """
+
+    keyword = "restore_table"
+
+    archived_by: int
+    position: int = ABSENT
+    location: Location = located()
+
+    def validate(self, schema: Schema, reporter: Reporter) -> None:
+        report_taken(self.table, self.place, schema, reporter)
+        archived = schema.archived_named(self.table, self.archived_by)
+        if archived is None:
+            there = ", ".join(f"{a.table.name} by {a.by}" for a in schema.archived) or "none"
+            reporter.report(
+                self.place,
+                f"no table {self.table!r} was archived by migration {self.archived_by}",
+                f"archived are: {there}",
+            )
+            raise Refused
+        check_position(self.position, len(schema.tables), self.place, reporter)
+        for field in archived.table.fields:
+            refuse_changed_types(schema, archived.table.number, field, self.place, reporter)
+        for field in archived.table.key_fields:
+            for kind in parts_of(field.type):
+                found = schema.type_named(kind.declared_name) if isinstance(kind, Enum) else None
+                if isinstance(found, Enum) and found.members != kind.members:  # type: ignore[attr-defined]  # it is an Enum
+                    reporter.report(
+                        self.place,
+                        f"{field.name!r} is part of the key, and members of {kind} were removed "
+                        "and added again since it was archived",
+                        "add a new table instead; within one migration, use two",
+                    )
+
+    def normalize(self, schema: Schema, number: int) -> Operation:
+        return replace(self, position=normal_position(self.position, len(schema.tables)))
+
+    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+        archived = schema.archived_named(self.table, self.archived_by)
+        assert archived is not None
+        fields = tuple(
+            replace(f, type=schema.with_current_types(f.type)) for f in archived.table.fields
+        )
+        restored = archived.table.with_fields(fields)
+        return replace(
+            schema,
+            tables=insert_at(self.position, restored, schema.tables),
+            archived=tuple(a for a in schema.archived if a is not archived),
+        )
+
+    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+        return (DropTable(self.table, "archive", self.archived_by),)
+
+    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+        """Members of types that went and came back meanwhile are numbered anew."""
+        return {
+            old.number: Recast(Input(old.number), keep, old.type, new.type, keeps_bytes=False)
+            for old, new in zip(before.fields, after.fields, strict=True)
+            if not has_same_bytes(old.type, new.type)
+        }
+
+
+def keep(value: Any) -> Any:
+    """The same value: values hold names, and those have not changed."""
+    return value
+
+
+def rebuild_table(table: Table) -> tuple[Operation, ...]:
+    """The operations that make this table again, empty."""
+    name = Name(table.name)
+    return (
+        CreateTable(
+            name,
+            tuple(Name(f.name) for f in table.key_fields),
+            tuple(map(FieldDefinition.of, table.fields)),
+        ),
+        *(CreateIndex.of(table, index) for index in table.indexes),
+        *(AddCheck(name, Name(check.name), check.expression) for check in table.checks),
+        *(
+            AddReference(name, Name(table.field_numbered(key.field).name), key.on_delete)
+            for key in table.foreign_keys
+        ),
+    )
