@@ -28,6 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
     forms.is_long = config.getoption("--long")
     # What starts in the background of a shell inherits that Ctrl-C is ignored; tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Images of containers tend to set it: each of hundreds of processes would compile all modules.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A test's database need not survive a loss of power: half of the time of those on SQLite went
     # into waiting for the disk. PYTEST_DEBUG_TEMPROOT, pytest's own, names another place.
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_FREE_BYTES_MIN:

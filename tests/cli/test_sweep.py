@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 import zapdb
@@ -24,7 +22,6 @@ def swept(current: Project) -> Project:
             db.table("people").insert(id=key, first=LONG, last="L", fax="1")
     current.sql("DELETE FROM zapdb_r1 WHERE key = x'c064'")  # 100
     current.sql("DELETE FROM zapdb_x1 WHERE record = x'c064'")
-    time.sleep(0.005)
     return current
 
 

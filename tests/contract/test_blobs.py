@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import pickle
 import random
-import time
 import tracemalloc
 from typing import Any
 
@@ -94,7 +93,6 @@ def ids(place: Workspace) -> set[bytes]:
 
 def sweep(db: Database) -> SweepReport:
     """Sweep blobs of any age."""
-    time.sleep(0.003)  # SQLite's clock ticks in milliseconds, and so do ids
     return db.sweep(older_than_seconds=0)
 
 

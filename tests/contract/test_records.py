@@ -151,7 +151,6 @@ def test_generated_keys_sort_by_the_time_they_were_made(workspace: Workspace) ->
     )
     notes = workspace.open().table("notes")
     first = notes.insert(text="first")
-    time.sleep(0.002)
     notes.insert_many([{"text": "second"}])
     given = uuid.UUID(int=(1 << 128) - 1)
     notes.insert(id=given, text="third")

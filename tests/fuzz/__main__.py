@@ -8,6 +8,7 @@ try it for ever.
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -18,24 +19,46 @@ from tests.fuzz.corpus import read_corpus, write_corpus
 from tests.fuzz.targets import TARGETS
 
 
-def fuzz(name: str, seconds: int) -> bool:
-    """Fuzz one target; returns whether it held."""
-    with tempfile.TemporaryDirectory() as made:
-        found, crashes = Path(made, "found"), Path(made, "crashes")
-        found.mkdir()
-        crashes.mkdir()
-        known = read_corpus(name)
-        fill(found, known)
-        print(f"{name}: {len(known)} inputs, {seconds} s", flush=True)
-        ended = run(name, found, f"-max_total_time={seconds}", f"-artifact_prefix={crashes}/")
-        for crash in crashes.iterdir():
-            print(f"{name}: this input fails: {crash.read_bytes().hex()}")
-        if ended.returncode:
-            print(ended.stderr[-4_000:])
-            return False
-        write_corpus(name, [path.read_bytes() for path in found.iterdir()])
-        print(f"{name}: held; {len(read_corpus(name))} inputs kept")
-        return True
+class Fuzzer:
+    """A process that fuzzes one target after another (see `tests.fuzz.target`)."""
+
+    def __enter__(self) -> Fuzzer:
+        command = [sys.executable, "-m", "tests.fuzz.target"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process:
+            self._process.communicate()
+
+    def fuzz(self, name: str, seconds: int) -> bool:
+        """Fuzz one target; returns whether it held."""
+        with tempfile.TemporaryDirectory() as made:
+            found, crashes, log = Path(made, "found"), Path(made, "crashes"), Path(made, "log")
+            found.mkdir()
+            crashes.mkdir()
+            known = read_corpus(name)
+            fill(found, known)
+            print(f"{name}: {len(known)} inputs, {seconds} s", flush=True)
+            options = (f"-max_total_time={seconds}", f"-artifact_prefix={crashes}/")
+            status = self._run(name, log, found, *options)
+            for crash in crashes.iterdir():
+                print(f"{name}: this input fails: {crash.read_bytes().hex()}")
+            if status:
+                print(log.read_text(errors="replace")[-4_000:])
+                return False
+            write_corpus(name, [path.read_bytes() for path in found.iterdir()])
+            print(f"{name}: held; {len(read_corpus(name))} inputs kept")
+            return True
+
+    def _run(self, *job: object) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([str(part) for part in job]) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
 
 
 def fill(directory: Path, inputs: Iterable[bytes]) -> None:
@@ -43,17 +66,13 @@ def fill(directory: Path, inputs: Iterable[bytes]) -> None:
         (directory / str(number)).write_bytes(data)
 
 
-def run(name: str, *options: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.fuzz.target", name, *map(str, options)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("names", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     given = parser.parse_args()
-    held = [fuzz(name, given.seconds) for name in given.names or TARGETS]
+    with Fuzzer() as fuzzer:
+        held = [fuzzer.fuzz(name, given.seconds) for name in given.names or TARGETS]
     sys.exit(not all(held))
 
 

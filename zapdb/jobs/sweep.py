@@ -78,7 +78,8 @@ def sweep_blobs(
     started = time.perf_counter()
     age_ms = int(older_than_seconds * 1000)
     now_ms = storage.now_us(storage.connection()) // 1000
-    before = first_id_at_ms(max(0, now_ms - age_ms))
+    # Also what was made within that millisecond: at no age, all that is there is old enough.
+    before = first_id_at_ms(max(0, now_ms - age_ms + 1))
     blobs = unowned = unowned_bytes = deleted = 0
     after = b""
     while (marked := _mark_in_snapshot(storage, after, before)) is not None:
