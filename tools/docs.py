@@ -272,8 +272,8 @@ def page_settings() -> Iterator[str]:
 
 def page_metrics() -> Iterator[str]:
     yield "# Metrics and logs\n"
-    yield "What `db.metrics()` tells, and `zapdb metrics` but for what single processes count. How"
-    yield "to collect them is in [the guide](../guides/metrics.md).\n"
+    yield "What `db.admin.metrics()` tells, and `zapdb metrics` but for what processes count."
+    yield "How to collect them is in [the guide](../guides/metrics.md).\n"
     yield "| metric | kind | labels | |"
     yield "|---|---|---|---|"
     families: list[tuple[str, str, tuple[str, ...], str]] = [

@@ -14,7 +14,7 @@
     ├── RecordExists (ValueError)          a record with this key is there         caller
     ├── TenantExists (ValueError)          a tenant of this name is there          caller
     ├── BlobMissing (LookupError)          a large value is looked at too late     caller
-    ├── ChangesPruned (LookupError)        the history log begins behind the place caller
+    ├── ChangesPruned (LookupError)        the change log begins behind the place caller
     ├── ConstraintViolation (ValueError)   a write breaks what its table demands   caller
     │   ├── UniqueViolation                another record has the values of a unique index
     │   ├── CheckViolation                 a check of the table is not true of the record
@@ -307,7 +307,7 @@ class BlobMissing(ZapdbError, LookupError):
 
 
 class ChangesPruned(ZapdbError, LookupError):
-    """Changes behind a bookmark are not in the history log any more."""
+    """Changes behind a bookmark are not in the change log any more."""
 
     code = "changes.pruned"
     rpc_status = "NOT_FOUND"

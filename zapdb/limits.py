@@ -184,15 +184,15 @@ SWEEP_BATCH_BLOBS: Final = 64
 BATCH_BLOBS: Final = 16
 """New blobs that a range task holds before it stores them, inside its transaction."""
 CHANGES_PENDING_MAX: Final = 4_096
-"""Changes of records that a transaction gathers for the history log before it writes some."""
+"""Changes of records that a transaction gathers for the change log before it writes some."""
 CHANGES_PENDING_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 """The same by the size of the records."""
 CHANGES_PAGE: Final = 500
-"""Changes that are read from the history log at a time."""
+"""Changes that are read from the change log at a time."""
 CHANGES_COUNTED_MAX: Final = 100_000
 """As far as it is counted how many changes a follower has not seen, or a pruning would delete."""
 PRUNE_BATCH_CHANGES: Final = 1_000
-"""Changes that a pruning of the history log deletes in one transaction."""
+"""Changes that a pruning of the change log deletes in one transaction."""
 INSERT_BATCH_RECORDS: Final = 2_000
 PAGE_RECORDS_MAX: Final = 1_000
 """Records fetched at a time by a scan."""

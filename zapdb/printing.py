@@ -32,3 +32,12 @@ def _escape(character: str) -> str:
     if character.isprintable():
         return character
     return character.encode("unicode_escape").decode()
+
+
+class ShownText(str):
+    """A text of several lines that a prompt shows as it is, without quotes and escapes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)

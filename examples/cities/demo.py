@@ -109,7 +109,7 @@ class Demo:
                 (applied,) = db.applied
                 count = db.table("cities").count()
                 times.append(applied.seconds)
-                summary = db.view.stored[-1].summary
+                summary = db._view.stored[-1].summary
                 grid.add_row(file.stem, summary, f"{count:,}", f"{applied.seconds * 1000:.1f} ms")
                 self.live_goes_on(db, number)
         console.print(grid)
@@ -148,14 +148,14 @@ class Demo:
             console.print(grid)
 
     def print_counts(self, db: zapdb.Database, when: str) -> None:
-        counts = db.count_by_revision("cities")
+        counts = db.admin.count_by_revision("cities")
         shown = "  ".join(f"{revision}: {count:,}" for revision, count in counts.items())
         console.print(f"   schema index → records, {when}:  {shown}")
 
     def build_indexes(self) -> None:
         title("4. Build the two indexes in the background (threads of this process)")
         with self.open() as db:
-            reports = db.run_jobs(self.with_progress(run_locally), kinds=("index",))
+            reports = db.admin.run_jobs(self.with_progress(run_locally), kinds=("index",))
             for report in reports:
                 console.print(
                     f"   index built: {report.progress.read:,} records in {report.progress.ranges} "
@@ -192,7 +192,7 @@ class Demo:
                 meanwhile=partial(self.show_running, db),
             )
             with writer:
-                reports = db.run_jobs(runner)
+                reports = db.admin.run_jobs(runner)
             self.print_counts(db, "after")
             (report,) = reports
             written, processes = report.progress.written, sorted({task.process for task in tasks})
@@ -243,7 +243,7 @@ class Demo:
         title("9. Verify that every record decodes and every index entry matches")
         with self.open() as db:
             started = time.perf_counter()
-            for report in db.verify():
+            for report in db.admin.verify():
                 entries = ", ".join(f"{name} {n:,}" for name, n in report.entries.items())
                 console.print(
                     f"   {report.table}: {report.records:,} records, entries: {entries}, "
@@ -337,7 +337,7 @@ class Writer:
             population = chooser.randrange(1_000, 1_000_000)
             cities.update(city_id, population=population)
             self.written[city_id] = population
-        self.db.storage.release_connection()
+        self.db._storage.release_connection()
 
     def count_lost(self, db: zapdb.Database) -> int:
         cities = db.table("cities")

@@ -72,7 +72,7 @@ def open_database(url: str) -> zapdb.Database:
     In the background it builds the indexes that are new, and converts the records that are old.
     """
     db = zapdb.open(url, migrations=MIGRATIONS, apply="auto", models=models)
-    db.set_setting("profile", "production")
+    db.admin.set_setting("profile", "production")
     return db
 
 

@@ -1,5 +1,5 @@
 """The first layout: catalog, counters, migrations, fingerprint history, archives, blobs, zones,
-ranges, commit tokens, and the history log.
+ranges, commit tokens, and the change log.
 
 Until the first release it is changed in place, and gets the next number each time: so a database
 that an earlier commit made is told apart, and refused by name.
@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0006"
+revision = "0007"
 down_revision = None
 branch_labels = None
 depends_on = None

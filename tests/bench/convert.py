@@ -56,13 +56,13 @@ def _run(
     address = bench.address(engine, name)
     with opened(address, migrations) as database:
         database.table("people").insert_many(make_people(0, records))
-        number = database.view.table("people").table.number
+        number = database._view.table("people").table.number
 
     def convert() -> float:
         _change(migrations)
         with opened(address, migrations) as database:
             started = time.perf_counter()
-            reports = database.run_jobs(runner)
+            reports = database.admin.run_jobs(runner)
             seconds = time.perf_counter() - started
         assert [report.progress.written for report in reports] == [records]
         return seconds

@@ -1,4 +1,4 @@
-"""What the history log costs: transactions of one update and inserting many, with and without."""
+"""What the change log costs: transactions of one update and inserting many, with and without."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _run(bench: Bench, engine: Engine) -> list[Row]:
     migrations.add(CREATE, CREATE_INDEX)
     addresses = [bench.address(engine, f"history-{name}") for name in ("off", "on")]
     with opened(addresses[0], migrations) as off, opened(addresses[1], migrations) as on:
-        on.set_setting("history", "on")
+        on.admin.set_setting("change_log", "on")
         for database in (off, on):
             database.table("people").insert_many(make_people(0, RECORDS))
         for threads in (1, THREADS):
@@ -64,7 +64,7 @@ def _update(database: Database, threads: int) -> None:
     def work(first: int) -> None:
         for n in range(first, first + share):
             people.update(n, city=city)
-        database.storage.release_connection()
+        database._storage.release_connection()
 
     workers = [threading.Thread(target=work, args=(n * share,)) for n in range(1, threads)]
     for worker in workers:

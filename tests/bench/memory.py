@@ -74,7 +74,7 @@ def _work(work: str, address: str, migrations: str) -> None:
         elif work == "arrow":
             records = sum(batch.num_rows for batch in database.table("people").to_arrow())
         else:
-            (report,) = database.run_jobs()
+            (report,) = database.admin.run_jobs()
             records = report.progress.written
     print(json.dumps({"records": records, "peak_mb": _peak_mb()}))
 

@@ -108,9 +108,9 @@ def _for_each(ids: list[int], get: Callable[[int], Any]) -> Callable[[], None]:
 
 def _blobs(database: Any) -> list[tuple[int, bytes]]:
     """The records' bytes by id, as zapdb stores them."""
-    state = database.view.table("people")
-    records = RecordTable(database.storage, state.table.number, database.view.tenant)
-    page = database.storage.connection().fetch_all(records.page_sql, (b"", RECORDS))
+    state = database._view.table("people")
+    records = RecordTable(database._storage, state.table.number, database._view.tenant)
+    page = database._storage.connection().fetch_all(records.page_sql, (b"", RECORDS))
     return [(id, bytes(value)) for id, (_, value) in enumerate(page)]
 
 

@@ -23,7 +23,7 @@ def run(bench: Bench) -> list[Row]:
         people = database.table("people")
         old = list(itertools.islice(people.scan(), RECORDS))
         people.insert_many(person.asdict() | {"id": person.id + RECORDS} for person in old)
-        assert database.count_by_revision("people") == {1: RECORDS, 1 + STEPS: RECORDS}
+        assert database.admin.count_by_revision("people") == {1: RECORDS, 1 + STEPS: RECORDS}
 
         def get_stale() -> None:
             for id in range(RECORDS):
@@ -36,7 +36,7 @@ def run(bench: Bench) -> list[Row]:
         get, against = take_turns(ROUNDS, get_stale, get_current)
 
         live = people._live
-        page = database.storage.connection().fetch_all(live.records.page_sql, (b"", 2 * RECORDS))
+        page = database._storage.connection().fetch_all(live.records.page_sql, (b"", 2 * RECORDS))
         read = live.reader.read
 
         def read_stale() -> None:

@@ -214,7 +214,7 @@ def test_show_of_archived_fields(people: Project) -> None:
 
 def test_list_and_show_of_another_tenant(people: Project) -> None:
     with zapdb.open(f"sqlite:///{people.database}", migrations=people.migrations) as db:
-        create_tenant(db.storage, "acme")
+        create_tenant(db._storage, "acme")
     assert people.run("catalog", "list", "--tenant", "acme").out == "no tables\n"
     result = people.run("catalog", "show", "people", "--tenant", "acme")
     assert (result.status, result.err.splitlines()[0]) == (1, "error: no such table")

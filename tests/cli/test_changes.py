@@ -1,4 +1,4 @@
-"""`zapdb changes`: the history log, its followers, and pruning it."""
+"""`zapdb changes`: the change log, its followers, and pruning it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def logged(project: Project) -> Project:
         zapdb.open("sqlite:///test.db", migrations="migrations", apply="auto") as db,
         principal.acting_as("ada"),
     ):
-        db.set_setting("history", "on")
+        db.admin.set_setting("change_log", "on")
         people = db.table("people")
         people.insert(id=1, name="Ada", fax="1")
-        db.follower("search").move(db.change_bookmark())
+        db.change_log.follower("search").move(db.change_log.end())
         people.update(1, name="Ada Lovelace", fax="2\n" + "x" * 80)
         with db.transaction():
             people.insert(id=2, name="Bo", fax="x" * 9_000)
@@ -54,7 +54,7 @@ def test_list(logged: Project) -> None:
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", row[0]) for row in rows)
     assert [row[1] for row in rows[:5]] == ["ada"] * 5
     assert [row[2:] for row in rows] == [
-        ["history_on"],
+        ["change_log_on"],
         ["insert", "people", "1", "name=Ada, fax=1"],
         ["update", "people", "1", f"name: Ada → Ada Lovelace, fax: 1 → 2\\n{'x' * 27}…"],
         ["delete", "people", "1", f"name=Ada Lovelace, fax=2\\n{'x' * 27}…"],
@@ -228,4 +228,4 @@ def test_a_log_that_was_never_switched_on_says_so(project: Project) -> None:
     assert project.run("migrate", "up").status == 0
     result = project.run("changes", "list")
     assert (result.status, result.out) == (0, "no changes\n")
-    assert "zapdb settings set history on" in result.err
+    assert "zapdb settings set change_log on" in result.err

@@ -407,7 +407,7 @@ def test_on_a_terminal_values_are_shortened_and_counted(shop: Project) -> None:
 
 def test_a_text_that_begins_with_one_backslash_is_refused(shop: Project) -> None:
     with zapdb.open("sqlite:///test.db", read_only=True) as db:
-        table = db.view.table("items").table
+        table = db._view.table("items").table
     title = table.field_named("title")
     assert title is not None
     assert to_text(title, "\\N") == "\\\\N"

@@ -211,7 +211,7 @@ def test_history_since(rolled_back: Project) -> None:
 
 def test_history_of_a_tenant(people: Project) -> None:
     with zapdb.open(f"sqlite:///{people.database}", migrations=people.migrations) as db:
-        create_tenant(db.storage, "acme")
+        create_tenant(db._storage, "acme")
     result = people.run(*HISTORY, "--tenant", "acme")
     assert (result.status, result.err) == (
         1, "error: no table has or had this name\n  table: people\n  tables: (none)\n"
@@ -366,7 +366,7 @@ def test_prune_is_refused_while_records_need_it(people: Project) -> None:
         "  table: people\n"
         "  needed: generation 1: 20 records\n"
         "  way out: convert old records with `zapdb convert run`, and delete what is archived with "
-        "`zapdb migrate prune-archive`; or prune less; what the history log needs stays\n"
+        "`zapdb migrate prune-archive`; or prune less; what the change log needs stays\n"
     )
     found = prune(people, "--keep-last", "1", "--dry-run", "--json").json
     assert found["in_use"] == [{"gen": 1, "by": "20 records"}]

@@ -15,7 +15,7 @@ def test_a_setting_is_read_changed_and_read_by_applications(people: Project) -> 
     assert (result.status, result.out) == (0, "on_read is write_back\n")
     assert people.run("settings", "get", "on_read").out == "write_back\n"
     with zapdb.open("sqlite:///test.db", migrations="migrations") as db:
-        assert db.setting("on_read") == "write_back"
+        assert db.admin.setting("on_read") == "write_back"
     assert people.run("settings", "unset", "on_read").out == "on_read is leave\n"
 
 

@@ -97,7 +97,7 @@ def test_an_unknown_tenant(
         "error: no such tenant\n"
         "  tenant: nobody\n"
         "  tenants: acme, default\n"
-        "  way out: create it with `zapdb tenant create NAME`, or `db.create_tenant(name)`\n"
+        "  way out: create it with `zapdb tenant create NAME`, or `db.admin.create_tenant(name)`\n"
     )
     result = current.run(*command, "--tenant", "nobody")
     assert (result.status, result.err) == (1, message)

@@ -29,20 +29,23 @@ def test_each_change_of_the_catalog_gives_a_token(
     migrations = ("-m", str(workspace.directory))
     first = call("migrate", "up", *migrations)["token"]
     db = workspace.follow()
-    assert db.wait_for_catalog(first).position == 1
+    assert db.admin.wait_for_catalog(first).position == 1
     workspace.write(2, LISTS)
     token = call("migrate", "up", *migrations)["token"]
     assert token > first
-    assert [state.table.name for state in db.wait_for_catalog(token).tables] == ["items", "lists"]
+    assert [state.table.name for state in db.admin.wait_for_catalog(token).tables] == [
+        "items",
+        "lists",
+    ]
     assert db.table("lists").insert(id=1).id == 1  # this process works with it by now
     # Whoever applies nothing has the token of what is there already.
     assert call("migrate", "up", *migrations)["token"] >= token
 
     tokens = [token]
     tokens.append(call("tenant", "create", "acme")["token"])
-    seen = db.wait_for_catalog(tokens[-1]).rows.list("tenant").values()
+    seen = db.admin.wait_for_catalog(tokens[-1]).rows.list("tenant").values()
     assert "acme" in {row["name"] for row in seen}
-    tokens.append(db.create_tenant("other"))
+    tokens.append(db.admin.create_tenant("other"))
     tokens.append(call("tenant", "remove", "acme", "--yes")["token"])
     tokens.append(call("settings", "set", "schema_changes", "allow")["token"])
     tokens.append(call("convert", "run")["token"])
@@ -53,9 +56,9 @@ def test_each_change_of_the_catalog_gives_a_token(
     assert tokens[1] > tokens[0]
     assert tokens[3] > tokens[2]
     for token in tokens:
-        assert db.wait_for_catalog(token).token >= token
+        assert db.admin.wait_for_catalog(token).token >= token
 
     workspace.remove(2)
     token = call("migrate", "forget", "--to", "1", "--yes")["token"]
     assert token > tokens[-1]
-    assert db.wait_for_catalog(token).position == 1
+    assert db.admin.wait_for_catalog(token).position == 1

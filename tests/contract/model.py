@@ -155,7 +155,7 @@ class Model:
 
     def check(self, db: Database) -> None:
         """The database shows what the model says."""
-        self.check_at(db, db.view.chain, db.view.chain.end)
+        self.check_at(db, db._view.chain, db._view.chain.end)
 
     def check_at(self, db: Database, chain: Chain, at: int) -> None:
         """A process that works with the shapes of position `at` sees what the model says."""

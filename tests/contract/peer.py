@@ -168,31 +168,31 @@ def _do(db: Any, directory: Path, command: list[str], transaction: ExitStack) ->
         case ["process"]:
             return os.getpid()
         case ["level"]:
-            return db.cluster_level()
+            return db.admin.cluster_level()
         case ["require", level]:
             from zapdb.cluster.level import require_level
 
-            require_level(db.storage, int(level))
+            require_level(db._storage, int(level))
             return "raised"
         case ["layout"]:
             from zapdb.cluster.level import bring_layout_up
             from zapdb.storage import read_layout
 
-            done = bring_layout_up(db.storage)
-            return f"{done} {read_layout(db.storage)}"
+            done = bring_layout_up(db._storage)
+            return f"{done} {read_layout(db._storage)}"
         case ["evict"]:
             from zapdb.cluster.nodes import evict_dead
 
-            return len(evict_dead(db.storage, 0))
+            return len(evict_dead(db._storage, 0))
         case ["up"]:
             from zapdb.activation.up import migrate_up
             from zapdb.catalog import DEFAULT_TENANT
 
-            return migrate_up(db.storage, DEFAULT_TENANT, directory)[-1].number
+            return migrate_up(db._storage, DEFAULT_TENANT, directory)[-1].number
         case ["gate"]:
             from zapdb.storage import Mode
 
-            transaction.enter_context(db.storage.transaction(Mode.CHANGE))
+            transaction.enter_context(db._storage.transaction(Mode.CHANGE))
             return "taken"
     raise ValueError(command)
 

@@ -175,12 +175,12 @@ def as_history(notes: Iterable[list[Any]]) -> list[Operation]:
 def spoil_commits(db: Database, share: float, die_at: int = 0) -> Callable[[], None]:
     """Let a share of COMMITs report an error, half of them though they took effect; at number
     `die_at` the process ends. Returns what takes it back."""
-    kind, calls = type(db.storage), 0
+    kind, calls = type(db._storage), 0
     commit, draw = kind.commit, random.Random(len(BACKGROUND))
 
     def spoiled(storage: Storage, connection: Connection) -> None:
         nonlocal calls
-        if storage is not db.storage or threading.current_thread().name in BACKGROUND:
+        if storage is not db._storage or threading.current_thread().name in BACKGROUND:
             commit(storage, connection)
             return
         calls += 1

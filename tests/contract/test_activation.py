@@ -45,7 +45,7 @@ def owner_of(db: Database) -> str:
 
 def positions(*databases: Database) -> list[int]:
     for db in databases:
-        db.wait_for_catalog(db.catalog_token())
+        db.admin.wait_for_catalog(db.admin.catalog_token())
     return [db.position for db in databases]
 
 
@@ -109,7 +109,7 @@ def test_rule_12_what_follows_a_waiting_one_is_stored_behind_it(
     # In one jump: one entry in the history of the table.
     assert [a.number for a in newer.applied] == [4]
     assert positions(told, newer) == [4, 4]
-    assert [entry.position for entry in newer.history("goods")] == [1, 2, 4]
+    assert [entry.position for entry in newer.admin.schema_history("goods")] == [1, 2, 4]
     assert told.table("items").field_names[-1] == "color"
 
 
@@ -138,7 +138,7 @@ def test_rule_12_up_waits_for_one_that_was_stored_before(
 def test_rule_12_opening_gives_up_after_a_while(workspace: Workspace, older: Database) -> None:
     """After what is asked for, or what the setting says."""
     write_waiting(workspace, 2, ADD_COLOR)
-    older.set_setting("activation_wait_seconds", "0")
+    older.admin.set_setting("activation_wait_seconds", "0")
     for options, least, most in (({"wait_seconds": 0.6}, 0.2, 6), ({}, 0, 6)):
         started = time.monotonic()
         refused = error_of(lambda o=options: workspace.open(**o))
@@ -147,7 +147,7 @@ def test_rule_12_opening_gives_up_after_a_while(workspace: Workspace, older: Dat
     # Who was refused is no node that others would wait for.
     with workspace.connect().transaction(Mode.READ) as connection:
         assert [node.id for node, _ in nodes.list_nodes(connection)] == [older._node.id]
-    older.set_setting("activation_wait_seconds", "20")
+    older.admin.set_setting("activation_wait_seconds", "20")
     timer = later(0.3, older.close)
     assert workspace.open().position == 2
     timer.join()
@@ -199,7 +199,7 @@ def test_rule_12_a_tool_without_files_is_not_waited_for(
 
 
 def test_rule_12_every_tenant_waits(workspace: Workspace, older: Database) -> None:
-    older.create_tenant("acme")
+    older.admin.create_tenant("acme")
     write_waiting(workspace, 2, ADD_COLOR)
     told = workspace.open(serve_as=1)
     assert told.for_tenant("acme").position == 1
@@ -208,7 +208,10 @@ def test_rule_12_every_tenant_waits(workspace: Workspace, older: Database) -> No
     older.close()
     newer = workspace.open(tenant="acme", wait_seconds=0)
     assert newer.position == 2
-    assert {tenant.name: tenant.position for tenant in newer.tenants()} == {"default": 1, "acme": 2}
+    assert {tenant.name: tenant.position for tenant in newer.admin.tenants()} == {
+        "default": 1,
+        "acme": 2,
+    }
     assert newer.for_tenant("default").position == 2
 
 
@@ -299,7 +302,7 @@ def test_rule_12_a_process_that_dies_between_storing_and_activating(
     assert dump(workspace) == before
     newer = workspace.open()
     assert newer.position == 2
-    assert [entry.position for entry in newer.history("items")] == [1, 2]
+    assert [entry.position for entry in newer.admin.schema_history("items")] == [1, 2]
     assert newer.table("items").get(1).color == "red"
 
 
@@ -313,7 +316,7 @@ def test_rule_12_many_processes_at_once_activate_once(
     found = sorted(tuple(map(int, line.split())) for line in result.stdout.splitlines())
     assert [position for _, position in found] == [2] * 4
     newer = workspace.open()
-    assert [entry.position for entry in newer.history("items")] == [1, 2]
+    assert [entry.position for entry in newer.admin.schema_history("items")] == [1, 2]
     assert newer.table("items").count() == 4
 
 

@@ -256,5 +256,5 @@ def test_a_wrong_password_is_not_in_what_a_process_writes(tmp_path: Path) -> Non
 def test_a_path_is_shown_as_it_is(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
-    assert db.storage.shown_url == workspace.address
+    assert db._storage.shown_url == workspace.address
     assert re.fullmatch(r"<zapdb database sqlite:///\S+ at migration 1>", repr(db))

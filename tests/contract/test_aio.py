@@ -132,9 +132,9 @@ def test_the_faces_do_what_the_synchronous_ones_do(place: Workspace) -> None:
             assert await ids(db) == [1, 2, 3]
             assert repr(items) == "<table 'items' (id, title, size, note)>"
             assert (items.name, items["size"].__class__) == ("items", items.size.__class__)
-            assert await db.verify() is not None
-            assert "zapdb" in await db.metrics()
-            assert (await db.setting("history")) == "off"
+            assert await db.admin.verify() is not None
+            assert "zapdb" in await db.admin.metrics()
+            assert (await db.admin.setting("change_log")) == "off"
 
     asyncio.run(main())
 
@@ -187,8 +187,8 @@ def test_a_stream_reads_no_further_ahead_than_so_many_large_values(
 def test_changes_and_followers(place: Workspace) -> None:
     async def main() -> None:
         async with opened(place) as db:
-            await db.set_setting("history", "on")
-            follower = await db.follower("mail")
+            await db.admin.set_setting("change_log", "on")
+            follower = await db.change_log.follower("mail")
             async with db.transaction() as tx:
                 await insert(tx, 1)
             seen = [c async for c in follower.changes() if hasattr(c, "operation")]
@@ -196,7 +196,7 @@ def test_changes_and_followers(place: Workspace) -> None:
             await follower.move(seen[-1].bookmark)
             assert [c async for c in follower.changes()] == []
             assert await follower.bookmark() == seen[-1].bookmark
-            assert [one.name for one in await db.followers()] == ["mail"]
+            assert [one.name for one in await db.change_log.followers()] == ["mail"]
 
     asyncio.run(main())
 
@@ -204,7 +204,7 @@ def test_changes_and_followers(place: Workspace) -> None:
 def test_tenants(place: Workspace) -> None:
     async def main() -> None:
         async with opened(place) as db:
-            await db.create_tenant("acme")
+            await db.admin.create_tenant("acme")
             acme = await db.for_tenant("acme")
             with suppress(ZeroDivisionError):
                 async with db.transaction() as tx:
@@ -361,7 +361,7 @@ def test_a_block_that_is_left_while_another_task_works_is_undone(place: Workspac
             assert error.message.startswith("the block was left while another ")
             go_on.set()
             await made[0]
-            await until(lambda: not db._sync.storage.list_open())
+            await until(lambda: not db._sync._storage.list_open())
             await insert(db, 2)
             assert await ids(db) == [2]
 
@@ -725,7 +725,7 @@ def test_a_transaction_that_nobody_left_is_undone_and_named(
 
     if how == "destroyed":
         task = loop.create_task(stay())
-        while not db._sync.storage.list_open():
+        while not db._sync._storage.list_open():
             loop.run_until_complete(asyncio.sleep(0.01))
         loop.run_until_complete(asyncio.sleep(0.2))
         loop.close()
@@ -737,7 +737,7 @@ def test_a_transaction_that_nobody_left_is_undone_and_named(
 
     def is_over() -> bool:
         gc.collect()  # a worker may hold a reference until it has gone on
-        return not db._sync.storage.list_open()
+        return not db._sync._storage.list_open()
 
     async def main() -> None:
         await until(is_over)

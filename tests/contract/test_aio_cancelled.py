@@ -74,7 +74,7 @@ async def refused(work: Awaitable[Any]) -> Exception:
 async def all_is_free(db: zapdb.aio.Database) -> None:
     """Connections, workers, places and the turn: as many transactions as there may be, and more
     operations than there are workers."""
-    storage = db._sync.storage
+    storage = db._sync._storage
     assert storage.list_open() == []
 
     async def write() -> None:
@@ -284,7 +284,7 @@ def test_a_commit_on_its_way_is_waited_for_and_its_outcome_said(
 
     async def main() -> None:
         async with opened(place, max_connections=1) as db:
-            gate = Gate(db._sync.storage, monkeypatch, fails)
+            gate = Gate(db._sync._storage, monkeypatch, fails)
             gate.is_on = True
             task = asyncio.create_task(write(db))
             while not gate.sent.is_set():
@@ -309,7 +309,7 @@ def test_a_commit_on_its_way_is_waited_for_and_its_outcome_said(
 def test_before_its_commit_a_transaction_is_undone(
     place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes before COMMIT is no COMMIT yet: the history log is written, and SQLite looks
+    """What comes before COMMIT is no COMMIT yet: the change log is written, and SQLite looks
     whether it is still the same file."""
     reached, may_go_on = threading.Event(), threading.Event()
 
@@ -319,7 +319,7 @@ def test_before_its_commit_a_transaction_is_undone(
 
     async def main() -> None:
         async with opened(place) as db:
-            storage = db._sync.storage
+            storage = db._sync._storage
             before = storage.before_commit
 
             def hold(connection: Connection, seconds: float) -> None:

@@ -161,8 +161,8 @@ class Program(RuleBasedStateMachine):
     def begin(self, random_: Random) -> None:
         (self.migrations / "0001_begin.yaml").write_text(document(*SCHEMA))
         process = self._open(apply="auto")
-        process.db.create_tenant("acme")
-        chain = process.db.view.chain
+        process.db.admin.create_tenant("acme")
+        chain = process.db._view.chain
         self.world = World(chain, {"default": 1, "acme": 0}, {t: Model() for t in TENANTS})
         self.world.models["default"].migrate(chain)
         self.join(process, "acme")
@@ -189,7 +189,7 @@ class Program(RuleBasedStateMachine):
 
     def _open(self, **options: Any) -> Process:
         db = zapdb.open(self.address, migrations=self.migrations, **options)
-        end = max(db.view.chain.end, 1)
+        end = max(db._view.chain.end, 1)
         process = Process(db, options.get("serve_as", end), end, {"default": db})
         self.opened += 1
         process.is_deaf = self.opened % 2 == 1
@@ -724,7 +724,7 @@ class Program(RuleBasedStateMachine):
         for process in self.processes:
             self._look(process)
             for db in process.tenants.values():
-                for report in db.verify():
+                for report in db.admin.verify():
                     assert report.problems == ()
 
     # Changes of the schema, and jobs
@@ -764,7 +764,7 @@ class Program(RuleBasedStateMachine):
             idle = [p for p in self.processes if p is not self.reader]
             self._close(random_.choice(idle))
         process = self._open()
-        world.change_chain(process.db.view.chain)
+        world.change_chain(process.db._view.chain)
         assert world.chain.end == number
         self._settle("default")
         if random_.random() < 0.5:
@@ -799,7 +799,7 @@ class Program(RuleBasedStateMachine):
             return
         process = random_.choice(found)
         tenant = random_.choice(sorted(process.tenants))
-        process.tenants[tenant].run_jobs()
+        process.tenants[tenant].admin.run_jobs()
         self.world.models[tenant].convert(self.world.chain_of(tenant))
 
 

@@ -78,7 +78,7 @@ def ways(db: Database) -> list[Callable[[], AbstractContextManager]]:
 
 
 def assert_clean(db: Database) -> None:
-    for report in db.verify():
+    for report in db.admin.verify():
         assert report.problems == ()
 
 
@@ -291,7 +291,7 @@ def test_a_conversion_in_between_is_no_change(workspace: Workspace) -> None:
     read = "SELECT value FROM zapdb_r1"
     (before,) = workspace.execute(read)
     workspace.write(2, ADD_COLOR)
-    workspace.open().run_jobs()
+    workspace.open().admin.run_jobs()
     (after,) = workspace.execute(read)
     assert bytes(before[0]) != bytes(after[0])
     assert items.update(1, size=3, if_unchanged=seen).size == 3
@@ -300,7 +300,7 @@ def test_a_conversion_in_between_is_no_change(workspace: Workspace) -> None:
     assert items.update(1, size=4, if_unchanged=seen).size == 4
     seen = items.get(1)
     items.update(1, note="m" * 9_000)
-    workspace.open().sweep(older_than_seconds=0)  # what was seen can't be looked at any more
+    workspace.open().admin.sweep(older_than_seconds=0)  # what was seen can't be looked at any more
     error = error_of(lambda: items.update(1, size=5, if_unchanged=seen))
     assert isinstance(error, StaleUpdate)
     assert error.context["changed"] == "note"
@@ -363,7 +363,7 @@ def test_a_stamp_is_the_same_after_a_conversion_and_a_restart(workspace: Workspa
     stamp = items.get(1).stamp()
     workspace.write(2, ADD_COLOR)
     newer = workspace.open()
-    newer.run_jobs()
+    newer.admin.run_jobs()
     assert items.get(1).stamp() == stamp
     newer.table("items").update(1, color="blue")  # which is not seen here
     assert items.update(1, note="n" * 9_000, if_unchanged=stamp).stamp() == stamp  # another blob

@@ -80,12 +80,12 @@ def test_rule_06_a_migration_takes_force_whole_or_not_at_all(
     with workspace.open() as db:
         assert db.position == 2
         assert db.applied == ()
-        assert [entry.position for entry in db.history("items")] == [1, 2]
-        assert [entry.position for entry in db.history("tags")] == [2]
+        assert [entry.position for entry in db.admin.schema_history("items")] == [1, 2]
+        assert [entry.position for entry in db.admin.schema_history("tags")] == [2]
         assert db.table("items").get(1).color == "red"
         db.table("tags").insert(name="dairy")
-        db.run_jobs()
-        assert [report.problem_count for report in db.verify()] == [0, 0]
+        db.admin.run_jobs()
+        assert [report.problem_count for report in db.admin.verify()] == [0, 0]
     # Nothing that failed drew a number.
     assert counters(workspace) == {
         "tenant": 1,
@@ -149,9 +149,9 @@ def test_rule_06_many_processes_apply_a_new_migration_once(workspace: Workspace)
     assert sum(int(applied) for applied, _ in outcomes) == 2
     assert {position for _, position in outcomes} == {"2"}
     with workspace.open(apply="never") as db:
-        assert [entry.event for entry in db.history("items")] == ["create", "change"]
+        assert [entry.event for entry in db.admin.schema_history("items")] == ["create", "change"]
         assert db.table("items").count() == PROCESSES
-        assert db.count_by_revision("items") == {2: PROCESSES}
+        assert db.admin.count_by_revision("items") == {2: PROCESSES}
     assert counters(workspace)["migration"] == 2
     assert counters(workspace)["field"] == 5
     assert workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'database'") == [(1,)]
@@ -166,13 +166,13 @@ def test_rule_01_the_revision_is_the_generation_of_the_history(workspace: Worksp
         workspace.write(number, operation)
         with workspace.open() as db:
             db.table("items").insert(id=number, title="Milk")
-            state = db.view.table("items")
+            state = db._view.table("items")
             revisions.append((state.revision, state.layout_revision))
-            assert db.history("items")[-1].generation == state.revision
-            assert db.history("items")[-1].fingerprint == fingerprint(state.table)
+            assert db.admin.schema_history("items")[-1].generation == state.revision
+            assert db.admin.schema_history("items")[-1].fingerprint == fingerprint(state.table)
     assert revisions == [(1, 1), (2, 2), (3, 2), (4, 4)]
     with workspace.open() as db:
-        assert db.count_by_revision("items") == {1: 1, 2: 1, 3: 1, 4: 1}
+        assert db.admin.count_by_revision("items") == {1: 1, 2: 1, 3: 1, 4: 1}
 
 
 def test_rule_01_a_table_that_a_migration_leaves_alone_keeps_its_revision(
@@ -182,8 +182,8 @@ def test_rule_01_a_table_that_a_migration_leaves_alone_keeps_its_revision(
     workspace.write(2, TAGS)
     workspace.write(3, ADD_COLOR)
     with workspace.open() as db:
-        assert [entry.position for entry in db.history("items")] == [1, 3]
-        assert [entry.position for entry in db.history("tags")] == [2]
+        assert [entry.position for entry in db.admin.schema_history("items")] == [1, 3]
+        assert [entry.position for entry in db.admin.schema_history("tags")] == [2]
 
 
 @pytest.mark.parametrize(
@@ -197,15 +197,15 @@ def test_rule_01_what_leaves_the_layout_alone_makes_nothing_stale(
         db.table("items").insert(id=1, title="Milk", size=3)
     workspace.write(2, operation)
     with workspace.open() as db:
-        (name,) = db.view.tables
-        state = db.view.table(name)
+        (name,) = db._view.tables
+        state = db._view.table(name)
         assert (state.revision, state.layout_revision) == (2, 1)
         db.table(name).insert(id=2, title="Bread")
-        assert db.count_by_revision(name) == {1: 1, 2: 1}
-        assert [report.job.kind for report in db.run_jobs()] == (
+        assert db.admin.count_by_revision(name) == {1: 1, 2: 1}
+        assert [report.job.kind for report in db.admin.run_jobs()] == (
             ["index"] if operation is INDEX_SIZE else []
         )
-        assert db.count_by_revision(name) == {1: 1, 2: 1}
+        assert db.admin.count_by_revision(name) == {1: 1, 2: 1}
         assert [record.id for record in db.table(name).scan()] == [1, 2]
 
 
@@ -220,11 +220,11 @@ def test_rule_03_numbers_are_never_used_again(workspace: Workspace) -> None:
         else:
             migrate_up(storage, DEFAULT_TENANT, workspace.directory, again=True)
         with workspace.open() as db:
-            items, tags = db.view.table("items").table, db.view.table("tags").table
+            items, tags = db._view.table("items").table, db._view.table("tags").table
             color = items.field_named("color")
             assert color is not None
             drawn.append((tags.number, color.number, items.indexes[0].number))
-            revision = db.view.table("items").revision
+            revision = db._view.table("items").revision
         assert forget_newest(storage).label == "0002_test"
         assert revision == 2 * len(drawn)
     assert len(set(drawn)) == 3

@@ -63,7 +63,7 @@ def count_archives(place: Workspace) -> int:
 
 
 def assert_clean(db: Database) -> None:
-    for report in db.verify():
+    for report in db.admin.verify():
         assert report.problems == ()
 
 
@@ -87,9 +87,9 @@ def test_rule_19_a_forget_brings_archived_values_back_exactly(
                 base[at]["note"] = "touched"
             assert count_archives(workspace) == COUNT // 3
         if converted == 2:
-            db.run_jobs()
+            db.admin.run_jobs()
             assert count_archives(workspace) == COUNT
-            assert db.sweep(older_than_seconds=0).deleted == 0  # the archive owns its blobs
+            assert db.admin.sweep(older_than_seconds=0).deleted == 0  # the archive owns its blobs
         items.insert(id=COUNT, size=1)
         items.delete(1)
         items.delete(3)
@@ -105,7 +105,7 @@ def test_rule_19_a_forget_brings_archived_values_back_exactly(
         assert contents(db) == expected
         assert count_archives(workspace) == 0  # taken back, and swept
         assert_clean(db)
-        db.sweep(older_than_seconds=0)
+        db.admin.sweep(older_than_seconds=0)
         assert contents(db) == expected
 
 
@@ -116,7 +116,7 @@ def test_rule_19_a_forget_consumes_the_archive_record_by_record(
     monkeypatch.setattr("zapdb.jobs.forget.sweep_archives", lambda storage, tenant: 0)
     workspace.write(2, DROP)
     with workspace.open() as db:
-        db.run_jobs()
+        db.admin.run_jobs()
         assert count_archives(workspace) == COUNT
     forget(workspace, 2)
     assert count_archives(workspace) == 0
@@ -130,7 +130,7 @@ def test_rule_19_a_restored_field_has_its_archived_values(
     workspace.write(2, DROP)
     with workspace.open() as db:
         db.table("items").update(5, size=100)
-        db.run_jobs()
+        db.admin.run_jobs()
         db.table("items").insert(id=COUNT, size=1)
         db.table("items").delete(7)
     workspace.write(3, RESTORE)
@@ -144,11 +144,11 @@ def test_rule_19_a_restored_field_has_its_archived_values(
         items.update(9, title="changed")
         expected[8]["title"] = "changed"
         assert contents(db) == expected
-        db.run_jobs()
+        db.admin.run_jobs()
         assert contents(db) == expected
         assert count_archives(workspace) == 0
         assert_clean(db)
-        assert db.sweep(older_than_seconds=0).deleted == 0
+        assert db.admin.sweep(older_than_seconds=0).deleted == 0
     forget(workspace, 3)
     with workspace.open() as db:
         assert contents(db) == without_title(expected)
@@ -169,7 +169,7 @@ def test_rule_19_both_in_one_jump_archive_nothing(
     workspace.write(3, RESTORE)
     with workspace.open() as db:
         assert contents(db) == base
-        db.run_jobs()
+        db.admin.run_jobs()
         assert contents(db) == base
         assert count_archives(workspace) == 0
 
@@ -182,13 +182,13 @@ def test_rule_19_pruning_leaves_what_is_declared(
     storage = workspace.connect()
     with pytest.raises(UsageError, match="not converted yet"):
         prune_archives(storage, DEFAULT_TENANT)
-    db.run_jobs()
+    db.admin.run_jobs()
     with storage.transaction(Mode.READ) as connection:
         (listed,) = list_archived(connection, load_view(connection, DEFAULT_TENANT))
     assert (listed.table, listed.field, listed.by, listed.count) == ("items", "title", 2, COUNT)
     assert prune_archives(storage, DEFAULT_TENANT) == COUNT
     assert count_archives(workspace) == 0
-    assert db.sweep(older_than_seconds=0).deleted == COUNT // 50
+    assert db.admin.sweep(older_than_seconds=0).deleted == COUNT // 50
     db.close()
     forget(workspace, 2)
     with workspace.open() as db:
@@ -203,29 +203,34 @@ def test_rule_19_an_archived_table_comes_back_with_its_records(
     with workspace.open() as db:
         with pytest.raises(UnknownName):
             db.table("items")
-        assert db.sweep(older_than_seconds=0).deleted == 0  # its records own their blobs still
+        assert (
+            db.admin.sweep(older_than_seconds=0).deleted == 0
+        )  # its records own their blobs still
     workspace.write(3, RESTORE_TABLE, INDEX)
     with workspace.open() as db:
         assert contents(db) == base
-        db.run_jobs()
+        db.admin.run_jobs()
         assert [r.id for r in db.table("items").index("by_size").find(3)] == [
             r["id"] for r in base if r["size"] == 3
         ]
         db.table("items").insert(id=COUNT, title="t", size=3)
         base.append({"id": COUNT, "title": "t", "size": 3, "note": None})
         assert_clean(db)
-        assert [e.event for e in db.history("items")] == ["create", "drop", "restore"]
-        assert len({e.fingerprint for e in db.history("items")}) == 2
+        assert [e.event for e in db.admin.schema_history("items")] == ["create", "drop", "restore"]
+        assert len({e.fingerprint for e in db.admin.schema_history("items")}) == 2
     forget(workspace, 3)
     with workspace.open() as db:
-        assert db.view.tables == {}
+        assert db._view.tables == {}
     forget(workspace, 2)
     with workspace.open() as db:
         assert contents(db) == base
         assert_clean(db)
-        events = [e.event for e in db.history("items")]
+        events = [e.event for e in db.admin.schema_history("items")]
         assert events == ["create", "drop", "restore", "forget", "drop", "forget"]
-        assert db.history("items")[-1].fingerprint == db.history("items")[0].fingerprint
+        assert (
+            db.admin.schema_history("items")[-1].fingerprint
+            == db.admin.schema_history("items")[0].fingerprint
+        )
 
 
 def test_rule_27_a_discarded_table_is_deleted_and_comes_back_empty(
@@ -233,13 +238,13 @@ def test_rule_27_a_discarded_table_is_deleted_and_comes_back_empty(
 ) -> None:
     workspace.write(2, INDEX, "drop_index: {table: items, index: by_size}", DROP)
     with workspace.open() as db:
-        db.run_jobs()
+        db.admin.run_jobs()
     workspace.write(3, "drop_table: {table: items, records: discard}")
     with workspace.open() as db:
-        names = db.storage.table_names(db.storage.connection())
+        names = db._storage.table_names(db._storage.connection())
         assert "zapdb_r1" not in names
         assert count_archives(workspace) == 0
-        assert db.sweep(older_than_seconds=0).deleted == COUNT // 50
+        assert db.admin.sweep(older_than_seconds=0).deleted == COUNT // 50
     forget(workspace, 3)
     with workspace.open() as db:
         assert contents(db) == []

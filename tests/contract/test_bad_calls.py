@@ -51,7 +51,7 @@ def db(workspace: Workspace) -> Database:
     db = workspace.open()
     db.table("items").insert_many({"id": n, "title": f"Item {n}", "size": n} for n in range(9))
     db.table("lines").insert(item=1, position=1, text="a line", due=datetime.date(2026, 1, 31))
-    db.run_jobs()
+    db.admin.run_jobs()
     return db
 
 
@@ -68,11 +68,15 @@ CALLS: list[tuple[Call, type[ZapdbError], str]] = [
     (lambda d, t: d.table(""), UnknownName, "tables: items, lines"),
     (lambda d, t: d.table(None), UnknownName, "tables: items, lines"),
     (lambda d, t: d.for_tenant("defalt"), UnknownName, "did you mean 'default'?"),
-    (lambda d, t: d.history("itmes"), UnknownName, "did you mean 'items'?"),
-    (lambda d, t: d.count_by_revision("itmes"), UnknownName, "did you mean 'items'?"),
-    (lambda d, t: d.set_setting("convrt", "background"), UnknownName, "did you mean 'convert'?"),
+    (lambda d, t: d.admin.schema_history("itmes"), UnknownName, "did you mean 'items'?"),
+    (lambda d, t: d.admin.count_by_revision("itmes"), UnknownName, "did you mean 'items'?"),
     (
-        lambda d, t: d.set_setting("convert", "background", table="lnes"),
+        lambda d, t: d.admin.set_setting("convrt", "background"),
+        UnknownName,
+        "did you mean 'convert'?",
+    ),
+    (
+        lambda d, t: d.admin.set_setting("convert", "background", table="lnes"),
         UnknownName,
         "did you mean 'lines'?",
     ),
@@ -164,6 +168,10 @@ CALLS: list[tuple[Call, type[ZapdbError], str]] = [
 ]
 
 
+NOT_IN_A_TRANSACTION = (("admin", "set_setting"), ("for_tenant",), ("admin", "schema_history"))
+"""The names of calls that a transaction refuses in any case."""
+
+
 def test_bad_calls_name_the_way_out_and_change_nothing(workspace: Workspace, db: Database) -> None:
     items, before = db.table("items"), dump(workspace)
     for at, (call, kind, said) in enumerate(CALLS):
@@ -175,7 +183,7 @@ def test_bad_calls_name_the_way_out_and_change_nothing(workspace: Workspace, db:
     with db.transaction():
         items.insert(id=60, title="kept")
         for call, kind, said in CALLS:
-            if call.__code__.co_names[:1] not in (("set_setting",), ("for_tenant",), ("history",)):
+            if call.__code__.co_names[:2] not in NOT_IN_A_TRANSACTION:
                 error = error_of(lambda call=call: call(db, items))
                 assert type(error) is kind, (said, error)
     assert items.get(60).title == "kept"
@@ -247,14 +255,14 @@ def test_hostile_names_and_cursors_are_refused(
     for text in HOSTILE:
         acts: list[tuple[Callable[[], object], type[ZapdbError]]] = [
             (lambda t=text: db.table(t), UnknownName),
-            (lambda t=text: db.history(t), UnknownName),
-            (lambda t=text: db.find_fingerprint(t, 1), UnknownName),
+            (lambda t=text: db.admin.schema_history(t), UnknownName),
+            (lambda t=text: db.admin.find_fingerprint(t, 1), UnknownName),
             (lambda t=text: db.for_tenant(t), UnknownName),
-            (lambda t=text: db.create_tenant(t), UsageError),
-            (lambda t=text: db.setting(t), UnknownName),
-            (lambda t=text: db.set_setting(t, t), UnknownName),
-            (lambda t=text: db.set_setting("convert", t), UsageError),
-            (lambda t=text: db.set_setting("convert", "background", table=t), UnknownName),
+            (lambda t=text: db.admin.create_tenant(t), UsageError),
+            (lambda t=text: db.admin.setting(t), UnknownName),
+            (lambda t=text: db.admin.set_setting(t, t), UnknownName),
+            (lambda t=text: db.admin.set_setting("convert", t), UsageError),
+            (lambda t=text: db.admin.set_setting("convert", "background", table=t), UnknownName),
             (lambda t=text: items.index(t), UnknownName),
             (lambda t=text: items[t], UnknownField),
             (lambda t=text: items.order_by(t), UnknownField),
@@ -357,7 +365,7 @@ def test_a_database_that_nobody_holds_goes_on_for_its_tables(workspace: Workspac
     workspace.write(1, ITEMS)
     db = workspace.open()
     items, workspace._opened = db.table("items"), [o for o in workspace._opened if o is not db]
-    storage, follower, heartbeat = db.storage, db._process.follower, db._heartbeat
+    storage, follower, heartbeat = db._storage, db._process.follower, db._heartbeat
     block = db.transaction()
     block.__enter__()
     items.insert(id=1, title="left open")

@@ -145,19 +145,19 @@ def test_rule_28_damage_is_told_with_blob_and_chunk(
                 assert (error.context["blob"], error.context["chunk"]) == (made, number)
             else:
                 assert file.read(100) == part
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert report.problem_count == (2 if "another blob" in damage else 1)
     assert report.problems[0].startswith("record 8")
     write_rows(workspace, whole)
     assert photos.get(key).data == DATA[key - 1]
-    assert db.verify()[0].problems == ()
+    assert db.admin.verify()[0].problems == ()
 
 
 def test_rule_28_verification_names_chunk_and_blob(workspace: Workspace, db: Database) -> None:
     rows = read_rows(workspace)
     flip(rows, 1, 5)
     write_rows(workspace, rows)
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert f"chunk 1 of blob {rows[1][0].hex()} is not what was written" in report.problems[0]
 
 
@@ -183,7 +183,7 @@ def test_verification_goes_on_where_an_index_needs_the_damaged_value(
     db = workspace.open()
     photos = db.table("photos")
     photos.insert(id=3, data=b"", notes=LONG)
-    db.run_jobs()
+    db.admin.run_jobs()
     rows = read_rows(workspace)
     (at,) = (at for at, row in enumerate(rows) if row[3] == LONG.encode())
     if kept:
@@ -191,7 +191,7 @@ def test_verification_goes_on_where_an_index_needs_the_damaged_value(
     else:
         rows.pop(at)
     write_rows(workspace, rows)
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert report.problem_count == 1
     assert report.problems[0].startswith("record 83: ")
     error = error_of(lambda: photos.get(3).notes)
@@ -203,4 +203,4 @@ def test_rule_28_what_a_file_brought_has_checksums_too(workspace: Workspace, db:
     with photos.open(1, field="data") as file:
         photos.insert(id=3, data=file)
     assert photos.get(3).data == DATA[0]
-    assert db.verify()[0].problems == ()
+    assert db.admin.verify()[0].problems == ()

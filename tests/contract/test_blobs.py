@@ -93,7 +93,7 @@ def ids(place: Workspace) -> set[bytes]:
 
 def sweep(db: Database) -> SweepReport:
     """Sweep blobs of any age."""
-    return db.sweep(older_than_seconds=0)
+    return db.admin.sweep(older_than_seconds=0)
 
 
 def lose_blobs(place: Workspace) -> None:
@@ -288,7 +288,7 @@ def test_a_file_is_stored_from_where_it_stands(workspace: Workspace, db: Databas
         assert photos.get(1).data == bytes(size)
     photos.insert(id=2, title="Lake", data=photos.open(1, field="data"))
     assert photos.get(2).data == bytes(CHUNK + 1)
-    assert db.verify()[0].problem_count == 0
+    assert db.admin.verify()[0].problem_count == 0
 
 
 def test_a_file_that_is_refused_leaves_nothing(
@@ -299,7 +299,7 @@ def test_a_file_that_is_refused_leaves_nothing(
 
     photos = db.table("photos")
     photos.insert(id=1, title="Sea")
-    kind = type(db.view.table("photos").table.fields[2].type)
+    kind = type(db._view.table("photos").table.fields[2].type)
     monkeypatch.setattr(kind, "size_bytes_max", 3 * CHUNK)
     refused: list[dict[str, Any]] = [
         {"id": 2, "title": "a", "data": Small(3 * CHUNK + 1)},
@@ -391,7 +391,7 @@ def test_an_update_beside_an_index_on_a_large_field(
 ) -> None:
     workspace.write(2, INDEX_TITLE)
     with workspace.open() as db:
-        db.run_jobs()
+        db.admin.run_jobs()
         photos, sent = db.table("photos"), Statements(monkeypatch)
         photos.insert(id=1, title=LONG, notes="a")
         assert sent.take() == ["INSERT"]
@@ -402,7 +402,7 @@ def test_an_update_beside_an_index_on_a_large_field(
         assert list(photos.index("by_title").find(LONG)) == []
         photos.delete(1)
         photos.insert(id=1, title="short", notes="a")
-        assert db.verify()[0].problems == ()
+        assert db.admin.verify()[0].problems == ()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -411,7 +411,7 @@ def test_rule_15_a_failed_insert_leaves_no_blob(
 ) -> None:
     """Wherever it fails: the record and its blobs are there, or neither."""
     workspace.control.connection()
-    faults = Faults(workspace, db.storage, way, lasting=False)
+    faults = Faults(workspace, db._storage, way, lasting=False)
     faults.install(monkeypatch)
     photos, at, faults_struck = db.table("photos"), 0, True
     while faults_struck:
@@ -467,7 +467,7 @@ def check_converted(db: Database) -> None:
     found = {record.id: record for record in db.table("photos").scan()}
     assert {key: record.titles for key, record in found.items()} == EXPECTED
     assert {record.data for record in found.values()} == {LARGE}
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert report.problems == ()
 
 
@@ -486,7 +486,7 @@ def test_rule_19_a_mere_read_stores_no_blob(
     assert sent.take() == []
     check_converted(stale)
     assert chunks(workspace) == before
-    assert stale.count_by_revision("photos") == {1: 3}
+    assert stale.admin.count_by_revision("photos") == {1: 3}
 
 
 def test_rule_19_a_job_stores_what_it_makes(
@@ -495,9 +495,9 @@ def test_rule_19_a_job_stores_what_it_makes(
     before = ids(workspace)
     sent = Statements(monkeypatch)
     monkeypatch.setattr("zapdb.storage.rewriting.BATCH_BLOBS", 1)
-    stale.run_jobs()
+    stale.admin.run_jobs()
     assert sorted(sent.take()) == ["INSERT", "INSERT", "SELECT"]
-    assert stale.count_by_revision("photos") == {2: 3}
+    assert stale.admin.count_by_revision("photos") == {2: 3}
     assert len(ids(workspace) - before) == 2
     assert before < ids(workspace)
     check_converted(stale)
@@ -508,9 +508,9 @@ def test_rule_19_a_job_stores_what_it_makes(
 
 def test_rule_16_a_write_back_stores_what_it_makes(workspace: Workspace, stale: Database) -> None:
     before = ids(workspace)
-    stale.set_setting("on_read", "write_back")
+    stale.admin.set_setting("on_read", "write_back")
     read = [stale.table("photos").get(key) for key in (1, 2, 3)]
-    assert stale.count_by_revision("photos") == {2: 3}
+    assert stale.admin.count_by_revision("photos") == {2: 3}
     assert len(ids(workspace) - before) == 2
     assert read == [stale.table("photos").get(key) for key in (1, 2, 3)]
     check_converted(stale)
@@ -519,7 +519,7 @@ def test_rule_16_a_write_back_stores_what_it_makes(workspace: Workspace, stale: 
 def test_rule_16_a_write_back_that_is_late_stores_nothing(
     workspace: Workspace, stale: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stale.set_setting("on_read", "write_back")
+    stale.admin.set_setting("on_read", "write_back")
     before = ids(workspace)
     original = table.write_back
 
@@ -552,7 +552,7 @@ def test_rule_13_a_forget_takes_large_values_back(
     workspace: Workspace, stale: Database, is_converted: bool
 ) -> None:
     if is_converted:
-        stale.run_jobs()
+        stale.admin.run_jobs()
     stale.table("photos").insert(id=4, titles=f"{LONG}|{LONG}", data=LARGE)
     stale.close()
     storage = workspace.connect()
@@ -562,11 +562,11 @@ def test_rule_13_a_forget_takes_large_values_back(
         titles = {record.id: record.title for record in db.table("photos").scan()}
         assert titles == {1: HALF, 2: LONG, 3: "Sea", 4: LONG}
         assert {record.data for record in db.table("photos").scan()} == {LARGE}
-        assert db.verify()[0].problems == ()
+        assert db.admin.verify()[0].problems == ()
         sweep(db)
         assert len(ids(workspace)) == 4 + 2
-        assert db.verify()[0].problems == ()
-        assert db.verify()[0].blobs == 6
+        assert db.admin.verify()[0].problems == ()
+        assert db.admin.verify()[0].blobs == 6
 
 
 def test_a_conversion_that_touches_no_blob_loads_none(
@@ -579,8 +579,8 @@ def test_a_conversion_that_touches_no_blob_loads_none(
         before, sent = chunks(workspace), Statements(monkeypatch)
         sent.take()
         assert db.table("photos").get(1).stars == 3
-        db.run_jobs()
-        assert db.count_by_revision("photos") == {2: 1}
+        db.admin.run_jobs()
+        assert db.admin.count_by_revision("photos") == {2: 1}
         assert sent.take() == []
         assert chunks(workspace) == before
         assert db.table("photos").get(1).data == LARGE

@@ -226,7 +226,7 @@ def test_every_row_of_a_database_in_use_fits_the_published_schema(workspace: Wor
     workspace.write(2, ADD_COLOR, INDEX_SIZE)
     db.close()
     db = workspace.open()
-    db.run_jobs()
+    db.admin.run_jobs()
     validator = jsonschema.Draft202012Validator(kinds.catalog_schema())
     found = workspace.execute("SELECT kind, key, value FROM zapdb_catalog WHERE 1 = 1" + LIVE)
     seen = set()

@@ -1,4 +1,4 @@
-"""The history log: what is recorded, in what order it is delivered, and who has seen how much."""
+"""The change log: what is recorded, in what order it is delivered, and who has seen how much."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REFERRING = (
 def db(workspace: Workspace) -> Database:
     workspace.write(1, ITEMS)
     db = workspace.open()
-    db.set_setting("history", "on")
+    db.admin.set_setting("change_log", "on")
     return db
 
 
@@ -57,17 +57,17 @@ def tell(made: Change | SchemaEvent) -> Told:
 
 
 def tell_all(db: Database, since: Bookmark | str | None = None) -> list[Told]:
-    return [tell(made) for made in db.changes(since)]
+    return [tell(made) for made in db.change_log.read(since)]
 
 
 def records_of(db: Database) -> list[Change]:
-    return [made for made in db.changes() if isinstance(made, Change)]
+    return [made for made in db.change_log.read() if isinstance(made, Change)]
 
 
 def test_rule_29_a_transaction_appends_one_coalesced_change_for_each_key(db: Database) -> None:
     items = db.table("items")
     items.insert_many({"id": n, "title": f"t{n}"} for n in range(1, 8))
-    start = db.change_bookmark()
+    start = db.change_log.end()
     with db.transaction():
         items.update(1, title="a")  # update + update
         items.update(1, title="b")
@@ -104,7 +104,7 @@ def test_rule_29_a_transaction_appends_one_coalesced_change_for_each_key(db: Dat
 def test_rule_29_what_a_savepoint_undoes_was_never_done(db: Database) -> None:
     items = db.table("items")
     items.insert(id=1, title="a")
-    start = db.change_bookmark()
+    start = db.change_log.end()
     with db.transaction():
         items.insert(id=2, title="b")
         for _ in range(2):
@@ -137,7 +137,7 @@ def test_rule_29_what_is_written_early_is_coalesced_all_the_same(
     draw, items = random.Random(seed), db.table("items")
     before: dict[int, str] = {}
     for _ in range(12):
-        start = db.change_bookmark()
+        start = db.change_log.end()
         with db.transaction():
             after = _write_at_random(db, draw, dict(before), depth=0)
         wanted = [
@@ -200,12 +200,12 @@ def test_rule_29_every_way_of_writing_is_recorded(workspace: Workspace, db: Data
     items.insert_many([{"id": 1, "title": "a"}, {"id": 2, "title": "b"}])
     notes.insert(id=7, title="n", item=1)
     tags.insert(id=8, title="t", item=1)
-    start = db.change_bookmark()
+    start = db.change_log.end()
     items.upsert(id=2, title="c")
     items.upsert(id=3, title="d")
     items.delete(1)
     items.delete_many([2, 9])
-    assert [(made.table, *tell(made)) for made in db.changes(start)] == [
+    assert [(made.table, *tell(made)) for made in db.change_log.read(start)] == [
         ("items", "update", 2, "b", "c"),
         ("items", "insert", 3, None, "d"),
         ("items", "delete", 1, "a", None),
@@ -213,18 +213,18 @@ def test_rule_29_every_way_of_writing_is_recorded(workspace: Workspace, db: Data
         ("tags", "delete", 8, "t", None),
         ("items", "delete", 2, "c", None),
     ]
-    found = {made.table: made for made in db.changes(start) if isinstance(made, Change)}
+    found = {made.table: made for made in db.change_log.read(start) if isinstance(made, Change)}
     assert (found["notes"].before.item, found["notes"].after.item) == (1, None)
 
 
 @pytest.mark.long_on("postgresql")
 def test_rule_29_who_and_when(db: Database) -> None:
     items = db.table("items")
-    before = db.storage.now_us(db.storage.connection())
+    before = db._storage.now_us(db._storage.connection())
     with principal.acting_as("ada"):
         items.insert(id=1, title="a")
     items.insert(id=2, title="b")
-    after = db.storage.now_us(db.storage.connection())
+    after = db._storage.now_us(db._storage.connection())
     found = records_of(db)
     assert [made.principal for made in found] == ["ada", principal.current()]
     for made in found:
@@ -236,7 +236,7 @@ def test_rule_14_history_is_switched_for_a_database_a_tenant_or_a_table(
 ) -> None:
     workspace.write(1, ITEMS, ITEMS.replace("items", "other"))
     db = workspace.open()
-    db.create_tenant("acme")
+    db.admin.create_tenant("acme")
     acme, beside = db.for_tenant("acme"), workspace.open()
     counts = lambda: [len(records_of(one)) for one in (db, acme)]  # noqa: E731
 
@@ -247,35 +247,35 @@ def test_rule_14_history_is_switched_for_a_database_a_tenant_or_a_table(
 
     write(1)
     assert counts() == [0, 0]
-    db.set_setting("history", "on", tenant="default", table="items")
+    db.admin.set_setting("change_log", "on", tenant="default", table="items")
     write(2)  # another open database goes by it at once
     assert counts() == [1, 0]
-    assert tell_all(db)[0] == ("history_on", "items", None, None)
-    db.set_setting("history", "on", tenant="acme")
+    assert tell_all(db)[0] == ("change_log_on", "items", None, None)
+    db.admin.set_setting("change_log", "on", tenant="acme")
     write(3)
     assert counts() == [2, 2]
-    db.set_setting("history", "on")
+    db.admin.set_setting("change_log", "on")
     write(4)
     assert counts() == [4, 4]
-    db.set_setting("history", "off", tenant="acme", table="other")
+    db.admin.set_setting("change_log", "off", tenant="acme", table="other")
     write(5)
     assert counts() == [6, 5]
-    db.set_setting("history", None)
-    db.set_setting("history", None, tenant="acme", table="other")
+    db.admin.set_setting("change_log", None)
+    db.admin.set_setting("change_log", None, tenant="acme", table="other")
     write(6)
     assert counts() == [7, 7]
-    events = [made for made in db.changes() if isinstance(made, SchemaEvent)]
+    events = [made for made in db.change_log.read() if isinstance(made, SchemaEvent)]
     assert [(e.event, e.table) for e in events] == [
-        ("history_on", "items"),
-        ("history_on", None),
-        ("history_off", None),
+        ("change_log_on", "items"),
+        ("change_log_on", None),
+        ("change_log_off", None),
     ]
 
 
 def test_rule_29_a_transaction_that_began_before_the_switch_keeps_it_waiting(
     db: Database, workspace: Workspace
 ) -> None:
-    db.set_setting("history", "off")
+    db.admin.set_setting("change_log", "off")
     items, reached, go_on = db.table("items"), threading.Event(), threading.Event()
 
     def write() -> None:
@@ -286,7 +286,9 @@ def test_rule_29_a_transaction_that_began_before_the_switch_keeps_it_waiting(
             items.insert(id=2, title="before")
 
     writer = threading.Thread(target=write)
-    switching = threading.Thread(target=lambda: workspace.open().set_setting("history", "on"))
+    switching = threading.Thread(
+        target=lambda: workspace.open().admin.set_setting("change_log", "on")
+    )
     writer.start()
     assert reached.wait(20)
     switching.start()
@@ -297,7 +299,7 @@ def test_rule_29_a_transaction_that_began_before_the_switch_keeps_it_waiting(
     switching.join(20)
     items.insert(id=3, title="after")
     assert tell_all(db)[-2:] == [
-        ("history_on", None, None, None),
+        ("change_log_on", None, None, None),
         ("insert", 3, None, "after"),
     ]
 
@@ -318,7 +320,7 @@ def test_rule_29_records_are_decoded_under_the_schema_of_their_time(
     items.delete(2)
     workspace.write(3, "rename_table: {table: items, to: things}")
     workspace.open().table("things").update(1, title="c")
-    found = list(newer.changes())
+    found = list(newer.change_log.read())
     assert [repr(made.after) for made in found if isinstance(made, Change)] == [
         "items(id=1, title='a', size=4, note='n')",
         "items(id=2, title='b', size=0, note=None)",
@@ -334,7 +336,7 @@ def test_rule_29_records_are_decoded_under_the_schema_of_their_time(
         "things(id=1, title='a', extent=5, color='red')",
     ]
     assert [tell(made) for made in found if isinstance(made, SchemaEvent)] == [
-        ("history_on", None, None, None),
+        ("change_log_on", None, None, None),
         ("activation", None, None, 2),
         ("change", "items", 2, 2),
         ("activation", None, None, 3),
@@ -350,10 +352,10 @@ def test_rule_22_conversions_indexing_and_write_backs_write_none(
     workspace.write(2, ADD_COLOR, INDEX_TITLE)
     db = workspace.open()
     before = records_of(db)
-    db.set_setting("on_read", "write_back")
+    db.admin.set_setting("on_read", "write_back")
     assert db.table("items").get(1).color == "red"
-    db.run_jobs()
-    assert db.count_by_revision("items") == {2: 40}
+    db.admin.run_jobs()
+    assert db.admin.count_by_revision("items") == {2: 40}
     assert records_of(db) == before
 
 
@@ -369,14 +371,14 @@ def test_rule_22_a_lossy_forget_writes_what_is_lost(workspace: Workspace, db: Da
     items.insert(id=2, title="b")
     items.insert(id=3, title="c", color="blue")
     items.update(1, title="a2")
-    start = newer.change_bookmark()
+    start = newer.change_log.end()
     newer.close()
     db.close()
     workspace.remove(2)
     storage = workspace.connect()
     forget_newest(storage)
     after = workspace.open()
-    found = list(after.changes(start))
+    found = list(after.change_log.read(start))
     # Whose color is the default loses nothing.
     assert [tell(made) for made in found] == [
         ("update", 3, "c", "c"),
@@ -412,7 +414,7 @@ def test_rule_29_what_a_forget_under_way_did_is_told_when_it_is_over(
     workspace.write(2, ADD_COLOR)
     newer = workspace.open()
     newer.table("items").insert(id=1, title="a", color="blue")
-    start = newer.change_bookmark()
+    start = newer.change_log.end()
     newer.close()
     workspace.remove(2)
     storage = workspace.connect()
@@ -424,7 +426,7 @@ def test_rule_29_what_a_forget_under_way_did_is_told_when_it_is_over(
     with pytest.raises(RuntimeError):
         forget_newest(storage)
     monkeypatch.undo()
-    assert len(dump(workspace)["zapdb_changes"]) > len(list(db.changes()))
+    assert len(dump(workspace)["zapdb_changes"]) > len(list(db.change_log.read()))
     assert tell_all(db, start) == []  # its records can't be read yet
     with pytest.raises(ForgetInProgress):
         db.table("items").update(1, title="b")
@@ -488,7 +490,7 @@ def test_rule_29_a_long_transaction_is_told_after_the_short_ones_that_it_outlive
     db: Database, hands: list[Hand]
 ) -> None:
     long, short, _ = hands
-    follower, told = db.follower("me"), list[Told]()
+    follower, told = db.change_log.follower("me"), list[Told]()
 
     def look() -> int:
         found = list(follower.changes())
@@ -526,7 +528,7 @@ def test_rule_29_who_inserts_what_a_younger_transaction_deleted_comes_after_it(
 ) -> None:
     """The order of the transactions' numbers is the wrong one."""
     db.table("items").insert(id=1, title="first")
-    start = db.change_bookmark()
+    start = db.change_log.end()
     older, younger, _ = hands
     older.begin()
     older.do(lambda: older.items.insert(id=9, title="x"))
@@ -540,7 +542,7 @@ def test_rule_29_who_inserts_what_a_younger_transaction_deleted_comes_after_it(
         ("insert", 1, None, "second"),
         ("insert", 9, None, "x"),
     ]
-    found = [made for made in db.changes(start) if isinstance(made, Change)]
+    found = [made for made in db.change_log.read(start) if isinstance(made, Change)]
     assert found[0].transaction > found[1].transaction
 
 
@@ -580,7 +582,7 @@ def test_rule_29_nothing_is_missed_told_twice_or_reordered(
     def follow(name: str) -> None:
         try:
             mine = workspace.open()
-            follower = mine.follower(name)
+            follower = mine.change_log.follower(name)
             while True:
                 is_last = stop.is_set() and not any(w.is_alive() for w in writers)
                 for made in follower.changes():
@@ -675,17 +677,17 @@ def test_rule_29_one_can_go_on_from_every_bookmark(
     items = db.table("items")
     for n in range(5):
         items.insert_many({"id": 20 * n + m, "title": "x"} for m in range(n * 3))
-        db.change_bookmark()
+        db.change_log.end()
         items.insert(id=1000 + n, title="y")
     items.update(1001, title="z")
-    whole = list(db.changes())
+    whole = list(db.change_log.read())
     assert [made.bookmark for made in whole] == sorted(made.bookmark for made in whole)
     keys = [made.key[0] for made in whole if isinstance(made, Change)]
     assert len(keys) == 30 + 5 + 1
     for at, made in enumerate(whole):
-        assert list(db.changes(str(made.bookmark))) == whole[at + 1 :]
+        assert list(db.change_log.read(str(made.bookmark))) == whole[at + 1 :]
         assert Bookmark.parse(str(made.bookmark)) == made.bookmark
-    assert list(db.changes(db.change_bookmark())) == []
+    assert list(db.change_log.read(db.change_log.end())) == []
     items.delete(1001)
     assert tell_all(db, whole[-1].bookmark) == [("delete", 1001, "z", None)]
 
@@ -696,7 +698,7 @@ def test_rule_29_a_follower_goes_on_where_it_was_after_a_restart(
 ) -> None:
     items = db.table("items")
     items.insert_many({"id": n, "title": "x"} for n in range(6))
-    follower = db.follower("search")
+    follower = db.change_log.follower("search")
     assert follower.bookmark == START
     seen = []
     for made in follower.changes():
@@ -706,26 +708,27 @@ def test_rule_29_a_follower_goes_on_where_it_was_after_a_restart(
             break
     db.close()
     again = workspace.open()
-    seen += [tell(made) for made in again.follower("search").changes()]
+    seen += [tell(made) for made in again.change_log.follower("search").changes()]
     assert seen == tell_all(again)
     assert len(tell_all(again)) == 7
-    status = {one.name: one for one in again.followers()}
+    status = {one.name: one for one in again.change_log.followers()}
     assert status["search"].lag.changes == 4
     assert status["search"].lag.seconds > 0
-    assert again.follower("other").measure_lag().changes == 7
-    text = again.metrics()
+    assert again.change_log.follower("other").measure_lag().changes == 7
+    text = again.admin.metrics()
     assert 'zapdb_follower_changes_behind{follower="search",tenant="default"} 4.0' in text
     assert 'zapdb_follower_lag_seconds{follower="search",tenant="default"}' in text
-    again.follower("search").move(again.change_bookmark())
+    again.change_log.follower("search").move(again.change_log.end())
     assert (
-        'zapdb_follower_changes_behind{follower="search",tenant="default"} 0.0' in again.metrics()
+        'zapdb_follower_changes_behind{follower="search",tenant="default"} 0.0'
+        in again.admin.metrics()
     )
-    assert again.followers()[0].lag.seconds == 0
+    assert again.change_log.followers()[0].lag.seconds == 0
     again.table("items").insert(id=77, title="new")
-    assert again.followers()[0].lag.changes == 1  # though nobody has looked since
-    again.follower("search").remove()
-    assert again.followers() == []
-    assert again.follower("search").bookmark == START
+    assert again.change_log.followers()[0].lag.changes == 1  # though nobody has looked since
+    again.change_log.follower("search").remove()
+    assert again.change_log.followers() == []
+    assert again.change_log.follower("search").bookmark == START
 
 
 def test_rule_29_a_follower_moves_with_the_transaction_that_it_writes_in(
@@ -733,10 +736,10 @@ def test_rule_29_a_follower_moves_with_the_transaction_that_it_writes_in(
 ) -> None:
     workspace.write(2, ITEMS.replace("items", "copies"))
     db = workspace.open()
-    db.set_setting("history", "off", table="copies")
+    db.admin.set_setting("change_log", "off", table="copies")
     items, copies = db.table("items"), db.table("copies")
     items.insert_many({"id": n, "title": "x"} for n in range(4))
-    first, second = db.follower("copy"), workspace.open().follower("copy")
+    first, second = db.change_log.follower("copy"), workspace.open().change_log.follower("copy")
     stale = list(second.changes())
     for made in first.changes():
         if isinstance(made, Change):
@@ -760,14 +763,14 @@ def test_rule_29_wrong_bookmarks_and_wrong_places(workspace: Workspace, db: Data
     db.table("items").insert(id=1, title="a")
     for text in ("", "x", "1.2.3", "2.1.1.0.", "1.1.1.0.xyz", "1.a.1.0."):
         with pytest.raises(UsageError, match="this is no bookmark"):
-            list(db.changes(text))
+            list(db.change_log.read(text))
     with pytest.raises(UsageError, match="lies beyond the end"):
-        list(db.changes("1.99.1.1.80"))
+        list(db.change_log.read("1.99.1.1.80"))
     for name in ("", "x" * 64, "a\n"):
         with pytest.raises(UsageError, match="name of a follower"):
-            db.follower(name)
+            db.change_log.follower(name)
     with db.transaction(), pytest.raises(UsageError, match="not read inside a writing"):
-        list(db.changes())
+        list(db.change_log.read())
     with db.snapshot():
         before = tell_all(db)
         thread = threading.Thread(target=lambda: db.table("items").insert(id=2, title="b"))
@@ -778,7 +781,7 @@ def test_rule_29_wrong_bookmarks_and_wrong_places(workspace: Workspace, db: Data
     reading = workspace.open(apply="never", read_only=True)
     assert len(tell_all(reading)) == 3
     with pytest.raises(UsageError):
-        reading.follower("x").move(reading.change_bookmark())
+        reading.change_log.follower("x").move(reading.change_log.end())
 
 
 def test_snapshots_of_postgresql_are_read() -> None:
@@ -792,11 +795,11 @@ def test_rule_29_a_database_that_was_moved_to_another_server_is_told(
     workspace: Workspace, db: Database
 ) -> None:
     db.table("items").insert(id=1, title="a")
-    list(db.changes())
+    list(db.change_log.read())
     workspace.execute("UPDATE zapdb_stamps SET snapshot = '999999999:999999999:'")
     workspace.execute("UPDATE zapdb_transactions SET number = 1000000000 + number")
-    with pytest.raises(CorruptCatalog, match="lower than those of the history log"):
-        list(db.changes())
+    with pytest.raises(CorruptCatalog, match="lower than those of the change log"):
+        list(db.change_log.read())
     workspace.execute(
         "INSERT INTO zapdb_transactions SELECT 1, pg_current_xact_id()::text::bigint + n, 0, 'x', 0"
         " FROM generate_series(1, 50) AS n"
@@ -819,12 +822,12 @@ def test_rule_28_the_log_owns_large_values(workspace: Workspace, db: Database) -
         items.insert(id=3, title="c", note=large)
         items.delete(3)
     time.sleep(0.01)  # blobs of this very millisecond are left alone
-    report = db.sweep(older_than_seconds=0)
+    report = db.admin.sweep(older_than_seconds=0)
     assert (report.blobs, report.unowned) == (3, 1)
-    found = [made for made in db.changes() if isinstance(made, Change)]
+    found = [made for made in db.change_log.read() if isinstance(made, Change)]
     assert [made.before.note for made in found[2:]] == [large, large + "2"]
     workspace.execute("DELETE FROM zapdb_changes")
-    assert db.sweep(older_than_seconds=0).unowned == 2
+    assert db.admin.sweep(older_than_seconds=0).unowned == 2
 
 
 @pytest.mark.long_on("postgresql")
@@ -841,15 +844,15 @@ def test_rule_28_large_values_that_only_a_conversion_makes_are_kept_for_the_log(
         " because: it only gets longer}",
     )
     db = workspace.open()
-    start = db.change_bookmark()
+    start = db.change_log.end()
     db.table("items").update(1, size=7)
     db.table("items").delete(2)
     time.sleep(0.01)
-    assert db.sweep(older_than_seconds=0).unowned == 0
-    found = [made for made in db.changes(start) if isinstance(made, Change)]
+    assert db.admin.sweep(older_than_seconds=0).unowned == 0
+    found = [made for made in db.change_log.read(start) if isinstance(made, Change)]
     assert found[0].before.title == found[0].after.title == "x" * 6000
     assert found[1].before.title == "y" * 6000
-    assert db.verify()[0].problems == ()
+    assert db.admin.verify()[0].problems == ()
 
 
 @pytest.mark.long_on("postgresql")
@@ -860,28 +863,28 @@ def test_rule_31_pruning_refuses_while_the_log_has_changes_of_a_revision(
     workspace.write(2, ADD_COLOR)
     db = workspace.open()
     db.table("items").delete(1)  # no record is left
-    with db.storage.transaction(Mode.READ) as connection:
+    with db._storage.transaction(Mode.READ) as connection:
         planned = plan_pruning(connection, _entries(db), Bound(keep_last=1))
     assert [(use.generation, use.what) for use in planned.uses] == [(1, "1 change")]
     with pytest.raises(UsageError, match="what is stored needs the history"):
-        prune(db.storage, planned)
+        prune(db._storage, planned)
     workspace.execute("DELETE FROM zapdb_changes")
-    with db.storage.transaction(Mode.READ) as connection:
+    with db._storage.transaction(Mode.READ) as connection:
         planned = plan_pruning(connection, _entries(db), Bound(keep_last=1))
-    prune(db.storage, planned)
-    assert [entry.generation for entry in db.history("items")] == [2]
+    prune(db._storage, planned)
+    assert [entry.generation for entry in db.admin.schema_history("items")] == [2]
 
 
 def _entries(db: Database) -> Any:
-    return list(read_entries(db.storage.connection(), db.view.tenant, 1))
+    return list(read_entries(db._storage.connection(), db._view.tenant, 1))
 
 
 @pytest.mark.long_on("postgresql")
 def test_a_removed_tenant_leaves_nothing_in_the_log(workspace: Workspace, db: Database) -> None:
-    db.create_tenant("acme")
+    db.admin.create_tenant("acme")
     with db.for_tenant("acme") as acme:
         acme.table("items").insert(id=1, title="a")
-        follower = acme.follower("x")
+        follower = acme.change_log.follower("x")
         for made in follower.changes():
             follower.move(made.bookmark)
     db.table("items").insert(id=1, title="mine")
@@ -922,8 +925,8 @@ def test_rule_29_a_write_and_its_change_are_both_there_or_neither(
     items = db.table("items")
     items.insert(id=1, title="0")
     items.update(1, title="00")
-    list(db.changes())
-    faults = Faults(workspace, db.storage, "before", lasting=False)
+    list(db.change_log.read())
+    faults = Faults(workspace, db._storage, "before", lasting=False)
     faults.install(monkeypatch)
     struck = []
     for call in range(1, 100):
@@ -942,11 +945,11 @@ def test_rule_29_a_write_and_its_change_are_both_there_or_neither(
 def test_with_history_off_a_transaction_sends_what_it_sent_before(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    db.set_setting("history", "off")
-    faults, counts = Faults(workspace, db.storage, "before", lasting=False), list[int]()
+    db.admin.set_setting("change_log", "off")
+    faults, counts = Faults(workspace, db._storage, "before", lasting=False), list[int]()
     faults.install(monkeypatch)
     for value in ("off", "on"):
-        db.set_setting("history", value)
+        db.admin.set_setting("change_log", value)
         db.table("items").upsert(id=1, title="warm")
         faults.arm(0)
         with db.transaction():

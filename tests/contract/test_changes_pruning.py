@@ -1,4 +1,4 @@
-"""Pruning the history log: what goes, what stays readable, who is told, and who is in the way."""
+"""Pruning the change log: what goes, what stays readable, who is told, and who is in the way."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BOTH_AND_UNSEEN = pytest.mark.parametrize(
 def db(workspace: Workspace) -> Database:
     workspace.write(1, ITEMS)
     db = workspace.open()
-    db.set_setting("history", "on")
+    db.admin.set_setting("change_log", "on")
     return db
 
 
@@ -51,9 +51,9 @@ def write_some(db: Database, looks: bool = True) -> list[Made]:
             items.insert_many({"id": 10 * n + m, "title": f"{n}.{m}"} for m in range(3))
         items.insert(id=10 * n + 5, title="y")
         if looks:
-            db.change_bookmark()
+            db.change_log.end()
         items.update(10 * n + 5, title="z")
-    return list(db.changes())
+    return list(db.change_log.read())
 
 
 def count_rows(workspace: Workspace) -> dict[str, int]:
@@ -77,21 +77,21 @@ def test_rule_29_whole_transactions_before_a_bookmark_are_pruned(
     assert len(whole) == 1 + 4 * 5
     at = 1 + 5 + 1  # the second of three changes of one transaction
     assert whole[at].transaction == whole[at - 1].transaction == whole[at + 1].transaction
-    planned = db.prune_changes(whole[at].bookmark, dry_run=True)
+    planned = db.change_log.prune(whole[at].bookmark, dry_run=True)
     assert (planned.changes, planned.behind) == (6, ())
-    assert list(db.changes()) == whole
-    done = db.prune_changes(str(whole[at].bookmark))
+    assert list(db.change_log.read()) == whole
+    done = db.change_log.prune(str(whole[at].bookmark))
     assert (done.changes, done.beginning) == (6, whole[5].bookmark)
-    assert db.change_beginning() == whole[5].bookmark == planned.beginning
-    assert list(db.changes()) == whole[6:]
-    assert db.prune_changes(whole[2].bookmark).changes == 0  # it never goes back
-    assert db.prune_changes(START).beginning == whole[5].bookmark
+    assert db.change_log.begin() == whole[5].bookmark == planned.beginning
+    assert list(db.change_log.read()) == whole[6:]
+    assert db.change_log.prune(whole[2].bookmark).changes == 0  # it never goes back
+    assert db.change_log.prune(START).beginning == whole[5].bookmark
     pruning = log_pruning.LogPruning(open_log(db._session))
-    with db.storage.transaction(Mode.WRITE) as connection:  # as one that looked before
+    with db._storage.transaction(Mode.WRITE) as connection:  # as one that looked before
         pruning.write_beginning(connection, whole[3].bookmark)
-    assert db.change_beginning() == whole[5].bookmark
-    assert db.prune_changes(whole[8].bookmark).changes == 3
-    assert list(db.changes()) == whole[9:]
+    assert db.change_log.begin() == whole[5].bookmark
+    assert db.change_log.prune(whole[8].bookmark).changes == 3
+    assert list(db.change_log.read()) == whole[9:]
     rows = count_rows(workspace)
     assert (rows["changes"], rows["transactions"], rows["orphans"]) == (12, 8, 0)
 
@@ -101,32 +101,32 @@ def test_rule_29_what_was_made_before_a_moment_is_pruned(
     workspace: Workspace, db: Database, looks: bool
 ) -> None:
     whole = write_some(db, looks)
-    assert db.prune_changes(LONG_AGO).changes == 0
-    assert db.change_beginning() == START
+    assert db.change_log.prune(LONG_AGO).changes == 0
+    assert db.change_log.begin() == START
     for at in (12, 18):
         moment = whole[at].made_at
         kept = next(n for n, made in enumerate(whole) if made.made_at >= moment)
-        db.prune_changes(moment)
-        assert list(db.changes()) == whole[kept:]
+        db.change_log.prune(moment)
+        assert list(db.change_log.read()) == whole[kept:]
     # In another zone it is the same moment.
     zone = whole[18].made_at.astimezone(tz=None).tzinfo
-    assert db.prune_changes(whole[18].made_at.astimezone(zone)).changes == 0
+    assert db.change_log.prune(whole[18].made_at.astimezone(zone)).changes == 0
 
 
 def test_rule_29_a_pruned_log_can_be_empty_and_goes_on(workspace: Workspace, db: Database) -> None:
     last = write_some(db)[-1]
-    end = db.change_bookmark()
-    follower = db.follower("me")
+    end = db.change_log.end()
+    follower = db.change_log.follower("me")
     follower.move(end)
-    assert db.prune_changes(TO_COME).changes == 21
+    assert db.change_log.prune(TO_COME).changes == 21
     assert count_rows(workspace)["transactions"] == 0
-    for place in (None, last.bookmark, end, db.change_bookmark(), db.change_beginning()):
+    for place in (None, last.bookmark, end, db.change_log.end(), db.change_log.begin()):
         assert tell_all(db, place) == []
     assert list(follower.changes()) == []
     db.table("items").insert(id=77, title="new")
     for place in (None, last.bookmark, end):
         assert tell_all(db, place) == [("insert", 77, None, "new")]
-    (status,) = db.followers()
+    (status,) = db.change_log.followers()
     assert (status.name, status.lag.changes) == ("me", 1)
     (made,) = follower.changes()
     assert made.timestamp > last.timestamp
@@ -135,31 +135,31 @@ def test_rule_29_a_pruned_log_can_be_empty_and_goes_on(workspace: Workspace, db:
 
 @pytest.mark.long_on("postgresql")
 def test_rule_29_the_log_of_another_tenant_stays(workspace: Workspace, db: Database) -> None:
-    db.create_tenant("acme")
+    db.admin.create_tenant("acme")
     with db.for_tenant("acme") as acme:
         kept = write_some(acme)
         write_some(db)
-        db.prune_changes(TO_COME)
+        db.change_log.prune(TO_COME)
         assert tell_all(db) == []
-        assert list(acme.changes()) == kept
-        assert acme.change_beginning() == START
+        assert list(acme.change_log.read()) == kept
+        assert acme.change_log.begin() == START
 
 
 @pytest.mark.long_on("postgresql")
 def test_rule_29_what_can_not_be_pruned_is_refused(workspace: Workspace, db: Database) -> None:
     whole = write_some(db)
     with pytest.raises(UsageError, match="needs its time zone"):
-        db.prune_changes(datetime(2026, 1, 1))
+        db.change_log.prune(datetime(2026, 1, 1))
     with pytest.raises(UsageError, match="this is no bookmark"):
-        db.prune_changes("yesterday")
+        db.change_log.prune("yesterday")
     with pytest.raises(UsageError, match="lies beyond the end"):
-        db.prune_changes("1.9999.1.1.80")
+        db.change_log.prune("1.9999.1.1.80")
     for block in (db.transaction, db.snapshot):
         with block(), pytest.raises(UsageError, match="not pruned inside"):
-            db.prune_changes(TO_COME)
+            db.change_log.prune(TO_COME)
     with pytest.raises(UsageError, match="read-only"):
-        workspace.open(apply="never", read_only=True).prune_changes(TO_COME)
-    assert list(db.changes()) == whole
+        workspace.open(apply="never", read_only=True).change_log.prune(TO_COME)
+    assert list(db.change_log.read()) == whole
 
 
 # Who reads
@@ -169,21 +169,23 @@ def test_rule_29_a_bookmark_before_what_was_pruned_is_refused(
     workspace: Workspace, db: Database
 ) -> None:
     whole = write_some(db)
-    db.prune_changes(whole[10].bookmark)
+    db.change_log.prune(whole[10].bookmark)
     for at, made in enumerate(whole):
         if at < 10:
             with pytest.raises(ChangesPruned) as caught:
-                list(db.changes(made.bookmark))
-            assert "db.change_beginning()" in caught.value.hint
+                list(db.change_log.read(made.bookmark))
+            assert "db.change_log.begin()" in caught.value.hint
         else:
-            assert list(db.changes(made.bookmark)) == whole[at + 1 :]
+            assert list(db.change_log.read(made.bookmark)) == whole[at + 1 :]
     with pytest.raises(ChangesPruned):
-        list(db.changes(START))
-    assert list(db.changes(db.change_beginning())) == list(db.changes()) == whole[11:]
+        list(db.change_log.read(START))
+    assert (
+        list(db.change_log.read(db.change_log.begin())) == list(db.change_log.read()) == whole[11:]
+    )
     reading = workspace.open(apply="never", read_only=True)
-    assert list(reading.changes()) == whole[11:]
+    assert list(reading.change_log.read()) == whole[11:]
     with pytest.raises(ChangesPruned):
-        list(reading.changes(whole[3].bookmark))
+        list(reading.change_log.read(whole[3].bookmark))
 
 
 def test_rule_29_who_pages_through_what_is_pruned_meanwhile_is_told(
@@ -196,13 +198,13 @@ def test_rule_29_who_pages_through_what_is_pruned_meanwhile_is_told(
     with db.transaction():
         db.table("items").insert_many({"id": 100 + n, "title": "x"} for n in range(11))
     db.table("items").insert(id=200, title="last")
-    whole, beside = list(db.changes()), workspace.open()
+    whole, beside = list(db.change_log.read()), workspace.open()
 
     def read(first: int, last: int, upto: int) -> None:
         """From one change up to another one; then what follows is pruned."""
-        reader = db.changes(whole[first - 1].bookmark)
+        reader = db.change_log.read(whole[first - 1].bookmark)
         seen = list(itertools.islice(reader, last - first))
-        beside.prune_changes(whole[upto].bookmark)
+        beside.change_log.prune(whole[upto].bookmark)
         with pytest.raises(ChangesPruned):
             seen.extend(reader)
         assert seen == whole[first : first + len(seen)]  # nothing is missing in between
@@ -212,7 +214,7 @@ def test_rule_29_who_pages_through_what_is_pruned_meanwhile_is_told(
     read(first=13, last=13, upto=16)  # before it has read anything
     read(first=20, last=24, upto=31)  # in the midst of a large transaction
     read(first=32, last=32, upto=32)
-    assert list(db.changes()) == []
+    assert list(db.change_log.read()) == []
 
 
 def test_rule_29_who_is_ahead_of_the_pruning_is_not_disturbed(
@@ -222,11 +224,11 @@ def test_rule_29_who_is_ahead_of_the_pruning_is_not_disturbed(
     monkeypatch.setattr(log, "CHUNK_FIRST", 1)
     monkeypatch.setattr(log, "STAMPS_PAGE", 2)
     whole, beside = write_some(db), workspace.open()
-    follower, seen = db.follower("me"), []
+    follower, seen = db.change_log.follower("me"), []
     for made in follower.changes():
         seen.append(made)
         follower.move(made.bookmark)
-        beside.prune_changes(follower.bookmark)
+        beside.change_log.prune(follower.bookmark)
     assert seen == whole
     assert tell_all(db) == []
 
@@ -234,12 +236,12 @@ def test_rule_29_who_is_ahead_of_the_pruning_is_not_disturbed(
 def test_rule_29_a_snapshot_has_the_log_of_its_moment(workspace: Workspace, db: Database) -> None:
     whole, beside = write_some(db), workspace.open()
     with db.snapshot():
-        seen = list(itertools.islice(db.changes(), 2))
-        run_beside(lambda: beside.prune_changes(TO_COME))
-        assert list(db.changes()) == whole
-        assert list(db.changes(seen[-1].bookmark)) == whole[2:]
-        assert db.change_beginning() == START
-    assert list(db.changes()) == []
+        seen = list(itertools.islice(db.change_log.read(), 2))
+        run_beside(lambda: beside.change_log.prune(TO_COME))
+        assert list(db.change_log.read()) == whole
+        assert list(db.change_log.read(seen[-1].bookmark)) == whole[2:]
+        assert db.change_log.begin() == START
+    assert list(db.change_log.read()) == []
 
 
 def run_beside(action: Callable[[], object]) -> None:
@@ -256,26 +258,26 @@ def test_rule_29_what_a_follower_has_not_seen_is_not_pruned(
     workspace: Workspace, db: Database
 ) -> None:
     whole = write_some(db)
-    slow, dead = db.follower("slow"), db.follower("dead")
+    slow, dead = db.change_log.follower("slow"), db.change_log.follower("dead")
     slow.move(whole[8].bookmark)
     dead.move(whole[3].bookmark)
-    assert db.prune_changes(TO_COME, dry_run=True).behind == ("dead", "slow")
+    assert db.change_log.prune(TO_COME, dry_run=True).behind == ("dead", "slow")
     with pytest.raises(UsageError, match="have not seen all") as caught:
-        db.prune_changes(TO_COME)
+        db.change_log.prune(TO_COME)
     assert caught.value.context["followers"] == "dead, slow"
     assert "zapdb changes remove-follower dead" in caught.value.hint
-    assert list(db.changes()) == whole
-    assert db.prune_changes(whole[3].bookmark).beginning == whole[3].bookmark
+    assert list(db.change_log.read()) == whole
+    assert db.change_log.prune(whole[3].bookmark).beginning == whole[3].bookmark
     with pytest.raises(UsageError, match="have not seen all"):
-        db.prune_changes(whole[4].bookmark)
+        db.change_log.prune(whole[4].bookmark)
     dead.remove()
-    db.prune_changes(whole[8].bookmark)
-    assert list(slow.changes()) == list(db.changes()) == whole[9:]
-    assert [status.name for status in db.followers()] == ["slow"]
-    assert 'follower="slow"' in db.metrics()
-    assert 'follower=""' not in db.metrics()
-    slow.move(db.change_bookmark())
-    db.prune_changes(TO_COME)
+    db.change_log.prune(whole[8].bookmark)
+    assert list(slow.changes()) == list(db.change_log.read()) == whole[9:]
+    assert [status.name for status in db.change_log.followers()] == ["slow"]
+    assert 'follower="slow"' in db.admin.metrics()
+    assert 'follower=""' not in db.admin.metrics()
+    slow.move(db.change_log.end())
+    db.change_log.prune(TO_COME)
     assert tell_all(db) == []
 
 
@@ -283,15 +285,15 @@ def test_rule_29_a_follower_can_not_stand_before_what_was_pruned(
     workspace: Workspace, db: Database
 ) -> None:
     whole = write_some(db)
-    me, new = db.follower("me"), db.follower("new")
+    me, new = db.change_log.follower("me"), db.change_log.follower("new")
     me.move(whole[10].bookmark)
-    db.prune_changes(whole[10].bookmark)
+    db.change_log.prune(whole[10].bookmark)
     with pytest.raises(ChangesPruned):
         me.move(whole[9].bookmark)
     assert me.bookmark == whole[10].bookmark
     with pytest.raises(ChangesPruned):  # it never stood anywhere: it would miss what went
         list(new.changes())
-    new.move(db.change_beginning())
+    new.move(db.change_log.begin())
     assert list(new.changes()) == whole[11:]
 
 
@@ -301,12 +303,12 @@ def test_rule_29_a_follower_that_moves_back_while_it_is_pruned_sees_it(
 ) -> None:
     """Its transaction began before the pruning, and ends after it."""
     whole = write_some(db)
-    follower, beside = db.follower("me"), workspace.open()
-    follower.move(db.change_bookmark())
+    follower, beside = db.change_log.follower("me"), workspace.open()
+    follower.move(db.change_log.end())
     with pytest.raises(TransactionConflict), db.transaction():  # noqa: PT012 - all of it
         follower.move(whole[4].bookmark)
-        run_beside(lambda: beside.prune_changes(TO_COME))
-    assert beside.change_beginning() == whole[-1].bookmark
+        run_beside(lambda: beside.change_log.prune(TO_COME))
+    assert beside.change_log.begin() == whole[-1].bookmark
     assert list(follower.changes()) == []
 
 
@@ -324,12 +326,12 @@ def test_rule_29_what_a_transaction_under_way_has_written_is_not_pruned(
     long.do(lambda: long.items.insert_many({"id": n, "title": "long"} for n in range(5)))
     db.table("items").insert(id=50, title="short")
     db.table("items").insert(id=51, title="short")
-    assert db.prune_changes(TO_COME).changes == 3
+    assert db.change_log.prune(TO_COME).changes == 3
     long.commit()
     long.stop()
-    assert db.prune_changes(db.change_beginning()).changes == 0  # its number alone is lower
+    assert db.change_log.prune(db.change_log.begin()).changes == 0  # its number alone is lower
     assert tell_all(db) == [("insert", n, None, "long") for n in range(5)]
-    assert db.prune_changes(TO_COME).changes == 5
+    assert db.change_log.prune(TO_COME).changes == 5
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
@@ -338,7 +340,7 @@ def test_rule_29_who_commits_after_the_pruning_with_an_older_position_is_told(
 ) -> None:
     items = db.table("items")
     items.insert(id=1, title="a")
-    whole = list(db.changes())
+    whole = list(db.change_log.read())
     slow = workspace.connect().connection()
     number = "pg_current_xact_id()::text::bigint"
     slow.run("BEGIN")
@@ -350,14 +352,14 @@ def test_rule_29_who_commits_after_the_pruning_with_an_older_position_is_told(
         f"INSERT INTO zapdb_transactions SELECT 1, {number}, nextval('zapdb_positions'), 'x', 0"
     )
     items.insert(id=2, title="b")
-    assert db.prune_changes(TO_COME).changes == len(whole) + 1
+    assert db.change_log.prune(TO_COME).changes == len(whole) + 1
     slow.run("COMMIT")
-    assert db.prune_changes(db.change_beginning()).changes == 0
-    (made,) = db.changes(db.change_beginning())
+    assert db.change_log.prune(db.change_log.begin()).changes == 0
+    (made,) = db.change_log.read(db.change_log.begin())
     assert (tell(made), made.principal) == (("insert", 1, None, "a"), "x")
-    assert made.bookmark.position < db.change_beginning().position
+    assert made.bookmark.position < db.change_log.begin().position
     # It was made long before, and has a timestamp of now.
-    assert db.prune_changes(made.stamped_at - timedelta(days=1)).changes == 1
+    assert db.change_log.prune(made.stamped_at - timedelta(days=1)).changes == 1
 
 
 def test_rule_29_pruning_goes_on_beside_writers_followers_and_another_pruning(
@@ -385,7 +387,7 @@ def test_rule_29_pruning_goes_on_beside_writers_followers_and_another_pruning(
             time.sleep(draw.choice([0, 0.01]))
 
     def follow(mine: Database) -> None:
-        follower = mine.follower("me")
+        follower = mine.change_log.follower("me")
         while True:
             is_last = stop.is_set() and not any(w.is_alive() for w in writers)
             for made in follower.changes():
@@ -398,7 +400,7 @@ def test_rule_29_pruning_goes_on_beside_writers_followers_and_another_pruning(
     def prune_at(at: int) -> Callable[[Database], None]:
         def work(mine: Database) -> None:
             while not stop.is_set():
-                pruned[at] += mine.prune_changes(mine.follower("me").bookmark).changes
+                pruned[at] += mine.change_log.prune(mine.change_log.follower("me").bookmark).changes
 
         return work
 
@@ -417,9 +419,9 @@ def test_rule_29_pruning_goes_on_beside_writers_followers_and_another_pruning(
         assert state.get(made.key[0]) == made.before
         state[made.key[0]] = made.after
     assert {r.id: r for r in db.table("items").scan()} == state
-    left = len(list(db.changes()))
+    left = len(list(db.change_log.read()))
     sum_told = left + sum(pruned)
-    db.prune_changes(TO_COME)
+    db.change_log.prune(TO_COME)
     assert sum_told == len(told) + 1
     rows = count_rows(workspace)
     assert (rows["changes"], rows["transactions"], rows["orphans"]) == (0, 0, 0)
@@ -433,12 +435,14 @@ def test_rule_29_two_that_prune_take_turns(
     monkeypatch.setattr(log_pruning, "PRUNE_BATCH_CHANGES", 2)
     db.table("items").insert_many({"id": n, "title": "x"} for n in range(9))
     beside, done = workspace.open(), list[int]()
-    prune_all = threading.Thread(target=lambda: done.append(beside.prune_changes(TO_COME).changes))
+    prune_all = threading.Thread(
+        target=lambda: done.append(beside.change_log.prune(TO_COME).changes)
+    )
     pruning = log_pruning.LogPruning(open_log(db._session))
-    place = list(db.changes())[-1].bookmark
-    with db.storage.transaction(Mode.WRITE) as connection:
+    place = list(db.change_log.read())[-1].bookmark
+    with db._storage.transaction(Mode.WRITE) as connection:
         pruning.write_beginning(connection, place)
-    with db.storage.transaction(Mode.TASK) as connection:
+    with db._storage.transaction(Mode.TASK) as connection:
         mine = pruning.delete_some(connection, 0).changes
         prune_all.start()
         prune_all.join(0.5)
@@ -469,7 +473,7 @@ def test_rule_29_pruning_leaves_time_to_the_writers_of_other_processes(
     writer.start()
     wait_until(lambda: written[0], "it writes")
     before = written[0]
-    db.prune_changes(TO_COME)
+    db.change_log.prune(TO_COME)
     during = written[0] - before
     is_over.set()
     writer.join(30)
@@ -489,7 +493,7 @@ def die(self, *given):
         os.kill(os.getpid(), signal.SIGKILL)
     return done
 log_pruning.LogPruning.delete_some = die
-zapdb.open(sys.argv[1]).prune_changes(datetime(2200, 1, 1, tzinfo=UTC))
+zapdb.open(sys.argv[1]).change_log.prune(datetime(2200, 1, 1, tzinfo=UTC))
 """
 
 
@@ -504,12 +508,12 @@ def test_rule_29_a_pruning_that_was_killed_is_gone_on_with(
     assert tell_all(db) == []
     for made in whole[:-1]:
         with pytest.raises(ChangesPruned):
-            list(db.changes(made.bookmark))
+            list(db.change_log.read(made.bookmark))
     db.table("items").insert(id=77, title="new")
     assert tell_all(db, whole[-1].bookmark) == tell_all(db) == [("insert", 77, None, "new")]
     left = count_rows(workspace)["changes"] - 1
-    assert db.prune_changes(LONG_AGO, dry_run=True).changes == left
-    assert db.prune_changes(LONG_AGO).changes == left
+    assert db.change_log.prune(LONG_AGO, dry_run=True).changes == left
+    assert db.change_log.prune(LONG_AGO).changes == left
     rows = count_rows(workspace)
     assert (rows["changes"], rows["transactions"], rows["orphans"]) == (1, 1, 0)
     assert tell_all(db) == [("insert", 77, None, "new")]
@@ -523,12 +527,12 @@ def test_rule_29_timestamps_that_nobody_needs_go_too(
     items = db.table("items")
     for n in range(12):
         items.upsert(id=1, title=str(n))
-        db.change_bookmark()
-    whole = list(db.changes())
-    db.prune_changes(whole[9].bookmark)
+        db.change_log.end()
+    whole = list(db.change_log.read())
+    db.change_log.prune(whole[9].bookmark)
     kept = [number for (number,) in workspace.execute("SELECT number FROM zapdb_stamps")]
     assert min(kept) == whole[9].timestamp - 1
-    assert list(db.changes(whole[9].bookmark)) == whole[10:]
+    assert list(db.change_log.read(whole[9].bookmark)) == whole[10:]
 
 
 # What looks after the rest
@@ -547,29 +551,29 @@ def test_rule_29_what_stays_is_decoded_under_the_schema_of_its_time(
     items = db.table("items")
     items.update(2, title="c")
     items.delete(1)
-    whole = list(db.changes())
+    whole = list(db.change_log.read())
     assert [tell(made)[0] for made in whole][3:7] == ["update", "activation", "change", "update"]
-    db.prune_changes(whole[2].bookmark)
-    assert list(db.changes()) == whole[3:]
-    assert next(iter(db.changes())).before.note == large
+    db.change_log.prune(whole[2].bookmark)
+    assert list(db.change_log.read()) == whole[3:]
+    assert next(iter(db.change_log.read())).before.note == large
     time.sleep(0.01)  # blobs of this very millisecond are left alone
-    assert db.sweep(older_than_seconds=0).unowned == 0
-    entries = list(read_entries(db.storage.connection(), db.view.tenant, 1))
+    assert db.admin.sweep(older_than_seconds=0).unowned == 0
+    entries = list(read_entries(db._storage.connection(), db._view.tenant, 1))
     assert _plan(db, entries).uses != ()
     # Once the changes of the first revision are gone, nothing needs it, nor the large value.
-    db.prune_changes(whole[5].bookmark)
-    assert [repr(made.after) for made in db.changes()] == [
+    db.change_log.prune(whole[5].bookmark)
+    assert [repr(made.after) for made in db.change_log.read()] == [
         "items(id=2, title='c', size=0, note=None, color='red')",
         "None",
     ]
-    assert db.sweep(older_than_seconds=0).unowned == 1
+    assert db.admin.sweep(older_than_seconds=0).unowned == 1
     planned = _plan(db, entries)
     assert planned.uses == ()
-    prune(db.storage, planned)
+    prune(db._storage, planned)
     assert len(tell_all(db)) == 2
-    assert [report.problems for report in db.verify()] == [()]
+    assert [report.problems for report in db.admin.verify()] == [()]
 
 
 def _plan(db: Database, entries: Any) -> Any:
-    with db.storage.transaction(Mode.READ) as connection:
+    with db._storage.transaction(Mode.READ) as connection:
         return plan_pruning(connection, entries, Bound(keep_last=1))

@@ -75,10 +75,10 @@ def test_rule_08_the_next_write_has_the_new_shape(workspace: Workspace, db: Data
     activate(workspace, ADD_COLOR)
     items.insert(id=-1, title="new", color="blue")
     items.update(1, color="green")
-    assert db.count_by_revision("items") == {1: COUNT - 1, 2: 2}
+    assert db.admin.count_by_revision("items") == {1: COUNT - 1, 2: 2}
     activate(workspace, ADD_WEIGHT, number=3)
     items.insert_many([{"id": -2, "title": "newer", "weight": 3}])
-    assert db.count_by_revision("items") == {1: COUNT - 1, 2: 2, 3: 1}
+    assert db.admin.count_by_revision("items") == {1: COUNT - 1, 2: 2, 3: 1}
 
 
 def test_rule_08_records_of_an_unknown_revision_are_read(
@@ -191,7 +191,7 @@ def test_rule_23_a_lookup_held_across_a_rebuild_answers_by_a_scan_and_then_by_th
     activate(workspace, ADD_COLOR)
     write_as_newest(workspace, id=-1, title="new", size=3, color="blue")
     assert next(lookup.find(3)).color == "blue"
-    db.run_jobs()
+    db.admin.run_jobs()
     assert [record.id for record in lookup.find(3)][:2] == [-1, 3]
     assert lookup.is_readable
 
@@ -212,7 +212,7 @@ def test_rule_20_a_lookup_follows_a_change_of_its_key_bytes(
     assert first.size == 0
     with pytest.raises(TransactionConflict, match="changed while it was read"):
         list(started)
-    db.run_jobs()
+    db.admin.run_jobs()
     assert [record.id for record in lookup.find(3)][:2] == [3, 53]
     assert lookup.is_readable
 
@@ -245,7 +245,7 @@ def test_rule_23_a_snapshot_keeps_the_index_states_of_its_moment(
     activate(workspace, INDEX_TITLE)
     with db.snapshot():
         assert items.get(1).id == 1
-        in_another_thread(db.run_jobs)
+        in_another_thread(db.admin.run_jobs)
         lookup = items.index("by_title")
         assert not lookup.is_readable
         assert [record.id for record in lookup.find("title 7")] == [7]
@@ -266,12 +266,12 @@ def test_rule_27_a_snapshot_does_not_hold_up_the_end_of_an_index(
         in_another_thread(lambda: items.insert(id=-1, title="new", size=3))
         assert [record.id for record in items.index("by_size").find(3)][:2] == [3, 53]
     workspace.open()
-    names = db.storage.table_names(db.storage.connection())
+    names = db._storage.table_names(db._storage.connection())
     assert [name for name in names if name.startswith("zapdb_x")] == []
 
 
 def see_it_in_another_thread(db: Database) -> None:
-    in_another_thread(lambda: db.table(next(iter(db.view.tables))).get(1))
+    in_another_thread(lambda: db.table(next(iter(db._view.tables))).get(1))
 
 
 def in_another_thread(action: object) -> None:
@@ -310,7 +310,7 @@ def test_rule_07_a_transaction_ends_in_the_shape_that_it_began_in(
         assert db.position == 1
     thread.join(timeout=20)
     assert done == ["changed"]
-    assert db.count_by_revision("items") == {1: COUNT + 1}
+    assert db.admin.count_by_revision("items") == {1: COUNT + 1}
     assert items.get(-1).color == "red"
 
 
@@ -336,14 +336,14 @@ def test_rule_08_many_threads_see_each_change_once_it_is_there(
         thread.start()
     for number, operation in enumerate((ADD_COLOR, INDEX_TITLE, DROP_NOTE, ADD_WEIGHT), 2):
         activate(workspace, operation, number=number)
-    in_another_thread(db.run_jobs)
+    in_another_thread(db.admin.run_jobs)
     stop.set()
     for thread in threads:
         thread.join()
     assert problems == []
-    assert [report.problems for report in db.verify()] == [()]
+    assert [report.problems for report in db.admin.verify()] == [()]
     assert items.count() == COUNT
-    assert max(db.count_by_revision("items")) == 5
+    assert max(db.admin.count_by_revision("items")) == 5
 
 
 def test_rule_08_threads_that_meet_a_revision_at_one_moment_all_read_it(

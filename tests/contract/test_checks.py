@@ -46,11 +46,11 @@ def run_jobs(storage: Storage, batch_records_max: int = 16) -> list[JobReport]:
 
 def phases(db: Database, table: str = "items") -> dict[str, str]:
     db._session.reload()
-    return {str(c): c.phase for c in db.view.table(table).constraints}
+    return {str(c): c.phase for c in db._view.table(table).constraints}
 
 
 def assert_clean(db: Database) -> None:
-    for report in db.verify():
+    for report in db.admin.verify():
         assert report.problems == ()
 
 
@@ -190,7 +190,7 @@ def test_rule_23_verification_checks_what_is_validated(workspace: Workspace, db:
     broken = bytes(value).replace(b"\x85", b"\x7b")
     assert broken != bytes(value)
     workspace.execute("UPDATE zapdb_r1 SET value = ?", (broken,))
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert report.problems == ("check positive: 1 has size=-5",)
 
 
@@ -286,7 +286,7 @@ def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
 ) -> None:
     items = db.table("items")
     before = dump(workspace)
-    faults = Faults(workspace, db.storage, way, lasting=False)
+    faults = Faults(workspace, db._storage, way, lasting=False)
     faults.install(monkeypatch)
     for call in itertools.count(1):
         faults.arm(call)

@@ -58,7 +58,7 @@ def test_rule_10_a_node_registers_with_what_others_have_to_know(
     registered = nodes.register(
         storage, 7, serves=5, pending={6: "z1:a", 7: "z1:b"}, datasets={"tz": ("2025b", "f0")}
     )
-    found = {node.id: node for node, alive in nodes.list_nodes(db.storage.connection()) if alive}
+    found = {node.id: node for node, alive in nodes.list_nodes(db._storage.connection()) if alive}
     node = found[storage.session]
     assert node == registered
     assert (node.release, node.level) == (release.__version__, release.LEVEL)
@@ -91,9 +91,9 @@ def test_rule_12_whether_the_files_of_a_node_hold_a_migration(
 
 def test_rule_26_the_datasets_in_use_are_those_of_the_indexes(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
-    assert datasets.datasets_in_use(workspace.open().view) == {}
+    assert datasets.datasets_in_use(workspace.open()._view) == {}
     workspace.write(2, INDEX_TITLE)
-    ((name, (version, fingerprint)),) = datasets.datasets_in_use(workspace.open().view).items()
+    ((name, (version, fingerprint)),) = datasets.datasets_in_use(workspace.open()._view).items()
     assert "und" in name
     assert version.startswith("ICU ")
     assert len(fingerprint) == 64
@@ -103,7 +103,7 @@ def test_rule_26_the_datasets_in_use_are_those_of_the_indexes(workspace: Workspa
 
 
 def test_rule_10_a_new_database_begins_at_the_level_of_its_layout(db: Database) -> None:
-    assert db.cluster_level() == level.first_level() == NOW
+    assert db.admin.cluster_level() == level.first_level() == NOW
 
 
 @pytest.mark.long_on("sqlite")
@@ -158,26 +158,26 @@ def test_rule_10_a_suspended_process_of_an_older_release_is_put_out_and_told(
 def test_rule_10_auto_raises_the_level_as_soon_as_all_can(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_auto(db.storage)
+    set_auto(db._storage)
     older = nodes.register(workspace.connect(), 1)  # as of the level of now
     db.close()
     monkeypatch.setattr(release, "LEVEL", NEXT)
     newer = workspace.open()
-    assert newer.cluster_level() == NOW
+    assert newer.admin.cluster_level() == NOW
     storage = workspace.connect()
     nodes.deregister(storage, older)
-    assert newer.cluster_level() == NEXT
+    assert newer.admin.cluster_level() == NEXT
     silent = nodes.register(storage, 1)
     newer.close()
     monkeypatch.setattr(release, "LEVEL", NEXT + 1)
     monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.05)
     latest = workspace.open()
-    assert latest.cluster_level() == NEXT
+    assert latest.admin.cluster_level() == NEXT
     workspace.execute(
         "UPDATE zapdb_catalog SET expires_at = 1 WHERE kind = 'lease' AND key = ?",
         (f"node/{silent.id}",),
     )
-    wait_until(lambda: latest.cluster_level() == NEXT + 1, "a heartbeat raised it")
+    wait_until(lambda: latest.admin.cluster_level() == NEXT + 1, "a heartbeat raised it")
     wait_until(lambda: latest._heartbeat.level == NEXT + 1, "a heartbeat said so")
     assert [node.id for node, _ in nodes.list_nodes(storage.connection())] == [latest._node.id]
 
@@ -188,13 +188,13 @@ def test_rule_10_on_demand_waits_for_the_operator(
     db.close()
     monkeypatch.setattr(release, "LEVEL", NEXT)
     newer = workspace.open()
-    assert newer.cluster_level() == NOW
+    assert newer.admin.cluster_level() == NOW
     storage = workspace.connect()
     dry = cluster.upgrade(storage, dry_run=True)
     assert (dry.before, dry.after, dry.layout, dry.lacking) == (NOW, NEXT, (), ())
-    assert newer.cluster_level() == NOW
+    assert newer.admin.cluster_level() == NOW
     assert cluster.upgrade(storage) == dry
-    assert newer.cluster_level() == NEXT
+    assert newer.admin.cluster_level() == NEXT
 
 
 def test_rule_10_the_level_is_that_of_the_snapshot(
@@ -204,12 +204,12 @@ def test_rule_10_the_level_is_that_of_the_snapshot(
     monkeypatch.setattr(release, "LEVEL", NEXT)
     newer, storage = workspace.open(), workspace.connect()
     with newer.snapshot():
-        assert newer.cluster_level() == NOW
+        assert newer.admin.cluster_level() == NOW
         raising = threading.Thread(target=lambda: level.require_level(storage, NEXT))
         raising.start()
         raising.join(20)
-        assert newer.cluster_level() == NOW
-    assert newer.cluster_level() == NEXT
+        assert newer.admin.cluster_level() == NOW
+    assert newer.admin.cluster_level() == NEXT
 
 
 def test_rule_10_a_level_above_this_release_stops_its_writes(
@@ -275,9 +275,9 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
 def test_rule_10_operations_of_a_later_level_are_not_stored_before(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert level.level_of(db.view.chain.migrations) == 1
+    assert level.level_of(db._view.chain.migrations) == 1
     monkeypatch.setattr(release, "OPERATION_LEVELS", {"create_table": NEXT, "add_field": NEXT + 1})
-    assert level.level_of(db.view.chain.migrations) == NEXT
+    assert level.level_of(db._view.chain.migrations) == NEXT
     monkeypatch.setattr(release, "LEVEL", NEXT + 1)
     workspace.write(2, ADD_COLOR)
     before, storage = dump(workspace), workspace.connect()
@@ -324,7 +324,7 @@ def test_rule_10_a_layout_waits_until_all_support_its_level(
     workspace: Workspace, db: Database, layouts: dict[str, Any]
 ) -> None:
     with open_peer(workspace, **layouts) as newer:
-        assert read_layout(db.storage) == LAYOUT_REVISION  # it works on what is there
+        assert read_layout(db._storage) == LAYOUT_REVISION  # it works on what is there
         assert newer.ask("insert 1") == "written"
         before = dump(workspace)
         told = newer.ask("layout")
@@ -334,7 +334,7 @@ def test_rule_10_a_layout_waits_until_all_support_its_level(
         db.table("items").insert(id=2, title="Milk")
         workspace.write(2, ADD_COLOR)
         assert newer.ask("up") == "2"  # migrations are applied on the old layout
-        assert read_layout(db.storage) == LAYOUT_REVISION
+        assert read_layout(db._storage) == LAYOUT_REVISION
         db.close()
         workspace.write(3, ADD_WEIGHT)
         assert newer.ask("up") == "3"
@@ -355,7 +355,7 @@ def test_rule_10_an_upgrade_brings_the_layout_up_under_an_open_database(
     monkeypatch.setattr(layout, "revisions_directory", lambda: Path(layouts["layouts"]))
     monkeypatch.setattr(release, "LEVEL", NEXT)
     with workspace.open(apply="never") as newer:  # on what is there
-        assert (newer.cluster_level(), read_layout(newer.storage)) == (NOW, LAYOUT_REVISION)
+        assert (newer.admin.cluster_level(), read_layout(newer._storage)) == (NOW, LAYOUT_REVISION)
         newer.table("items").insert(id=2, title="Bread")
         before = dump(workspace)
         done = cluster.upgrade(workspace.connect())
@@ -403,7 +403,7 @@ def test_rule_09_processes_whose_clocks_are_wrong_change_nothing(
             assert peer.answer() == "open"
             assert peer.ask(f"insert {key}") == "written"
         found = {n.lease.owner.process: n for n, alive in _list(db) if alive}
-        now = db.storage.now_us(db.storage.connection())
+        now = db._storage.now_us(db._storage.connection())
         for peer in (slow, fast):
             left_us = found[peer.pid].lease.expires_at - now
             assert 0 < left_us <= nodes.NODE_LEASE_SECONDS * 1_000_000
@@ -418,13 +418,13 @@ def test_rule_09_processes_whose_clocks_are_wrong_change_nothing(
         wait_until(are_renewed, "they renewed as the others do")
         assert len(_list(db)) == 3
         assert {alive for _, alive in _list(db)} == {True}
-        assert nodes.evict_dead(db.storage, 0) == []
+        assert nodes.evict_dead(db._storage, 0) == []
         assert fast.ask("evict") == slow.ask("evict") == "0"  # and find nobody dead themselves
     db.table("items").insert(id=3, title="Milk")
 
 
 def _list(db: Database) -> list[tuple[nodes.Node, bool]]:
-    return nodes.list_nodes(db.storage.connection())
+    return nodes.list_nodes(db._storage.connection())
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -460,10 +460,10 @@ def test_rule_09_a_long_transaction_costs_nobody_a_lease(
 
 
 def test_what_a_short_transaction_leaves_alone(workspace: Workspace, db: Database) -> None:
-    before = only_node(db.storage).lease.expires_at
+    before = only_node(db._storage).lease.expires_at
     with db.transaction():
         db.table("items").insert(id=1, title="quick")
-    assert only_node(db.storage).lease.expires_at == before
+    assert only_node(db._storage).lease.expires_at == before
 
 
 # What is used of a server

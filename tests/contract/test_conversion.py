@@ -79,9 +79,9 @@ EXPECTED = {at: new_record(at) for at in range(COUNT)}
 
 
 def stale(db: Database) -> int:
-    with db.storage.transaction(Mode.READ) as connection:
+    with db._storage.transaction(Mode.READ) as connection:
         view = load_view(connection, DEFAULT_TENANT)
-    return count_stale(db.storage, view, view.table("items"))
+    return count_stale(db._storage, view, view.table("items"))
 
 
 def only_job(storage: Storage) -> Job:
@@ -90,32 +90,32 @@ def only_job(storage: Storage) -> Job:
 
 
 def state_of(db: Database, job: Job) -> str:
-    return next(known.state for known in list_jobs(db.storage.connection()) if known.id == job.id)
+    return next(known.state for known in list_jobs(db._storage.connection()) if known.id == job.id)
 
 
 def test_rule_01_all_records_get_the_newest_layout(db: Database) -> None:
-    assert db.count_by_revision("items") == {1: 334, 2: 333, 3: 333}
+    assert db.admin.count_by_revision("items") == {1: 334, 2: 333, 3: 333}
     assert stale(db) == COUNT
     assert contents(db) == EXPECTED
-    (report,) = db.run_jobs()
+    (report,) = db.admin.run_jobs()
     assert (report.job.kind, report.job.target, report.job.records) == ("convert", 4, COUNT)
     assert (report.progress.read, report.progress.written) == (COUNT, COUNT)
     assert report.progress.ranges == report.progress.ranges_done
-    assert db.count_by_revision("items") == {4: COUNT}
+    assert db.admin.count_by_revision("items") == {4: COUNT}
     assert stale(db) == 0
     assert contents(db) == EXPECTED
     assert state_of(db, report.job) == "done"
-    assert db.run_jobs() == []
+    assert db.admin.run_jobs() == []
 
 
 def test_rule_22_a_conversion_writes_no_history(db: Database) -> None:
-    before = db.history("items")
-    db.run_jobs()
-    assert db.history("items") == before
+    before = db.admin.schema_history("items")
+    db.admin.run_jobs()
+    assert db.admin.schema_history("items") == before
 
 
 def test_ranges_cover_every_record_once(db: Database, small_ranges: None) -> None:
-    storage = db.storage
+    storage = db._storage
     job = only_job(storage)
     assert len(open_ranges(storage.connection(), job.id)) == 11
     done: list[int] = []
@@ -135,15 +135,15 @@ def test_a_plan_may_have_as_many_ranges_as_there_are_at_most(
     """More than fit into the parameters of one statement."""
     monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", 1)
     db.table("items").insert_many(new_record(at) for at in range(COUNT, 4 * COUNT))
-    job = only_job(db.storage)
-    assert len(open_ranges(db.storage.connection(), job.id)) == 4 * COUNT + 1
+    job = only_job(db._storage)
+    assert len(open_ranges(db._storage.connection(), job.id)) == 4 * COUNT + 1
 
 
 def test_planning_again_finds_the_same_job(workspace: Workspace, db: Database) -> None:
-    job = only_job(db.storage)
+    job = only_job(db._storage)
     assert only_job(workspace.connect()) == job
-    run_job(db.storage, job, run_locally)
-    assert plan_jobs(db.storage, DEFAULT_TENANT) == []
+    run_job(db._storage, job, run_locally)
+    assert plan_jobs(db._storage, DEFAULT_TENANT) == []
 
 
 # Writers
@@ -171,14 +171,14 @@ def test_ranges_are_read_in_the_order_of_the_key_before_there_are_statistics(
     workspace.write(5, INDEX_SIZE)
     workspace.write(6, ADD_WEIGHT)
     with workspace.open() as newer:
-        newer.run_jobs()
+        newer.admin.run_jobs()
         assert next(iter(newer.table("items").order_by("-size"))).size is not None
     assert len(asked) > 3
     statistics = "SELECT count(*) FROM pg_statistic WHERE starelid = 'zapdb_r1'::regclass"
     assert workspace.execute(statistics) == [(0,)]
     for sql, parameters in asked.items():
         plan = "\n".join(
-            row for (row,) in fetch_all(db.storage.connection(), f"EXPLAIN {sql}", parameters)
+            row for (row,) in fetch_all(db._storage.connection(), f"EXPLAIN {sql}", parameters)
         )
         assert "Index" in plan, sql
         assert "Bitmap" not in plan, sql
@@ -209,7 +209,7 @@ def test_rule_17_writers_lose_nothing_to_a_conversion(
     threads = [threading.Thread(target=count_up, args=(seed * 111,)) for seed in range(3)]
     for thread in threads:
         thread.start()
-    (report,) = db.run_jobs(
+    (report,) = db.admin.run_jobs(
         lambda storage, job: run_locally(storage, job, workers=2, batch_records_max=16)
     )
     stop.set()
@@ -223,7 +223,7 @@ def test_rule_17_writers_lose_nothing_to_a_conversion(
     }
     assert stale(db) == 0
     assert report.progress.written <= COUNT
-    (checked,) = db.verify()
+    (checked,) = db.admin.verify()
     assert checked.problems == ()
 
 
@@ -256,12 +256,12 @@ def test_rule_17_rows_that_a_writer_holds_are_skipped_and_found_again(
     assert stale(db) == 0
     assert db.table("items").get(5).size == 77
     assert db.table("items").find(6) is None
-    run_job(db.storage, job, run_locally)
+    run_job(db._storage, job, run_locally)
     assert state_of(db, job) == "done"
 
 
 def stale_seen_from_outside(workspace: Workspace, db: Database) -> int:
-    number = db.view.table("items").table.number
+    number = db._view.table("items").table.number
     sql = f"SELECT count(*) FROM zapdb_r{number} WHERE value < ?"
     return int(workspace.execute(sql, (b"\x84",))[0][0])
 
@@ -287,10 +287,10 @@ def test_a_conversion_goes_on_after_an_exception(
         tasks, "record_progress", lambda c, r, p, **named: break_down(c, r, p, named)
     )
     with pytest.raises(ZeroDivisionError):
-        db.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
+        db.admin.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
     left = stale(db)
     assert 0 < left < COUNT
-    (report,) = db.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
+    (report,) = db.admin.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
     assert stale(db) == 0
     assert contents(db) == EXPECTED
     # The counters hold what was committed, across both runs.
@@ -307,15 +307,15 @@ def test_a_conversion_goes_on_after_a_process_was_killed(
     # Batches of 16; the killed one is undone.
     assert stale(db) == COUNT - 16 * (kill_at - 1)
     assert contents(db) == EXPECTED
-    job = only_job(db.storage)
-    assert read_progress(db.storage.connection(), job.id).written == 16 * (kill_at - 1)
+    job = only_job(db._storage)
+    assert read_progress(db._storage.connection(), job.id).written == 16 * (kill_at - 1)
     # A worker that is known to be dead is not waited for: its leases would hold for an hour.
     workspace.execute(
         "UPDATE zapdb_ranges SET expires_at = expires_at + 3600000000 WHERE expires_at > 0"
     )
     ((held_until,),) = workspace.execute("SELECT max(expires_at) FROM zapdb_ranges")
-    (report,) = db.run_jobs()
-    now_us = db.storage.now_us(db.storage.connection())
+    (report,) = db.admin.run_jobs()
+    now_us = db._storage.now_us(db._storage.connection())
     assert now_us < held_until < now_us + 3_610_000_000
     assert report.progress.written == COUNT
     assert stale(db) == 0
@@ -343,17 +343,17 @@ def test_a_conversion_survives_a_fault_at_each_statement(
             break
         struck.append(faults.struck[0])
         faults.arm(0)
-        jobs = list_jobs(db.storage.connection())
+        jobs = list_jobs(db._storage.connection())
         for job in jobs:
             # Never more is counted than is done, and never less: one transaction.
-            done = read_progress(db.storage.connection(), job.id).written
+            done = read_progress(db._storage.connection(), job.id).written
             assert done == COUNT - stale(db)
             assert done >= written
             written = done
     assert len(struck) > 15
     assert stale(db) == 0
     assert contents(db) == EXPECTED
-    assert [job.state for job in list_jobs(db.storage.connection())] == ["done"]
+    assert [job.state for job in list_jobs(db._storage.connection())] == ["done"]
 
 
 def test_a_runner_that_is_told_to_stop_leaves_the_rest_for_later(
@@ -361,10 +361,12 @@ def test_a_runner_that_is_told_to_stop_leaves_the_rest_for_later(
 ) -> None:
     asked = itertools.count(1)
     with pytest.raises(JobError, match="stopped before its job was done"):
-        db.run_jobs(lambda s, j: run_locally(s, j, workers=1, should_stop=lambda: next(asked) > 4))
+        db.admin.run_jobs(
+            lambda s, j: run_locally(s, j, workers=1, should_stop=lambda: next(asked) > 4)
+        )
     assert stale(db) == COUNT - 200  # asked before each range, and after each batch
     assert contents(db) == EXPECTED
-    (report,) = db.run_jobs()
+    (report,) = db.admin.run_jobs()
     assert report.progress.written == COUNT
 
 
@@ -372,7 +374,7 @@ def test_a_runner_that_is_told_to_stop_leaves_the_rest_for_later(
 
 
 def test_two_runners_share_one_job(workspace: Workspace, db: Database, small_ranges: None) -> None:
-    job, problems, reports = only_job(db.storage), list[BaseException](), list[Any]()
+    job, problems, reports = only_job(db._storage), list[BaseException](), list[Any]()
 
     def run() -> None:
         storage = connect(workspace.address)
@@ -396,7 +398,7 @@ def test_two_runners_share_one_job(workspace: Workspace, db: Database, small_ran
     assert contents(db) == EXPECTED
     assert stale(db) == 0
     assert state_of(db, job) == "done"
-    progress = read_progress(db.storage.connection(), job.id)
+    progress = read_progress(db._storage.connection(), job.id)
     assert (progress.written, progress.ranges_done) == (COUNT, 11)
     # Whoever comes second finds it done, not unwanted.
     assert None not in reports
@@ -409,7 +411,7 @@ def test_workers_that_claim_at_one_moment_both_get_a_range(
     """What one has locked while it chooses must not look as if there were nothing left."""
     from zapdb.jobs import job as jobs
 
-    job, other, seen = only_job(db.storage), workspace.connect(), list[Any]()
+    job, other, seen = only_job(db._storage), workspace.connect(), list[Any]()
 
     def claim_meanwhile(*values: Any) -> Any:
         monkeypatch.undo()
@@ -417,7 +419,7 @@ def test_workers_that_claim_at_one_moment_both_get_a_range(
         return jobs.Range(*values)
 
     monkeypatch.setattr(jobs, "Range", claim_meanwhile)  # inside the first claim's transaction
-    first = claim(db.storage, job.id, Owner.here())
+    first = claim(db._storage, job.id, Owner.here())
     assert first is not None
     assert (first.number, seen[0].number) == (0, 1)
 
@@ -428,9 +430,9 @@ def test_a_worker_that_was_taken_for_dead_writes_nothing(
     """Its twin claims the range between two of its batches."""
     from zapdb.jobs import tasks
 
-    job = only_job(db.storage)
+    job = only_job(db._storage)
     twin = workspace.connect()
-    work = load_work(db.storage, job.id)
+    work = load_work(db._storage, job.id)
     lock, calls = tasks._Task._run_batch, itertools.count(1)
 
     def run_batch(task: Any, position: Any, skips: bool) -> Any:
@@ -440,9 +442,9 @@ def test_a_worker_that_was_taken_for_dead_writes_nothing(
 
     monkeypatch.setattr(tasks._Task, "_run_batch", run_batch)
     with pytest.raises(LeaseLost, match="another worker took over this range"):
-        run_range(db.storage, work, Owner.here(), batch_records_max=16)
+        run_range(db._storage, work, Owner.here(), batch_records_max=16)
     assert stale(db) == COUNT - 32
-    assert read_progress(db.storage.connection(), job.id).written == 32
+    assert read_progress(db._storage.connection(), job.id).written == 32
     monkeypatch.undo()
     # The twin's fence is above; it goes on where the other stopped.
     result = run_range(twin, load_work(twin, job.id), Owner.here(), 0)
@@ -454,15 +456,15 @@ def test_a_worker_that_was_taken_for_dead_writes_nothing(
 def test_a_range_that_is_held_is_not_claimed_and_one_that_is_over_is(
     workspace: Workspace, db: Database
 ) -> None:
-    job, here = only_job(db.storage), Owner.here()
-    assert claim(db.storage, job.id, here, 0) is not None
-    assert claim(db.storage, job.id, Owner.here()) is None
+    job, here = only_job(db._storage), Owner.here()
+    assert claim(db._storage, job.id, here, 0) is not None
+    assert claim(db._storage, job.id, Owner.here()) is None
     workspace.execute("UPDATE zapdb_ranges SET expires_at = 0")
-    taken = claim(db.storage, job.id, Owner.here())
+    taken = claim(db._storage, job.id, Owner.here())
     assert taken is not None
     assert taken.fence == 2
-    assert claim(db.storage, job.id, dead_owner(), 0) is not None
-    assert claim(db.storage, job.id, here) is not None  # at once: its process is no more
+    assert claim(db._storage, job.id, dead_owner(), 0) is not None
+    assert claim(db._storage, job.id, here) is not None  # at once: its process is no more
 
 
 # Changes under way
@@ -471,22 +473,22 @@ def test_a_range_that_is_held_is_not_claimed_and_one_that_is_over_is(
 def test_a_new_migration_supersedes_a_conversion(
     workspace: Workspace, db: Database, small_ranges: None
 ) -> None:
-    job = only_job(db.storage)
-    work = load_work(db.storage, job.id)
+    job = only_job(db._storage)
+    work = load_work(db._storage, job.id)
     for _ in range(3):
-        run_range(db.storage, work, Owner.here())
+        run_range(db._storage, work, Owner.here())
     workspace.write(5, ADD_WEIGHT)
     other = workspace.connect()
     migrate_up(other, DEFAULT_TENANT, workspace.directory)
-    assert run_job(db.storage, job, run_locally) is None
+    assert run_job(db._storage, job, run_locally) is None
     assert state_of(db, job) == "superseded"
-    (report,) = db.run_jobs()
+    (report,) = db.admin.run_jobs()
     assert report.job.target == 5
     assert stale(db) == 0
     assert contents(db) == EXPECTED
     newest = {at: record | {"weight": 7} for at, record in EXPECTED.items()}
     assert contents(workspace.follow()) == newest
-    assert db.count_by_revision("items") == {5: COUNT}
+    assert db.admin.count_by_revision("items") == {5: COUNT}
 
 
 def test_a_migration_in_the_middle_of_a_batch_run_stops_it(
@@ -503,9 +505,9 @@ def test_a_migration_in_the_middle_of_a_batch_run_stops_it(
         return run(task, position, skips)
 
     monkeypatch.setattr(tasks._Task, "_run_batch", run_batch)
-    assert db.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16)) == []
-    assert db.count_by_revision("items")[4] == 48
-    (report,) = db.run_jobs()
+    assert db.admin.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16)) == []
+    assert db.admin.count_by_revision("items")[4] == 48
+    (report,) = db.admin.run_jobs()
     assert report.progress.written == COUNT
     assert stale(db) == 0
 
@@ -524,9 +526,9 @@ def test_a_migration_that_leaves_the_layout_alone_stops_nothing(
         return run(task, position, skips)
 
     monkeypatch.setattr(tasks._Task, "_run_batch", run_batch)
-    (report,) = db.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
+    (report,) = db.admin.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
     assert report.progress.written == COUNT
-    assert db.count_by_revision("items") == {4: 48, 5: COUNT - 48}
+    assert db.admin.count_by_revision("items") == {4: 48, 5: COUNT - 48}
     assert stale(db) == 0
 
 
@@ -534,10 +536,10 @@ def test_a_conversion_that_is_wanted_again_after_a_forget_is_run(
     workspace: Workspace, db: Database, small_ranges: None
 ) -> None:
     """Superseded by a migration that is forgotten: what it worked towards is wanted again."""
-    job = only_job(db.storage)
-    work = load_work(db.storage, job.id)
+    job = only_job(db._storage)
+    work = load_work(db._storage, job.id)
     for _ in range(3):
-        run_range(db.storage, work, Owner.here())
+        run_range(db._storage, work, Owner.here())
     workspace.write(5, ADD_WEIGHT)
     other = workspace.connect()
     migrate_up(other, DEFAULT_TENANT, workspace.directory)
@@ -546,7 +548,7 @@ def test_a_conversion_that_is_wanted_again_after_a_forget_is_run(
     workspace.remove(5)
     forget_newest(other)
     assert only_job(other).id == job.id
-    (report,) = db.run_jobs()
+    (report,) = db.admin.run_jobs()
     assert stale(db) == 0
     assert contents(db) == EXPECTED
     assert report.progress.ranges == report.progress.ranges_done
@@ -568,26 +570,26 @@ def test_planning_by_a_process_that_is_behind_does_no_harm(
         return supersede(*arguments)
 
     monkeypatch.setattr(run, "_supersede_all_but", change_meanwhile)
-    assert plan_jobs(db.storage, DEFAULT_TENANT) == newest
+    assert plan_jobs(db._storage, DEFAULT_TENANT) == newest
     assert newest[0].target == 5
     assert state_of(db, newest[0]) == "planned"
 
 
 def test_executors_prove_that_they_are_fit(workspace: Workspace, db: Database) -> None:
-    job = only_job(db.storage)
+    job = only_job(db._storage)
     workspace.execute(
         "UPDATE zapdb_catalog SET value = replace(value, ?, ?) WHERE kind = 'job'",
         (job.chain, "0" * 64),
     )
     with pytest.raises(ExecutorUnfit, match="not the one that the job was planned with"):
-        load_work(db.storage, job.id)
+        load_work(db._storage, job.id)
 
 
 def test_indexes_are_built_before_records_are_converted(workspace: Workspace, db: Database) -> None:
     workspace.write(5, INDEX_SIZE)
     with workspace.open() as other:
-        assert [report.job.kind for report in other.run_jobs(kinds=["index"])] == ["index"]
+        assert [report.job.kind for report in other.admin.run_jobs(kinds=["index"])] == ["index"]
         assert stale(other) == COUNT
-        assert [report.job.kind for report in other.run_jobs()] == ["convert"]
-        (report,) = other.verify()
+        assert [report.job.kind for report in other.admin.run_jobs()] == ["convert"]
+        (report,) = other.admin.verify()
         assert report.problems == ()

@@ -31,5 +31,5 @@ def test_rule_15_no_lock_error_reaches_an_application_of_many_processes(
         assert items.get(number).size == number + told[number]["rounds"]
     rounds = sum(told[number]["rounds"] for number in range(READERS, READERS + WRITERS))
     assert items.count() == 200 + rounds
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert report.problems == ()

@@ -120,14 +120,14 @@ def touched(workspace: Workspace) -> list[tuple[str, bytes]]:
 
 def condition_of(db: Database, name: str = "by_title") -> str:
     """Of an index, as everybody sees it now."""
-    with db.storage.transaction(Mode.READ) as connection:
-        states = load_view(connection, db.view.tenant).tables["items"].indexes
+    with db._storage.transaction(Mode.READ) as connection:
+        states = load_view(connection, db._view.tenant).tables["items"].indexes
     return next(state.condition for state in states if state.index.name == name)
 
 
 def check_whole(db: Database) -> None:
     """Every index holds exactly the entries of the records, and finds them."""
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert (report.problems, report.building) == ((), ())
     items = db.table("items")
     assert sorted(r.id for r in items.index("by_title").range()) == [r.id for r in items.scan()]
@@ -140,7 +140,7 @@ def check_whole(db: Database) -> None:
 def test_rule_26_block_builds_another_table_of_entries_and_scans_meanwhile(
     workspace: Workspace, db: Database
 ) -> None:
-    assert db.setting("datasets", table="items", index="by_title") == "block"
+    assert db.admin.setting("datasets", table="items", index="by_title") == "block"
     before = row_of(workspace, 1)
     db.close()
     change_data(workspace, 2)
@@ -148,10 +148,10 @@ def test_rule_26_block_builds_another_table_of_entries_and_scans_meanwhile(
     row = row_of(workspace, 1)
     assert (row["phase"], row["datasets"]) == ("write-only", before["datasets"])
     assert row["physical"] != before["physical"]
-    assert db.storage.connection().fetch_all(f"SELECT * FROM zapdb_x{row['physical']}") == []
+    assert db._storage.connection().fetch_all(f"SELECT * FROM zapdb_x{row['physical']}") == []
     assert found(db) == RIGHT
     assert [r.id for r in db.table("items").index("by_title").find("Ä")] == [2]
-    (report,) = db.run_jobs()
+    (report,) = db.admin.run_jobs()
     assert report.progress.written == len(TITLES)
     assert found(db) == RIGHT
     check_whole(db)
@@ -163,7 +163,7 @@ def test_rule_26_block_builds_another_table_of_entries_and_scans_meanwhile(
 def test_rule_26_background_leaves_entries_alone_whose_key_is_unchanged(
     workspace: Workspace, db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    db.set_setting("datasets", "background")
+    db.admin.set_setting("datasets", "background")
     before, key_of = row_of(workspace, 1), db.table("items")._live.codec.encode_key
     db.close()
     change_data(workspace, 3)
@@ -179,7 +179,7 @@ def test_rule_26_background_leaves_entries_alone_whose_key_is_unchanged(
     assert not db.table("items").index("by_title").is_readable
     assert found(db) == RIGHT
     watch_entries(workspace, f"zapdb_x{row['physical']}")
-    (report,) = db.run_jobs()
+    (report,) = db.admin.run_jobs()
     changed = [key_of({"id": at}) for at in (0, 3, 6)]
     assert touched(workspace) == sorted(
         (what, record) for what in ("delete", "insert") for record in changed
@@ -189,18 +189,18 @@ def test_rule_26_background_leaves_entries_alone_whose_key_is_unchanged(
     assert db.table("items").index("by_title").is_readable
     assert found(db) == RIGHT
     check_whole(db)
-    assert db.run_jobs() == []
+    assert db.admin.run_jobs() == []
 
 
 def test_rule_26_background_warns_on_every_query_that_needs_the_index(
     workspace: Workspace, db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    db.set_setting("datasets", "background", table="items", index="by_title")
+    db.admin.set_setting("datasets", "background", table="items", index="by_title")
     db.close()
     change_data(workspace, 2)
     db = workspace.open()
     items = db.table("items")
-    here = datasets_in_use(db.view).popitem()[1][0]
+    here = datasets_in_use(db._view).popitem()[1][0]
     title = items.title.collated("und")
     affected = (
         lambda: list(items.index("by_title").find("Ä")),
@@ -238,7 +238,7 @@ def test_rule_26_background_warns_on_every_query_that_needs_the_index(
         f"the entries of the index by_title are being rewritten, of ICU 1.0 to {here}",
     )
     assert f"warning: {explained.warnings[0]}" in str(explained)
-    db.run_jobs()
+    db.admin.run_jobs()
     assert [warnings(asked) for asked in affected] == [[]] * len(affected)
     assert items.where(items.size == 3).explain().warnings == ()
 
@@ -247,7 +247,7 @@ def test_rule_26_writers_beside_a_rewriting_leave_nothing_behind(
     workspace: Workspace, db: Database
 ) -> None:
     """They can't compute the old keys of what they change and delete."""
-    db.set_setting("datasets", "background")
+    db.admin.set_setting("datasets", "background")
     db.close()
     change_data(workspace, 1)
     db = workspace.open()
@@ -258,11 +258,11 @@ def test_rule_26_writers_beside_a_rewriting_leave_nothing_behind(
     items.update(2, title="z")
     items.update(3, size=9)
     items.insert(id=20, title="new")
-    (entries,) = db.storage.connection().fetch_one(
+    (entries,) = db._storage.connection().fetch_one(
         f"SELECT count(*) FROM zapdb_x{row_of(workspace, 1)['physical']}"
     )
     assert entries == len(TITLES) + 3  # an old one each, and those of 1, 2 and 20
-    db.run_jobs()
+    db.admin.run_jobs()
     assert found(db) == ["ä", "ae", "another", "b"]
     check_whole(db)
 
@@ -271,7 +271,7 @@ def test_rule_26_entries_of_records_that_are_gone_are_deleted_at_the_end_only(
     workspace: Workspace, db: Database
 ) -> None:
     """Its key may be the right one of a record that is being inserted: nobody could tell."""
-    db.set_setting("datasets", "background")
+    db.admin.set_setting("datasets", "background")
     db.close()
     change_data(workspace, 2)
     db = workspace.open()
@@ -290,7 +290,7 @@ def test_rule_26_entries_of_records_that_are_gone_are_deleted_at_the_end_only(
         )
         items.insert(id=2, title="b")  # one of them names a record again
 
-    (report,) = db.run_jobs(runner)
+    (report,) = db.admin.run_jobs(runner)
     assert len(seen) == 2
     assert report.progress.written == 2  # the others are those two
     assert report.job.state == "done"
@@ -302,7 +302,7 @@ def test_rule_26_entries_of_records_that_are_gone_are_deleted_at_the_end_only(
 def test_rule_26_any_writes_between_the_batches_of_a_rewriting(
     workspace: Workspace, db: Database, seed: int
 ) -> None:
-    db.set_setting("datasets", "background")
+    db.admin.set_setting("datasets", "background")
     items, chance = db.table("items"), random.Random(seed)
     items.insert_many({"id": at, "title": f"t{at % 7}", "size": 0} for at in range(10, 60))
     db.close()
@@ -321,12 +321,12 @@ def test_rule_26_any_writes_between_the_batches_of_a_rewriting(
         ]
         return chance.random() < 0.1  # the runner stops, and another one goes on
 
-    (job,) = plan_jobs(db.storage, 1, ["index"])
+    (job,) = plan_jobs(db._storage, 1, ["index"])
     runner = partial(run_locally, batch_records_max=3, workers=1, should_stop=write)
     report = None
     while report is None:
         with suppress(JobError):  # the runner stopped before it was done
-            report = run_job(db.storage, job, runner)
+            report = run_job(db._storage, job, runner)
     check_whole(db)
     keys = [sort_keys(Collation("und")).get(r.title) for r in items.index("by_title").range()]
     assert keys == sorted(keys)
@@ -335,7 +335,7 @@ def test_rule_26_any_writes_between_the_batches_of_a_rewriting(
 def test_rule_26_writers_at_the_same_moment_as_a_rewriting(
     workspace: Workspace, db: Database
 ) -> None:
-    db.set_setting("datasets", "background")
+    db.admin.set_setting("datasets", "background")
     db.table("items").insert_many(
         {"id": at, "title": f"t{at % 7}", "size": 0} for at in range(10, 200)
     )
@@ -360,7 +360,7 @@ def test_rule_26_writers_at_the_same_moment_as_a_rewriting(
     for writer in writers:
         writer.start()
     try:
-        (report,) = db.run_jobs(partial(run_locally, batch_records_max=8))
+        (report,) = db.admin.run_jobs(partial(run_locally, batch_records_max=8))
     finally:
         stop.set()
         for writer in writers:
@@ -372,7 +372,7 @@ def test_rule_26_writers_at_the_same_moment_as_a_rewriting(
 def test_rule_26_data_that_change_again_while_entries_are_rewritten(
     workspace: Workspace, db: Database
 ) -> None:
-    db.set_setting("datasets", "background")
+    db.admin.set_setting("datasets", "background")
     db.close()
     change_data(workspace, 2)
     db = workspace.open()
@@ -385,7 +385,7 @@ def test_rule_26_data_that_change_again_while_entries_are_rewritten(
     assert row["build"] != before["build"]
     assert row["physical"] == before["physical"]
     assert found(db) == ["a", "ä", "Ä", "ab", "ae", "b"]
-    assert [report.job.target for report in db.run_jobs()] == [row["build"]]
+    assert [report.job.target for report in db.admin.run_jobs()] == [row["build"]]
     assert found(db) == ["a", "ä", "Ä", "ab", "ae", "b"]
     check_whole(db)
 
@@ -394,7 +394,7 @@ def test_rule_26_data_that_change_again_while_entries_are_rewritten(
 def test_rule_26_an_index_that_was_not_built_yet_is_built_as_a_whole(
     workspace: Workspace, db: Database
 ) -> None:
-    db.set_setting("datasets", "background")
+    db.admin.set_setting("datasets", "background")
     db.close()
     storage = workspace.connect()
     with storage.transaction(Mode.READ) as connection:
@@ -405,14 +405,14 @@ def test_rule_26_an_index_that_was_not_built_yet_is_built_as_a_whole(
     db = workspace.open()
     assert condition_of(db) == "write-only"
     assert row_of(workspace, 1)["physical"] != before["physical"]
-    db.run_jobs()
+    db.admin.run_jobs()
     check_whole(db)
 
 
 def test_rule_26_background_is_refused_while_processes_have_other_data(
     workspace: Workspace, db: Database
 ) -> None:
-    db.set_setting("datasets", "background")
+    db.admin.set_setting("datasets", "background")
     change_data(workspace, 2)
     have_other_data(workspace, db)
     before = dump(workspace)
@@ -434,16 +434,18 @@ def test_rule_26_background_is_refused_for_unique_indexes(workspace: Workspace) 
         {"tenant": "default"},
     ):
         with pytest.raises(UsageError, match="a unique index can't be rewritten") as caught:
-            db.set_setting("datasets", "background", **scope)
+            db.admin.set_setting("datasets", "background", **scope)
         assert caught.value.context["index"] == "one_title"
         assert "--table items --index one_title" in str(caught.value.hint)
     assert dump(workspace) == before
-    db.set_setting("datasets", "background", table="items", index="by_title")
-    db.set_setting("datasets", "block")  # what keeps the unique one out is not taken back, either
-    db.set_setting("datasets", "block", table="items", index="one_title")
-    db.set_setting("datasets", "background", table="items")
+    db.admin.set_setting("datasets", "background", table="items", index="by_title")
+    db.admin.set_setting(
+        "datasets", "block"
+    )  # what keeps the unique one out is not taken back, either
+    db.admin.set_setting("datasets", "block", table="items", index="one_title")
+    db.admin.set_setting("datasets", "background", table="items")
     with pytest.raises(UsageError, match="a unique index can't be rewritten"):
-        db.set_setting("datasets", None, table="items", index="one_title")
+        db.admin.set_setting("datasets", None, table="items", index="one_title")
 
 
 def test_rule_26_a_unique_index_that_would_be_rewritten_is_refused_when_opening(
@@ -452,12 +454,12 @@ def test_rule_26_a_unique_index_that_would_be_rewritten_is_refused_when_opening(
     workspace.write(1, ITEMS)
     db = workspace.open()
     fill(db)
-    db.set_setting("datasets", "background")
+    db.admin.set_setting("datasets", "background")
     db.close()
     workspace.write(1, ITEMS)
     workspace.write(2, UNIQUE_TITLE)
     db = workspace.open()  # as long as the data stay, it does not matter
-    db.run_jobs()
+    db.admin.run_jobs()
     db.close()
     change_data(workspace, 2)
     before = dump(workspace)
@@ -469,10 +471,10 @@ def test_rule_26_a_unique_index_that_would_be_rewritten_is_refused_when_opening(
     with workspace.connect().transaction(Mode.CATALOG) as connection:
         write_setting(connection, "datasets", "block")
     db = workspace.open()
-    db.run_jobs()
+    db.admin.run_jobs()
     with pytest.raises(UniqueViolation):
         db.table("items").insert(id=30, title="a")
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert (report.problems, report.building) == ((), ())
 
 
@@ -482,7 +484,7 @@ def test_rule_26_a_unique_index_that_would_be_rewritten_is_refused_when_opening(
 def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
     workspace: Workspace, db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    db.set_setting("datasets", "scan", table="items", field="title")
+    db.admin.set_setting("datasets", "scan", table="items", field="title")
     before = row_of(workspace, 1)
     db.close()
     change_data(workspace, 2)
@@ -497,7 +499,7 @@ def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
         assert not items.index("by_title").is_readable
         explained = items.where().explain()
         assert explained.warnings == ("nobody keeps the index by_title until `zapdb reindex run`",)
-        assert db.run_jobs() == []
+        assert db.admin.run_jobs() == []
         db.close()
         caplog.clear()
         db = workspace.open()  # nothing more becomes of it
@@ -511,7 +513,7 @@ def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
     assert found(db) == ["a", "abc", "abd", "ae", "b", "B"]
     table = f"zapdb_x{row_of(workspace, 1)['physical']}"
     assert workspace.execute(f"SELECT * FROM {table}") == []
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert (report.problems, report.building) == ((), ("by_title",))
     storage = workspace.connect()
     with storage.transaction(Mode.READ) as connection:
@@ -519,7 +521,7 @@ def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
     ((state, index),) = restart_indexes(storage, view, lambda _, found: needs_rebuilding(found))
     assert (state.table.name, index.index.name) == ("items", "by_title")
     items.insert(id=22, title="ad")
-    assert [report.job.kind for report in db.run_jobs()] == ["index"]
+    assert [report.job.kind for report in db.admin.run_jobs()] == ["index"]
     assert found(db) == ["a", "abc", "abd", "ad", "ae", "b", "B"]
     check_whole(db)
     row = row_of(workspace, 1)
@@ -530,18 +532,18 @@ def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
 def test_rule_26_a_rewriting_ends_where_the_policy_is_scan_by_then(
     workspace: Workspace, db: Database
 ) -> None:
-    db.set_setting("datasets", "background")
+    db.admin.set_setting("datasets", "background")
     db.close()
     change_data(workspace, 2)
     db = workspace.open()
-    db.set_setting("datasets", "scan")
-    (job,) = plan_jobs(db.storage, 1)
+    db.admin.set_setting("datasets", "scan")
+    (job,) = plan_jobs(db._storage, 1)
     db.close()
     change_data(workspace, 3, "1" * 64)
     db = workspace.open()
     assert condition_of(db) == "disabled"
-    assert run_job(db.storage, job, run_locally) is None
-    assert db.run_jobs() == []
+    assert run_job(db._storage, job, run_locally) is None
+    assert db.admin.run_jobs() == []
     assert found(db) == RIGHT
 
 
@@ -551,7 +553,7 @@ def test_rule_26_a_unique_index_that_nobody_keeps_lets_no_new_value_in(
     workspace.write(1, ITEMS, UNIQUE_TITLE)
     db = workspace.open()
     fill(db)
-    db.set_setting("datasets", "scan")
+    db.admin.set_setting("datasets", "scan")
     change_data(workspace, 2)
     have_other_data(workspace, db)
     with pytest.raises(DatasetMismatch, match="running processes use other"):
@@ -573,18 +575,18 @@ def test_rule_26_a_unique_index_that_nobody_keeps_lets_no_new_value_in(
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, 1)
     restart_indexes(storage, view, lambda _, found: needs_rebuilding(found))
-    db.run_jobs()
+    db.admin.run_jobs()
     items.insert(id=30, title="new")
     with pytest.raises(UniqueViolation):
         items.insert(id=31, title="new")
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert (report.problems, report.building) == ((), ())
 
 
 def test_rule_26_a_rebuild_is_refused_while_processes_have_other_data(
     workspace: Workspace, db: Database
 ) -> None:
-    db.set_setting("datasets", "scan")
+    db.admin.set_setting("datasets", "scan")
     change_data(workspace, 2)
     have_other_data(workspace, db)
     workspace.open()
@@ -609,7 +611,7 @@ def test_rule_14_the_policy_of_an_index_comes_before_that_of_its_fields(
         {field: title, collation: {locale: und}}]}"""
     workspace.write(1, ITEMS, both)
     db = workspace.open()
-    table = db.view.tables["items"].table
+    table = db._view.tables["items"].table
     scopes: list[dict[str, str]] = [
         {},
         {"tenant": "default"},
@@ -624,26 +626,26 @@ def test_rule_14_the_policy_of_an_index_comes_before_that_of_its_fields(
 
     def policy() -> str:
         (index,) = table.indexes
-        settings = read_settings(db.storage.connection(), 1)
-        named = db.setting("datasets", table="items", index="both")
+        settings = read_settings(db._storage.connection(), 1)
+        named = db.admin.setting("datasets", table="items", index="both")
         assert settings.dataset_policy(table, index) == named
         return named
 
-    db.set_setting("datasets", "scan", table="items", field="size")  # depends on no data
+    db.admin.set_setting("datasets", "scan", table="items", field="size")  # depends on no data
     values = ["block", "scan", "background"]
     for at, scope in enumerate(scopes):
-        db.set_setting("datasets", values[at % 3], **scope)
+        db.admin.set_setting("datasets", values[at % 3], **scope)
         assert policy() == values[at % 3]
     for at in reversed(range(len(scopes))):
         assert policy() == values[at % 3]
-        db.set_setting("datasets", None, **scopes[at])
+        db.admin.set_setting("datasets", None, **scopes[at])
     assert policy() == "block"
     with pytest.raises(UsageError, match="for an index"):
-        db.set_setting("on_read", "leave", table="items", index="both")
+        db.admin.set_setting("on_read", "leave", table="items", index="both")
     with pytest.raises(UsageError, match="a setting is for a field or for an index"):
-        db.set_setting("datasets", "scan", table="items", index="both", field="title")
+        db.admin.set_setting("datasets", "scan", table="items", index="both", field="title")
     with pytest.raises(UnknownName, match="no such index"):
-        db.setting("datasets", table="items", index="none")
+        db.admin.setting("datasets", table="items", index="none")
 
 
 # --- two releases of the time zone data -----------------------------------------------------------
@@ -696,7 +698,7 @@ def test_rule_26_two_processes_with_different_data_both_give_right_answers(
     workspace: Workspace, visits: Database
 ) -> None:
     """Beirut kept winter time until 20 April 2023, by the older data: 5 and 8 are an hour later."""
-    visits.set_setting("datasets", "scan")
+    visits.admin.set_setting("datasets", "scan")
     nine = ("2023-03-26T08:30:00", "2023-03-26T09:15:00")
     asked = ("order", "query", f"between {nine[0]} {nine[1]}")
     other = Elsewhere(
@@ -732,8 +734,8 @@ def test_rule_26_two_processes_with_different_data_both_give_right_answers(
 def test_rule_26_background_rewrites_the_instants_that_moved(
     workspace: Workspace, visits: Database
 ) -> None:
-    visits.set_setting("datasets", "background", table="visits", index="by_met")
-    here = visits.view.tables["visits"].indexes[0].versions["time zones"]
+    visits.admin.set_setting("datasets", "background", table="visits", index="by_met")
+    here = visits._view.tables["visits"].indexes[0].versions["time zones"]
     visits.close()
     other = Elsewhere(
         workspace, "2023.2", "readable", "query", "run", "readable", "order", "query", "verify"
@@ -760,9 +762,9 @@ def test_rule_26_background_rewrites_the_instants_that_moved(
     again = workspace.open()
     assert not again.table("visits").index("by_met").is_readable
     assert in_order(again) == [*MET]
-    (report,) = again.run_jobs()
+    (report,) = again.admin.run_jobs()
     assert report.progress.written == 1
     assert again.table("visits").index("by_met").is_readable
     assert in_order(again) == [*MET]
-    (verified,) = again.verify()
+    (verified,) = again.admin.verify()
     assert verified.problems == ()

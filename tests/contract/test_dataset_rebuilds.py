@@ -46,7 +46,7 @@ def changed(workspace: Workspace) -> Workspace:
     workspace.write(1, ITEMS, INDEX_TITLE, INDEX_SIZE)
     with workspace.open() as db:
         fill(db)
-        assert db.setting("convert") == "on_access"
+        assert db.admin.setting("convert") == "on_access"
     change_data(workspace, 2)
     return workspace
 
@@ -70,7 +70,7 @@ def test_rule_26_block_rebuilds_while_opening(changed: Workspace) -> None:
     assert row_of(changed, 2)["former"] == {}
     assert found(db) == RIGHT
     check_whole(db)
-    assert plan_jobs(db.storage, 1) == []
+    assert plan_jobs(db._storage, 1) == []
 
 
 def test_rule_26_block_rebuilds_beside_the_use_what_takes_longer(
@@ -82,7 +82,7 @@ def test_rule_26_block_rebuilds_beside_the_use_what_takes_longer(
     db.table("items").insert(id=30, title="abc")
     wait_until(lambda: condition_of(db) == "readable", "the index is built")
     check_whole(db)
-    assert list_rebuilds(db.view) == frozenset()
+    assert list_rebuilds(db._view) == frozenset()
 
 
 @pytest.mark.usefixtures("held_back")
@@ -96,8 +96,8 @@ def test_rule_26_a_rebuild_comes_before_all_other_jobs(workspace: Workspace) -> 
                     " default: 1}}")  # fmt: skip
     change_data(workspace, 1)
     db = workspace.open()
-    (rebuilt,) = list_rebuilds(db.view)
-    jobs = plan_jobs(db.storage, 1)
+    (rebuilt,) = list_rebuilds(db._view)
+    jobs = plan_jobs(db._storage, 1)
     assert [job.kind for job in jobs] == ["index", "index", "convert"]
     assert jobs[0].target == rebuilt
 
@@ -119,7 +119,7 @@ def test_rule_26_the_index_of_another_tenant_is_rebuilt_when_it_is_opened(
 ) -> None:
     workspace.write(1, ITEMS, INDEX_TITLE)
     with workspace.open() as db:
-        db.create_tenant("acme")
+        db.admin.create_tenant("acme")
         fill(db.for_tenant("acme"))
     where = "WHERE kind = 'index' AND key = '2/1'"
     ((text,),) = workspace.execute(f"SELECT value FROM zapdb_catalog {where}")
@@ -136,7 +136,7 @@ def test_rule_26_the_index_of_another_tenant_is_rebuilt_when_it_is_opened(
 
 def test_rule_26_an_index_remembers_so_many_data_and_no_more(changed: Workspace) -> None:
     with changed.open() as db:
-        index = db.view.tables["items"].indexes[0]
+        index = db._view.tables["items"].indexes[0]
     ((name, here),) = index.datasets.items()
     many = tuple(f"{at:064x}" for at in range(FORMER_DATASETS_MAX))
     known = {name: (here, *many)}
@@ -186,7 +186,7 @@ def test_rule_26_data_used_in_turn_do_not_throw_each_others_index_away(
                 with pytest.raises(DatasetMismatch, match="other collation") as caught:
                     write()
                 assert "zapdb reindex run" in caught.value.hint
-            assert db.run_jobs() == []
+            assert db.admin.run_jobs() == []
         assert index_row(workspace) == moved
         shown = ask_elsewhere(workspace, "2023.2", "readable", "order", "verify")
         assert shown == ["reopened", "by_met True, by_id True", THERE, "ok by_met by_id"]
@@ -200,7 +200,7 @@ def test_rule_26_an_operator_makes_former_data_the_newest(
     ask_elsewhere(workspace, "2023.2")
     with workspace.open() as db:
         reindex(workspace)
-        db.run_jobs()
+        db.admin.run_jobs()
         table = db.table("visits")
         assert table.index("by_met").is_readable
         table.upsert(id=8, met=local("UTC", 2023, 3, 26, 9))

@@ -104,16 +104,16 @@ def test_rule_26_a_changed_dataset_starts_the_index_anew(
     db.table("items").insert(id=8, title="abc")
     db.table("items").delete(1)
     assert found(db) == ["ä", "Ä", "abc", "ae", "b"]
-    assert [report.job.kind for report in db.run_jobs()] == ["index"]
+    assert [report.job.kind for report in db.admin.run_jobs()] == ["index"]
     assert db.table("items").index("by_title").is_readable
     assert found(db) == ["ä", "Ä", "abc", "ae", "b"]
     row = row_of(workspace, 1)
     assert row["datasets"] == before[0]["datasets"]
     assert row["physical"] > before[0]["physical"]
     assert row_of(workspace, 2) == before[1]
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert report.problems == ()
-    names = db.storage.table_names(db.storage.connection())
+    names = db._storage.table_names(db._storage.connection())
     assert f"zapdb_x{before[0]['physical']}" not in names
 
 
@@ -147,12 +147,12 @@ def test_rule_26_a_cursor_names_the_collation_that_changed(db: Database) -> None
 
 
 def test_rule_26_the_history_knows_nothing_of_it(workspace: Workspace, db: Database) -> None:
-    history = db.history("items")
+    history = db.admin.schema_history("items")
     db.close()
     tamper(workspace)
     with workspace.open() as again:
-        assert again.history("items") == history
-        assert again.count_by_revision("items") == {1: len(TITLES)}
+        assert again.admin.schema_history("items") == history
+        assert again.admin.count_by_revision("items") == {1: len(TITLES)}
 
 
 def test_rule_26_processes_with_other_data_are_refused_while_others_run(
@@ -180,13 +180,13 @@ def test_rule_26_processes_that_are_known_to_have_the_same_data_are_no_obstacle(
     workspace: Workspace, db: Database
 ) -> None:
     """They opened while the index still was as they would have it, and scan it since."""
-    here = datasets_in_use(db.view)
+    here = datasets_in_use(db._view)
     storage = workspace.connect()
     db.close()
     nodes.register(storage, 1, datasets=here)
     tamper(workspace)
     with workspace.open() as again:
-        again.run_jobs()
+        again.admin.run_jobs()
         assert found(again) == ["a", "ä", "Ä", "ae", "b"]
 
 
@@ -202,8 +202,8 @@ def test_rule_26_a_silent_process_is_put_out_before_the_index_is_started_anew(
     other = workspace.open()
     with pytest.raises(LeaseLost):
         db.table("items").insert(id=8, title="abc")
-    other.run_jobs()
-    (report,) = other.verify()
+    other.admin.run_jobs()
+    (report,) = other.admin.verify()
     assert report.problems == ()
 
 
@@ -233,14 +233,14 @@ def test_rule_26_an_executor_with_other_data_is_unfit(workspace: Workspace) -> N
         db.table("items").insert(id=1, title="a")
     workspace.write(2, INDEX_TITLE)
     db = workspace.open()
-    (job,) = plan_jobs(db.storage, 1)
+    (job,) = plan_jobs(db._storage, 1)
     (name,) = job.datasets
     row = job.to_row() | {"datasets": {name: "0" * 64}, "format": 1}
     workspace.execute(
         "UPDATE zapdb_catalog SET value = ? WHERE kind = 'job'", (json.dumps(row, sort_keys=True),)
     )
     with pytest.raises(ExecutorUnfit, match="other collation or time zone data") as caught:
-        load_work(db.storage, job.id)
+        load_work(db._storage, job.id)
     assert caught.value.context["dataset"] == name
-    with db.storage.transaction(Mode.READ):
+    with db._storage.transaction(Mode.READ):
         pass

@@ -107,7 +107,7 @@ def test_each_batch_takes_few_statements(
     db = make(workspace, "restrict", friend="set_null")
     pets = db.table("pets")
     pets.insert_many({"id": 3 * n} for n in range(3_000))  # not one range of the index
-    faults = Faults(workspace, db.storage, "before", lasting=False)
+    faults = Faults(workspace, db._storage, "before", lasting=False)
     faults.install(monkeypatch)
     sent = []
     for first, count in ((0, 20), (20, 480), (500, 2_500)):

@@ -357,10 +357,10 @@ def place(workspace: Workspace, driver: Driver, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tokens, "TOKEN_SETTLE_SECONDS", 0.15)
     workspace.write(1, ITEMS, INDEX_SIZE)
     with workspace.open() as db:
-        db.set_setting("convert", "on_access")
+        db.admin.set_setting("convert", "on_access")
         db.table("items").insert_many({"id": n, "title": f"Item {n}", "size": n} for n in range(6))
         db.table("items").update(1, note=NOTE)
-        db.run_jobs()
+        db.admin.run_jobs()
     return workspace
 
 
@@ -375,7 +375,7 @@ def content(watch: Database) -> list[Any]:
     """The records as they read, and the entries as they are stored."""
     items = watch.table("items")
     with watch.snapshot():
-        connection = watch.storage.connection()
+        connection = watch._storage.connection()
         entries = connection.fetch_all("SELECT key, record FROM zapdb_x1 ORDER BY 1, 2")
         return [[(r.id, r.title, r.size, r.note) for r in items.scan()], entries]
 
@@ -437,16 +437,16 @@ def check_goes_on(place: Workspace, db: Database, *, is_noticed: bool) -> None:
 
     A connection that was lost without being noticed is noticed by whoever uses it next.
     """
-    assert not db.storage.is_in_transaction
-    assert db.storage.list_open() == []
+    assert not db._storage.is_in_transaction
+    assert db._storage.list_open() == []
     if not is_noticed:
         assert isinstance(error_of(lambda: db.table("items").get(2)), StorageError | None)
     assert db.table("items").get(2).title == "Item 2"
     with db.transaction():
         db.table("items").update(2, title="Item 2")
     # One for this thread, the heartbeat and the follower each, and one for the next transaction.
-    assert len(db.storage._idle) <= 1
-    assert db.storage.engine.pool.checkedout() - len(db.storage._idle) <= 3
+    assert len(db._storage._idle) <= 1
+    assert db._storage.engine.pool.checkedout() - len(db._storage._idle) <= 3
     if place.engine == "postgresql":
         sql = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
@@ -491,7 +491,7 @@ def test_rule_15_a_write_is_done_or_not_whatever_the_driver_does(
             restore(watch, db, before)
         if whole and name not in SETTLED:
             assert {(CommitUnknown, True), (CommitUnknown, False)} <= seen, name
-    assert db.verify()[0].records == 6
+    assert db.admin.verify()[0].records == 6
 
 
 def test_what_can_not_be_undone_in_part_is_undone_whole(
@@ -590,17 +590,17 @@ def test_jobs_that_were_interrupted_are_finished(
             rebuild_index(connection, 1, state, state.table.index_named("again"))
 
     begin_anew()
-    for where, error, _ in strikes(driver, db.run_jobs, whole=whole, some=2):
+    for where, error, _ in strikes(driver, db.admin.run_jobs, whole=whole, some=2):
         assert error is None or isinstance(error, ZapdbError), where
         check_goes_on(place, db, is_noticed=error is not None)
         # A range whose claim was not known to have been committed is its owner's until then.
         place.execute("UPDATE zapdb_ranges SET expires_at = 0 WHERE expires_at IS NOT NULL")
-        db.run_jobs()
-        assert db.count_by_revision("items") == {2: 6}, where
+        db.admin.run_jobs()
+        assert db.admin.count_by_revision("items") == {2: 6}, where
         assert [r.id for r in db.table("items").index("again").range()] == list(range(6)), where
         assert db.table("items").index("again").is_readable
         begin_anew()
-    db.run_jobs()
-    assert db.count_by_revision("items") == {2: 6}
+    db.admin.run_jobs()
+    assert db.admin.count_by_revision("items") == {2: 6}
     assert [r.id for r in db.table("items").index("again").range()] == list(range(6))
-    assert db.verify()[0].records == 6
+    assert db.admin.verify()[0].records == 6

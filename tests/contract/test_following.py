@@ -20,11 +20,11 @@ from zapdb.storage import Mode
 def test_rule_30_a_change_is_seen_by_all_who_wait_for_its_token(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     first, second = workspace.open(), workspace.open()
-    assert first.catalog().position == 1
+    assert first.admin.catalog().position == 1
     for value in ("write_back", "leave", None, "write_back"):
-        token = first.set_setting("on_read", value)
-        assert token <= first.catalog_token()
-        views = [db.wait_for_catalog(token) for db in (first, second)]
+        token = first.admin.set_setting("on_read", value)
+        assert token <= first.admin.catalog_token()
+        views = [db.admin.wait_for_catalog(token) for db in (first, second)]
         assert views[0].token >= token
         assert views[0].rows.to_bytes() == views[1].rows.to_bytes()
         row = views[1].rows.get("setting", "*/*/*/on_read")
@@ -39,8 +39,8 @@ def test_rule_30_processes_have_byte_equal_views_at_one_token(workspace: Workspa
         for other in others:
             assert other.stdout.readline() == "open\n"
         for number in range(5):
-            token = db.set_setting("job_records_per_second", str(number + 1))
-            mine = hashlib.sha256(db.wait_for_catalog(token).rows.to_bytes()).hexdigest()
+            token = db.admin.set_setting("job_records_per_second", str(number + 1))
+            mine = hashlib.sha256(db.admin.wait_for_catalog(token).rows.to_bytes()).hexdigest()
             for other in others:
                 other.stdin.write(f"{token}\n")
                 other.stdin.flush()
@@ -48,18 +48,18 @@ def test_rule_30_processes_have_byte_equal_views_at_one_token(workspace: Workspa
     finally:
         for other in others:
             other.communicate(timeout=20)
-    with db.storage.transaction(Mode.READ) as connection:
+    with db._storage.transaction(Mode.READ) as connection:
         loaded = localview.load(connection)
-    assert db.wait_for_catalog(loaded.token).rows.to_bytes() == loaded.to_bytes()
+    assert db.admin.wait_for_catalog(loaded.token).rows.to_bytes() == loaded.to_bytes()
 
 
 def test_waiting_for_a_token_ends(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
-    token = db.catalog_token()
+    token = db.admin.catalog_token()
     started = time.monotonic()
     with pytest.raises(CatalogBehind, match="has not seen a change") as caught:
-        db.wait_for_catalog(token + 1, timeout_seconds=0.2)
+        db.admin.wait_for_catalog(token + 1, timeout_seconds=0.2)
     assert 0.2 <= time.monotonic() - started < 5
     assert caught.value.context == {"token": token + 1, "seen": token, "waited_seconds": 0.2}
     waiting = threading.Thread(target=lambda: errors.append(wait()))
@@ -67,7 +67,7 @@ def test_waiting_for_a_token_ends(workspace: Workspace) -> None:
 
     def wait() -> type[BaseException]:
         with pytest.raises(UsageError, match="the database is closed") as closed:
-            db.wait_for_catalog(token + 1, timeout_seconds=20)
+            db.admin.wait_for_catalog(token + 1, timeout_seconds=20)
         return closed.type
 
     waiting.start()
@@ -76,7 +76,7 @@ def test_waiting_for_a_token_ends(workspace: Workspace) -> None:
     waiting.join(5)
     assert errors == [UsageError]
     with pytest.raises(UsageError, match="the database is closed"):
-        db.wait_for_catalog(token + 1)
+        db.admin.wait_for_catalog(token + 1)
 
 
 def test_rule_30_callbacks_hear_of_schema_changes(
@@ -91,25 +91,25 @@ def test_rule_30_callbacks_hear_of_schema_changes(
 
     def hear(change: SchemaChange) -> None:
         fields = db.table("items").field_names
-        heard.append((change, db.catalog().position, "color" in fields))
+        heard.append((change, db.admin.catalog().position, "color" in fields))
 
     for callback in (fail, hear):
         end = db.on_schema_change(callback)
-    db.set_setting("on_read", "leave")  # is none
+    db.admin.set_setting("on_read", "leave")  # is none
     workspace.write(2, ADD_COLOR)
     other = workspace.open()
     wait_until(lambda: heard, "the callback was called")
     ((change, position, _),) = heard
     assert (change.tenant, change.before, change.after, position) == (1, 1, 2, 2)
     assert "tenant" in change.kinds
-    assert change.token <= db.catalog().token
+    assert change.token <= db.admin.catalog().token
     assert "a callback of on_schema_change failed" in caplog.text
     assert "ZeroDivisionError" in caplog.text
     end()
     end()
     workspace.write(3, ADD_WEIGHT)
     workspace.open()
-    db.wait_for_catalog(other.catalog_token())
+    db.admin.wait_for_catalog(other.admin.catalog_token())
     time.sleep(0.05)
     assert len(heard) == 1
 
@@ -118,11 +118,11 @@ def test_rule_30_the_tables_of_a_catalog_are_as_new_as_its_token(workspace: Work
     workspace.write(1, ITEMS)
     db = workspace.open()
     db.table("items").insert(id=1, title="Milk")
-    assert [state.table.name for state in db.catalog().tables] == ["items"]
+    assert [state.table.name for state in db.admin.catalog().tables] == ["items"]
     workspace.write(2, INDEX_SIZE)
     other = workspace.open()
-    other.run_jobs()
-    (state,) = db.wait_for_catalog(other.catalog_token()).tables
+    other.admin.run_jobs()
+    (state,) = db.admin.wait_for_catalog(other.admin.catalog_token()).tables
     assert [(index.index.name, index.phase) for index in state.indexes] == [("by_size", "readable")]
 
 
@@ -131,25 +131,25 @@ def test_a_catalog_that_can_not_be_followed_is_told_and_tried_again(
 ) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
-    token = db.set_setting("on_read", "leave")
-    db.wait_for_catalog(token)
+    token = db.admin.set_setting("on_read", "leave")
+    db.admin.wait_for_catalog(token)
     update = "UPDATE zapdb_catalog SET value = ?, token = ? WHERE kind = 'setting'"
     workspace.execute("UPDATE zapdb_counters SET value = value + 1 WHERE name = 'token'")
     workspace.execute(update, ('{"format":1,"value":"dance"}', token + 1))
     with pytest.raises(CorruptCatalog, match="a value that it can't have"):
-        db.wait_for_catalog(token + 1)
-    assert db.catalog().token == token
+        db.admin.wait_for_catalog(token + 1)
+    assert db.admin.catalog().token == token
     assert "the catalog could not be followed" in caplog.text
     workspace.execute(update, ('{"format":1,"value":"write_back"}', token + 1))
-    assert db.wait_for_catalog(token + 1).token == token + 1
+    assert db.admin.wait_for_catalog(token + 1).token == token + 1
 
 
 # Jobs in the background
 
 
 def stale(db: zapdb.Database) -> int:
-    (state,) = db.catalog().tables
-    counts = db.count_by_revision("items")
+    (state,) = db.admin.catalog().tables
+    counts = db.admin.count_by_revision("items")
     return sum(count for revision, count in counts.items() if revision < state.layout_revision)
 
 
@@ -161,19 +161,19 @@ def test_rule_14_production_converts_in_the_background(workspace: Workspace) -> 
     workspace.write(1, ITEMS)
     db = workspace.open()
     fill(db, 300)
-    db.set_setting("profile", "production")
+    db.admin.set_setting("profile", "production")
     workspace.write(2, ADD_COLOR, INDEX_SIZE)
     other = workspace.open()
-    db.wait_for_catalog(other.catalog_token())
+    db.admin.wait_for_catalog(other.admin.catalog_token())
     wait_until(lambda: stale(db) == 0, "all records are converted")
     wait_until(
-        lambda: all(i.phase == "readable" for i in db.catalog().tables[0].indexes),
+        lambda: all(i.phase == "readable" for i in db.admin.catalog().tables[0].indexes),
         "the index is built",
     )
-    token = other.set_setting("profile", "development")
-    db.wait_for_catalog(token)
+    token = other.admin.set_setting("profile", "development")
+    db.admin.wait_for_catalog(token)
     workspace.write(3, ADD_WEIGHT)
-    db.wait_for_catalog(workspace.open().catalog_token())
+    db.admin.wait_for_catalog(workspace.open().admin.catalog_token())
     time.sleep(0.1)
     assert stale(db) == 300
 
@@ -183,8 +183,8 @@ def test_rule_14_background_jobs_end_with_their_batch(workspace: Workspace) -> N
     workspace.write(1, ITEMS)
     db = workspace.open()
     fill(db, 1000)
-    db.set_setting("job_records_per_second", "50", table="items")
-    db.set_setting("convert", "background")
+    db.admin.set_setting("job_records_per_second", "50", table="items")
+    db.admin.set_setting("convert", "background")
     workspace.write(2, ADD_COLOR)
     other = workspace.open()
     wait_until(lambda: stale(other) < 1000, "it has begun")
@@ -195,11 +195,11 @@ def test_rule_14_background_jobs_end_with_their_batch(workspace: Workspace) -> N
     last = workspace.open()
     left = stale(last)
     assert left > 200
-    token = last.set_setting("convert", "on_access")
-    last.wait_for_catalog(token)
-    last.set_setting("job_records_per_second", None, table="items")
+    token = last.admin.set_setting("convert", "on_access")
+    last.admin.wait_for_catalog(token)
+    last.admin.set_setting("job_records_per_second", None, table="items")
     started = time.monotonic()
-    last.run_jobs()
+    last.admin.run_jobs()
     assert time.monotonic() - started < 4  # the range was given back
     assert stale(last) == 0
 
@@ -210,9 +210,9 @@ def test_rule_14_jobs_keep_to_the_records_a_second_that_are_set(workspace: Works
     fill(db, 300)
     workspace.write(2, ADD_COLOR)
     db = workspace.open()
-    db.set_setting("job_records_per_second", "600")
+    db.admin.set_setting("job_records_per_second", "600")
     started = time.monotonic()
-    db.run_jobs()
+    db.admin.run_jobs()
     assert 0.45 <= time.monotonic() - started < 5
     assert stale(db) == 0
 
@@ -224,11 +224,11 @@ def test_rule_14_a_table_is_written_back_where_others_are_not(workspace: Workspa
         db.table(name).insert(id=1, title="Milk")
     workspace.write(2, ADD_COLOR, ADD_COLOR.replace("table: items", "table: others"), INDEX_SIZE)
     db, other = workspace.open(), workspace.open()
-    token = db.set_setting("on_read", "write_back", table="others")
-    assert db.setting("on_read", table="others") == "write_back"
-    assert db.setting("on_read", table="items") == db.setting("on_read") == "leave"
-    other.wait_for_catalog(token)
+    token = db.admin.set_setting("on_read", "write_back", table="others")
+    assert db.admin.setting("on_read", table="others") == "write_back"
+    assert db.admin.setting("on_read", table="items") == db.admin.setting("on_read") == "leave"
+    other.admin.wait_for_catalog(token)
     for name in ("items", "others"):
         other.table(name).get(1)
-    counts = [list(db.count_by_revision(name)) for name in ("items", "others")]
+    counts = [list(db.admin.count_by_revision(name)) for name in ("items", "others")]
     assert counts == [[1], [2]]

@@ -69,12 +69,12 @@ def contents(db: Database, table: str = "items") -> list[dict[str, Any]]:
 def log(db: Database, table: str = "items") -> list[tuple[int, str, int, int]]:
     return [
         (entry.generation, entry.event, entry.position, entry.layout_revision)
-        for entry in db.history(table)
+        for entry in db.admin.schema_history(table)
     ]
 
 
 def assert_clean(db: Database) -> None:
-    for report in db.verify():
+    for report in db.admin.verify():
         assert report.problems == ()
 
 
@@ -124,12 +124,12 @@ def test_rule_13_a_forget_brings_values_and_the_fingerprint_back(
 ) -> None:
     apply(workspace, 2, REVERSIBLE[kind])
     with workspace.open() as db:
-        (name,) = db.view.tables
+        (name,) = db._view.tables
         # Some are rewritten under the new revision, and some are not.
         for at in range(0, COUNT, 3):
             record = db.table(name).get(at)
             db.table(name).update(at, **{f: getattr(record, f) for f in record._fields})
-        revision = db.view.table(name).revision
+        revision = db._view.table(name).revision
     forgotten = take_back(workspace, 2)
     assert forgotten.label == "0002_test"
     with workspace.open() as db:
@@ -139,14 +139,14 @@ def test_rule_13_a_forget_brings_values_and_the_fingerprint_back(
             # What was dropped is filled in again, where it was gone.
             expected = [r | {"note": "n"} if r["id"] % 3 == 0 else r for r in base]
         assert contents(db) == expected
-        first, changed, last = db.history("items")
+        first, changed, last = db.admin.schema_history("items")
         assert (last.generation, last.event, last.position) == (revision + 1, "forget", 1)
         assert last.fingerprint == first.fingerprint != changed.fingerprint
         assert last.layout_revision == 1
         assert last.digest == first.digest
         assert_clean(db)
         # Nothing is stale (rule 1).
-        assert plan_jobs(db.storage, DEFAULT_TENANT) == []
+        assert plan_jobs(db._storage, DEFAULT_TENANT) == []
         db.table("items").insert(id=-1, title="new")
         assert db.table("items").count() == COUNT + 1
 
@@ -161,7 +161,7 @@ def test_rule_13_only_records_of_the_forgotten_revision_are_converted(
     (report,) = take_back(workspace, 2).jobs
     assert (report.job.kind, report.progress.written) == ("revert", 10)
     with workspace.open() as db:
-        assert db.count_by_revision("items") == {1: COUNT - 10, 3: 10}
+        assert db.admin.count_by_revision("items") == {1: COUNT - 10, 3: 10}
         assert contents(db) == base
 
 
@@ -173,22 +173,22 @@ def test_rule_13_a_forget_of_a_created_table(
     )
     with workspace.open() as db:
         db.table("tags").insert_many({"name": f"tag {at}"} for at in range(50))
-        number = db.view.table("tags").table.number
-        (index,) = db.view.table("tags").indexes
+        number = db._view.table("tags").table.number
+        (index,) = db._view.table("tags").indexes
     (report,) = take_back(workspace, 2).jobs
     assert report.progress.written == 50
     with workspace.open() as db:
-        assert list(db.view.tables) == ["items"]
+        assert list(db._view.tables) == ["items"]
         with pytest.raises(UnknownName):
             db.table("tags")
-        names = db.storage.table_names(db.storage.connection())
+        names = db._storage.table_names(db._storage.connection())
         assert f"zapdb_r{number}" not in names
         assert f"zapdb_x{index.physical}" not in names
         assert contents(db) == base
     apply(workspace, 2, TAGS)
     with workspace.open() as db:
         assert db.table("tags").count() == 0
-        assert db.view.table("tags").table.number == number + 1
+        assert db._view.table("tags").table.number == number + 1
 
 
 def test_rule_13_a_forget_of_the_first_migration_leaves_an_empty_database(
@@ -216,7 +216,7 @@ def test_rule_13_a_forget_of_a_dropped_index_builds_it_again(
         assert not lookup.is_readable
         wanted = [record["id"] for record in base if record["size"] == 3]
         assert [record.id for record in lookup.find(3)] == wanted
-        db.run_jobs()
+        db.admin.run_jobs()
         assert [record.id for record in lookup.find(3)] == wanted
         assert lookup.is_readable
         assert_clean(db)
@@ -227,7 +227,7 @@ def test_rule_13_a_forget_keeps_the_indexes_whose_keys_stay(
 ) -> None:
     apply(workspace, 2, INDEX_SIZE, INDEX_TITLE)
     with workspace.open() as db:
-        db.run_jobs()
+        db.admin.run_jobs()
     apply(workspace, 3, ADD_COLOR, RENAME_SIZE)
     apply(
         workspace,
@@ -237,14 +237,14 @@ def test_rule_13_a_forget_keeps_the_indexes_whose_keys_stay(
         " reversibility: lossy, because: fractions are cut}",
     )
     with workspace.open() as db:
-        db.run_jobs()
+        db.admin.run_jobs()
         db.table("items").insert(id=-1, title="new", extent=Decimal("3.0"))
     take_back(workspace, 4)
     with workspace.open() as db:
         table = db.table("items")
         assert not table.index("by_size").is_readable  # its keys are other bytes now
         assert table.index("by_title").is_readable
-        db.run_jobs()
+        db.admin.run_jobs()
         assert_clean(db)
     take_back(workspace, 3)
     with workspace.open() as db:
@@ -297,9 +297,9 @@ def test_rule_13_forgets_of_several_migrations_one_after_another(
             (8, "forget", 2, 2),
             (9, "forget", 1, 1),
         ]
-        fingerprints = [entry.fingerprint for entry in db.history("items")]
+        fingerprints = [entry.fingerprint for entry in db.admin.schema_history("items")]
         assert fingerprints[5:] == fingerprints[3::-1]
-        assert plan_jobs(db.storage, DEFAULT_TENANT) == []
+        assert plan_jobs(db._storage, DEFAULT_TENANT) == []
 
 
 # The same number again
@@ -320,7 +320,7 @@ def test_rule_02_another_migration_under_the_same_number(
         with workspace.open() as db:
             for at in range(turn, COUNT, 4):
                 db.table("items").update(at, **{field: value})
-            default = db.view.table("items").table.field_named(field)
+            default = db._view.table("items").table.field_named(field)
             assert default is not None
             assert contents(db) == [
                 record | {field: value if record["id"] % 4 == turn else default.default}
@@ -332,8 +332,8 @@ def test_rule_02_another_migration_under_the_same_number(
             assert contents(db) == base
             assert_clean(db)
     with workspace.open() as db:
-        assert set(db.count_by_revision("items")) <= {1, 3, 5, 7}
-        assert [entry.event for entry in db.history("items")] == [
+        assert set(db.admin.count_by_revision("items")) <= {1, 3, 5, 7}
+        assert [entry.event for entry in db.admin.schema_history("items")] == [
             "create",
             *["change", "forget"] * 3,
         ]
@@ -364,7 +364,7 @@ def test_rule_02_bytes_that_one_layout_reads_as_the_other_are_told_apart(
     apply(workspace, 2, ADD_COLOR)
     with workspace.open() as db:
         db.table("items").update(1, color="blue")
-        number = db.view.table("items").table.number
+        number = db._view.table("items").table.number
     ((value,),) = workspace.execute(f"SELECT max(value) FROM zapdb_r{number}")
     assert decode_prefix(bytes(value), 0)[0] == 2
     take_back(workspace, 2)
@@ -489,7 +489,7 @@ def test_rule_09_an_evicted_process_reads_what_is_in_force(
     items.update(1, color="blue")
     forget(workspace, evict=True)
     assert [asdict(record) for record in items.scan()] == base
-    db.set_setting("on_read", "write_back")
+    db.admin.set_setting("on_read", "write_back")
     assert items.get(1).title == "title 1"
     with pytest.raises(LeaseLost), db.transaction():
         pass
@@ -610,8 +610,8 @@ def test_rule_13_writes_are_refused_while_it_is_under_way(
             assert caught.value.context["migration"] == "0002_test"
         assert items.get(0).color == "blue"  # reads go on
         assert len(list(items.scan())) == COUNT
-        assert plan_jobs(ahead.storage, DEFAULT_TENANT) == []
-        assert ahead.run_jobs() == []
+        assert plan_jobs(ahead._storage, DEFAULT_TENANT) == []
+        assert ahead.admin.run_jobs() == []
         with pytest.raises(ForgetInProgress):
             workspace.open()
         with pytest.raises(ForgetInProgress):
@@ -635,7 +635,7 @@ def test_rule_13_a_forget_that_began_during_a_transaction_waits_for_it(
     runner.join(timeout=20)
     assert [one.number for one in forgotten] == [2]
     assert_clean(ahead)
-    assert set(ahead.count_by_revision("items")) == {1, 3}
+    assert set(ahead.admin.count_by_revision("items")) == {1, 3}
 
 
 def test_rule_13_records_are_read_right_in_the_middle(
@@ -669,15 +669,15 @@ def test_rule_13_records_are_read_right_in_the_middle(
 
     with pytest.raises(Stopped):
         forget(workspace, runner=stop_half_way)
-    assert ahead.count_by_revision("items") == {1: 200, 2: 52, 3: 48}
+    assert ahead.admin.count_by_revision("items") == {1: 200, 2: 52, 3: 48}
     found = contents(ahead)
     assert [record["id"] for record in found] == list(range(COUNT))
     assert {record["color"] for record in found} == {"red", "blue"}
-    (report,) = ahead.verify()
+    (report,) = ahead.admin.verify()
     assert report.problems == ()
     workspace.execute("UPDATE zapdb_ranges SET expires_at = 0")
     forget(workspace)
-    assert ahead.count_by_revision("items") == {1: 200, 3: 100}
+    assert ahead.admin.count_by_revision("items") == {1: 200, 3: 100}
     assert contents(ahead) == base
 
 
@@ -718,7 +718,7 @@ def test_rule_13_a_forget_goes_on_after_its_process_was_killed(
         assert contents(db) == base
         assert log(db) == [(1, "create", 1, 1), (2, "change", 2, 2), (3, "forget", 1, 1)]
         assert_clean(db)
-        names = db.storage.table_names(db.storage.connection())
+        names = db._storage.table_names(db._storage.connection())
         assert [name for name in names if name.startswith(("zapdb_x", "zapdb_r"))] == [
             "zapdb_r1",
             "zapdb_ranges",

@@ -92,7 +92,7 @@ def test_rule_13_a_process_with_older_files_opens_and_reads_meanwhile(
                 write()
         with pytest.raises(ForgetInProgress), db.transaction():
             items.delete(2)
-        assert db.run_jobs() == []
+        assert db.admin.run_jobs() == []
         # Its files end before the migration, so it does not keep the forget from being finished.
         assert forget_newest(workspace.connect()).number == 2
         items.update(1, size=9)
@@ -153,7 +153,7 @@ def test_rule_13_tenants_that_would_have_to_be_brought_up_wait(
 ) -> None:
     """Those that need nothing are opened, and those that the forget is not about are written to."""
     with opened(workspace) as db:
-        db.create_tenant("new")
+        db.admin.create_tenant("new")
         with pytest.raises(ForgetInProgress):
             db.for_tenant("new")
         with pytest.raises(ForgetInProgress):

@@ -133,7 +133,7 @@ def test_commit_of_each_kind_on_a_full_disk(on_disk: Workspace, disk: Path) -> N
         lambda: db.run(write),
         lambda: db.run(write, token=True),
         write_in_transaction,
-        lambda: db.set_setting("convert", "on_access"),
+        lambda: db.admin.set_setting("convert", "on_access"),
     ):
         assert type(error_of(act)) is DiskFull  # type: ignore[arg-type]  # of different types
     assert len(attempts) == 3
@@ -193,8 +193,8 @@ def small(
 
 def limit(db: Database, pages: int) -> None:
     """On SQLite: let statements of the transaction find no room, as if it were full."""
-    if db.storage.dialect == "sqlite":
-        driver = db.storage.connection().driver
+    if db._storage.dialect == "sqlite":
+        driver = db._storage.connection().driver
         (now,) = driver.execute("PRAGMA page_count").fetchone()
         driver.execute(f"PRAGMA max_page_count = {now + pages}")
 
@@ -268,7 +268,7 @@ def test_an_error_that_answers_commit_is_a_known_outcome(
         " FOR EACH ROW EXECUTE FUNCTION refuse()"
     )
     items = db.table("items")
-    backend = db.storage.connection().driver.info.backend_pid
+    backend = db._storage.connection().driver.info.backend_pid
     for act in (
         lambda: items.insert(id=1, title="x"),
         lambda: db.run(lambda: items.insert(id=1, title="x"), token=True),
@@ -276,5 +276,5 @@ def test_an_error_that_answers_commit_is_a_known_outcome(
         error = error_of(act)
         assert type(error) is kind
         assert error.context["detail"] == "made by a test"
-    assert db.storage.connection().driver.info.backend_pid == backend  # it is of use still
+    assert db._storage.connection().driver.info.backend_pid == backend  # it is of use still
     assert keys(db) == []

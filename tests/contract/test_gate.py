@@ -174,7 +174,7 @@ def test_rule_07_a_change_of_state_can_not_run_inside_a_transaction(
 ) -> None:
     workspace.write(2, ADD_COLOR)
     with db.transaction(), pytest.raises(UsageError, match="in a transaction already"):
-        migrate_up(db.storage, DEFAULT_TENANT, workspace.directory)
+        migrate_up(db._storage, DEFAULT_TENANT, workspace.directory)
     assert db.position == 1
 
 
@@ -258,11 +258,13 @@ def test_rule_07_a_writer_that_began_before_a_change_of_state(
                 db.table("items").insert(id=2, title="later")
             return
         newer = workspace.open()
-        newer.run_jobs()
-        assert newer.count_by_revision("items") == ({2: 1} if change == "activation" else {1: 1})
+        newer.admin.run_jobs()
+        assert newer.admin.count_by_revision("items") == (
+            {2: 1} if change == "activation" else {1: 1}
+        )
         if change == "index":
             assert [r.id for r in newer.table("items").index("by_size").find(5)] == [1]
-        (report,) = newer.verify()
+        (report,) = newer.admin.verify()
         assert report.problems == ()
         return
 
@@ -277,7 +279,7 @@ def test_rule_07_a_writer_that_began_before_a_change_of_state(
         assert db.table("items").count() == 1  # written by nobody
     elif change == "activation":
         # A record at a revision that was out of force when it was committed.
-        assert workspace.open().count_by_revision("items") == {1: 1}
+        assert workspace.open().admin.count_by_revision("items") == {1: 1}
     else:
         newer = workspace.open()
         ((entries,),) = workspace.execute("SELECT count(*) FROM zapdb_x1")
@@ -324,7 +326,7 @@ def test_rule_07_a_process_that_wakes_up_after_its_eviction_writes_nothing(
     with open_peer(workspace, patches=QUICK) as peer:
         assert peer.ask("hold 1") == "held"
         peer.suspend()
-        evict_nodes(db.storage, [n.id for n, _ in nodes.list_nodes(db.storage.connection())])
+        evict_nodes(db._storage, [n.id for n, _ in nodes.list_nodes(db._storage.connection())])
         peer.resume()
         assert "nothing was written" in peer.ask("commit")
         assert peer.ask("insert 2").startswith("LeaseLost")
@@ -405,7 +407,7 @@ def test_rule_09_a_suspended_process_that_was_put_out_wakes_up(
         node = node_of(db, peer.pid)
         key = f"node/{node.id}"
         workspace.execute("UPDATE zapdb_catalog SET expires_at = 1 WHERE key = ?", (key,))
-        assert [n.id for n in nodes.evict_dead(db.storage, 0)] == [node.id]
+        assert [n.id for n in nodes.evict_dead(db._storage, 0)] == [node.id]
         peer.resume()
         told = peer.ask("insert 2")
         assert told.startswith("LeaseLost | this process was evicted")
@@ -413,7 +415,7 @@ def test_rule_09_a_suspended_process_that_was_put_out_wakes_up(
 
 
 def node_of(db: Database, process: int) -> nodes.Node:
-    found = nodes.list_nodes(db.storage.connection())
+    found = nodes.list_nodes(db._storage.connection())
     (node,) = [node for node, _ in found if node.lease.owner.process == process]
     return node
 
@@ -428,7 +430,7 @@ def test_rule_09_a_process_suspended_in_its_heartbeat_can_be_put_out(
     errors: list[ZapdbError | None] = []
 
     def beat() -> None:
-        with db.storage.transaction(Mode.CATALOG) as connection:
+        with db._storage.transaction(Mode.CATALOG) as connection:
             leases.renew(connection, node.lease, 60)
             suspended.set()
             assert wakes.wait(30)
@@ -475,7 +477,7 @@ def test_rule_07_a_commit_of_a_session_that_was_ended_is_known_to_be_undone(
     def write() -> None:
         with db.transaction():
             db.table("items").insert(id=1, title="Milk")
-            backend = db.storage.connection().driver.info.backend_pid
+            backend = db._storage.connection().driver.info.backend_pid
             workspace.execute("SELECT pg_terminate_backend(?)", (backend,))
             gone = "SELECT 1 FROM pg_stat_activity WHERE pid = ?"
             wait_until(lambda: not workspace.execute(gone, (backend,)), "it was gone")

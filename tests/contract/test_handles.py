@@ -67,7 +67,7 @@ def test_rule_15_tasks_of_one_thread_have_transactions_of_their_own(db: Database
             with db.transaction():
                 insert(db, base)
                 inside.set()
-                if db.storage.dialect == "postgresql":  # a file has one writer at a time
+                if db._storage.dialect == "postgresql":  # a file has one writer at a time
                     await left.wait()
                 if first_raises:
                     raise ZeroDivisionError
@@ -122,7 +122,7 @@ def test_who_inherits_a_context_neither_joins_nor_writes_alone(
         lambda: db.transaction().__enter__(),
         lambda: db.snapshot().__enter__(),
         lambda: db.run(lambda: None),
-        lambda: db.setting("convert"),
+        lambda: db.admin.setting("convert"),
     ]
 
     async def main() -> None:
@@ -266,7 +266,7 @@ def test_a_block_that_is_left_while_another_thread_works_is_undone(
     assert error.message == "the block was left while another thread was using the transaction"
     go_on.set()
     made[0].result()
-    wait_until(lambda: not db.storage.list_open(), "it was undone")
+    wait_until(lambda: not db._storage.list_open(), "it was undone")
     insert(db, 2)
     assert ids(db) == [2]
 
@@ -341,7 +341,7 @@ def test_a_block_without_a_handle_that_is_left_elsewhere_is_an_error(
 
         made = dependency()
         given = run(next, made)
-        if works and db.storage.dialect == "postgresql":
+        if works and db._storage.dialect == "postgresql":
             run(insert, given, 1)
         error = run(error_of, lambda: next(made))
         assert isinstance(error, UsageError)
@@ -369,11 +369,11 @@ def test_a_transaction_that_nobody_left_is_undone_and_named(
     block = db.transaction()
     handle = block.__enter__() if kept else (block.__enter__(), None)[1]
     insert(db, 1)
-    free = len(db.storage.list_open())
+    free = len(db._storage.list_open())
     with caplog.at_level(logging.WARNING, logger="zapdb"):
         del block, handle
         gc.collect()
-        wait_until(lambda: len(db.storage.list_open()) < free, "it is gone")
+        wait_until(lambda: len(db._storage.list_open()) < free, "it is gone")
         wait_until(lambda: "left by nobody" in caplog.text, "it is logged")
     assert HERE in caplog.text
     insert(db, 2)
@@ -391,7 +391,7 @@ def test_a_generator_that_is_dropped_undoes_its_block(db: Database) -> None:
     gc.collect()
     insert(db, 2)
     assert ids(db) == [2]
-    assert db.storage.list_open() == []
+    assert db._storage.list_open() == []
 
 
 def test_a_cancelled_task_undoes_its_block(db: Database) -> None:
@@ -443,7 +443,7 @@ def test_a_commit_that_fails_where_a_framework_left_it_is_logged(
     made = dependency()
     handle = next(made)
     insert(handle, 1)
-    db.storage.list_open()[0].connection.is_doomed = True
+    db._storage.list_open()[0].connection.is_doomed = True
     with caplog.at_level(logging.ERROR, logger="zapdb"):
         assert pool.submit(error_of, lambda: next(made)).result() is not None
     assert "could not be committed" in caplog.text
@@ -461,9 +461,9 @@ def test_a_call_that_waits_on_a_loop_for_a_transaction_of_the_loop_is_refused(
     insert(db, 1)
     waits: list[Callable[[], object]] = [
         lambda: db.table("items").update(1, size=7),
-        lambda: db.storage.transaction(Mode.CHANGE).__enter__(),
+        lambda: db._storage.transaction(Mode.CHANGE).__enter__(),
     ]
-    if db.storage.dialect == "sqlite":
+    if db._storage.dialect == "sqlite":
         waits.append(lambda: insert(db, 2))
         waits.append(lambda: db.transaction().__enter__())
 
@@ -524,7 +524,7 @@ def test_so_many_transactions_are_open_and_those_that_hold_them_are_named(
         assert "max_connections" in (error.hint or "")
         # Single operations, and what zapdb does by itself, do not wait for them.
         insert(db, 2)
-        db.set_setting("convert", "on_access")
+        db.admin.set_setting("convert", "on_access")
         assert [snap.table("items").count() for snap in snaps] == [1, 1]
     with db.snapshot(), ThreadPoolExecutor(1) as other:
         assert other.submit(db.run, lambda tx: tx.table("items").count()).result() == 2
@@ -574,7 +574,7 @@ def test_run_gives_the_handle_to_a_function_that_takes_it(db: Database) -> None:
 
 
 def test_a_handle_is_that_of_other_tenants_too(db: Database) -> None:
-    db.create_tenant("acme")
+    db.admin.create_tenant("acme")
     acme = db.for_tenant("acme")
     with suppress(ZeroDivisionError), db.transaction() as tx:
         insert(tx, 1)

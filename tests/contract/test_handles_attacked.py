@@ -110,7 +110,7 @@ def test_a_loop_that_has_transactions_of_files_and_of_a_server(
                 try:
                     error = error_of(lambda: db.table("items").update(1, size=7))
                     assert isinstance(error, UsageError)
-                    error = error_of(lambda: db.storage.transaction(Mode.CHANGE).__enter__())
+                    error = error_of(lambda: db._storage.transaction(Mode.CHANGE).__enter__())
                     assert isinstance(error, UsageError)
                 finally:
                     done.set()
@@ -185,7 +185,7 @@ def young_garbage() -> Iterator[None]:
 
 
 def turns(db: Database) -> list[FairSemaphore]:
-    return [db.storage._writers] if isinstance(db.storage, SQLite) else []
+    return [db._storage._writers] if isinstance(db._storage, SQLite) else []
 
 
 @pytest.mark.usefixtures("young_garbage")
@@ -202,7 +202,7 @@ def test_ctrl_c_at_any_moment_keeps_no_place_and_no_turn(db: Database, how: str)
             if how == "undo":
                 raise ZeroDivisionError
 
-    storage = db.storage
+    storage = db._storage
     for at in itertools.count(1, 1 if forms.is_long else 3):
         interrupting = _AtPoint(at, _interrupt)
         with suppress(KeyboardInterrupt):
@@ -240,7 +240,7 @@ def test_the_garbage_collector_ends_a_transaction_in_the_midst_of_a_call(db: Dat
         _AtPoint(at, gc.collect).during(lambda: db.table("items").upsert(id=0, title="next"))
         gc.collect()
     assert ids(db) == [0]
-    assert db.storage.places.free == db.storage.connections_max
+    assert db._storage.places.free == db._storage.connections_max
     wait_until(lambda: all(turn.free for turn in turns(db)), "the turn is free")
 
 
@@ -253,7 +253,7 @@ address, directory = sys.argv[1:]
 
 def work(db, seed):
     at = random.Random(seed)
-    while not db.storage.is_closed:
+    while not db._storage.is_closed:
         try:
             match at.randrange(4):
                 case 0:
@@ -278,7 +278,7 @@ for round in range(12):
     db.close()
     for thread in threads:
         thread.join()
-    assert db.storage.list_open() == []
+    assert db._storage.list_open() == []
 print("done")
 """
 

@@ -50,7 +50,7 @@ def test_rule_01_an_unchanged_schema_writes_nothing(workspace: Workspace) -> Non
     workspace.open().close()
     with workspace.open() as db:
         db.table("items").insert(id=1, title="Milk")
-        db.run_jobs()
+        db.admin.run_jobs()
     assert entries_of(workspace.control) == before
     assert [e.generation for e in before] == [1]
 
@@ -87,7 +87,7 @@ def test_a_table_in_force_comes_before_one_that_had_its_name(workspace: Workspac
     up(workspace, 1, ITEMS)
     up(workspace, 2, DROP, ITEMS)  # the drop is the last thing that is written down
     with workspace.open() as db:
-        number = db.view.table("items").table.number
+        number = db._view.table("items").table.number
     assert {e.table_number for e in entries_of(workspace.control)} == {number}
     up(workspace, 3, RENAME)
     assert events_of(workspace.control) == [(1, "create", "items"), (2, "change", "things")]
@@ -98,7 +98,7 @@ def test_rule_01_a_snapshot_is_exactly_the_schema_of_its_position(workspace: Wor
     up(workspace, 2, ADD_COLOR, INDEX_SIZE)
     up(workspace, 3, RENAME_SIZE)
     with workspace.open() as db:
-        chain, entries = db.view.chain, db.history("items")
+        chain, entries = db._view.chain, db.admin.schema_history("items")
     for entry in entries:
         (table,) = chain.schema_at(entry.position)
         assert entry.table == table
@@ -230,8 +230,8 @@ def test_rule_01_a_generation_is_never_used_again(workspace: Workspace) -> None:
     up(workspace, 2, ADD_WEIGHT)
     with workspace.open() as db:
         assert [(r.weight, r.title) for r in db.table("items").scan()][:2] == [(7, "t0"), (7, "t1")]
-        db.run_jobs()
-        assert db.count_by_revision("items") == {6: 20}
+        db.admin.run_jobs()
+        assert db.admin.count_by_revision("items") == {6: 20}
     assert look() == [1, 2, 3, 4, 5, 6]
     with storage.transaction(Mode.READ) as connection:
         log = read_log(connection, DEFAULT_TENANT, "items")

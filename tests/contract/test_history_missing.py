@@ -104,11 +104,11 @@ def test_rule_01_a_lost_history_begins_at_the_revision_that_the_records_have(
         assert [r | {"extent": r["size"]} for r in records] == [
             r | {"size": r["extent"]} for r in found
         ]
-        assert db.view.table("items").revision == new + 1
+        assert db._view.table("items").revision == new + 1
         db.table("tags").insert(name="new")
         assert db.table("tags").get("new").rank == 1
-        assert db.count_by_revision("tags") == {new + 1: 1}
-        for report in db.verify():
+        assert db.admin.count_by_revision("tags") == {new + 1: 1}
+        for report in db.admin.verify():
             assert report.problems == ()
 
 
@@ -187,7 +187,7 @@ def test_rule_01_many_find_at_once_that_a_history_is_missing(workspace: Workspac
         thread.join()
     assert errors == []
     assert sorted(begun) == [[], [], [], [], ["items", "tags"]]
-    new = workspace.open().view.activation
+    new = workspace.open()._view.activation
     assert stamps(workspace) == [
         ("items", 1, "pre-history"), ("items", new, "pre-history"), ("tags", new, "pre-history")
     ]  # fmt: skip
@@ -206,33 +206,33 @@ def test_rule_01_an_open_process_learns_of_a_history_that_begins_anew(
         lose(workspace)
         ensure_histories(workspace.control, DEFAULT_TENANT)
         db.table("items").insert(id=2, title="t")
-        (revision,) = db.count_by_revision("items")
-        assert revision == db.view.table("items").revision > 3
+        (revision,) = db.admin.count_by_revision("items")
+        assert revision == db._view.table("items").revision > 3
 
 
 def test_rule_01_numbers_of_a_lost_history_are_not_used_again(workspace: Workspace) -> None:
-    """Changes in the history log are read by the shape of their time, or not at all."""
+    """Changes in the change log are read by the shape of their time, or not at all."""
     up(workspace, 1, ITEMS)
     with workspace.open() as db:
-        db.set_setting("history", "on")
+        db.admin.set_setting("change_log", "on")
         db.table("items").insert(id=1, title="first")
         db.table("items").delete(1)
     up(workspace, 2, LENGTHS)
     with workspace.open() as db:
         db.table("items").insert(id=2, title=5)
-        before = [(c.operation, c.revision) for c in db.changes() if isinstance(c, Change)]
+        before = [(c.operation, c.revision) for c in db.change_log.read() if isinstance(c, Change)]
         assert before == [("insert", 1), ("delete", 1), ("insert", 2)]
         lose(workspace)  # and the record goes, so that nothing says that 2 was used
         workspace.execute("DELETE FROM zapdb_r1")
     with workspace.open() as db:
-        behind = db.change_bookmark()
+        behind = db.change_log.end()
         with pytest.raises(CorruptCatalog, match="has a revision that the fingerprint history"):
-            list(db.changes())
+            list(db.change_log.read())
         db.table("items").insert(id=3, title=9)
-        (made,) = db.changes(behind)
+        (made,) = db.change_log.read(behind)
         assert isinstance(made, Change)
         assert made.after is not None
-        assert (made.after.title, made.revision) == (9, db.view.table("items").revision)
+        assert (made.after.title, made.revision) == (9, db._view.table("items").revision)
         assert made.revision > 2
 
 
@@ -240,7 +240,7 @@ def test_rule_01_records_of_before_do_not_bring_the_last_number_back(workspace: 
     """The records are of revision 1 and stay so; 2 was used as well, and changes are of it."""
     up(workspace, 1, ITEMS)
     with workspace.open() as db:
-        db.set_setting("history", "on")
+        db.admin.set_setting("change_log", "on")
         db.table("items").insert(id=1, title="first")
     up(workspace, 2, INDEX_SIZE)
     with workspace.open() as db:
@@ -252,8 +252,8 @@ def test_rule_01_records_of_before_do_not_bring_the_last_number_back(workspace: 
     with workspace.open() as db:
         assert db.table("items").get(1).title == "first"
         with pytest.raises(CorruptCatalog, match="has a revision that the fingerprint history"):
-            list(db.changes())
-        assert 2 not in [entry.generation for entry in db.history("items")]
+            list(db.change_log.read())
+        assert 2 not in [entry.generation for entry in db.admin.schema_history("items")]
 
 
 def test_rule_01_no_generation_is_above_the_activation_number(workspace: Workspace) -> None:
@@ -284,7 +284,7 @@ def test_an_archived_table_gets_its_history_back(workspace: Workspace) -> None:
     up(workspace, 3, "restore_table: {table: items, archived_by: 2}")
     with workspace.open() as db:
         assert [asdict(record) for record in db.table("items").scan()] == records
-        first, new, last = [(e.generation, e.event) for e in db.history("items")]
+        first, new, last = [(e.generation, e.event) for e in db.admin.schema_history("items")]
         assert (first, new[1]) == ((1, "pre-history"), "pre-history")
         assert last == (new[0] + 1, "restore")
 
@@ -320,6 +320,6 @@ def test_rule_13_a_forget_after_a_history_began_anew(workspace: Workspace) -> No
     with workspace.open() as db:
         found = [asdict(record) for record in db.table("items").scan()]
         assert found == [{k: v for k, v in r.items() if k != "color"} for r in records]
-        first, new, last = [(e.generation, e.event) for e in db.history("items")]
+        first, new, last = [(e.generation, e.event) for e in db.admin.schema_history("items")]
         assert (first, new[1]) == ((2, "pre-history"), "pre-history")
         assert last == (new[0] + 1, "forget")

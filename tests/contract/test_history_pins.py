@@ -48,7 +48,7 @@ def check(place: Workspace, pins: dict[str, int], end: int | None) -> None:
 
 def chain_of(place: Workspace) -> Chain:
     with place.open() as db:
-        return db.view.chain
+        return db._view.chain
 
 
 @pytest.fixture
@@ -169,18 +169,18 @@ def test_a_pinned_table_is_opened_while_the_files_lead_to_what_it_is(
 ) -> None:
     workspace.write(1, ITEMS)
     with workspace.open() as db:
-        pinned = db.history("items")[-1].fingerprint
-        assert db.find_fingerprint("items", pinned).is_current
+        pinned = db.admin.schema_history("items")[-1].fingerprint
+        assert db.admin.find_fingerprint("items", pinned).is_current
     older = shutil.copytree(workspace.directory, workspace.directory.parent / "older")
     workspace.write(2, ADD_COLOR)
     pins = {"items": pinned}
     with zapdb.open(
         workspace.address, migrations=workspace.directory, apply="auto", pin=pins
     ) as db:
-        found = db.find_fingerprint("items", pinned)
+        found = db.admin.find_fingerprint("items", pinned)
         assert (found.is_current, found.generations) == (False, (1,))
         assert [(d.part, d.name) for d in found.differences] == [("field", "color")]
-        db.create_tenant("acme")
+        db.admin.create_tenant("acme")
         db.for_tenant("acme")  # it jumped over the pinned one, which the files lead through
     with pytest.raises(FingerprintUnknown, match="never had the schema"):
         zapdb.open(workspace.address, migrations=workspace.directory, pin={"items": 1})
@@ -202,7 +202,7 @@ def test_rule_04_a_pin_is_looked_at_again_whenever_the_schema_changes(
     up(workspace, 1, ITEMS, TAGS)
     with workspace.open() as db:
         db.table("items").insert(id=1, title="Milk")
-        pinned = db.history("items")[-1].fingerprint
+        pinned = db.admin.schema_history("items")[-1].fingerprint
     older = shutil.copytree(workspace.directory, workspace.directory.parent / "older")
     with zapdb.open(
         workspace.address,
@@ -252,7 +252,7 @@ def test_rule_04_a_pinned_table_that_is_dropped_while_a_database_is_open(
 ) -> None:
     up(workspace, 1, ITEMS, TAGS)
     with workspace.open() as db:
-        pinned = db.history("items")[-1].fingerprint
+        pinned = db.admin.schema_history("items")[-1].fingerprint
     with zapdb.open(workspace.address, pin={"items": pinned}) as db:
         items = db.table("items")
         up(workspace, 2, "drop_table: {table: items, records: archive}")
@@ -270,7 +270,7 @@ def test_rule_04_a_pinned_name_that_is_pruned_away_leaves_the_other_tables_alone
 ) -> None:
     up(workspace, 1, ITEMS, TAGS)
     with workspace.open() as db:
-        pinned = db.history("items")[-1].fingerprint
+        pinned = db.admin.schema_history("items")[-1].fingerprint
     with zapdb.open(workspace.address, pin={"items": pinned}) as db:
         up(workspace, 2, "rename_table: {table: items, to: things}")
         # What pruning leaves of a log whose layout is another by then.
@@ -289,12 +289,12 @@ def test_rule_04_the_follower_notices_a_pin_that_is_violated(
     """Nobody has to use the table for it to be logged."""
     up(workspace, 1, ITEMS)
     with workspace.open() as db:
-        pinned = db.history("items")[-1].fingerprint
+        pinned = db.admin.schema_history("items")[-1].fingerprint
     with zapdb.open(workspace.address, pin={"items": pinned}) as db:
         up(workspace, 2, ADD_COLOR)
         with workspace.control.transaction(Mode.READ) as connection:
             token = read_token(connection)
-        db.wait_for_catalog(token)
+        db.admin.wait_for_catalog(token)
         assert [r.levelname for r in caplog.records if r.name == "zapdb.pins"] == ["WARNING"]
 
 
@@ -310,7 +310,7 @@ def test_rule_04_references_into_a_pinned_table_go_on(workspace: Workspace) -> N
     with workspace.open() as db:
         db.table("tags").insert(name="dairy")
         db.table("items").insert(id=1, tag="dairy")
-        pinned = db.history("items")[-1].fingerprint
+        pinned = db.admin.schema_history("items")[-1].fingerprint
     with zapdb.open(workspace.address, pin={"items": pinned}) as db:
         up(workspace, 2, ADD_RANK)
         db.table("tags").delete("dairy")

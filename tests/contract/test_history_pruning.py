@@ -60,13 +60,13 @@ def up(place: Workspace, number: int, *operations: str) -> None:
 
 def convert(place: Workspace) -> None:
     with place.open() as db:
-        db.run_jobs()
+        db.admin.run_jobs()
 
 
 def contents(place: Workspace, name: str = "items") -> list[dict[str, Any]]:
     """All records, read in whatever revision they have; everything is whole."""
     with place.open() as db:
-        for report in db.verify():
+        for report in db.admin.verify():
             assert report.problems == ()
         return [asdict(record) for record in db.table(name).scan()]
 
@@ -94,7 +94,7 @@ def base(workspace: Workspace) -> Workspace:
 def test_rule_31_pruning_is_refused_while_records_of_a_revision_exist(base: Workspace) -> None:
     insert(base, COUNT)
     with base.open() as db:
-        assert db.count_by_revision("items") == {1: COUNT, 3: COUNT}
+        assert db.admin.count_by_revision("items") == {1: COUNT, 3: COUNT}
     before = dump(base)
     pruning = plan(base, keep_last=1)
     assert [(use.generation, use.what) for use in pruning.uses] == [(1, f"{COUNT} records")]
@@ -221,10 +221,10 @@ def test_rule_31_an_entry_stays_whose_layout_a_later_one_has(workspace: Workspac
     assert len(contents(workspace)) == 2 * COUNT
     up(workspace, 4, ADD_COLOR)
     with workspace.open() as db:
-        assert db.view.table("items").revision == 4
+        assert db._view.table("items").revision == 4
         assert db.table("items").get(0).color == db.table("items").get(COUNT).color == "red"
-        db.run_jobs()
-        assert db.count_by_revision("items") == {4: 2 * COUNT}
+        db.admin.run_jobs()
+        assert db.admin.count_by_revision("items") == {4: 2 * COUNT}
 
 
 def test_rule_31_after_pruning_everything_goes_on(base: Workspace) -> None:
@@ -236,11 +236,11 @@ def test_rule_31_after_pruning_everything_goes_on(base: Workspace) -> None:
     other.table("items").update(0, title="changed")
     up(base, 4, RENAME_SIZE, INDEX_SIZE.replace("field: size", "field: extent"))
     with base.open() as db:
-        assert db.view.table("items").revision == 4
+        assert db._view.table("items").revision == 4
         assert db.table("items").get(0).title == "changed"
-        db.run_jobs()
+        db.admin.run_jobs()
         assert len(list(db.table("items").index("by_size").find(0))) == COUNT
-        assert db.count_by_revision("items") == {3: COUNT}  # nothing is stale
+        assert db.admin.count_by_revision("items") == {3: COUNT}  # nothing is stale
     up(base, 5, "drop_field: {table: items, field: color, restore: {value: green}}")
     convert(base)
     sweep_blobs(base.control, older_than_seconds=0)
@@ -272,7 +272,7 @@ def test_rule_13_a_forget_after_pruning_brings_everything_back(
         4,
     )
     with base.open() as db:
-        assert db.count_by_revision("items") == {4: COUNT}
+        assert db.admin.count_by_revision("items") == {4: COUNT}
     assert prune_log(base, keep_last=1) == [4]
     forget_newest(base.control)
     base.remove(2)
@@ -299,7 +299,7 @@ def test_rule_13_a_forget_after_pruning_of_a_migration_that_left_the_layout_alon
     workspace.remove(2)
     assert len(contents(workspace)) == COUNT
     with workspace.open() as db:
-        assert db.count_by_revision("items") == {1: COUNT}
+        assert db.admin.count_by_revision("items") == {1: COUNT}
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

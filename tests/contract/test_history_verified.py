@@ -33,7 +33,7 @@ def place(workspace: Workspace) -> Workspace:
 
 def verify(place: Workspace) -> list[TableReport]:
     with place.open() as db:
-        return db.verify()
+        return db.admin.verify()
 
 
 def set_entry(place: Workspace, table: int, generation: int, column: str, value: object) -> None:

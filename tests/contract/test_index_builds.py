@@ -53,7 +53,7 @@ def finish(storage: Storage, job: Job) -> None:
 
 
 def assert_clean(db: Database) -> None:
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert report.problems == ()
     assert report.building == ()
 
@@ -208,7 +208,7 @@ def test_rule_07_without_the_gate_it_leaves_a_record_without_an_entry(
         begin_index(workspace, other)
         finish(other, only_job(other))
     assert ids(plain, 2) == []
-    (report,) = plain.verify()
+    (report,) = plain.admin.verify()
     assert "no entry in 'by_size'" in report.problems[0]
 
 
@@ -256,7 +256,7 @@ def test_rule_07_a_lock_taken_after_the_snapshot_is_not_enough(
     go_on.set()
     writer.join()
     assert problems == []
-    (report,) = plain.verify()
+    (report,) = plain.admin.verify()
     assert "no entry in 'by_size'" in report.problems[0]
 
 
@@ -331,11 +331,11 @@ def test_rule_23_an_index_that_is_built_under_writers_holds_what_the_records_do(
         rows = sorted((record.size, record.id) for record in db.table("items").scan())
         found = [(r.size, r.id) for r in db.table("items").index("by_size").range()]
     assert found == rows
-    assert db.count_by_revision("items").keys() <= {4, 3, 2, 1}
+    assert db.admin.count_by_revision("items").keys() <= {4, 3, 2, 1}
 
 
 def entries_table(db: Database) -> str:
-    (state,) = db.view.table("items").indexes
+    (state,) = db._view.table("items").indexes
     return f"zapdb_x{state.physical}"
 
 
@@ -371,17 +371,17 @@ def test_rule_23_a_build_that_leaves_too_many_entries_is_never_published(
 def test_verification_tells_a_missing_entry_and_one_too_many(
     workspace: Workspace, db: Database
 ) -> None:
-    finish(workspace.connect(), only_job(db.storage))
+    finish(workspace.connect(), only_job(db._storage))
     assert_clean(db)
     table = entries_table(db)
     workspace.execute(
         f"INSERT INTO {table} SELECT tenant, record, key FROM {table} WHERE"
         f" record = (SELECT min(record) FROM {table})"
     )
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert report.problems == ("index 'by_size': 11 entries for 10 records",)
     workspace.execute(f"DELETE FROM {table} WHERE record = (SELECT max(record) FROM {table})")
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert report.problem_count == 1
     assert "no entry in 'by_size'" in report.problems[0]
 
@@ -389,13 +389,13 @@ def test_verification_tells_a_missing_entry_and_one_too_many(
 def test_verification_tells_a_record_that_no_encoder_wrote(
     workspace: Workspace, db: Database
 ) -> None:
-    (state,) = (db.view.table("items"),)
+    (state,) = (db._view.table("items"),)
     workspace.execute(
         f"UPDATE zapdb_r{state.table.number} SET value = ? WHERE key ="
         f" (SELECT min(key) FROM zapdb_r{state.table.number})",
         (b"\x81\x00\xff",),
     )
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert report.problem_count == 1
     assert report.problems[0].startswith("record 80: ")
 
@@ -444,12 +444,12 @@ def test_rule_23_a_build_goes_on_after_a_process_was_killed(
     db = workspace.open()
     killed = workspace.run("convert", str(kill_at))
     assert killed.returncode == -9, killed.stderr
-    (state,) = db.view.table("items").indexes
+    (state,) = db._view.table("items").indexes
     entries = workspace.execute(f"SELECT count(*) FROM zapdb_x{state.physical}")
     assert entries == [(16 * (kill_at - 1),)]
     db.table("items").update(3, size=77)
     db.table("items").delete(90)
-    (report,) = db.run_jobs()
+    (report,) = db.admin.run_jobs()
     assert report.progress.read >= 99
     assert_clean(db)
     assert ids(db, 77) == [3]
@@ -462,7 +462,7 @@ def test_rule_23_an_index_of_an_empty_table_is_readable_at_once(workspace: Works
     """Whether a database is made by one migration or by many; for each tenant by itself."""
     workspace.write(1, ITEMS)
     first = workspace.open()
-    first.create_tenant("other")
+    first.admin.create_tenant("other")
     first.for_tenant("other").table("items").insert(id=1, title="there", size=7)
     workspace.write(2, INDEX_SIZE)
     workspace.write(3, INDEX_TITLE)

@@ -189,7 +189,7 @@ def test_rule_09_heartbeats_renew(workspace: Workspace, monkeypatch: pytest.Monk
     db = workspace.open()
 
     def look() -> tuple[nodes.Node, bool]:
-        ((node, alive),) = nodes.list_nodes(db.storage.connection())
+        ((node, alive),) = nodes.list_nodes(db._storage.connection())
         return node, alive
 
     node, alive = look()
@@ -197,7 +197,7 @@ def test_rule_09_heartbeats_renew(workspace: Workspace, monkeypatch: pytest.Monk
     assert (node.id, node.files_end, node.lease.owner.process) == (db._node.id, 1, os.getpid())
     for _ in range(3):  # again and again, each for as long from then on
         before, _ = look()
-        advance_clock(monkeypatch, db.storage, nodes.NODE_LEASE_SECONDS - 1)
+        advance_clock(monkeypatch, db._storage, nodes.NODE_LEASE_SECONDS - 1)
         wait_until(
             lambda at=before.lease.expires_at: look()[0].lease.expires_at >= at + 28_000_000,  # type: ignore[misc]  # mypy takes the default for a second parameter
             "it was renewed",
@@ -223,7 +223,7 @@ def test_rule_09_heartbeats_go_on_after_a_lost_connection(
         ),
         "its thread has a connection",
     )
-    lose_connections(workspace, db.storage)
+    lose_connections(workspace, db._storage)
     ((before, _),) = nodes.list_nodes(workspace.control.connection())
 
     def is_renewed() -> bool:
@@ -241,7 +241,7 @@ def test_a_connection_lost_between_two_operations_costs_no_error(workspace: Work
     items = db.table("items")
     items.insert(id=1, title="Milk")
     for use in (lambda: items.get(1), lambda: items.update(1, size=2), items.count):
-        lose_connections(workspace, db.storage)
+        lose_connections(workspace, db._storage)
         use()
         assert items.get(1).title == "Milk"
     assert items.get(1).size == 2
@@ -256,7 +256,7 @@ def test_a_connection_lost_inside_a_transaction_ends_it(workspace: Workspace) ->
     def write() -> None:
         with db.transaction():
             items.insert(id=1, title="before")
-            lose_connections(workspace, db.storage)
+            lose_connections(workspace, db._storage)
             for number in (2, 3):
                 with pytest.raises(StorageError):
                     items.insert(id=number, title="after")
@@ -290,19 +290,19 @@ def test_rule_09_each_opening_is_a_node_of_its_own(workspace: Workspace) -> None
     assert first._node.id != second._node.id
     second.close()
     first.table("items").insert(id=1, title="Milk")
-    assert [n.id for n, _ in nodes.list_nodes(first.storage.connection())] == [first._node.id]
+    assert [n.id for n, _ in nodes.list_nodes(first._storage.connection())] == [first._node.id]
 
 
 def test_rule_10_the_level_is_read_in_one_call(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
-    level = db.cluster_level()
+    level = db.admin.cluster_level()
     assert level == release.LEVEL
     with db.snapshot():
         value = f'{{"format":1,"level":{level + 1}}}'
         workspace.execute("UPDATE zapdb_catalog SET value = ? WHERE kind = 'level'", (value,))
-        assert db.cluster_level() == level
-    assert db.cluster_level() == level + 1
+        assert db.admin.cluster_level() == level
+    assert db.admin.cluster_level() == level + 1
 
 
 # Closing
@@ -329,10 +329,10 @@ def test_a_closed_database_says_so(workspace: Workspace) -> None:
         lambda: items.insert(id=2, title="Bread"),
         lambda: list(scan),
         items.count,
-        db.verify,
-        db.run_jobs,
-        lambda: db.history("items"),
-        lambda: db.setting("on_read"),
+        db.admin.verify,
+        db.admin.run_jobs,
+        lambda: db.admin.schema_history("items"),
+        lambda: db.admin.setting("on_read"),
         lambda: db.transaction().__enter__(),
         lambda: db.run(lambda: None),
     ):
@@ -403,7 +403,7 @@ def test_a_process_that_ends_without_closing_does_no_harm(workspace: Workspace) 
     process.stdin.close()
     workspace.write(2, ADD_COLOR)
     db = workspace.open()
-    listed = nodes.list_nodes(db.storage.connection())
+    listed = nodes.list_nodes(db._storage.connection())
     assert {node.lease.owner.process: alive for node, alive in listed} == {
         process.pid: False,
         os.getpid(): True,

@@ -188,7 +188,7 @@ def test_rule_23_an_index_answers_as_comparison_does_built_or_not(
     lookup = db.table("words").index(index)
     assert not lookup.is_readable
     check_index(lookup, index, records, seed=7)
-    db.run_jobs()
+    db.admin.run_jobs()
     check_index(lookup, index, records, seed=7)
     assert lookup.is_readable
 
@@ -251,12 +251,12 @@ def test_rule_24_keys_that_are_cut_are_put_in_order_by_the_whole_value(
     for record in records:
         equal = [r for r in records if values_of(index, r) == values_of(index, record)]
         assert found(lookup, *values_of(index, record)) == ids(in_order(index, equal))
-    (state,) = db.view.table("words").indexes
+    (state,) = db._view.table("words").indexes
     sizes = workspace.execute(f"SELECT length(key) FROM zapdb_x{state.physical}")
     assert max(size for (size,) in sizes) <= INDEX_KEY_SIZE_BYTES_MAX
     if index != "by_rank" and index != "by_rank_down":
         assert max(size for (size,) in sizes) == INDEX_KEY_SIZE_BYTES_MAX
-    assert [report.problems for report in db.verify()] == [()]
+    assert [report.problems for report in db.admin.verify()] == [()]
 
 
 def test_rule_24_a_run_of_cut_keys_may_be_longer_than_a_page(workspace: Workspace) -> None:
@@ -345,7 +345,7 @@ def test_rule_24_strings_that_begin_with_a_prefix_are_found_in_order(
                 assert [r.id for r in lookup.starts_with(*values, prefix)] == wanted
 
     check()
-    db.run_jobs()
+    db.admin.run_jobs()
     assert lookup.is_readable
     check()
 
@@ -394,7 +394,7 @@ def test_what_is_not_ambiguous_is_not_compared(workspace: Workspace) -> None:
 
 
 def entries_of(workspace: Workspace, db: Database, index: str) -> list[tuple[bytes, bytes]]:
-    state = next(i for i in db.view.table("words").indexes if i.index.name == index)
+    state = next(i for i in db._view.table("words").indexes if i.index.name == index)
     rows = workspace.execute(f"SELECT key, record FROM zapdb_x{state.physical}")
     return sorted((bytes(key), bytes(record)) for key, record in rows)
 
@@ -412,7 +412,7 @@ def test_rule_23_entries_equal_records_after_random_changes(
     words = db.table("words")
     if built:
         words.insert_many(make_records(100, seed=1))
-        db.run_jobs()
+        db.admin.run_jobs()
     generator, there = random.Random(2), {record.id for record in words.scan()}
     fresh = iter(make_records(200, seed=3))
     for turn in range(300):
@@ -429,8 +429,8 @@ def test_rule_23_entries_equal_records_after_random_changes(
             words.delete(number)
             there.remove(number)
     if not built:
-        db.run_jobs()
-    (report,) = db.verify()
+        db.admin.run_jobs()
+    (report,) = db.admin.verify()
     assert report.problems == ()
     assert report.entries == dict.fromkeys(INDEXES, len(there))
     # And what another database makes of the same records at once.
@@ -439,10 +439,10 @@ def test_rule_23_entries_equal_records_after_random_changes(
     workspace.write(3, *(f"drop_index: {{table: words, index: {name}}}" for name in INDEXES))
     entries = {name: entries_of(workspace, db, name) for name in INDEXES}
     with workspace.open() as other:
-        other.run_jobs()
+        other.admin.run_jobs()
     workspace.write(4, *map(create_index, INDEXES))
     with workspace.open() as other:
-        other.run_jobs()
+        other.admin.run_jobs()
         assert {name: entries_of(workspace, other, name) for name in INDEXES} == entries
         for name in ("by_word", "by_both"):
             check_index(other.table("words").index(name), name, rows, seed=13)

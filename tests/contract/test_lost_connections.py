@@ -36,10 +36,10 @@ def engine(request: pytest.FixtureRequest) -> str:
 def db(workspace: Workspace) -> Database:
     workspace.write(1, ITEMS, INDEX_SIZE)
     db = workspace.open()
-    db.set_setting("history", "on")
+    db.admin.set_setting("change_log", "on")
     db.table("items").insert_many({"id": n, "title": f"Item {n}", "size": n} for n in range(6))
     db.table("items").update(1, note=NOTE)
-    db.run_jobs()
+    db.admin.run_jobs()
     return db
 
 
@@ -97,14 +97,14 @@ READS: dict[str, Callable[[Database], object]] = {
     "to_arrow": lambda db: db.table("items").to_arrow(["id"]).read_all().num_rows,
     "snapshot": read_in_snapshot,
     "sql": lambda db: db.sql("SELECT count(*) AS n FROM items").fetchall(),
-    "changes": lambda db: len(list(db.changes())),
-    "history": lambda db: len(db.history("items")),
-    "setting": lambda db: db.setting("convert"),
-    "tenants": lambda db: [tenant.name for tenant in db.tenants()],
-    "catalog_token": lambda db: db.catalog_token(),
-    "count_by_revision": lambda db: db.count_by_revision("items"),
-    "verify": lambda db: [report.records for report in db.verify()],
-    "metrics": lambda db: "zapdb_records" in db.metrics(),
+    "changes": lambda db: len(list(db.change_log.read())),
+    "history": lambda db: len(db.admin.schema_history("items")),
+    "setting": lambda db: db.admin.setting("convert"),
+    "tenants": lambda db: [tenant.name for tenant in db.admin.tenants()],
+    "catalog_token": lambda db: db.admin.catalog_token(),
+    "count_by_revision": lambda db: db.admin.count_by_revision("items"),
+    "verify": lambda db: [report.records for report in db.admin.verify()],
+    "metrics": lambda db: "zapdb_records" in db.admin.metrics(),
 }
 
 
@@ -113,10 +113,10 @@ def test_a_read_is_asked_again(workspace: Workspace, db: Database, read_only: bo
     if read_only:
         db = workspace.open("never", read_only=True)
     for name, act in READS.items():
-        right, before = act(db), backend_of(db.storage)
-        lose_connections(workspace, db.storage)
+        right, before = act(db), backend_of(db._storage)
+        lose_connections(workspace, db._storage)
         assert act(db) == right, name
-        assert name in ON_ANOTHER or backend_of(db.storage) != before, name
+        assert name in ON_ANOTHER or backend_of(db._storage) != before, name
 
 
 def test_what_is_read_in_parts_goes_on(
@@ -126,11 +126,11 @@ def test_what_is_read_in_parts_goes_on(
     seen = []
     for record in db.table("items").scan():
         seen.append(record.id)
-        lose_connections(workspace, db.storage)
+        lose_connections(workspace, db._storage)
     assert seen == list(range(6))
     with db.table("items").open(1, field="note") as file:
         begin = file.read(10)
-        lose_connections(workspace, db.storage)
+        lose_connections(workspace, db._storage)
         assert begin + file.read() == NOTE.encode()
 
 
@@ -150,21 +150,21 @@ def test_a_transaction_is_begun_again(workspace: Workspace, db: Database) -> Non
         "run": lambda: db.run(lambda: items.insert(id=53, title="run")),
         "token": lambda: db.run(lambda: items.insert(id=54, title="token"), token=True),
         "with": with_block,
-        "setting": lambda: db.set_setting("convert", "on_access"),
-        "jobs": db.run_jobs,
+        "setting": lambda: db.admin.set_setting("convert", "on_access"),
+        "jobs": db.admin.run_jobs,
     }
     for name, act in writes.items():
-        before = backend_of(db.storage)
-        lose_connections(workspace, db.storage)
+        before = backend_of(db._storage)
+        lose_connections(workspace, db._storage)
         act()
-        assert name in ON_ANOTHER or backend_of(db.storage) != before, name
+        assert name in ON_ANOTHER or backend_of(db._storage) != before, name
     assert [r.id for r in items.scan()] == [*range(5), 50, 51, 52, 53, 54, 60]
     assert (items.get(3).size, items.get(4).size) == (30, 40)
-    assert db.setting("convert") == "on_access"
+    assert db.admin.setting("convert") == "on_access"
 
 
 def test_each_kind_of_transaction_is_begun_again(workspace: Workspace, db: Database) -> None:
-    storage = db.storage
+    storage = db._storage
     connection = storage.connection()
     for mode, alone in [*((mode, False) for mode in Mode), (Mode.WRITE, True)]:
         before = backend_of(storage)
@@ -207,7 +207,7 @@ def test_one_that_wants_the_gate_alone_goes_on(
     monkeypatch.setattr("zapdb.storage.postgresql.find_holders", find_holders)
 
     def change() -> object:
-        with db.storage.transaction(Mode.CHANGE) as connection:
+        with db._storage.transaction(Mode.CHANGE) as connection:
             return connection.fetch_one("SELECT 1")
 
     with ThreadPoolExecutor(1) as pool:
@@ -222,11 +222,11 @@ def test_a_new_session_is_set_up_as_the_lost_one(workspace: Workspace, db: Datab
     names = ("enable_bitmapscan", "jit", "application_name", "default_transaction_read_only")
     for opened in (db, reader):
         sql = "SELECT " + ", ".join(f"current_setting('{name}')" for name in names)
-        before = opened.storage.connection().fetch_one(sql)
+        before = opened._storage.connection().fetch_one(sql)
         assert before[:2] == ("off", "off")
         assert before[3] == ("on" if opened is reader else "off")
-        lose_connections(workspace, opened.storage)
-        assert opened.storage.connection().fetch_one(sql) == before
+        lose_connections(workspace, opened._storage)
+        assert opened._storage.connection().fetch_one(sql) == before
 
 
 def test_lost_connections_do_not_come_from_the_pool(workspace: Workspace, db: Database) -> None:
@@ -307,7 +307,7 @@ def test_inside_a_snapshot_a_lost_connection_is_an_error(
     def read() -> None:
         with db.snapshot():
             assert items.count() == 6
-            lose_connections(workspace, db.storage)
+            lose_connections(workspace, db._storage)
             items.count()
 
     error = error_of(read)
@@ -320,15 +320,15 @@ def test_a_write_outside_of_a_transaction_is_not_repeated(
     workspace: Workspace, db: Database
 ) -> None:
     """It may have been done before the connection was lost; zapdb has none but in transactions."""
-    lose_connections(workspace, db.storage)
+    lose_connections(workspace, db._storage)
     with pytest.raises(StorageError):
-        db.storage.connection().run("UPDATE zapdb_counters SET value = value + 1")
-    db.storage.connection().run("UPDATE zapdb_counters SET value = value")
+        db._storage.connection().run("UPDATE zapdb_counters SET value = value + 1")
+    db._storage.connection().run("UPDATE zapdb_counters SET value = value")
 
 
 def test_a_read_that_ends_its_connection_is_asked_twice_at_most(db: Database) -> None:
-    connection = db.storage.connection()
-    with attempts(db.storage) as made, pytest.raises(StorageError):
+    connection = db._storage.connection()
+    with attempts(db._storage) as made, pytest.raises(StorageError):
         connection.fetch_one("SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(1)")
     assert len(made) == 1
     assert db.table("items").count() == 6
@@ -373,8 +373,8 @@ def check_short_restart(own: PostgresServer, place: Workspace, db: Database) -> 
     wait_until(lambda: read_lease(place).expires_at > before.expires_at, "the heartbeat went on")
     assert read_lease(place).epoch == before.epoch
     with zapdb.open(place.address) as other:
-        token = other.set_setting("convert", "on_access")
-    assert db.wait_for_catalog(token, timeout_seconds=20).token >= token
+        token = other.admin.set_setting("convert", "on_access")
+    assert db.admin.wait_for_catalog(token, timeout_seconds=20).token >= token
     use_all(db, 2)
 
 
@@ -382,7 +382,7 @@ def check_away(db: Database) -> None:
     """An error that says so, after one attempt, each time."""
     items = db.table("items")
     for act in (items.count, lambda: items.update(1, size=1)) * 2:
-        with attempts(db.storage) as made:
+        with attempts(db._storage) as made:
             error = error_of(act)
         assert type(error) is StorageError
         assert error.message == "the database server can't be reached, or ended the connection"

@@ -74,7 +74,7 @@ class Life(RuleBasedStateMachine):
 
     @property
     def chain(self) -> Chain:
-        return self.db.view.chain
+        return self.db._view.chain
 
     @property
     def tables(self) -> list[Table]:
@@ -175,13 +175,13 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def run_jobs(self) -> None:
-        self.db.run_jobs()
+        self.db.admin.run_jobs()
         self.model.convert(self.chain)
 
     @rule()
     def prune(self) -> None:
         self.run_jobs()
-        prune_archives(self.db.storage, DEFAULT_TENANT)
+        prune_archives(self.db._storage, DEFAULT_TENANT)
         self.model.prune(self.chain)
 
     @rule()

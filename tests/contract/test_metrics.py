@@ -39,14 +39,14 @@ def parse(text: str) -> dict[tuple[str, ...], float]:
 def test_metrics_say_what_is_in_the_database(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
-    db.create_tenant("behind")
+    db.admin.create_tenant("behind")
     db.table("items").insert_many({"id": n, "title": "Milk"} for n in range(5))
     workspace.write(2, ADD_COLOR, INDEX_SIZE)
     other = workspace.open()
     other.table("items").insert(id=9, title="new")
-    token = other.catalog_token()
-    other.wait_for_catalog(token)
-    found = parse(other.metrics())
+    token = other.admin.catalog_token()
+    other.admin.wait_for_catalog(token)
+    found = parse(other.admin.metrics())
     wanted = {
         ("zapdb_stored_end",): 2,
         ("zapdb_forgetting",): 0,
@@ -65,14 +65,14 @@ def test_metrics_say_what_is_in_the_database(workspace: Workspace) -> None:
         ("zapdb_unvalidated_constraints", "items", "default"): 0,
     }
     assert {name: found.get(name) for name in wanted} == wanted
-    other.run_jobs()
-    found = parse(other.metrics())
+    other.admin.run_jobs()
+    found = parse(other.admin.metrics())
     assert found["zapdb_stale_records", "items", "default"] == 0
     assert found["zapdb_index_state", "by_size", "readable", "items", "default"] == 1
     assert found["zapdb_jobs", "convert", "done"] == 1
     assert not [
         name
-        for name in parse(other.metrics(count_records=False))
+        for name in parse(other.admin.metrics(count_records=False))
         if "records" in name[0] and "job" not in name[0]
     ]
 
@@ -82,7 +82,7 @@ def test_metrics_count_what_the_process_did(workspace: Workspace) -> None:
     db = workspace.open()
 
     def read(*name: str) -> float:
-        return parse(db.metrics(count_records=False)).get(name, 0)
+        return parse(db.admin.metrics(count_records=False)).get(name, 0)
 
     waits, jobs = read("zapdb_gate_wait_seconds_count", "shared"), ("convert",)
     written = read("zapdb_job_records_written_total", *jobs)
@@ -105,7 +105,7 @@ def test_metrics_count_what_the_process_did(workspace: Workspace) -> None:
     db.run(twice)
     assert read("zapdb_transaction_retries_total") == retries + 2
     workspace.write(2, ADD_COLOR)
-    workspace.open().run_jobs()
+    workspace.open().admin.run_jobs()
     assert read("zapdb_job_records_written_total", *jobs) == written + 3
     assert read("zapdb_job_seconds_total", *jobs) > 0
 
@@ -117,8 +117,8 @@ def test_metrics_name_a_bounded_number_of_tenants(
     workspace.write(1, ITEMS)
     db = workspace.open()
     for number in range(5):
-        db.create_tenant(f"tenant {number}".replace(" ", "-"))
-    found = parse(db.metrics())
+        db.admin.create_tenant(f"tenant {number}".replace(" ", "-"))
+    found = parse(db.admin.metrics())
     assert found["zapdb_tenants",] == 6
     assert len([name for name in found if name[0] == "zapdb_tenant_position"]) == 3
 
@@ -181,19 +181,19 @@ def test_what_happens_is_logged_with_its_fields(
     db.table("items").insert(id=1, title="Milk")
     workspace.write(2, ADD_COLOR)
     newer = workspace.open()
-    newer.run_jobs()
+    newer.admin.run_jobs()
     done = events(log)["job.done"]
     assert (done["kind"], done["table"], done["written"]) == ("convert", "items", 1)
-    forget_newest(newer.storage, evict=True)
+    forget_newest(newer._storage, evict=True)
     assert events(log)["migration.forgotten"]["migration"] == "0002_test"
     assert events(log)["node.evicted"]["node"] == newer._node.id
     gone = Owner("gone", "elsewhere", dead_process())
-    leases.acquire(db.storage, "a", gone, 0.01)
+    leases.acquire(db._storage, "a", gone, 0.01)
     time.sleep(0.02)
-    leases.acquire(db.storage, "a", Owner.here(), 1)
+    leases.acquire(db._storage, "a", Owner.here(), 1)
     assert events(log)["lease.taken_over"] == {"lease": "a", "owner": str(gone), "epoch": 2}
     monkeypatch.setattr(transactions, "GATE_WAIT_LOGGED_SECONDS", -1.0)
-    with db.storage.transaction(Mode.CHANGE):
+    with db._storage.transaction(Mode.CHANGE):
         pass
     assert events(log)["gate.waited"]["mode"] == "change"
     assert events(log).keys() <= EVENTS.keys()
@@ -218,7 +218,7 @@ def test_a_job_is_logged_as_ended_by_whoever_ended_it(
         db.table("items").insert_many({"id": n, "title": "Milk"} for n in range(5))
     workspace.write(2, change)
     db = workspace.open()
-    (job,) = plan_jobs(db.storage, DEFAULT_TENANT)
+    (job,) = plan_jobs(db._storage, DEFAULT_TENANT)
     twin, ended = workspace.connect(), []
     original = getattr(run, moment)
 
@@ -228,7 +228,7 @@ def test_a_job_is_logged_as_ended_by_whoever_ended_it(
         return original(storage, *arguments, **named)
 
     monkeypatch.setattr(run, moment, end_first)
-    ended.append(run.run_job(db.storage, job, run_locally))
+    ended.append(run.run_job(db._storage, job, run_locally))
     assert [report.job.state for report in ended] == [event] * 2
     told = [(name, fields["job"]) for name, fields in all_events(log) if name.startswith("job.")]
     assert told == [(f"job.{event}", job.id)]

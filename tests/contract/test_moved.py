@@ -52,7 +52,7 @@ def older(workspace: Workspace) -> Database:
 
 def convert(place: Workspace) -> None:
     with place.open() as db:
-        db.run_jobs()
+        db.admin.run_jobs()
 
 
 def forget(place: Workspace, number: int) -> None:

@@ -89,7 +89,7 @@ def test_rule_06_all_pending_migrations_are_applied_at_once(workspace: Workspace
     db = workspace.open()
     assert db.position == 6
     assert db.table("items").field_names == ("id", "title", "extent", "color", "weight")
-    assert [entry.position for entry in db.history("items")] == [1, 2, 3, 4, 5, 6]
+    assert [entry.position for entry in db.admin.schema_history("items")] == [1, 2, 3, 4, 5, 6]
 
 
 def test_rule_06_all_pending_migrations_are_validated_before_the_first_is_applied(

@@ -48,7 +48,7 @@ def row_of(table: Table, at: int) -> dict[str, Any]:
 
 def insert(db: Database, model: Model, first: int) -> None:
     """Records into every table, those that are referred to first."""
-    chain = db.view.chain
+    chain = db._view.chain
     for table in chain.schema_at(chain.end):
         for at in range(first, first + COUNT):
             row = row_of(table, at)
@@ -58,7 +58,7 @@ def insert(db: Database, model: Model, first: int) -> None:
 
 def update(db: Database, model: Model, key: int) -> None:
     """One record of every table, each in its last field."""
-    chain = db.view.chain
+    chain = db._view.chain
     for table in chain.schema_at(chain.end):
         if (key,) not in model.rows[table.number] or not table.value_fields:
             continue
@@ -77,7 +77,7 @@ def write(place: Workspace, number: int, item: str) -> None:
 
 def check(db: Database, model: Model) -> None:
     model.check(db)
-    for report in db.verify():
+    for report in db.admin.verify():
         assert report.problems == ()
 
 
@@ -89,16 +89,16 @@ def test_rule_13_an_operation_goes_up_and_comes_back(workspace: Workspace, keywo
     for number, item in enumerate(items, 1):
         write(workspace, number, item)
         with workspace.open() as db:
-            model.migrate(db.view.chain)
+            model.migrate(db._view.chain)
             check(db, model)
             insert(db, model, number * COUNT - COUNT)
             check(db, model)
     end = len(items)
     with workspace.open() as db:
-        chain = db.view.chain
+        chain = db._view.chain
         update(db, model, 1)
         check(db, model)
-        db.run_jobs()
+        db.admin.run_jobs()
         model.convert(chain)
         check(db, model)
     storage = connect(workspace.address)

@@ -179,7 +179,7 @@ def test_samples_are_drawn_by_their_seed(
     workspace.write(1, ITEMS)
     with workspace.open() as db:
         db.table("items").insert_many({"id": n, "title": "x"} for n in range(100))
-        db.create_tenant("other")
+        db.admin.create_tenant("other")
         with workspace.open(tenant="other") as other:
             other.table("items").insert_many({"id": n, "title": "x"} for n in range(-50, 150))
     workspace.write(2, ADD_COLOR)
@@ -243,7 +243,7 @@ def test_rule_19_archived_values_of_real_records_are_taken_back(
     workspace.write(2, "drop_field: {table: items, field: note, restore: {archive: true}}")
     with workspace.open() as db:
         if is_converted:
-            db.run_jobs()
+            db.admin.run_jobs()
         db.table("items").insert(id=3, title="x")
     workspace.write(3, "restore_field: {table: items, field: note, archived_by: 2}")
     archives: list[dict[int, bytes]] = []

@@ -38,7 +38,7 @@ def put(db: Database, name: str, lines: Lines, batch: int | None = None) -> int 
     table = db.table(name)
     try:
         with Counter() as counter:
-            put_lines(db, table, db.view.table(name).table, lines, batch, counter)
+            put_lines(db, table, db._view.table(name).table, lines, batch, counter)
     except ZapdbError as error:
         return int(error.context["line"])
     assert counter.count == len(lines)
@@ -92,7 +92,7 @@ def test_records_that_are_put_together_come_to_the_same(workspace: Workspace) ->
         assert found == expected
         outcomes.add("refused" if refused else "put")
     assert outcomes >= {"refused", "put"}
-    assert all(report.problems == () for report in db.verify())
+    assert all(report.problems == () for report in db.admin.verify())
 
 
 @pytest.mark.parametrize("batch", [None, 500])
@@ -101,7 +101,7 @@ def test_new_records_take_few_statements(
 ) -> None:
     workspace.write(1, *TABLES, *RULES)
     db = workspace.open()
-    faults = Faults(workspace, db.storage, "before", lasting=False)
+    faults = Faults(workspace, db._storage, "before", lasting=False)
     faults.install(monkeypatch)
     faults.arm(0)
     assert put(db, "ones", [(n, {"id": n, "word": str(n)}) for n in range(1_000)], batch) is None

@@ -286,7 +286,7 @@ def test_rule_23_a_query_answers_the_same_without_while_building_and_with_indexe
     items = db.table("items")
     assert len(items.where().explain().passed_over) == len(INDEXES)
     assert check_queries(items, records, seed=3, count=4) == {""}
-    db.run_jobs()
+    db.admin.run_jobs()
     assert items.where(items.title.matches("a")).explain().index == "by_title"
     count = 20 if workspace.engine == "sqlite" else 12
     used = check_queries(items, records, seed=4, count=count)
@@ -448,7 +448,7 @@ def test_rule_8_a_plan_for_what_was_in_force_before_is_made_anew(workspace: Work
         "create_index: {table: items, index: by_due_again, fields: [{field: due}, {field: id}]}",
     )
     new = workspace.open()
-    new.run_jobs()
+    new.admin.run_jobs()
     # To each of them it is news.
     meant = [r["due"] for r in records if r["id"] in wanted]
     asked: list[tuple[Callable[[Any], Any], Any]] = [
@@ -761,7 +761,7 @@ def test_pages_without_an_order_keep_the_one_that_they_began_with(workspace: Wor
         first = query.page(10)
     workspace.write(2, "create_index: {table: items, index: better, fields: [{field: count}]}")
     with workspace.open() as db:
-        db.run_jobs()
+        db.admin.run_jobs()
         items = db.table("items")
         query = items.where(items.due > 0, items["count"] == 1)
         assert query.explain().index == "better"
@@ -882,7 +882,7 @@ def test_deleting_is_all_or_nothing_and_wants_a_condition(workspace: Workspace) 
         raise Undo
     assert items.order_by("id").limit(3).delete() == 3
     assert items.count() == 1_300 - len(meant) - 3
-    for report in db.verify():
+    for report in db.admin.verify():
         assert report.problems == ()
     with db.snapshot(), pytest.raises(UsageError):
         items.where().delete()

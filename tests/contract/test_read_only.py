@@ -37,8 +37,8 @@ def place(workspace: Workspace) -> Workspace:
     value that nobody owns: whatever an ordinary process would look after."""
     workspace.write(1, ITEMS, INDEX_TITLE)
     with workspace.open() as db:
-        db.set_setting("convert", "on_access")
-        db.set_setting("on_read", "write_back")
+        db.admin.set_setting("convert", "on_access")
+        db.admin.set_setting("on_read", "write_back")
         items = db.table("items")
         items.insert_many({"id": n, "title": f"Item {n}", "size": n % 5} for n in range(20))
         items.update(3, note="long " * 2_000)
@@ -91,15 +91,15 @@ def read_everything(db: Database) -> None:
         assert len(file.read()) == 10_000
     with db.snapshot():
         assert (items.count(), items.exists(0), items.get(5).size) == (20, True, 0)
-    assert db.catalog().position == 2
-    assert db.cluster_level() <= release.LEVEL
-    assert "zapdb" in db.metrics()
-    assert len(db.history("items")) == 2
-    assert sum(report.records for report in db.verify()) == 20
-    assert [tenant.name for tenant in db.tenants()] == ["default"]
-    assert db.setting("on_read") == "write_back"
-    assert db.count_by_revision("items") == {1: 20}
-    assert db.sweep(older_than_seconds=0, dry_run=True).unowned == 1
+    assert db.admin.catalog().position == 2
+    assert db.admin.cluster_level() <= release.LEVEL
+    assert "zapdb" in db.admin.metrics()
+    assert len(db.admin.schema_history("items")) == 2
+    assert sum(report.records for report in db.admin.verify()) == 20
+    assert [tenant.name for tenant in db.admin.tenants()] == ["default"]
+    assert db.admin.setting("on_read") == "write_back"
+    assert db.admin.count_by_revision("items") == {1: 20}
+    assert db.admin.sweep(older_than_seconds=0, dry_run=True).unowned == 1
 
 
 def test_nothing_is_written(place: Workspace, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_nothing_is_written(place: Workspace, tmp_path: Path) -> None:
     for options in ({}, {"migrations": place.directory}):
         with open_read_only(place, **options) as db:
             read_everything(db)
-            db.wait_for_catalog(db.catalog_token())
+            db.admin.wait_for_catalog(db.admin.catalog_token())
     if place.engine == "sqlite":
         assert file.read_bytes() == stored
     assert all_rows(place) == before
@@ -129,16 +129,16 @@ def test_every_write_says_that_it_is_read_only(place: Workspace, db: Database) -
         lambda: db.run(lambda: None),
         lambda: db.run(lambda: None, token=True),
         lambda: db.transaction().__enter__(),
-        lambda: db.create_tenant("other"),
-        lambda: db.set_setting("convert", "background"),
-        lambda: db.run_jobs(),
-        lambda: db.sweep(older_than_seconds=0),
+        lambda: db.admin.create_tenant("other"),
+        lambda: db.admin.set_setting("convert", "background"),
+        lambda: db.admin.run_jobs(),
+        lambda: db.admin.sweep(older_than_seconds=0),
     ):
         error = error_of(act)
         assert isinstance(error, UsageError)
         assert str(error) == (
             "the database was opened read-only\n"
-            f"  database: {db.storage.shown_url}\n"
+            f"  database: {db._storage.shown_url}\n"
             "  way out: open it without read_only"
         )
     with db.snapshot():
@@ -148,7 +148,7 @@ def test_every_write_says_that_it_is_read_only(place: Workspace, db: Database) -
     assert all_rows(place) == before
     # Not even behind zapdb's back, on the connection itself.
     with pytest.raises(StorageError):
-        db.storage.connection().run("DELETE FROM zapdb_catalog")
+        db._storage.connection().run("DELETE FROM zapdb_catalog")
     assert all_rows(place) == before
 
 
@@ -168,7 +168,7 @@ def test_rule_10_a_read_only_process_is_no_node_and_looks_at_the_level_itself(
         assert items.count() == 20
         place.execute(NEWER_LEVEL)
         assert items.get(3).id == 3  # it reads what was before
-        assert db.cluster_level() <= release.LEVEL
+        assert db.admin.cluster_level() <= release.LEVEL
     for act in (
         lambda: items.get(3),
         lambda: items.find(99),
@@ -179,7 +179,7 @@ def test_rule_10_a_read_only_process_is_no_node_and_looks_at_the_level_itself(
         lambda: items.where(items.size == 3).first(),
         lambda: list(items.index("by_size").find(3)),
         lambda: db.snapshot().__enter__(),
-        lambda: db.history("items"),
+        lambda: db.admin.schema_history("items"),
         lambda: open_read_only(place),
     ):
         error = error_of(act)
@@ -224,7 +224,7 @@ def test_rule_06_what_would_have_to_be_brought_up_is_refused(place: Workspace) -
         assert db.table("items").field_names == ("id", "title", "size", "note")
     path.unlink()
     with place.open() as db:
-        db.create_tenant("behind")
+        db.admin.create_tenant("behind")
     before = all_rows(place)
     text = refusal(PendingMigrations, tenant="behind")
     assert text.endswith(

@@ -45,7 +45,7 @@ def contents(table: Table) -> list[tuple[object, ...]]:
 
 
 def assert_clean(db: Database) -> None:
-    for report in db.verify():
+    for report in db.admin.verify():
         assert report.problems == ()
         assert report.building == ()
 
@@ -272,7 +272,7 @@ def test_rule_15_an_error_of_the_server_inside_a_transaction_is_not_committed_ov
         with db.transaction():
             items.insert(id=1, title="Milk")
             with suppress(StorageError):
-                db.storage.connection().run("SELECT nonsense")
+                db._storage.connection().run("SELECT nonsense")
 
     error = error_of(swallow)
     if workspace.engine == "sqlite":  # where a statement that fails fails alone
@@ -298,7 +298,7 @@ def test_a_snapshot_reads_as_of_one_moment(workspace: Workspace, db: Database) -
         with pytest.raises(UsageError, match="a snapshot reads only"):
             items.insert(id=3, title="Cheese")
         with pytest.raises(UsageError, match="in a transaction already"):
-            db.run_jobs()
+            db.admin.run_jobs()
     assert items.get(1).size == 2
 
 
@@ -396,21 +396,21 @@ def test_rule_01_records_of_all_revisions_are_read_in_the_newest_shape(
 ) -> None:
     db = evolve(workspace)
     items = db.table("items")
-    assert db.count_by_revision("items") == dict.fromkeys(range(1, 6), 1)
+    assert db.admin.count_by_revision("items") == dict.fromkeys(range(1, 6), 1)
     assert contents(items) == NEWEST
     assert [tuple(asdict(items.get(number)).values()) for number in range(1, 6)] == NEWEST
     with db.snapshot():
         assert contents(items) == NEWEST
     with db.transaction():
         assert contents(items) == NEWEST
-    assert db.count_by_revision("items") == dict.fromkeys(range(1, 6), 1)
+    assert db.admin.count_by_revision("items") == dict.fromkeys(range(1, 6), 1)
 
 
 def test_rule_01_a_write_brings_a_record_to_the_newest_revision(workspace: Workspace) -> None:
     db = evolve(workspace)
     db.table("items").update(1, title="uno")
     db.table("items").delete(2)
-    assert db.count_by_revision("items") == {3: 1, 4: 1, 5: 2}
+    assert db.admin.count_by_revision("items") == {3: 1, 4: 1, 5: 2}
     assert contents(db.table("items")) == [(1, "uno", 1, "red", 7), *NEWEST[2:]]
 
 
@@ -419,24 +419,24 @@ def test_rule_14_reads_leave_records_as_they_are_unless_told_to_write_back(
 ) -> None:
     db = evolve(workspace)
     items = db.table("items")
-    assert db.setting("on_read") == "leave"
+    assert db.admin.setting("on_read") == "leave"
     items.get(1)
-    assert db.count_by_revision("items")[1] == 1
-    db.set_setting("on_read", "write_back")
+    assert db.admin.count_by_revision("items")[1] == 1
+    db.admin.set_setting("on_read", "write_back")
     assert items.get(1).color == "red"
-    assert db.count_by_revision("items") == {2: 1, 3: 1, 4: 1, 5: 2}
+    assert db.admin.count_by_revision("items") == {2: 1, 3: 1, 4: 1, 5: 2}
     other = workspace.open()
-    assert other.setting("on_read") == "write_back"
+    assert other.admin.setting("on_read") == "write_back"
     assert other.table("items").find(2).extent == 2
-    assert db.count_by_revision("items") == {3: 1, 4: 1, 5: 3}
+    assert db.admin.count_by_revision("items") == {3: 1, 4: 1, 5: 3}
     with db.transaction():
         items.get(3)
     with db.snapshot():
         items.get(3)
-    assert db.count_by_revision("items")[3] == 1
-    db.set_setting("on_read", "leave")
+    assert db.admin.count_by_revision("items")[3] == 1
+    db.admin.set_setting("on_read", "leave")
     items.get(3)
-    assert db.count_by_revision("items")[3] == 1
+    assert db.admin.count_by_revision("items")[3] == 1
     assert contents(items) == NEWEST
 
 
@@ -461,28 +461,28 @@ def test_rule_16_all_reads_write_back(workspace: Workspace, name: str) -> None:
     db = evolve(workspace)
     workspace.write(6, INDEX_SIZE.replace("field: size", "field: extent"))
     db = workspace.open()
-    db.run_jobs(kinds=("index",))
+    db.admin.run_jobs(kinds=("index",))
     items = db.table("items")
-    before = db.count_by_revision("items")
+    before = db.admin.count_by_revision("items")
     assert len(before) > 1
     read(items)
-    assert db.count_by_revision("items") == before  # unless it is said
-    db.set_setting("on_read", "write_back")
+    assert db.admin.count_by_revision("items") == before  # unless it is said
+    db.admin.set_setting("on_read", "write_back")
     with db.snapshot() as snap:
         read(snap.table("items"))
     with db.transaction():
         read(items)
-    assert db.count_by_revision("items") == before
+    assert db.admin.count_by_revision("items") == before
     found = read(items)
-    assert min(db.count_by_revision("items")) == max(before)
+    assert min(db.admin.count_by_revision("items")) == max(before)
     assert read(items) == found
     assert contents(items) == NEWEST
-    assert [report.problem_count for report in db.verify()] == [0]
+    assert [report.problem_count for report in db.admin.verify()] == [0]
 
 
 def test_rule_16_write_back_waits_for_nobody(workspace: Workspace) -> None:
     db = evolve(workspace)
-    db.set_setting("on_read", "write_back")
+    db.admin.set_setting("on_read", "write_back")
     other = workspace.open()
     with other.transaction():
         other.table("items").update(1, title="uno")
@@ -491,14 +491,14 @@ def test_rule_16_write_back_waits_for_nobody(workspace: Workspace) -> None:
         assert time.monotonic() - started < 2
     assert db.table("items").get(1).title == "uno"
     assert db.table("items").get(2).title == "two"
-    assert db.count_by_revision("items") == {3: 1, 4: 1, 5: 3}
+    assert db.admin.count_by_revision("items") == {3: 1, 4: 1, 5: 3}
 
 
 def test_rule_14_settings_are_checked(db: Database) -> None:
     with pytest.raises(UsageError, match="no such value"):
-        db.set_setting("on_read", "sometimes")
+        db.admin.set_setting("on_read", "sometimes")
     with pytest.raises(UnknownName, match="no such setting"):
-        db.setting("colour")
+        db.admin.setting("colour")
 
 
 # Faults
@@ -513,7 +513,7 @@ def test_rule_15_a_write_takes_force_whole_or_not_at_all(
     items = db.table("items")
     items.insert(id=1, title="Milk", size=1)
     look = workspace.open()
-    faults = Faults(workspace, db.storage, way, lasting=False)
+    faults = Faults(workspace, db._storage, way, lasting=False)
     faults.install(monkeypatch)
 
     def write_all() -> None:

@@ -70,7 +70,7 @@ def ids(db: Database, table: str) -> list[int]:
 
 
 def assert_clean(db: Database) -> None:
-    for report in db.verify():
+    for report in db.admin.verify():
         assert report.problems == ()
 
 
@@ -296,7 +296,7 @@ def test_rule_25_many_who_refer_to_one_are_dealt_with_by_few_statements(
     workspace: Workspace, on_delete: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db, pets = make(workspace, on_delete), 0
-    faults = Faults(workspace, db.storage, "before", lasting=False)
+    faults = Faults(workspace, db._storage, "before", lasting=False)
     faults.install(monkeypatch)
     sent = []
     for count in (20, 320):
@@ -329,11 +329,11 @@ def test_rule_25_many_who_refer_to_one_need_no_more_memory_than_a_page(
 def test_rule_25_all_that_belongs_to_the_records_of_a_cascade_goes_and_is_recorded(
     workspace: Workspace,
 ) -> None:
-    """Archived values, and entries in the history log; nothing of another tenant's."""
+    """Archived values, and entries in the change log; nothing of another tenant's."""
     count = 700
     workspace.write(1, OWNERS, TITLED_PETS, BY_OWNER, refer("pets", "owner", "cascade"))
     with workspace.open() as db:
-        db.create_tenant("other")
+        db.admin.create_tenant("other")
         for tenant in (db, db.for_tenant("other")):
             tenant.table("owners").insert_many({"id": n, "name": "Ada"} for n in (1, 2))
             tenant.table("pets").insert_many(
@@ -343,12 +343,12 @@ def test_rule_25_all_that_belongs_to_the_records_of_a_cascade_goes_and_is_record
     db = workspace.open()
     other = db.for_tenant("other")
     for tenant in (db, other):
-        tenant.run_jobs()
+        tenant.admin.run_jobs()
     assert workspace.execute("SELECT count(*) FROM zapdb_archives") == [(2 * count,)]
-    db.set_setting("history", "on")
-    start = db.change_bookmark()
+    db.admin.set_setting("change_log", "on")
+    start = db.change_log.end()
     assert db.table("owners").delete_many([(1, "Ada"), (2, "Ada")]) == 2
-    changes = [(made.table, made.operation, made.key[-1]) for made in db.changes(start)]
+    changes = [(made.table, made.operation, made.key[-1]) for made in db.change_log.read(start)]
     assert changes == [("owners", "delete", "Ada")] * 2 + [
         ("pets", "delete", n) for n in range(count)
     ]
@@ -369,7 +369,7 @@ def test_rule_19_stale_records_that_let_go_are_converted_and_others_are_not(
     workspace.write(2, DROP_TITLE)
     db = workspace.open()
     if is_done:
-        db.run_jobs()
+        db.admin.run_jobs()
     db.table("pets").insert_many({"id": n, "owner": ADA} for n in range(40, 60))
     db.table("owners").delete(*ADA)
     assert [(r.id, r.owner) for r in db.table("pets").scan()] == [(n, None) for n in range(60)]
@@ -462,7 +462,7 @@ def test_rule_25_those_found_by_the_key_need_few_statements(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = make_sitters(workspace, "cascade")
-    faults = Faults(workspace, db.storage, "before", lasting=False)
+    faults = Faults(workspace, db._storage, "before", lasting=False)
     faults.install(monkeypatch)
     sent = []
     for n in (3, 2):  # with 600 records, and with 600 and 300 that refer to those
@@ -524,7 +524,7 @@ def test_rule_25_what_dangles_is_counted_and_listed_until_it_is_gone(workspace: 
     (finding,) = report.job.findings
     assert (finding.what, finding.count) == ("reference owner", 3)
     assert finding.examples[0] == "0 refers to (2, 'Bob'), which is not in owners"
-    assert [c.phase for c in db.view.table("pets").constraints] == ["unvalidated"] * 2
+    assert [c.phase for c in db._view.table("pets").constraints] == ["unvalidated"] * 2
     assert_clean(db)
     db.table("pets").update(0, friend=3)  # a field that the change leaves alone is not looked at
     with pytest.raises(ReferenceViolation):
@@ -533,10 +533,10 @@ def test_rule_25_what_dangles_is_counted_and_listed_until_it_is_gone(workspace: 
     (report,) = run_jobs(storage)
     assert report.job.state == "done"
     db._session.reload()
-    assert [c.phase for c in db.view.table("pets").constraints] == ["validated"] * 2
+    assert [c.phase for c in db._view.table("pets").constraints] == ["validated"] * 2
     workspace.execute("DELETE FROM zapdb_r1 WHERE key = (SELECT max(key) FROM zapdb_r1)")
     db.table("pets").count()
-    problems = [problem for r in db.verify() for problem in r.problems]
+    problems = [problem for r in db.admin.verify() for problem in r.problems]
     assert len(problems) == 3
     assert problems[0] == "reference owner: 0 refers to (2, 'Bob'), which is not in owners"
 
@@ -587,7 +587,7 @@ def test_rule_15_a_target_that_goes_while_it_is_referred_to_leaves_nothing_dangl
             except BaseException as error:
                 problems.append(error)
             time.sleep(0.001)
-        other.storage.release_connection()
+        other._storage.release_connection()
 
     db.table("owners").insert_many({"id": n, "name": "x"} for n, _ in owners)
     workspace_dbs = [workspace.open() for _ in range(4)]
@@ -626,7 +626,7 @@ def test_rule_15_a_deletion_is_not_beaten_for_ever_by_those_who_refer_to_its_rec
                 time.sleep(0.001)
             except BaseException as error:
                 problems.append(error)
-        other.storage.release_connection()
+        other._storage.release_connection()
 
     threads = [threading.Thread(target=refer, args=(seed,)) for seed in range(2)]
     for thread in threads:
@@ -671,7 +671,7 @@ def test_rule_25_a_reference_that_is_added_under_writers_ends_up_validated(
             except BaseException as error:
                 problems.append(error)
             time.sleep(0.002)
-        other.storage.release_connection()
+        other._storage.release_connection()
 
     writers = [threading.Thread(target=write, args=(seed,)) for seed in range(3)]
     for writer in writers:
@@ -694,7 +694,7 @@ def test_rule_25_a_reference_that_is_added_under_writers_ends_up_validated(
         db.table("pets").update(pet, owner=None)
     assert all(report.job.state == "done" for report in run_jobs(storage))
     db._session.reload()
-    assert [c.phase for c in db.view.table("pets").constraints] == ["validated"]
+    assert [c.phase for c in db._view.table("pets").constraints] == ["validated"]
     assert_clean(db)
 
 
@@ -764,7 +764,7 @@ def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
     pets.insert(id=2, friend=1)
     toys.insert(id=1, pet=1)
     before = dump(workspace)
-    faults = Faults(workspace, db.storage, way, lasting=False)
+    faults = Faults(workspace, db._storage, way, lasting=False)
     faults.install(monkeypatch)
 
     def act() -> None:

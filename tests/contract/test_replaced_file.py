@@ -124,8 +124,8 @@ CALLS: dict[str, Callable[[Database], object]] = {
     "insert_in_a_new_thread": lambda db: in_new_thread(
         lambda: db.table("items").insert(id=5, title="after")
     ),
-    "setting": lambda db: db.set_setting("convert", "on_access"),
-    "jobs": lambda db: db.run_jobs(),
+    "setting": lambda db: db.admin.set_setting("convert", "on_access"),
+    "jobs": lambda db: db.admin.run_jobs(),
     "sql": lambda db: db.sql("SELECT * FROM items").fetchall(),
 }
 

@@ -77,11 +77,11 @@ def test_rule_11_a_rolling_deployment_with_deaths_at_each_phase(
             ledger.take(process)
     with workspace.open() as db:
         assert_written(db, ledger, FIRST)
-        assert [entry.event for entry in db.history("items")] == [
+        assert [entry.event for entry in db.admin.schema_history("items")] == [
             "create",
             *["change", "forget"] * rounds,
         ]
-        assert all(report.problems == () for report in db.verify())
+        assert all(report.problems == () for report in db.admin.verify())
     assert workspace.execute("SELECT count(*) FROM zapdb_archives") == [(0,)]
     assert ledger.writes > 10
     print(f"{rounds} rounds: {ledger.writes} writes of old processes, {writes} of new ones")
@@ -112,9 +112,9 @@ def run_round(workspace: Workspace, tmp_path: Path, turn: int) -> int:
         new.end()
         ledger.take(new)
         assert_written(tool, ledger, {"color": f"c{turn}"})
-        (report,) = tool.verify()
+        (report,) = tool.admin.verify()
         assert report.problems == ()
-        assert tool.history("items")[-1].event == "change"
+        assert tool.admin.schema_history("items")[-1].event == "change"
     killed = workspace.run("forget_dying", "forget", "publish", "1")
     assert killed.returncode == -9, killed.stderr
     assert position(workspace) == 2
@@ -127,7 +127,7 @@ def position(place: Workspace) -> int:
 
 
 def is_converted(tool: Database) -> bool:
-    return count_stale(tool.storage, tool.view, tool.view.table("items")) == 0
+    return count_stale(tool._storage, tool._view, tool._view.table("items")) == 0
 
 
 def assert_written(db: Database, ledger: Ledger, first: dict[str, object]) -> None:

@@ -67,7 +67,7 @@ def open_both(place: Workspace, first: str | tuple[str, ...], *later: str | tupl
 
 def assert_clean(*databases: Database) -> None:
     for db in databases:
-        for report in db.verify():
+        for report in db.admin.verify():
             assert report.problems == ()
 
 
@@ -153,7 +153,7 @@ def test_rule_11_saving_an_unchanged_record_back_changes_nothing(workspace: Work
 
 
 def records_of(db: Database, table: str) -> str:
-    return f"zapdb_r{db.view.tables[table].table.number}"
+    return f"zapdb_r{db._view.tables[table].table.number}"
 
 
 def test_rule_11_a_table_that_was_made_later_is_not_there(workspace: Workspace) -> None:
@@ -192,7 +192,7 @@ def test_rule_11_names_are_those_of_the_files(workspace: Workspace) -> None:
     assert (mine.count(), newer.table("items").count()) == (1, 1)
     assert newer.table("goods").get(1).label == "Bread"
     assert repr(mine) == "<table 'items' (id, title, size, note)>"
-    assert [entry.event for entry in older.history("items")] == ["create", "change"]
+    assert [entry.event for entry in older.admin.schema_history("items")] == ["create", "change"]
 
 
 def test_rule_11_key_fields_have_their_older_names(workspace: Workspace) -> None:
@@ -230,7 +230,7 @@ def test_rule_11_dropped_fields_are_read_from_the_archive_and_written_to_it(
         assert file.read() == b"22" + LARGE.encode()
     mine.insert_many([{"id": at, "name": "N", "fax": f"f{at}{LARGE}"} for at in (3, 4)])
     mine.delete(4)
-    newer.sweep(older_than_seconds=0)
+    newer.admin.sweep(older_than_seconds=0)
     assert [record.fax for record in mine.scan()] == [LARGE, "22" + LARGE, "f3" + LARGE]
     assert count_archives(workspace) == 3
     assert_clean(older, newer)
@@ -370,7 +370,7 @@ def test_rule_11_the_same_table_may_hold_other_values(workspace: Workspace) -> N
     mine.insert(id=2, title="Bread", size=7)
     mine.update(1, title="Cream")
     assert [record.size for record in newer.table("items").scan()] == [125, 70]
-    tables = [newer.view.chain.table_at(at, 1) for at in (1, 3)]
+    tables = [newer._view.chain.table_at(at, 1) for at in (1, 3)]
     assert tables[0] == tables[1]
 
 
@@ -378,7 +378,7 @@ def test_rule_06_a_jump_to_the_same_table_converts_its_values(workspace: Workspa
     """Of a tenant that is brought over both migrations at once."""
     workspace.write(1, ITEMS)
     first = workspace.open()
-    first.create_tenant("acme")
+    first.admin.create_tenant("acme")
     acme = first.for_tenant("acme")
     acme.table("items").insert(id=1, title="Milk", size=5)
     workspace.write(2, TO_TEXT)
@@ -387,9 +387,9 @@ def test_rule_06_a_jump_to_the_same_table_converts_its_values(workspace: Workspa
     newest.table("items").insert(id=2, title="Bread", size=70)
     assert [record.size for record in newest.table("items").scan()] == [50, 70]
     assert [record.size for record in acme.table("items").scan()] == [5, 7]
-    newest.run_jobs()
+    newest.admin.run_jobs()
     assert [record.size for record in newest.table("items").scan()] == [50, 70]
-    assert [entry.position for entry in newest.history("items")] == [1, 3]
+    assert [entry.position for entry in newest.admin.schema_history("items")] == [1, 3]
 
 
 def test_rule_11_large_values_that_the_way_back_makes_serve_the_way_forwards(
@@ -414,7 +414,7 @@ transform:
     with mine.open(1, field="name") as file:
         assert file.read() == LARGE.encode()
     mine.update(1, name="short")
-    newer.sweep(older_than_seconds=0)
+    newer.admin.sweep(older_than_seconds=0)
     assert newer.table("people").get(1).card == "short|2"
     assert_clean(older, newer)
 
@@ -434,7 +434,7 @@ create_table: {table: documents, key: [id], fields: [
     mine.insert(id=1, body=io.BytesIO(body), scan=io.BytesIO(scan))
     mine.insert(id=2, body=io.BytesIO(b"little"))
     mine.update(2, scan=io.BytesIO(scan), body=io.BytesIO(body[4:]))
-    newer.sweep(older_than_seconds=0)
+    newer.admin.sweep(older_than_seconds=0)
     for at, wanted in ((1, body), (2, body[4:])):
         with newer.table("documents").open(at, field="content") as file:
             assert file.read() == wanted
@@ -558,7 +558,7 @@ def test_rule_11_an_index_that_goes_is_scanned_for_on(workspace: Workspace) -> N
     found = [next(lookup)]
     workspace.write(2, "drop_index: {table: people, index: by_name}", SPLIT)
     newer = workspace.open()
-    newer.run_jobs()
+    newer.admin.run_jobs()
     found += list(lookup)
     assert [record.id for record in found] == list(range(1500))
     assert not mine.index("by_name").is_readable
@@ -609,13 +609,16 @@ def test_rule_11_an_activation_waits_for_a_transaction_of_the_older(workspace: W
 def test_rule_11_every_tenant_is_served_the_shape(workspace: Workspace) -> None:
     workspace.write(1, PEOPLE)
     older = workspace.open()
-    older.create_tenant("acme")
+    older.admin.create_tenant("acme")
     acme = older.for_tenant("acme")
     acme.table("people").insert(id=1, name="Ada Lovelace", fax="1")
     workspace.write(2, SPLIT, DROP_FAX)
     newer = workspace.open()
     # The other tenant is brought there when somebody opens it.
-    assert {tenant.name: tenant.position for tenant in newer.tenants()} == {"default": 2, "acme": 1}
+    assert {tenant.name: tenant.position for tenant in newer.admin.tenants()} == {
+        "default": 2,
+        "acme": 1,
+    }
     assert acme.table("people").get(1).name == "Ada Lovelace"
     theirs = newer.for_tenant("acme").table("people")
     theirs.update(1, last="King")
@@ -637,9 +640,9 @@ def test_rule_11_a_read_writes_back_what_is_in_force(workspace: Workspace) -> No
     mine.insert(id=2, name="Alan Turing", fax="2")
     workspace.write(2, SPLIT, DROP_FAX)
     newer = workspace.open()
-    older.set_setting("on_read", "write_back")
+    older.admin.set_setting("on_read", "write_back")
     assert (mine.get(1).name, mine.get(1).fax) == ("Ada Lovelace", LARGE)
-    assert newer.count_by_revision("people") == {1: 1, 2: 1}
+    assert newer.admin.count_by_revision("people") == {1: 1, 2: 1}
     assert mine.get(1).fax == LARGE
     assert newer.table("people").get(1).last == "Lovelace"
     assert_clean(older, newer)
@@ -667,7 +670,7 @@ def test_rule_11_the_window_of_served_shapes_is_a_setting(workspace: Workspace) 
     for number in range(2, 5):
         workspace.write(number, ADD_COLOR.replace("color", f"color{number}"))
     newer = workspace.open()
-    newer.set_setting("served_window", "2")
+    newer.admin.set_setting("served_window", "2")
     assert workspace.open(serve_as=2).table("items").count() == 0
     refused = error_of(lambda: workspace.open(serve_as=1))
     assert isinstance(refused, ServedShapeUnavailable)
@@ -675,8 +678,8 @@ def test_rule_11_the_window_of_served_shapes_is_a_setting(workspace: Workspace) 
     assert "served_window" in refused.hint
     # One that is open already goes on.
     older.table("items").insert(id=1, title="Milk")
-    newer.create_tenant("acme")
-    newer.set_setting("served_window", "all", tenant="acme")
+    newer.admin.create_tenant("acme")
+    newer.admin.set_setting("served_window", "all", tenant="acme")
     assert workspace.open(serve_as=1, tenant="acme").position == 4
-    newer.set_setting("served_window", None)
+    newer.admin.set_setting("served_window", None)
     assert workspace.open(serve_as=1).table("items").get(1).title == "Milk"

@@ -40,7 +40,7 @@ class Beside:
 
     @property
     def chain(self) -> Chain:
-        return self.newer.view.chain
+        return self.newer._view.chain
 
     def tables(self) -> list[Table]:
         return list(self.chain.schema_at(self.at))
@@ -58,7 +58,7 @@ class Beside:
             self.check_lookups(table, wanted)
             check_arrow(self.older, table, wanted)
         for db in (self.older, self.newer):
-            for report in db.verify():
+            for report in db.admin.verify():
                 assert report.problems == ()
 
     def check_lookups(self, table: Table, wanted: dict[Key, Row]) -> None:
@@ -145,11 +145,11 @@ def test_rule_11_older_processes_go_on_beside_every_operation(
     for number, item in enumerate(items[:-1], 1):
         write(workspace, number, item)
     kept = workspace.open()
-    model.migrate(kept.view.chain)
+    model.migrate(kept._view.chain)
     Beside(kept, kept, model, at).write_newer(0)
     write(workspace, at + 1, items[-1])
     newer = workspace.open()
-    model.migrate(newer.view.chain)
+    model.migrate(newer._view.chain)
     told = workspace.open(serve_as=at)
     both = Beside(kept, newer, model, at)
     both.write_newer(10)
@@ -157,7 +157,7 @@ def test_rule_11_older_processes_go_on_beside_every_operation(
     both.write(20)
     both.older = told
     both.check()
-    newer.run_jobs()
+    newer.admin.run_jobs()
     model.convert(both.chain)
     model.check_at(kept, both.chain, at)
     both.write(60)
@@ -169,7 +169,7 @@ def test_rule_11_older_processes_go_on_beside_every_operation(
     assert forget_newest(workspace.connect()).number == at + 1
     model.forget(chain)
     workspace.remove(at + 1)
-    kept.wait_for_catalog(kept.catalog_token())
+    kept.admin.wait_for_catalog(kept.admin.catalog_token())
     again = Beside(kept, kept, model, at)
     again.write(100)
     model.check(kept)
@@ -189,7 +189,7 @@ def test_rule_11_the_shape_before_a_dropped_table_is_not_served(workspace: Works
     kept.close()
     newer = workspace.open()
     assert newer.position == at + 1
-    told.wait_for_catalog(told.catalog_token())
+    told.admin.wait_for_catalog(told.admin.catalog_token())
     gone = error_of(lambda: told.table("visits"))
     assert isinstance(gone, UnknownName)
     refused = error_of(lambda: workspace.open(serve_as=at))

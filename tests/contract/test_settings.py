@@ -153,14 +153,14 @@ def test_a_stored_value_that_a_setting_can_not_have_is_told(
 def test_a_database_sets_and_takes_back(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
-    first = db.set_setting("on_read", "write_back", tenant="default", table="items")
-    assert db.setting("on_read", table="items") == "write_back"
-    assert db.set_setting("on_read", None, tenant="default", table="items") > first
-    assert db.setting("on_read", table="items") == "leave"
+    first = db.admin.set_setting("on_read", "write_back", tenant="default", table="items")
+    assert db.admin.setting("on_read", table="items") == "write_back"
+    assert db.admin.set_setting("on_read", None, tenant="default", table="items") > first
+    assert db.admin.setting("on_read", table="items") == "leave"
     before = dump(workspace)
     for wrong in ({"tenant": "nobody"}, {"table": "nothing"}, {"table": "items", "field": "x"}):
         with pytest.raises(UnknownName):
-            db.set_setting("on_read", "leave", **wrong)
+            db.admin.set_setting("on_read", "leave", **wrong)
     assert dump(workspace) == before
 
 

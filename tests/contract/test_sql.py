@@ -339,7 +339,7 @@ def test_rule_11_a_process_asks_in_its_own_shape(workspace: Workspace) -> None:
 
 
 def test_threads_ask_at_once_and_each_its_own_tenant(db: Database) -> None:
-    db.create_tenant("other")
+    db.admin.create_tenant("other")
     other = db.for_tenant("other")
     other.table("orders").insert(**order(5))
     found: dict[int, set[int]] = {}

@@ -30,7 +30,7 @@ def db(workspace: Workspace) -> Database:
     workspace.write(1, ORDERS)
     opened = workspace.open()
     opened.table("orders").insert_many({"id": n, "title": f"order {n}"} for n in range(40))
-    opened.create_tenant("other")
+    opened.admin.create_tenant("other")
     opened.for_tenant("other").table("orders").insert(id=1, title=OTHERS)
     return opened
 

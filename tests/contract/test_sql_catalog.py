@@ -14,7 +14,7 @@ def test_rule_30_the_catalog_is_readable(workspace: Workspace) -> None:
     db = workspace.open()
     workspace.write(2, ADD_COLOR)
     db = workspace.open()
-    db.set_setting("served_window", "7")
+    db.admin.set_setting("served_window", "7")
 
     def ask(statement: str) -> list[tuple[Any, ...]]:
         return db.sql(statement).fetchall()
@@ -24,9 +24,9 @@ def test_rule_30_the_catalog_is_readable(workspace: Workspace) -> None:
     assert ask("SHOW TABLES") == [("items",), *((name,) for name in RELATIONS)]
     migrations = "SELECT number, state, active, stored_by FROM zapdb_migrations ORDER BY 1"
     assert [row[:3] for row in ask(migrations)] == [(1, "stored", True), (2, "stored", True)]
-    shown = db.history("items")[-1]
+    shown = db.admin.schema_history("items")[-1]
     newest = ask("SELECT max_by(fingerprint, generation), count(*) FROM zapdb_fingerprints")
-    assert newest == [(f"0x{shown.fingerprint:016x}", len(db.history("items")))]
+    assert newest == [(f"0x{shown.fingerprint:016x}", len(db.admin.schema_history("items")))]
     assert ask("SELECT count(*), bool_and(alive) FROM zapdb_nodes") == [(2, True)]
     assert ask("SELECT name, position FROM zapdb_tenants") == [("default", 2)]
     assert ask("SELECT name, key FROM zapdb_tables") == [("items", ["id"])]

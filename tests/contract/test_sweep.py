@@ -57,50 +57,50 @@ def test_rule_28_what_nobody_owns_goes(
     for at in range(1, 21, 3):
         photos.update(at, title="short", notes=LONG)
     before = chunks(workspace)
-    dry = db.sweep(older_than_seconds=0, dry_run=True)
+    dry = db.admin.sweep(older_than_seconds=0, dry_run=True)
     assert (dry.blobs, dry.unowned, dry.deleted) == (28, 14, 0)
     assert dry.unowned_bytes == sum(len(f"{at} {LONG}".encode()) for at in range(21) if at % 3 < 2)
     assert chunks(workspace) == before
-    counted = verify_blobs(db.storage)
+    counted = verify_blobs(db._storage)
     assert (counted.blobs, counted.unowned) == (28, 14)
-    report = db.sweep(older_than_seconds=0)
+    report = db.admin.sweep(older_than_seconds=0)
     assert (report.blobs, report.unowned, report.deleted) == (28, 14, 14)
     assert report.unowned_bytes == dry.unowned_bytes
     assert len(ids(workspace)) == 14
     for record in photos.scan():
         assert LONG in (record.title, record.notes, record.title.partition(" ")[2])
-    assert db.verify()[0].problems == ()
+    assert db.admin.verify()[0].problems == ()
     assert sweep(db).deleted == 0
 
 
 def test_rule_28_what_is_young_stays(workspace: Workspace, db: Database) -> None:
     fill(db, 3)
     db.table("photos").delete(0)
-    report = db.sweep()
+    report = db.admin.sweep()
     assert (report.blobs, report.unowned) == (0, 0)
     old = first_id_at_ms(int((time.time() - 3_601) * 1000))
     young = first_id_at_ms(int((time.time() - 3_590) * 1000))
     for made in (old, young):
         workspace.execute("INSERT INTO zapdb_blobs VALUES (?, 0, 0, ?)", (made, b"x" * 5_000))
-    report = db.sweep()
+    report = db.admin.sweep()
     assert (report.blobs, report.deleted, report.unowned_bytes) == (1, 1, 5_000)
-    assert db.sweep(older_than_seconds=3_580).deleted == 1
+    assert db.admin.sweep(older_than_seconds=3_580).deleted == 1
     assert len(ids(workspace)) == 3
     for age in (-1, float("inf"), float("nan")):
         with pytest.raises(UsageError):
-            db.sweep(older_than_seconds=age)
-    assert db.sweep(older_than_seconds=1e12).blobs == 0
+            db.admin.sweep(older_than_seconds=age)
+    assert db.admin.sweep(older_than_seconds=1e12).blobs == 0
 
 
 def test_rule_28_at_no_age_what_was_just_made_is_old_enough(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_ms = int(time.time() * 1000)
-    monkeypatch.setattr(type(db.storage), "clock_sql", f"SELECT {now_ms * 1000 + 900}")
+    monkeypatch.setattr(type(db._storage), "clock_sql", f"SELECT {now_ms * 1000 + 900}")
     for at_ms in (now_ms, now_ms + 1):
         made = first_id_at_ms(at_ms)
         workspace.execute("INSERT INTO zapdb_blobs VALUES (?, 0, 0, ?)", (made, b"x" * 5_000))
-    report = db.sweep(older_than_seconds=0)
+    report = db.admin.sweep(older_than_seconds=0)
     assert (report.blobs, report.deleted) == (1, 1)
 
 
@@ -122,13 +122,13 @@ def test_rule_01_records_of_every_revision_own_their_blobs(
     db.table("pictures").insert(id=9, titles="a|a", data=LONG.encode())
     db.table("others").insert(id=1, json={"a": [LONG]}, first=LONG, second=LONG.encode())
     db.table("others").insert(id=2, json=LONG, second=LONG.encode())
-    assert db.count_by_revision("pictures") == {1: 5, 4: 1}
+    assert db.admin.count_by_revision("pictures") == {1: 5, 4: 1}
     assert len(ids(workspace)) == 9
     assert sweep(db).deleted == 0
-    assert [report.blobs for report in db.verify()] == [6, 3]
-    db.run_jobs()
+    assert [report.blobs for report in db.admin.verify()] == [6, 3]
+    db.admin.run_jobs()
     assert sweep(db).deleted == 5  # the titles are new ones
-    assert [report.problems for report in db.verify()] == [(), ()]
+    assert [report.problems for report in db.admin.verify()] == [(), ()]
     # A forget in the midst of its jobs: records at the revision that it will publish.
     db.close()
     storage = workspace.connect()
@@ -147,7 +147,7 @@ def test_rule_01_records_of_every_revision_own_their_blobs(
     with workspace.open() as db:
         assert [r.title for r in db.table("photos").scan()][:5] == [f"{n} {LONG}" for n in range(5)]
         assert sweep(db).deleted == 0
-        assert db.verify()[0].problems == ()
+        assert db.admin.verify()[0].problems == ()
 
 
 def test_rule_27_records_of_other_tenants_and_retired_tables_own_theirs(
@@ -217,7 +217,7 @@ def test_rule_28_what_is_not_committed_yet_stays(workspace: Workspace, db: Datab
         thread.join(20)
     assert deleted == [1]
     assert len(ids(workspace)) == 3
-    assert db.verify()[0].problems == ()
+    assert db.admin.verify()[0].problems == ()
     assert sweep(db).deleted == 0
 
 
@@ -274,7 +274,7 @@ def test_rule_28_a_sweep_loses_nothing_to_writers_and_jobs(
         thread.start()
     try:
         wait_until(lambda: swept[1] > 3 or errors, "three sweeps")
-        db.run_jobs(lambda storage, job: run_locally(storage, job, batch_records_max=16))
+        db.admin.run_jobs(lambda storage, job: run_locally(storage, job, batch_records_max=16))
         wait_until(lambda: swept[1] > 8 or errors, "more sweeps")
     finally:
         stop.set()
@@ -282,15 +282,15 @@ def test_rule_28_a_sweep_loses_nothing_to_writers_and_jobs(
             thread.join(60)
     assert errors == []
     assert swept[0] > 0
-    assert db.verify()[0].problems == ()
+    assert db.admin.verify()[0].problems == ()
     assert db.table("photos").count() > 60
     db.close()
     forget_newest(sweeper)
     workspace.remove(2)
     with workspace.open() as db:
         sweep(db)
-        assert db.verify()[0].problems == ()
-        assert verify_blobs(db.storage).unowned == 0
+        assert db.admin.verify()[0].problems == ()
+        assert verify_blobs(db._storage).unowned == 0
 
 
 def test_two_sweeps_at_once(workspace: Workspace, db: Database, small_slices: None) -> None:
@@ -340,7 +340,7 @@ def test_a_sweep_that_was_killed_is_repeated(
     finished = workspace.run("sweep_dying", "0")
     assert (finished.returncode, finished.stdout) == (0, f"{left - 6}\n")
     assert len(ids(workspace)) == 6
-    assert db.verify()[0].problems == ()
+    assert db.admin.verify()[0].problems == ()
 
 
 # Verification
@@ -358,9 +358,9 @@ def test_verification_finds_what_is_missing(
     workspace: Workspace, db: Database, spoil: str, problem: str
 ) -> None:
     db.table("photos").insert(id=7, title="a", data=bytes(300_000))
-    assert db.verify()[0].problems == ()
+    assert db.admin.verify()[0].problems == ()
     workspace.execute(spoil)
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert (report.blobs, report.problem_count) == (1, 1)
     assert report.problems[0].startswith("record 87: ")
     assert problem.replace(",", "") in report.problems[0]

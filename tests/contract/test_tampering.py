@@ -49,10 +49,10 @@ SECOND = (
 
 
 def fill(workspace: Workspace) -> None:
-    """Records of two layouts, large ones, archived values, a history log, and a job."""
+    """Records of two layouts, large ones, archived values, a change log, and a job."""
     workspace.write(1, *FIRST)
     with workspace.open() as db:
-        db.set_setting("history", "on")
+        db.admin.set_setting("change_log", "on")
         db.table("towns").insert(id=1)
         for number in range(3):
             db.table("items").insert(
@@ -80,8 +80,8 @@ def look_at_all(address: str) -> Iterator[Callable[[], object]]:
             yield lambda items=items: list(items.order_by("title"))
             yield lambda items=items: items.order_by("size").page(2)
             yield lambda items=items: items.count()
-            yield lambda db=db: list(db.changes())
-            yield lambda db=db: db.metrics()
+            yield lambda db=db: list(db.change_log.read())
+            yield lambda db=db: db.admin.metrics()
     yield lambda: items.update(1, size=77)
     yield lambda: items.delete(2)
 
@@ -237,7 +237,7 @@ def look_read_only(address: str) -> list[Callable[[], object]]:
             items = db.table("items")
             for record in (*items.scan(), *items.order_by("size"), *items.order_by("title")):
                 [getattr(record, name) for name in items.field_names]
-            list(db.changes())
+            list(db.change_log.read())
 
     def check() -> None:
         with contextlib.closing(connect(address)) as storage:

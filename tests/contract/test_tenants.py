@@ -64,14 +64,14 @@ def contents(db: Database, table: str = "items") -> list[dict[str, Any]]:
 
 
 def assert_clean(db: Database) -> None:
-    for report in db.verify():
+    for report in db.admin.verify():
         assert report.problems == ()
 
 
 def log(db: Database, table: str = "items") -> list[tuple[int, str, int, int]]:
     return [
         (entry.generation, entry.event, entry.position, entry.layout_revision)
-        for entry in db.history(table)
+        for entry in db.admin.schema_history(table)
     ]
 
 
@@ -102,7 +102,7 @@ def db(workspace: Workspace) -> Database:
     """The default tenant at migration 1, and `acme`, which is at 0."""
     workspace.write(1, ITEMS)
     db = workspace.open()
-    db.create_tenant("acme")
+    db.admin.create_tenant("acme")
     return db
 
 
@@ -122,9 +122,9 @@ def test_rule_27_two_tenants_share_tables_and_nothing_else(
     assert (db.position, acme.position) == (2, 2)
     mine, theirs = fill(db, "mine"), fill(acme, "theirs")
     up(workspace)
-    assert (db.setting("on_read"), acme.setting("on_read")) == ("leave", "leave")
-    db.set_setting("on_read", "write_back", tenant="acme")
-    assert (db.setting("on_read"), acme.setting("on_read")) == ("leave", "write_back")
+    assert (db.admin.setting("on_read"), acme.admin.setting("on_read")) == ("leave", "leave")
+    db.admin.set_setting("on_read", "write_back", tenant="acme")
+    assert (db.admin.setting("on_read"), acme.admin.setting("on_read")) == ("leave", "write_back")
     for one, records in ((db, mine), (acme, theirs)):
         items = one.table("items")
         assert items.count() == COUNT
@@ -138,7 +138,7 @@ def test_rule_27_two_tenants_share_tables_and_nothing_else(
             items.insert(id=101, title="the same")
     assert "note" not in db.table("items").field_names
     assert acme.table("items").get(3).note == "theirs note"
-    db.run_jobs()
+    db.admin.run_jobs()
     archived = workspace.execute("SELECT DISTINCT tenant FROM zapdb_archives")
     assert archived == [(DEFAULT_TENANT,)]
     assert log(db) == [(1, "create", 1, 1), (2, "change", 2, 1), (3, "change", 3, 3)]
@@ -157,9 +157,9 @@ def test_rule_28_a_sweep_walks_the_records_of_all_tenants(
     acme = db.for_tenant("acme")
     db.table("items").insert(id=1, title=BLOB)
     acme.table("items").insert(id=1, title=BLOB + "acme")
-    assert db.sweep(older_than_seconds=0).deleted == 0
+    assert db.admin.sweep(older_than_seconds=0).deleted == 0
     db.table("items").delete(1)
-    assert db.sweep(older_than_seconds=0).deleted == 1
+    assert db.admin.sweep(older_than_seconds=0).deleted == 1
     assert acme.table("items").get(1).title == BLOB + "acme"
     assert_clean(acme)
 
@@ -172,12 +172,14 @@ def test_rule_14_jobs_are_those_of_one_tenant(workspace: Workspace, db: Database
     workspace.write(2, ADD_COLOR, INDEX_SIZE)
     db = workspace.open()
     acme = db.for_tenant("acme")
-    assert [report.job.tenant for report in acme.run_jobs()] == [number_of(workspace, "acme")] * 2
-    assert acme.count_by_revision("items") == {2: COUNT}
-    assert db.count_by_revision("items") == {1: COUNT}
+    assert [report.job.tenant for report in acme.admin.run_jobs()] == [
+        number_of(workspace, "acme")
+    ] * 2
+    assert acme.admin.count_by_revision("items") == {2: COUNT}
+    assert db.admin.count_by_revision("items") == {1: COUNT}
     assert acme.table("items").index("by_size").is_readable
     assert not db.table("items").index("by_size").is_readable
-    assert [report.job.tenant for report in db.run_jobs()] == [DEFAULT_TENANT] * 2
+    assert [report.job.tenant for report in db.admin.run_jobs()] == [DEFAULT_TENANT] * 2
     assert_clean(db)
     assert_clean(acme)
 
@@ -191,18 +193,18 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
     acme = db.for_tenant("acme")
     fill(db, "mine")
     fill(acme, "theirs")
-    db.run_jobs()
-    acme.run_jobs()
+    db.admin.run_jobs()
+    acme.admin.run_jobs()
 
     def physical(one: Database) -> int:
         (row,) = rows.list_rows(
-            workspace.control.connection(), "index", f"{one.view.tenant}/"
+            workspace.control.connection(), "index", f"{one._view.tenant}/"
         ).values()
         return int(row["physical"])
 
     assert physical(db) == physical(acme)
-    with db.storage.transaction(Mode.CHANGE) as connection:
-        view = load_view(connection, acme.view.tenant)
+    with db._storage.transaction(Mode.CHANGE) as connection:
+        view = load_view(connection, acme._view.tenant)
         state = view.table("items")
         activation.rebuild_index(connection, view.tenant, state, state.indexes[0].index)
     acme.table("items").insert(id=100, title="new", size=3)
@@ -211,16 +213,16 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
         assert [r.id for r in one.table("items").index("by_size").find(3)] == [3, 8, 13, 18, *extra]
     retirement.sweep(workspace.connect())
     assert retired(workspace) == []
-    acme.run_jobs()
+    acme.admin.run_jobs()
     assert_clean(db)
     assert_clean(acme)
     # Again: the first table has nothing of its own any more, and is taken instead of a third.
     before = physical(acme)
-    with db.storage.transaction(Mode.CHANGE) as connection:
-        view = load_view(connection, acme.view.tenant)
+    with db._storage.transaction(Mode.CHANGE) as connection:
+        view = load_view(connection, acme._view.tenant)
         state = view.table("items")
         activation.rebuild_index(connection, view.tenant, state, state.indexes[0].index)
-    acme.run_jobs()
+    acme.admin.run_jobs()
     assert physical(acme) == physical(db)
     retirement.sweep(workspace.connect())
     names = workspace.control.table_names(workspace.control.connection())
@@ -304,7 +306,7 @@ def test_rule_06_one_file_that_conflicts_conflicts_for_all_tenants(
 
 def test_names_of_tenants(workspace: Workspace, db: Database) -> None:
     for name in ("a", "A", "x" * 63, "7", "a.b@c-d_e", "zapdb_r1", "null"):
-        db.create_tenant(name)
+        db.admin.create_tenant(name)
         assert db.for_tenant(name).position == 1
     before = dump(workspace)
     hostile = [
@@ -325,14 +327,14 @@ def test_names_of_tenants(workspace: Workspace, db: Database) -> None:
     ]
     for name in hostile:
         with pytest.raises(UsageError, match="not the name of a tenant") as caught:
-            db.create_tenant(name)
+            db.admin.create_tenant(name)
         assert caught.value.context["name"] == name
         with pytest.raises(UnknownName, match="no such tenant") as unknown:
             db.for_tenant(name.replace("\0", "?"))
         assert "acme" in unknown.value.context["tenants"]
     for name in ("acme", "default"):
         with pytest.raises(TenantExists) as taken:
-            db.create_tenant(name)
+            db.admin.create_tenant(name)
         assert taken.value.context == {"tenant": name}
     assert dump(workspace) == before
 
@@ -354,14 +356,14 @@ def test_a_name_is_given_to_one_tenant(workspace: Workspace, db: Database) -> No
     for thread in threads:
         thread.join(30)
     assert sorted(made) == [0, 0, 0, 0, 0, number_of(workspace, "wanted")]
-    assert [t.name for t in db.tenants()] == ["default", "acme", "wanted"]
+    assert [t.name for t in db.admin.tenants()] == ["default", "acme", "wanted"]
 
 
 # Frozen
 
 
 def freeze(db: Database, tenant: str | None = None) -> None:
-    db.set_setting("schema_changes", "refuse", tenant=tenant)
+    db.admin.set_setting("schema_changes", "refuse", tenant=tenant)
 
 
 def test_rule_06_a_frozen_database_stores_and_forgets_nothing(
@@ -390,7 +392,7 @@ def test_rule_06_a_frozen_database_stores_and_forgets_nothing(
     (brought,) = bring_up_all(workspace.connect())
     assert isinstance(brought.error, SchemaFrozen)
     assert dump(workspace) == before
-    db.set_setting("schema_changes", None)
+    db.admin.set_setting("schema_changes", None)
     assert db.for_tenant("acme").position == 1
 
 
@@ -398,7 +400,7 @@ def test_rule_06_a_frozen_tenant_stays_where_it_is(workspace: Workspace, db: Dat
     acme = db.for_tenant("acme")
     records = fill(acme, "theirs")
     freeze(db, "acme")
-    db.create_tenant("other")
+    db.admin.create_tenant("other")
     workspace.write(2, ADD_COLOR)
     up(workspace)
     assert db.position == 1 or contents(db) == []
@@ -461,7 +463,7 @@ def spread(workspace: Workspace) -> dict[str, Any]:
     workspace.write(1, ITEMS)
     db = workspace.open()
     for name in ("jumped", "fresh", "behind", "none"):
-        db.create_tenant(name)
+        db.admin.create_tenant(name)
     before: dict[str, Any] = {"none": None}
     jumped = db.for_tenant("jumped")
     fill(db, "default")
@@ -486,7 +488,7 @@ def spread(workspace: Workspace) -> dict[str, Any]:
         for at in (1, 2, 3) if name != "fresh" else ():
             one.table("items").update(at, color=name)
         one.table("tags").insert(name=name)
-        one.run_jobs() if name == "jumped" else None
+        one.admin.run_jobs() if name == "jumped" else None
     assert position_of(workspace, "behind") == 2
     db.close()
     return before
@@ -507,10 +509,10 @@ def check_forgotten(place: Workspace, before: dict[str, Any]) -> None:
             one = db.for_tenant(name)
             assert one.applied == ()
             assert contents(one) == before[name], name
-            assert list(one.view.tables) == ["items"]
+            assert list(one._view.tables) == ["items"]
             assert_clean(one)
-            fingerprints = {entry.fingerprint for entry in db.history("items")[1:2]}
-            assert one.history("items")[-1].fingerprint in fingerprints
+            fingerprints = {entry.fingerprint for entry in db.admin.schema_history("items")[1:2]}
+            assert one.admin.schema_history("items")[-1].fingerprint in fingerprints
         assert log(db) == [
             (1, "create", 1, 1),
             (2, "change", 2, 2),
@@ -543,7 +545,9 @@ def test_rule_13_a_forget_that_is_killed_between_tenants_goes_on(
 ) -> None:
     workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
     tool = workspace.follow()
-    tool.set_setting("schema_changes", "refuse", tenant="behind")  # or opening would bring it up
+    tool.admin.set_setting(
+        "schema_changes", "refuse", tenant="behind"
+    )  # or opening would bring it up
     behind, default = tool.for_tenant("behind"), tool.for_tenant("default")
     positions = []
     for function, kill_at in [
@@ -577,7 +581,7 @@ def test_rule_02_another_migration_under_the_same_number_for_two_tenants(
     """Fields of one size at one place, archived values of both, and an older process beside."""
     workspace.write(1, ITEMS)
     db = workspace.open()
-    db.create_tenant("acme")
+    db.admin.create_tenant("acme")
     old = {name: db.for_tenant(name) for name in ("default", "acme")}
     records = {name: fill(one, name, 12) for name, one in old.items()}
     variants = [
@@ -600,7 +604,7 @@ def test_rule_02_another_migration_under_the_same_number_for_two_tenants(
                 new.table("items").update(at, **{field: value})
             wrote.update(turn + 1, size=99)  # by the older process, which does not know the field
             if turn == 2:
-                new.run_jobs()
+                new.admin.run_jobs()
             for record in contents(new):
                 at = record["id"]
                 assert record[field] == (value if at % 4 == turn else default), (name, at)
@@ -654,7 +658,7 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     assert contents(db) == []
     acme = db.for_tenant("acme")
     assert contents(acme) == records
-    acme.run_jobs()
+    acme.admin.run_jobs()
     assert_clean(acme)
     db.close()
     # Once nobody has it any more, it goes.
@@ -689,7 +693,7 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     db.close()
     workspace.write(2, INDEX_SIZE)
     with workspace.open() as db:
-        db.run_jobs()
+        db.admin.run_jobs()
     workspace.write(3, DROP_ITEMS)
     monkeypatch.setattr("zapdb.activation.up.sweep", lambda storage: None)
     up(workspace)
@@ -719,7 +723,7 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     workspace.remove(3)
     db = workspace.open()
     records = fill(db, "new", 5)
-    db.run_jobs()
+    db.admin.run_jobs()
     go_on.set()
     sweeper.join(20)
     assert contents(db) == records
@@ -790,23 +794,23 @@ def full(workspace: Workspace) -> Database:
     workspace.write(1, ITEMS, "add_check: {table: items, check: sized, expression: 'size >= 0'}")
     workspace.write(2, INDEX_SIZE, TAGS)
     with workspace.open() as db:
-        with db.storage.transaction(Mode.CATALOG) as connection:
+        with db._storage.transaction(Mode.CATALOG) as connection:
             rows.draw(connection, "tenant", 4711)  # so that its number is no part of others
-        db.create_tenant("acme")
+        db.admin.create_tenant("acme")
         for name in ("default", "acme"):
             one = db.for_tenant(name)
             fill(one, name)
             one.table("items").insert(id=-1, title=BLOB, size=0, note=BLOB)
-            db.set_setting("on_read", "leave", tenant=name)
-            db.set_setting("on_read", "leave", tenant=name, table="items")
-            one.run_jobs()
+            db.admin.set_setting("on_read", "leave", tenant=name)
+            db.admin.set_setting("on_read", "leave", tenant=name, table="items")
+            one.admin.run_jobs()
     workspace.write(3, ARCHIVE_NOTE)
     workspace.write(4, "drop_table: {table: tags, records: discard}", ADD_COLOR, UNIQUE_TITLE)
     db = workspace.open()
     acme = db.for_tenant("acme")
     for one in (db, acme):
-        one.run_jobs()
-    retirement.sweep(db.storage)
+        one.admin.run_jobs()
+    retirement.sweep(db._storage)
     return db
 
 
@@ -830,9 +834,9 @@ def test_a_tenant_that_is_removed_leaves_nothing(workspace: Workspace, full: Dat
         lambda: acme.table("items").find(1),
         lambda: list(acme.table("items").scan()),
         lambda: list(acme.table("items").index("by_size").find(1)),
-        lambda: acme.run_jobs(),
+        lambda: acme.admin.run_jobs(),
         lambda: acme.run(lambda: acme.table("items").delete(1)),
-        lambda: acme.verify(),
+        lambda: acme.admin.verify(),
         lambda: full.for_tenant("acme"),
         lambda: remove_tenant(workspace.connect(), "acme"),
     ]
@@ -842,11 +846,11 @@ def test_a_tenant_that_is_removed_leaves_nothing(workspace: Workspace, full: Dat
     with pytest.raises(UnknownName), acme.snapshot():
         pass
     assert of_others(workspace, number) == before
-    assert full.sweep(older_than_seconds=0).deleted == 2
+    assert full.admin.sweep(older_than_seconds=0).deleted == 2
     assert len(full.table("items").get(-1).title) == len(BLOB)
     assert_clean(full)
     # The name is free, the number never again.
-    full.create_tenant("acme")
+    full.admin.create_tenant("acme")
     assert number_of(workspace, "acme") > number
     assert contents(full.for_tenant("acme")) == []
 
@@ -873,12 +877,12 @@ def test_a_removal_that_is_killed_is_finished(workspace: Workspace, full: Databa
             acme.table("items").insert(id=500, title="late")
         # The others go on: nothing that goes through all tenants stumbles over it.
         assert_clean(full)
-        assert full.sweep(older_than_seconds=0).deleted <= 2
+        assert full.admin.sweep(older_than_seconds=0).deleted <= 2
         assert [b.tenant.name for b in bring_up_all(workspace.connect()) if b.error] == []
-        retirement.sweep(full.storage)
+        retirement.sweep(full._storage)
         # Its process goes on following the catalog, for its other tenants.
-        token = full.set_setting("on_read", "leave")
-        full.wait_for_catalog(token)
+        token = full.admin.set_setting("on_read", "leave")
+        full.admin.wait_for_catalog(token)
     remove_tenant(workspace.connect(), "acme")
     assert mentions(workspace, number, "acme") == []
     after = of_others(workspace, number)
@@ -886,7 +890,7 @@ def test_a_removal_that_is_killed_is_finished(workspace: Workspace, full: Databa
     changed = ("catalog", "zapdb_fingerprints", "zapdb_activations")
     assert {table for table in after if after[table] != before[table]} <= set(changed)
     workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
-    assert full.sweep(older_than_seconds=0).blobs == 2
+    assert full.admin.sweep(older_than_seconds=0).blobs == 2
 
 
 def test_a_forget_goes_past_a_tenant_that_is_half_removed(
@@ -902,7 +906,7 @@ def test_a_forget_goes_past_a_tenant_that_is_half_removed(
     assert forget_newest(workspace.connect()).number == 2
     workspace.remove(2)
     with workspace.open() as db:
-        number = db.tenants()[1].number
+        number = db.admin.tenants()[1].number
         remove_tenant(workspace.connect(), "acme")
         assert mentions(workspace, number, "acme") == []
         assert db.position == 1
@@ -922,7 +926,7 @@ def test_a_tenant_is_removed_while_its_jobs_run(workspace: Workspace, db: Databa
         run_locally(storage, job, workers=1)
 
     with pytest.raises(UnknownName, match=r"removed|no such job"):
-        acme.run_jobs(runner=remove_first)
+        acme.admin.run_jobs(runner=remove_first)
     assert mentions(workspace, number, "acme") == []
     assert_clean(db)
 
@@ -1003,8 +1007,8 @@ def count_statements(monkeypatch: pytest.MonkeyPatch, storage: Storage) -> Itera
 
 def test_a_fleet_goes_on_where_one_tenant_fails(workspace: Workspace, db: Database) -> None:
     for name in ("b", "c", "d"):
-        db.create_tenant(name)
-    db.set_setting("schema_changes", "refuse", tenant="b")
+        db.admin.create_tenant(name)
+    db.admin.set_setting("schema_changes", "refuse", tenant="b")
     position = number_of(workspace, "c")
     workspace.execute("UPDATE zapdb_activations SET tenant = 999 WHERE tenant = ?", (position,))
     heard: list[str] = []

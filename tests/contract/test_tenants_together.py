@@ -18,7 +18,7 @@ def begin(workspace: Workspace) -> tuple[Database, Database]:
     """A process with two tenants open, at migration 1."""
     workspace.write(1, ITEMS)
     db = workspace.open()
-    db.create_tenant("acme")
+    db.admin.create_tenant("acme")
     return db, db.for_tenant("acme")
 
 
@@ -27,8 +27,8 @@ def go_on(workspace: Workspace, number: int, *operations: str) -> Database:
     workspace.write(number, *operations)
     other = workspace.open()
     acme = other.for_tenant("acme")
-    other.run_jobs()
-    acme.run_jobs()
+    other.admin.run_jobs()
+    acme.admin.run_jobs()
     return acme
 
 
@@ -43,7 +43,7 @@ def test_rule_07_a_write_in_another_tenants_transaction_knows_what_is_in_force(
         with acme.transaction():
             acme.table("items").insert(id=2, title="y", size=6)
     assert [record.id for record in theirs.table("items").index("by_size").range()] == [1, 2]
-    (report,) = theirs.verify()
+    (report,) = theirs.admin.verify()
     assert report.problems == ()
 
 
@@ -60,7 +60,7 @@ def test_rule_08_another_tenants_snapshot_ends_for_all(workspace: Workspace) -> 
     assert [record.id for record in items.scan()] == [1]
     items.insert(id=2, title="y")
     assert [record.weight for record in theirs.table("items").scan()] == [7, 7]
-    (report,) = theirs.verify()
+    (report,) = theirs.admin.verify()
     assert report.problems == ()
 
 
@@ -86,12 +86,12 @@ def test_rule_13_a_forget_of_a_part_of_a_jump_leaves_records_readable(
         items = acme.table("items")
         assert [(r.id, r.title, r.color) for r in items] == [(1, "x", "red"), (2, "y", "blue")]
         assert all(getattr(record, name) == more[name] for name in more for record in items)
-        for report in acme.verify():
+        for report in acme.admin.verify():
             assert report.problems == ()
 
     with workspace.open() as db:
         check(db.for_tenant("acme"), {})
-        db.for_tenant("acme").run_jobs()
+        db.for_tenant("acme").admin.run_jobs()
         check(db.for_tenant("acme"), {})
     workspace.write(3, ADD_WEIGHT)
     with workspace.open() as db:

@@ -116,7 +116,7 @@ def test_a_transaction_is_its_threads(db: Database, items: Table) -> None:
 
     def look() -> None:
         seen.append(items.find(1))
-        if db.storage.dialect == "postgresql":
+        if db._storage.dialect == "postgresql":
             seen.append(items.insert(id=2, title="theirs").id)
 
     with db.transaction():
@@ -154,7 +154,7 @@ def test_rule_15_no_lock_error_reaches_the_application(db: Database, items: Tabl
     for thread in threads:
         thread.join()
     # A with block can't be repeated; on SQLite one writer waits for the other, and none must be.
-    if db.storage.dialect == "sqlite":
+    if db._storage.dialect == "sqlite":
         assert errors == []
         assert [items.get(n).size for n in (8, 9)] == [8 + done[8], 9 + done[9]]
     else:
@@ -212,7 +212,7 @@ def test_a_database_is_not_closed_inside_a_transaction(db: Database, items: Tabl
             assert isinstance(error, UsageError)
             assert str(error) == (
                 "this thread has a transaction or a snapshot open\n"
-                f"  database: {db.storage.shown_url}\n"
+                f"  database: {db._storage.shown_url}\n"
                 "  way out: leave its with block first: it is committed at its end, or undone by "
                 "an error"
             )
@@ -246,7 +246,7 @@ def test_closing_undoes_the_transactions_of_other_threads(
         other = threading.Thread(target=run, args=(db, goes_on))
         other.start()
         assert inside.wait(20)
-        db.storage.close()
+        db._storage.close()
         closed.set()
         other.join()
         error = errors.pop()
@@ -269,7 +269,7 @@ def test_a_closed_database_says_so(db: Database, items: Table) -> None:
         error = error_of(act)
         assert isinstance(error, UsageError)
         assert str(error) == (
-            f"the database is closed\n  database: {db.storage.shown_url}\n  way out: open it again"
+            f"the database is closed\n  database: {db._storage.shown_url}\n  way out: open it again"
         )
 
 
@@ -300,7 +300,11 @@ def test_a_forked_process_must_open_the_database_again(
 
     def use() -> str:
         said = str(error_of(lambda: items.get(1)))
-        for act in (lambda: items.insert(id=2, title="x"), db.snapshot().__enter__, db.metrics):
+        for act in (
+            lambda: items.insert(id=2, title="x"),
+            db.snapshot().__enter__,
+            db.admin.metrics,
+        ):
             error = error_of(act)
             assert isinstance(error, UsageError)
             assert str(error) == said
@@ -309,7 +313,7 @@ def test_a_forked_process_must_open_the_database_again(
 
     assert in_a_fork(use) == (
         "the database was opened by the process that this one was forked from\n"
-        f"  database: {db.storage.shown_url}\n"
+        f"  database: {db._storage.shown_url}\n"
         f"  opened_by: {os.getpid()}\n"
         "  process: CHILD\n"
         "  way out: open it again in this process, since connections can't be shared; servers that "
@@ -343,11 +347,11 @@ def fail_commit(
     place: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Callable[[], object]], Exception | None]:
     """What makes the next COMMIT of an action fail, and returns what the action raises."""
-    faults, kind = Faults(place, db.storage, way, lasting=False), type(db.storage)
+    faults, kind = Faults(place, db._storage, way, lasting=False), type(db._storage)
     commit, armed = kind.commit, []
 
     def fail(storage: Storage, connection: Connection) -> None:
-        if storage is not db.storage or threading.current_thread().name in BACKGROUND or not armed:
+        if storage is not db._storage or threading.current_thread().name in BACKGROUND or not armed:
             commit(storage, connection)
             return
         armed.clear()
@@ -414,7 +418,7 @@ def test_rule_15_a_token_waits_for_the_session_that_was_lost_sight_of(
     other, found = workspace.connect(), list[bool | None]()
     with other.transaction(Mode.WRITE) as connection:
         token = write_token(connection, "another")
-        asking = threading.Thread(target=lambda: found.append(_took_effect(db.storage, token)))
+        asking = threading.Thread(target=lambda: found.append(_took_effect(db._storage, token)))
         asking.start()
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         wait_until(lambda: workspace.execute(waiting), "it waits")
@@ -437,12 +441,12 @@ def test_a_token_settles_nothing_once_it_may_be_gone(
     monkeypatch.setattr(tokens, "TOKEN_KEPT_SECONDS", 60.0)
     assert db.run(lambda: 7, token=True) == 7
     assert workspace.execute(TOKENS) == [(1,)]
-    assert tokens.purge_tokens(db.storage) == 0
-    db.run_jobs()
+    assert tokens.purge_tokens(db._storage) == 0
+    db.admin.run_jobs()
     workspace.execute("UPDATE zapdb_commit_tokens SET expires_at = 1")
-    db.sweep(dry_run=True)
+    db.admin.sweep(dry_run=True)
     assert workspace.execute(TOKENS) == [(1,)]
-    db.sweep()
+    db.admin.sweep()
     assert workspace.execute(TOKENS) == [(0,)]
 
 

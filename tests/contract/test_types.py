@@ -77,7 +77,7 @@ def test_values_of_all_kinds_come_back(db: Database) -> None:
     assert found.size.unit == "m"
     changed = items.update("done", second.id, size=found.size, owner=["gb", 1])
     assert changed.owner == ("gb", 1)
-    assert [report.problem_count for report in db.verify()] == [0, 0]
+    assert [report.problem_count for report in db.admin.verify()] == [0, 0]
 
 
 def test_enums_sort_as_declared_in_indexes_and_keys_are_read_back(db: Database) -> None:
@@ -108,11 +108,11 @@ def test_a_renamed_target_is_renamed_in_its_references(workspace: Workspace) -> 
     workspace.write(1, *OPERATIONS)
     workspace.write(2, "rename_table: {table: people, to: persons}")
     with workspace.open() as db:
-        owner = db.view.table("items").table.field_named("owner")
+        owner = db._view.table("items").table.field_named("owner")
         assert owner is not None
         assert str(owner.type) == "reference(persons)"
         # Their bytes are what they were: nothing is stale.
-        assert db.view.table("items").layout_revision == 1
+        assert db._view.table("items").layout_revision == 1
 
 
 def test_declared_types_are_taken_back_with_their_migration(workspace: Workspace) -> None:

@@ -56,7 +56,7 @@ def contents(db: Database) -> list[dict[str, Any]]:
 
 
 def assert_clean(db: Database) -> None:
-    for report in db.verify():
+    for report in db.admin.verify():
         assert report.problems == ()
         assert report.building == ()
 
@@ -252,7 +252,7 @@ def race(workspace: Workspace, *writes: Callable[[Database], object]) -> list[An
             results[at] = writes[at](opened[at])
         except Exception as error:
             results[at] = error
-        opened[at].storage.release_connection()
+        opened[at]._storage.release_connection()
 
     threads = [threading.Thread(target=run, args=(at,)) for at in range(len(writes))]
     for thread in threads:
@@ -381,7 +381,7 @@ def test_rule_25_only_a_records_own_entry_goes_with_it(
         items.delete(gone)
     else:
         items.update(gone, title="another")
-    (index,) = doubled.view.table("items").indexes
+    (index,) = doubled._view.table("items").indexes
     entries = workspace.execute(f"SELECT count(*) FROM zapdb_x{index.physical}")
     # 8 never had one; 3 takes its own away, and leaves 8 without.
     assert entries == [(8 - (gone == 3) + (change == "update"),)]
@@ -565,10 +565,10 @@ def test_rule_26_a_rebuild_of_a_unique_index_lists_what_has_become_equal(
     )
     db = workspace.open()
     assert not db.table("items").index("one").is_readable
-    (report,) = db.run_jobs()
+    (report,) = db.admin.run_jobs()
     assert report.job.findings[0].examples == ("2 has the values of 1: title='ae'",)
     db.table("items").update(2, title="be")
-    (report,) = db.run_jobs()
+    (report,) = db.admin.run_jobs()
     assert report.job.state == "done"
     assert_clean(db)
 
@@ -585,7 +585,7 @@ def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
     items = db.table("items")
     items.insert(id=1, title="Milk")
     before = dump(workspace)
-    faults = Faults(workspace, db.storage, way, lasting=False)
+    faults = Faults(workspace, db._storage, way, lasting=False)
     faults.install(monkeypatch)
 
     def act() -> None:
@@ -658,7 +658,7 @@ def test_rule_19_a_stale_record_goes_with_the_entry_that_its_archived_value_has(
     )
     workspace.write(2, drop)
     with workspace.open() as second:
-        second.run_jobs()
+        second.admin.run_jobs()
     restore = (
         "restore_field: {table: items, field: title, archived_by: 2, position: 1,"
         " otherwise: {value: new}}"
@@ -666,7 +666,7 @@ def test_rule_19_a_stale_record_goes_with_the_entry_that_its_archived_value_has(
     workspace.write(3, restore, UNIQUE_TITLE)
     db = workspace.open()
     items = db.table("items")
-    assert [report.job.state for report in db.run_jobs(kinds=["index"])] == ["done"]
+    assert [report.job.state for report in db.admin.run_jobs(kinds=["index"])] == ["done"]
     with pytest.raises(UniqueViolation):
         items.insert(id=9, title="title 3")
     items.delete(3)

@@ -219,7 +219,7 @@ def check(place: Workspace, fleet: Fleet, customers: list[Customer]) -> None:
     may_be = {key: sizes for customer in customers for key, sizes in customer.may_be.items()}
     with zapdb.open(place.address, migrations=fleet.files) as db:
         found = {record.id: getattr(record, fleet.size) for record in db.table("items").scan()}
-        assert [report.problems for report in db.verify()] == [()]
+        assert [report.problems for report in db.admin.verify()] == [()]
     wrong: list[Any] = [
         (key, sizes, found.get(key), found.get(key + TWIN))
         for key, sizes in may_be.items()

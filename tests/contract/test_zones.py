@@ -90,7 +90,7 @@ def test_an_index_has_the_order_of_instants(db: Database) -> None:
     assert in_order(db) == [*MET]
     assert [r.id for r in lookup.range(MET[3], MET[5])] == [3, 4]
     assert [r.id for r in lookup.range(descending=True)] == [*reversed(MET)]
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert (report.problems, report.entries) == ((), {"by_met": 7, "by_id": 7})
 
 
@@ -119,7 +119,7 @@ def test_a_struct_is_compared_by_what_its_members_mean(workspace: Workspace) -> 
         assert repr(stays.get(at).all) == repr([MET[at], MET[1]])
     for at in (2, 4):
         assert [r.id for r in stays.index("by_span").find({"since": MET[at]})] == [at]
-    (state,) = db.view.tables["stays"].indexes
+    (state,) = db._view.tables["stays"].indexes
     assert state.dependencies == (TimeZones(),)
 
 
@@ -133,9 +133,9 @@ def test_added_fields_have_defaults_in_zones(workspace: Workspace, db: Database)
     db.close()
     db = workspace.open()
     assert repr(db.table("visits").get(1).due) == repr(MET[4])
-    db.run_jobs()
+    db.admin.run_jobs()
     assert repr(db.table("visits").get(1).due) == repr(MET[4])
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert report.problems == ()
 
 
@@ -163,7 +163,7 @@ def test_opening_appends_the_zones_that_are_missing(workspace: Workspace) -> Non
 
 def test_opening_again_writes_no_numbers(workspace: Workspace, db: Database) -> None:
     before = dump(workspace)
-    append_zones(db.storage)
+    append_zones(db._storage)
     assert dump(workspace) == before
 
 
@@ -178,7 +178,7 @@ def test_numbers_are_never_used_again(workspace: Workspace) -> None:
     after = numbers_of(workspace)
     assert gone not in after
     assert after[max(before) + 1] == "UTC"
-    assert db.view.zones.name_of(max(before) + 1) == "UTC"
+    assert db._view.zones.name_of(max(before) + 1) == "UTC"
 
 
 def test_processes_that_open_at_once_agree_on_the_numbers(workspace: Workspace) -> None:
@@ -198,7 +198,7 @@ def test_a_process_that_meets_a_later_number_reads_the_table_again(
 ) -> None:
     """The number comes from a process that was opened later, with newer data."""
     last = max(numbers_of(workspace))
-    known = db.view.zones
+    known = db._view.zones
     workspace.execute("INSERT INTO zapdb_zones VALUES (?, ?)", (last + 1, "Later/Zone"))
     workspace.execute("INSERT INTO zapdb_zones VALUES (?, ?)", (last + 3, "Later/Other"))
     with db.snapshot():
@@ -218,7 +218,7 @@ def test_a_number_that_the_table_lacks_is_corruption(workspace: Workspace, db: D
         db.table("visits").get(5)
     assert caught.value.context["what"] == "time zone number"
     assert db.table("visits").get(6).id == 6
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert report.problem_count > 0
 
 

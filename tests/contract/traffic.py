@@ -140,7 +140,7 @@ def run(options: dict[str, Any]) -> None:
         # Only where it is asked for: else another process might be faster than the one that dies.
         background = None
         if options.get("converts"):
-            background = Background(db.storage, DEFAULT_TENANT, run_all)
+            background = Background(db._storage, DEFAULT_TENANT, run_all)
         notes = os.open(options["path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             _work(db, options, notes, ended)

@@ -84,7 +84,7 @@ def crowd(address: str, directory: str, readers: str, writers: str, seconds: str
         def add() -> None:
             items.update(number, size=items.get(number).size + 1)
 
-        if db.storage.dialect == "sqlite":
+        if db._storage.dialect == "sqlite":
             with db.transaction():
                 add()
         else:
@@ -130,7 +130,7 @@ def follow(address: str, directory: str) -> None:
     with zapdb.open(address, migrations=directory) as db:
         print("open", flush=True)
         for line in sys.stdin:
-            rows = db.wait_for_catalog(int(line)).rows
+            rows = db.admin.wait_for_catalog(int(line)).rows
             print(rows.token, hashlib.sha256(rows.to_bytes()).hexdigest(), flush=True)
 
 
@@ -139,7 +139,7 @@ def convert(address: str, directory: str, kill_at: str) -> None:
     _kill_in(tasks, "record_progress", int(kill_at))
     with zapdb.open(address, migrations=directory) as db:
         tasks_of_16 = tasks.BATCH_RECORDS_MIN
-        for report in db.run_jobs(
+        for report in db.admin.run_jobs(
             lambda storage, job: zapdb.jobs.run_locally(
                 storage, job, workers=1, batch_records_max=tasks_of_16
             )
@@ -203,12 +203,12 @@ def zoned(address: str, directory: str, *commands: str) -> None:
         for command in commands:
             match command.split():
                 case ["readable"]:
-                    names = [index.index.name for index in db.view.tables["visits"].indexes]
+                    names = [index.index.name for index in db._view.tables["visits"].indexes]
                     print(*(f"{n} {visits.index(n).is_readable}" for n in names), sep=", ")
                 case ["order"]:
                     print(*(record.id for record in visits.index("by_met").range()))
                 case ["run"]:
-                    print("ran", *(report.job.kind for report in db.run_jobs()))
+                    print("ran", *(report.job.kind for report in db.admin.run_jobs()))
                 case ["get", key]:
                     try:
                         met = visits.get(int(key)).met
@@ -217,7 +217,7 @@ def zoned(address: str, directory: str, *commands: str) -> None:
                     else:
                         print(key, met.replace(tzinfo=None).isoformat(), met.tzinfo, met.fold)
                 case ["verify"]:
-                    (report,) = db.verify()
+                    (report,) = db.admin.verify()
                     if report.problems:
                         found = report.problems[0].partition(": ")[2]
                         print(report.problem_count, "problem:", found)

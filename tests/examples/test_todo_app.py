@@ -73,7 +73,7 @@ def test_the_models_are_those_of_the_migrations() -> None:
 
 
 def test_what_the_code_offers_is_what_the_schema_has(place: Place) -> None:
-    tables = {name: place.db.view.table(name).table for name in ("users", "items")}
+    tables = {name: place.db._view.table(name).table for name in ("users", "items")}
     language = tables["users"].field_named("language")
     priority = tables["items"].field_named("priority")
     assert {name for _, name in language.type.members} == set(LANGUAGES)
@@ -106,9 +106,9 @@ def test_records_of_the_first_migration_are_served_by_the_application_of_today(
         assert set(titles(by_priority)[-3:]) == {"zero", "one", "Two"}
         assert titles(place.get("/due/today"))[0] in ("four", "Éclair")
 
-        wait_until(lambda: 1 not in db.count_by_revision("items"), "all were converted")
-        wait_until(lambda: not any(r.building for r in db.verify()), "all indexes were built")
-        assert [report.problem_count for report in db.verify()] == [0] * 6
+        wait_until(lambda: 1 not in db.admin.count_by_revision("items"), "all were converted")
+        wait_until(lambda: not any(r.building for r in db.admin.verify()), "all indexes were built")
+        assert [report.problem_count for report in db.admin.verify()] == [0] * 6
         place.get(f"/lists/{chores.id}?sort=title")
         assert "reads the index by_title_en" in place.text()
 
@@ -566,7 +566,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         finally:
             server.kill()
     with zapdb.open(database, migrations=MIGRATIONS) as db:
-        assert [report.problem_count for report in db.verify()] == [0] * 6
+        assert [report.problem_count for report in db.admin.verify()] == [0] * 6
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def load(place: Workspace) -> Database:
 
 def check(db: Database) -> None:
     """Every city is there, in the newest layout, with the values that it had."""
-    assert db.count_by_revision("cities") == {8: CITIES}
+    assert db.admin.count_by_revision("cities") == {8: CITIES}
     for number, found in enumerate(db.table("cities").scan()):
         wanted = city(number)
         latitude, longitude = wanted["location"].split(",")
@@ -71,7 +71,7 @@ def check(db: Database) -> None:
         assert str(found.latitude) == f"{latitude}0000"
         assert str(found.longitude) == f"{longitude}000"
         assert found.other_names == ["a", "b"]
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert report.problems == ()
 
 
@@ -85,14 +85,14 @@ def test_rule_19_spark_stores_the_large_values_that_it_makes(workspace, spark):
     workspace.write(2, DOUBLE_TITLE)
     db = workspace.open()
     before = ids(workspace)
-    db.run_jobs(run_on_spark)
-    assert db.count_by_revision("photos") == {2: 100}
+    db.admin.run_jobs(run_on_spark)
+    assert db.admin.count_by_revision("photos") == {2: 100}
     assert before < ids(workspace)
     assert len(ids(workspace) - before) == 100
     for at, record in enumerate(db.table("photos").scan()):
         assert record.titles == f"{at} {HALF}|{at} {HALF}"
         assert record.data == (LARGE if at % 10 == 0 else None)
-    (report,) = db.verify()
+    (report,) = db.admin.verify()
     assert (report.blobs, report.problems) == (110, ())
     assert sweep(db).unowned == 0
 
@@ -100,7 +100,7 @@ def test_rule_19_spark_stores_the_large_values_that_it_makes(workspace, spark):
 def test_rule_17_spark_runs_the_range_tasks_on_executors(workspace, spark):
     db = load(workspace)
     tasks: list[TaskReport] = []
-    reports = db.run_jobs(partial(run_on_spark, on_tasks=tasks.extend))
+    reports = db.admin.run_jobs(partial(run_on_spark, on_tasks=tasks.extend))
     assert [report.job.kind for report in reports] == ["index", "index", "convert"]
     assert os.getpid() not in {task.process for task in tasks}
     assert sum(task.written for task in tasks) == 3 * CITIES
@@ -110,24 +110,24 @@ def test_rule_17_spark_runs_the_range_tasks_on_executors(workspace, spark):
 @pytest.mark.parametrize("engine", ["sqlite"])
 def test_an_executor_that_would_convert_by_another_chain_refuses(workspace, spark):
     db = load(workspace)
-    job = next(job for job in plan_jobs(db.storage, 1) if job.kind == "convert")
-    with db.storage.transaction(Mode.CATALOG) as connection:
+    job = next(job for job in plan_jobs(db._storage, 1) if job.kind == "convert")
+    with db._storage.transaction(Mode.CATALOG) as connection:
         rows.put(connection, "job", job.id, job.to_row() | {"chain": "0" * 64})
     with pytest.raises(ExecutorUnfit, match="the chain of this process is not the one"):
-        run_job(db.storage, job, run_on_spark)
-    assert db.count_by_revision("cities") == {1: CITIES}
+        run_job(db._storage, job, run_on_spark)
+    assert db.admin.count_by_revision("cities") == {1: CITIES}
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
 def test_rule_26_an_executor_with_other_collation_data_refuses(workspace, spark):
     db = load(workspace)
-    jobs = plan_jobs(db.storage, 1)
+    jobs = plan_jobs(db._storage, 1)
     job = next(job for job in jobs if job.datasets)
     other = dict.fromkeys(job.datasets, "0" * 64)
-    with db.storage.transaction(Mode.CATALOG) as connection:
+    with db._storage.transaction(Mode.CATALOG) as connection:
         rows.put(connection, "job", job.id, job.to_row() | {"datasets": other})
     with pytest.raises(ExecutorUnfit, match="other collation or time zone data"):
-        run_job(db.storage, job, run_on_spark)
+        run_job(db._storage, job, run_on_spark)
     assert not db.table("cities").index("by_local_name").is_readable
 
 
@@ -138,10 +138,10 @@ def test_a_session_with_speculation_is_refused(workspace, spark):
     conf.set("spark.speculation", "true")
     try:
         with pytest.raises(UsageError, match="speculation"):
-            db.run_jobs(run_on_spark)
+            db.admin.run_jobs(run_on_spark)
     finally:
         conf.set("spark.speculation", "false")
-    assert db.count_by_revision("cities") == {1: CITIES}
+    assert db.admin.count_by_revision("cities") == {1: CITIES}
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -151,7 +151,7 @@ def test_rule_32_a_cluster_is_refused_for_a_file(workspace, spark):
     conf.set("spark.master", "spark://127.0.0.1:7077")
     try:
         with pytest.raises(UsageError, match="SQLite file can't be reached"):
-            db.run_jobs(run_on_spark)
+            db.admin.run_jobs(run_on_spark)
     finally:
         conf.set("spark.master", "local[2]")
 
@@ -159,9 +159,9 @@ def test_rule_32_a_cluster_is_refused_for_a_file(workspace, spark):
 @pytest.mark.long_on("sqlite")
 def test_a_conversion_killed_in_the_middle_is_finished_by_the_next_run(workspace):
     db = load(workspace)
-    db.run_jobs(kinds=("index",))
+    db.admin.run_jobs(kinds=("index",))
     # So that it is in the middle for long, however late that is seen.
-    db.set_setting("job_records_per_second", "1000", table="cities")
+    db.admin.set_setting("job_records_per_second", "1000", table="cities")
     command = [sys.executable, "-m", "zapdb", "convert", "run", "--engine", "spark"]
     command += ["--master", "local[2]", "--database", workspace.address]
     running = subprocess.Popen(
@@ -181,7 +181,7 @@ def test_a_conversion_killed_in_the_middle_is_finished_by_the_next_run(workspace
         running.wait()
     after_kill = converted(db)
     assert 0 < after_kill < CITIES, "it was to be killed in the middle"
-    db.set_setting("job_records_per_second", None, table="cities")
+    db.admin.set_setting("job_records_per_second", None, table="cities")
     db.table("cities").update(CITIES - 1, region="02")  # life goes on between the two runs
 
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -191,6 +191,6 @@ def test_a_conversion_killed_in_the_middle_is_finished_by_the_next_run(workspace
 
 
 def converted(db: Database) -> int:
-    connection = db.storage.connection()
+    connection = db._storage.connection()
     jobs = [job for job in list_jobs(connection) if job.kind == "convert"]
     return sum(read_progress(connection, job.id).written for job in jobs)

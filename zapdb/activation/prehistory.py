@@ -6,7 +6,7 @@ that the records have, since that number is in each of them. Where records have 
 nothing can say which shapes those stood for.
 
 What the table is written under from then on is no number that was ever used: the lost log may have
-gone further, and what was written meanwhile and is gone, such as changes in the history log, would
+gone further, and what was written meanwhile and is gone, such as changes in the change log, would
 be read by a shape that it never had (rule 1). A tenant's activation number rises with every
 transaction that appends to a log of the tenant, by one for each entry of a table at least, so it
 was never surpassed by a generation. The one behind it is unused.

@@ -19,6 +19,13 @@ def find_served(view: View, serves: int | None, name: str) -> TableState:
     raise UnknownName.of_table(name, [table.name for table in schema])
 
 
+def served_names(view: View, serves: int | None) -> tuple[str, ...]:
+    """The names of the tables at position `serves`."""
+    if serves is None or serves >= view.position:
+        return tuple(view.tables)
+    return tuple(table.name for table in view.chain.schema_at(serves))
+
+
 def refuse_behind(view: View, serves: int) -> None:
     """Raises `PendingMigrations` where a process that can't bring the tenant up would have to."""
     if view.position < serves:

@@ -250,7 +250,7 @@ class TableState:
     indexes: tuple[IndexState, ...]
     constraints: tuple[ConstraintState, ...] = ()
     has_history: bool = False
-    """Whether changes of its records are kept in the history log."""
+    """Whether changes of its records are kept in the change log."""
 
     @property
     def unvalidated(self) -> tuple[ConstraintState, ...]:

@@ -11,6 +11,8 @@ from zapdb.aio.block import Block
 from zapdb.aio.faces import (
     ChangeFollower,
     Database,
+    DatabaseAdmin,
+    DatabaseChangeLog,
     IndexLookup,
     Query,
     Snapshot,
@@ -25,6 +27,8 @@ __all__ = [
     "Block",
     "ChangeFollower",
     "Database",
+    "DatabaseAdmin",
+    "DatabaseChangeLog",
     "IndexLookup",
     "Query",
     "Snapshot",

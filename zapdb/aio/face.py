@@ -27,7 +27,7 @@ from zapdb.aio.file import BlobFile
 from zapdb.aio.records import Records, loaded
 from zapdb.aio.runtime import Kind, Runtime
 from zapdb.aio.workers import Worker
-from zapdb.database import changes, database, lookup, query, table, transactions
+from zapdb.database import admin, change_log, changes, database, lookup, query, table, transactions
 from zapdb.database.fields import FieldExpression
 from zapdb.database.following import Callback
 from zapdb.database.many import KEYS_PER_STATEMENT
@@ -352,6 +352,14 @@ class ChangeFollowerFace(Face[changes.ChangeFollower]):
     pass
 
 
+class DatabaseAdminFace(Face[admin.DatabaseAdmin]):
+    pass
+
+
+class DatabaseChangeLogFace(Face[change_log.DatabaseChangeLog]):
+    pass
+
+
 async def open_database(
     face: Callable[[Runtime, database.Database], T], open_sync: Callable[[], database.Database]
 ) -> T:
@@ -368,7 +376,7 @@ async def open_database(
 
     def release() -> None:
         for opened in made:
-            opened.storage.release_connection()
+            opened._storage.release_connection()
 
     worker = Worker(release)
     try:
@@ -376,4 +384,4 @@ async def open_database(
     except BaseException:
         worker.stop()
         raise
-    return face(Runtime(opened.storage, worker), opened)
+    return face(Runtime(opened._storage, worker), opened)

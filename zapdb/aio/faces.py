@@ -9,11 +9,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from zapdb.activation import View
 from zapdb.activation.pinning import Stamped
+from zapdb.activation.removal import Removed
 from zapdb.aio.block import Block
 from zapdb.aio.face import (
     ChangeFollowerFace,
+    DatabaseAdminFace,
+    DatabaseChangeLogFace,
     DatabaseFace,
     IndexLookupFace,
     QueryFace,
@@ -25,16 +27,17 @@ from zapdb.aio.face import (
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.catalog.history import Entry
 from zapdb.catalog.tenants import Tenant
+from zapdb.cluster.status import NodeStatus
+from zapdb.database.admin import Catalog
 from zapdb.database.changes import Change, FollowerStatus, SchemaEvent
 from zapdb.database.changes_pruning import PrunedChanges
-from zapdb.database.database import Catalog
 from zapdb.database.explanation import Explanation
 from zapdb.database.opening import open as open_sync
 from zapdb.database.process import Apply
 from zapdb.database.query import Page
 from zapdb.indexes.predicates import Predicate
 from zapdb.jobs import JobReport, Runner, SweepReport, TableReport, run_locally
-from zapdb.jobs.job import JobKind
+from zapdb.jobs.job import Job, JobKind
 from zapdb.limits import (
     CATALOG_WAIT_SECONDS,
     CONNECTIONS_MAX,
@@ -361,7 +364,7 @@ class IndexLookup(IndexLookupFace):
 
 
 class ChangeFollower(ChangeFollowerFace):
-    """Somebody who follows the history log under a name; the bookmark is kept in the database.
+    """Somebody who follows the change log under a name; the bookmark is kept in the database.
 
     One that never moved stands where the log began, and keeps nobody from pruning it.
     """
@@ -396,8 +399,215 @@ class ChangeFollower(ChangeFollowerFace):
         return await self._done("write", lambda sync: sync.remove())
 
 
+class DatabaseAdmin(DatabaseAdminFace):
+    """Operations on an open database: jobs, settings, tenants, the cluster, the catalog,
+    metrics.
+
+    `db.admin` makes it.
+    """
+
+    async def run_jobs(
+        self,
+        runner: Runner = run_locally,
+        kinds: Collection[JobKind] = ("index", "convert", "validate"),
+    ) -> list[JobReport]:
+        """Build the indexes that are not built yet, convert all stale records, and look whether
+        the records that are there keep to new checks and references."""
+        return await self._done("task", lambda sync: sync.run_jobs(runner, kinds))
+
+    async def jobs(self) -> list[Job]:
+        """The jobs of this tenant, in whatever state: done, planned, superseded or blocked."""
+        return await self._done("read", lambda sync: sync.jobs())
+
+    async def count_by_revision(self, table: str) -> dict[int, int]:
+        """How many records of a table have each schema index."""
+        return await self._done("read", lambda sync: sync.count_by_revision(table))
+
+    async def verify(self) -> list[TableReport]:
+        """Check that every record decodes, and that indexes and blobs hold what they must."""
+        return await self._done("task", lambda sync: sync.verify())
+
+    async def sweep(
+        self, *, older_than_seconds: float | None = None, dry_run: bool = False
+    ) -> SweepReport:
+        """Delete the large values that no record has any more; safe beside everything else.
+
+        Changing and deleting records leaves theirs to it. Younger ones than the given age, or
+        than the setting `blob_sweep_age_seconds`, are left alone. With `dry_run` they are
+        counted only. Tokens of commits that settle nothing any more are deleted, too.
+        """
+        return await self._done(
+            "task", lambda sync: sync.sweep(older_than_seconds=older_than_seconds, dry_run=dry_run)
+        )
+
+    async def setting(
+        self,
+        name: str,
+        *,
+        table: str | None = None,
+        field: str | None = None,
+        index: str | None = None,
+    ) -> str:
+        """What a setting is for this tenant, or for a table, field or index of it, as of now."""
+        return await self._done(
+            "read", lambda sync: sync.setting(name, table=table, field=field, index=index)
+        )
+
+    async def settings(
+        self, *, table: str | None = None, field: str | None = None, index: str | None = None
+    ) -> dict[str, str]:
+        """All settings for this tenant, or for a table, field or index of it, by name, as of
+        now.
+
+        `zapdb settings list` says what they mean, and where their values come from.
+        """
+        return await self._done(
+            "read", lambda sync: sync.settings(table=table, field=field, index=index)
+        )
+
+    async def set_setting(
+        self,
+        name: str,
+        value: str | None,
+        *,
+        tenant: str | None = None,
+        table: str | None = None,
+        field: str | None = None,
+        index: str | None = None,
+    ) -> int:
+        """Set a setting for the whole database, or what is named of it; None takes it back.
+
+        Returns the change's token, for `wait_for_catalog` in other processes. Raises
+        `UnknownName`, `UsageError` for a value or a scope that the setting can't have, and
+        `IncompatibleVersion` where the database needs `zapdb cluster upgrade` for it.
+        """
+        return await self._done(
+            "write",
+            lambda sync: sync.set_setting(
+                name, value, tenant=tenant, table=table, field=field, index=index
+            ),
+        )
+
+    async def tenants(self) -> list[Tenant]:
+        """All tenants, by number."""
+        return await self._done("read", lambda sync: sync.tenants())
+
+    async def create_tenant(self, name: str) -> int:
+        """Enter a new tenant; raises `TenantExists`. It begins when it is opened.
+
+        Returns a token for `wait_for_catalog` in other processes, which covers the change.
+        """
+        return await self._done("write", lambda sync: sync.create_tenant(name))
+
+    async def remove_tenant(self, name: str) -> Removed:
+        """Erase a tenant and all that it has; there is no way back.
+
+        Returns how many rows each table of the database had of it. A removal that was
+        interrupted is finished by the next call. Raises `UnknownName`, `UsageError` for the
+        default tenant, and `ForgetInProgress`.
+        """
+        return await self._done("task", lambda sync: sync.remove_tenant(name))
+
+    async def cluster_level(self) -> int:
+        """The capability level of the cluster, as of now or of the snapshot."""
+        return await self._done("read", lambda sync: sync.cluster_level())
+
+    async def nodes(self) -> list[NodeStatus]:
+        """The processes that have the database open, the oldest first, as of now."""
+        return await self._done("read", lambda sync: sync.nodes())
+
+    async def catalog(self) -> Catalog:
+        """The catalog as this process knows it, from memory; about a second old at most."""
+        return await self._done("task", lambda sync: sync.catalog())
+
+    async def catalog_token(self) -> int:
+        """The token of the newest change of the catalog, of whatever process."""
+        return await self._done("read", lambda sync: sync.catalog_token())
+
+    async def wait_for_catalog(
+        self, token: int, timeout_seconds: float = CATALOG_WAIT_SECONDS
+    ) -> Catalog:
+        """The catalog once this process has seen the change with a token; raises
+        `CatalogBehind`."""
+        return await self._done("task", lambda sync: sync.wait_for_catalog(token, timeout_seconds))
+
+    async def schema_history(self, table: str) -> list[Entry]:
+        """The schema history of a table: an entry for each of its revisions, oldest first."""
+        return await self._done("read", lambda sync: sync.schema_history(table))
+
+    async def find_fingerprint(self, table: str, fingerprint: int) -> Stamped:
+        """Whether a fingerprint was ever stamped on a table, and what changed since.
+
+        Raises `UnknownName` where no table ever had the name.
+        """
+        return await self._done("read", lambda sync: sync.find_fingerprint(table, fingerprint))
+
+    async def metrics(self, *, count_records: bool = True) -> str:
+        """What an operator must see of the database and this process, as Prometheus text.
+
+        Counting records and stale ones reads all of them: leave that out where it is asked
+        often.
+        """
+        return await self._done("task", lambda sync: sync.metrics(count_records=count_records))
+
+
+class DatabaseChangeLog(DatabaseChangeLogFace):
+    """What became of records and schemas, in order, where the setting `change_log` is on.
+
+    `db.change_log` makes it, for the tenant of that database.
+    """
+
+    def read(self, since: Bookmark | str | None = None) -> AsyncIterator[Change | SchemaEvent]:
+        """What became of records and schemas since a bookmark, or ever, as far as it was
+        recorded; in order, and up to now.
+
+        Changes are recorded where the setting `change_log` is on. Those of one `timestamp`
+        became visible together. Each has a `bookmark` to go on from, whose text can be kept
+        anywhere; `follower` keeps it in the database. Raises `UsageError` for what is no
+        bookmark of this database, and inside `db.transaction()`; `ChangesPruned` where changes
+        behind the bookmark are not there any more; `IncompatibleVersion` where `zapdb cluster
+        upgrade` has to make room for the log.
+        """
+        return self._iterated("task", lambda sync: sync.read(since))
+
+    async def begin(self) -> Bookmark:
+        """The bookmark in front of all changes that are still there: to go on with a gap."""
+        return await self._done("read", lambda sync: sync.begin())
+
+    async def end(self) -> Bookmark:
+        """The bookmark behind all changes that there are now: to follow from now on."""
+        return await self._done("task", lambda sync: sync.end())
+
+    async def prune(
+        self, before: datetime | Bookmark | str, *, dry_run: bool = False
+    ) -> PrunedChanges:
+        """Delete the changes before a moment or a bookmark for good: whole transactions, from
+        the oldest on, up to the first that was made at the moment or later.
+
+        They go in short transactions beside those who write. If that is interrupted, the next
+        call goes on with it. With `dry_run` it is said what would go. Raises `UsageError`, and
+        deletes nothing, while a named follower has not seen all of it, and `ForgetInProgress`.
+        """
+        return await self._done("task", lambda sync: sync.prune(before, dry_run=dry_run))
+
+    async def follower(self, name: str) -> ChangeFollower:
+        """Whoever follows the changes under a name, from where that name has come to."""
+        return ChangeFollower(
+            self._runtime, await self._done("task", lambda sync: sync.follower(name))
+        )
+
+    async def followers(self) -> list[FollowerStatus]:
+        """The named followers of this tenant's changes, and what each has not seen."""
+        return await self._done("read", lambda sync: sync.followers())
+
+
 class Transaction(TransactionFace):
     """An open transaction: `async with db.transaction() as tx`."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the tables that there are, as this process's files have them."""
+        return self._built(lambda sync: sync.tables)
 
     async def sql(
         self,
@@ -454,6 +664,11 @@ class Snapshot(SnapshotFace):
     """An open snapshot: `async with db.snapshot() as snap`. What is read in it is as of one
     moment."""
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the tables that there are, as this process's files have them."""
+        return self._built(lambda sync: sync.tables)
+
     async def sql(
         self,
         statement: str,
@@ -503,6 +718,11 @@ class Database(DatabaseFace):
     `zapdb.aio.open` makes it. Closing it ends the process's registration as a node. `for_tenant`
     gives the same database as another tenant sees it.
     """
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the tables that there are, as this process's files have them."""
+        return self._built(lambda sync: sync.tables)
 
     async def sql(
         self,
@@ -554,26 +774,20 @@ class Database(DatabaseFace):
         """
         return Database(self._runtime, await self._done("task", lambda sync: sync.for_tenant(name)))
 
-    async def create_tenant(self, name: str) -> int:
-        """Enter a new tenant; raises `TenantExists`. It begins when it is opened.
-
-        Returns a token for `wait_for_catalog` in other processes, which covers the change.
-        """
-        return await self._done("write", lambda sync: sync.create_tenant(name))
-
-    async def tenants(self) -> list[Tenant]:
-        """All tenants, by number."""
-        return await self._done("read", lambda sync: sync.tenants())
-
     @property
     def position(self) -> int:
         """The number of the newest migration in force."""
         return self._built(lambda sync: sync.position)
 
     @property
-    def view(self) -> View:
-        """What is in force, as far as this process knows."""
-        return self._built(lambda sync: sync.view)
+    def admin(self) -> DatabaseAdmin:
+        """Jobs, settings, tenants, the cluster, the catalog and metrics."""
+        return DatabaseAdmin(self._runtime, self._built(lambda sync: sync.admin))
+
+    @property
+    def change_log(self) -> DatabaseChangeLog:
+        """What became of records and schemas, in order, where the setting `change_log` is on."""
+        return DatabaseChangeLog(self._runtime, self._built(lambda sync: sync.change_log))
 
     def transaction(self, *, token: bool = False) -> Block[Transaction]:
         """A writing transaction: `async with db.transaction() as tx`; rolled back if the block
@@ -608,153 +822,6 @@ class Database(DatabaseFace):
             self._runtime,
             self._built(lambda sync: sync.snapshot(serializable=serializable)),
             Snapshot,
-        )
-
-    async def cluster_level(self) -> int:
-        """The capability level of the cluster, as of now or of the snapshot."""
-        return await self._done("read", lambda sync: sync.cluster_level())
-
-    async def setting(
-        self,
-        name: str,
-        *,
-        table: str | None = None,
-        field: str | None = None,
-        index: str | None = None,
-    ) -> str:
-        """What a setting is for this tenant, or for a table, field or index of it, as of now."""
-        return await self._done(
-            "read", lambda sync: sync.setting(name, table=table, field=field, index=index)
-        )
-
-    async def set_setting(
-        self,
-        name: str,
-        value: str | None,
-        *,
-        tenant: str | None = None,
-        table: str | None = None,
-        field: str | None = None,
-        index: str | None = None,
-    ) -> int:
-        """Set a setting for the whole database, or what is named of it; None takes it back.
-
-        Returns the change's token, for `wait_for_catalog` in other processes. Raises
-        `UnknownName`, `UsageError` for a value or a scope that the setting can't have, and
-        `IncompatibleVersion` where the database needs `zapdb cluster upgrade` for it.
-        """
-        return await self._done(
-            "write",
-            lambda sync: sync.set_setting(
-                name, value, tenant=tenant, table=table, field=field, index=index
-            ),
-        )
-
-    async def catalog(self) -> Catalog:
-        """The catalog as this process knows it, from memory; about a second old at most."""
-        return await self._done("task", lambda sync: sync.catalog())
-
-    async def catalog_token(self) -> int:
-        """The token of the newest change of the catalog, of whatever process."""
-        return await self._done("read", lambda sync: sync.catalog_token())
-
-    async def wait_for_catalog(
-        self, token: int, timeout_seconds: float = CATALOG_WAIT_SECONDS
-    ) -> Catalog:
-        """The catalog once this process has seen the change with a token; raises
-        `CatalogBehind`."""
-        return await self._done("task", lambda sync: sync.wait_for_catalog(token, timeout_seconds))
-
-    async def metrics(self, *, count_records: bool = True) -> str:
-        """What an operator must see of the database and this process, as Prometheus text.
-
-        Counting records and stale ones reads all of them: leave that out where it is asked
-        often.
-        """
-        return await self._done("task", lambda sync: sync.metrics(count_records=count_records))
-
-    async def run_jobs(
-        self,
-        runner: Runner = run_locally,
-        kinds: Collection[JobKind] = ("index", "convert", "validate"),
-    ) -> list[JobReport]:
-        """Build the indexes that are not built yet, convert all stale records, and look whether
-        the records that are there keep to new checks and references."""
-        return await self._done("task", lambda sync: sync.run_jobs(runner, kinds))
-
-    async def count_by_revision(self, table: str) -> dict[int, int]:
-        """How many records of a table have each schema index."""
-        return await self._done("read", lambda sync: sync.count_by_revision(table))
-
-    async def history(self, table: str) -> list[Entry]:
-        """The fingerprint history of a table, oldest first."""
-        return await self._done("read", lambda sync: sync.history(table))
-
-    def changes(self, since: Bookmark | str | None = None) -> AsyncIterator[Change | SchemaEvent]:
-        """What became of records and schemas since a bookmark, or ever, as far as it was
-        recorded; in order, and up to now.
-
-        Changes are recorded where the setting `history` is on. Those of one `timestamp` became
-        visible together. Each has a `bookmark` to go on from, whose text can be kept anywhere;
-        `follower` keeps it in the database. Raises `UsageError` for what is no bookmark of this
-        database, and inside `db.transaction()`; `ChangesPruned` where changes behind the
-        bookmark are not there any more; `IncompatibleVersion` where `zapdb cluster upgrade` has
-        to make room for the log.
-        """
-        return self._iterated("task", lambda sync: sync.changes(since))
-
-    async def change_bookmark(self) -> Bookmark:
-        """The bookmark behind all changes that there are now: to follow from now on."""
-        return await self._done("task", lambda sync: sync.change_bookmark())
-
-    async def change_beginning(self) -> Bookmark:
-        """The bookmark in front of all changes that are still there: to go on with a gap."""
-        return await self._done("read", lambda sync: sync.change_beginning())
-
-    async def prune_changes(
-        self, before: datetime | Bookmark | str, *, dry_run: bool = False
-    ) -> PrunedChanges:
-        """Delete the changes before a moment or a bookmark for good: whole transactions, from
-        the oldest on, up to the first that was made at the moment or later.
-
-        They go in short transactions beside those who write. If that is interrupted, the next
-        call goes on with it. With `dry_run` it is said what would go. Raises `UsageError`, and
-        deletes nothing, while a named follower has not seen all of it, and `ForgetInProgress`.
-        """
-        return await self._done("task", lambda sync: sync.prune_changes(before, dry_run=dry_run))
-
-    async def follower(self, name: str) -> ChangeFollower:
-        """Whoever follows the changes under a name, from where that name has come to."""
-        return ChangeFollower(
-            self._runtime, await self._done("task", lambda sync: sync.follower(name))
-        )
-
-    async def followers(self) -> list[FollowerStatus]:
-        """The named followers of this tenant's changes, and what each has not seen."""
-        return await self._done("read", lambda sync: sync.followers())
-
-    async def find_fingerprint(self, table: str, fingerprint: int) -> Stamped:
-        """Whether a fingerprint was ever stamped on a table, and what changed since.
-
-        Raises `UnknownName` where no table ever had the name.
-        """
-        return await self._done("read", lambda sync: sync.find_fingerprint(table, fingerprint))
-
-    async def verify(self) -> list[TableReport]:
-        """Check that every record decodes, and that indexes and blobs hold what they must."""
-        return await self._done("task", lambda sync: sync.verify())
-
-    async def sweep(
-        self, *, older_than_seconds: float | None = None, dry_run: bool = False
-    ) -> SweepReport:
-        """Delete the large values that no record has any more; safe beside everything else.
-
-        Changing and deleting records leaves theirs to it. Younger ones than the given age, or
-        than the setting `blob_sweep_age_seconds`, are left alone. With `dry_run` they are
-        counted only. Tokens of commits that settle nothing any more are deleted, too.
-        """
-        return await self._done(
-            "task", lambda sync: sync.sweep(older_than_seconds=older_than_seconds, dry_run=dry_run)
         )
 
 

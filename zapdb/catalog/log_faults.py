@@ -1,6 +1,6 @@
 """Checking a fingerprint history against itself and against the stored migrations.
 
-A log is what old records, and old changes of the history log, are read by, and what programs pin
+A log is what old records, and old changes of the change log, are read by, and what programs pin
 themselves to; nothing but this reads its older entries. Each entry is computed again from what it
 was made of: its fingerprint from its snapshot, and the snapshot from the migrations where its own
 is still on the chain.

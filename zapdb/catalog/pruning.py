@@ -114,7 +114,7 @@ def prune(storage: Storage, pruning: Pruning) -> None:
             table=newest.table.name,
             needed="; ".join(f"generation {use.generation}: {use.what}" for use in pruning.uses),
             hint="convert old records with `zapdb convert run`, and delete what is archived with "
-            "`zapdb migrate prune-archive`; or prune less; what the history log needs stays",
+            "`zapdb migrate prune-archive`; or prune less; what the change log needs stays",
         )
     with storage.transaction(Mode.CHANGE) as connection:
         log = tuple(read_entries(connection, newest.tenant, newest.table_number))
@@ -169,7 +169,7 @@ def _find_archives(
 def _find_changes(
     connection: Connection, pruned: Sequence[Entry], _: Sequence[Entry]
 ) -> Iterator[Use]:
-    """Changes in the history log, whose records are read by the schema of their time."""
+    """Changes in the change log, whose records are read by the schema of their time."""
     if not pruned:
         return
     found = count_changes(connection, pruned[0].tenant, pruned[0].table_number)

@@ -1,4 +1,4 @@
-"""Events of the history log: what became of a schema, in the order of the changes of records.
+"""Events of the change log: what became of a schema, in the order of the changes of records.
 
 They are written by the CHANGE transaction that does it, so they are as old as that: whoever wrote
 before held the gate, and is older; whoever writes after is younger. There is one for each entry of

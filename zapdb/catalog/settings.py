@@ -28,7 +28,7 @@ Origin = Level | Literal["profile", "default"]
 DatasetPolicy = Literal["block", "background", "scan"]
 
 PROFILE: Final = "profile"
-HISTORY: Final = "history"
+CHANGE_LOG: Final = "change_log"
 DATASETS: Final = "datasets"
 ANY: Final = "*"
 INDEX_PREFIX: Final = "index-"
@@ -162,11 +162,11 @@ SETTINGS: Final[dict[str, Setting]] = {
             Numbers(0, 86_400),
         ),
         Setting(
-            HISTORY,
+            CHANGE_LOG,
             "off",
             TABLES,
             ("off", "on"),
-            "Whether every change of a record is kept in the history log, for those who follow it.",
+            "Whether every change of a record is kept in the change log, for those who follow it.",
             binds_writers=True,
         ),
         Setting(
@@ -278,8 +278,8 @@ class Settings:
         return self.get("convert") == "background"
 
     def records(self, table: int) -> bool:
-        """Whether changes of a table's records are kept in the history log."""
-        return self.get(HISTORY, table) == "on"
+        """Whether changes of a table's records are kept in the change log."""
+        return self.get(CHANGE_LOG, table) == "on"
 
     @property
     def refuses_schema_changes(self) -> bool:

@@ -14,9 +14,9 @@ from zapdb.catalog.kinds import load_value
 from zapdb.catalog.localview import LocalView
 from zapdb.catalog.settings import (
     ANY,
+    CHANGE_LOG,
     DATASETS,
     EVERYWHERE,
-    HISTORY,
     SETTINGS,
     Scope,
     Setting,
@@ -27,7 +27,7 @@ from zapdb.catalog.settings import (
 from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
 from zapdb.errors import CorruptCatalog, SchemaFrozen, UsageError
 from zapdb.storage import Connection
-from zapdb.storage.changes import HISTORY_OFF, HISTORY_ON, OF_TENANT, record_event
+from zapdb.storage.changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, record_event
 
 
 def read_settings(connection: Connection, tenant: int) -> Settings:
@@ -46,9 +46,9 @@ HISTORY_SQL: Final = (
 
 
 def read_history_settings(connection: Connection, tenant: int) -> Settings:
-    """What is set of `history` alone, for a tenant: asked for with every change of a schema."""
+    """What is set of `change_log` alone, for a tenant: asked for with every change of a schema."""
     found = connection.fetch_all(
-        HISTORY_SQL.format(mark=connection.storage.mark), (f"%/{HISTORY}",)
+        HISTORY_SQL.format(mark=connection.storage.mark), (f"%/{CHANGE_LOG}",)
     )
     return Settings(
         tenant,
@@ -145,7 +145,7 @@ def _bind_writers(
 ) -> None:
     """Have every process load again what is in force: its next transaction goes by the setting.
 
-    The history log says where it begins and where it ends, for each tenant.
+    The change log says where it begins and where it ends, for each tenant.
     """
     if not setting.binds_writers:
         return
@@ -154,8 +154,8 @@ def _bind_writers(
     connection.run(f"UPDATE zapdb_activations SET number = number + 1{mine}")
     who, table = principal.current(), OF_TENANT if scope.table is None else scope.table
     for tenant, value in _read_switched(connection, setting, scope).items():
-        if setting.name == HISTORY and value != before[tenant]:
-            what = HISTORY_ON if value == "on" else HISTORY_OFF
+        if setting.name == CHANGE_LOG and value != before[tenant]:
+            what = CHANGE_LOG_ON if value == "on" else CHANGE_LOG_OFF
             record_event(connection, who, (tenant, table, b"", what, None, b""))
 
 

@@ -96,7 +96,7 @@ def find_tenant_row(connection: Connection, name: str) -> Tenant:
             tenant=name,
             tenants=shown,
             hint=suggest(name, names)
-            or "create it with `zapdb tenant create NAME`, or `db.create_tenant(name)`",
+            or "create it with `zapdb tenant create NAME`, or `db.admin.create_tenant(name)`",
         )
     return read_tenant(connection, row["number"])
 

@@ -1,4 +1,4 @@
-"""`zapdb changes`: the history log, those who follow it, and how its oldest part is deleted."""
+"""`zapdb changes`: the change log, those who follow it, and how its oldest part is deleted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BOOKMARK: Final = re.compile(r"[0-9]+(\.[0-9]+){3}\.[0-9a-f]*")
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
-group = typer.Typer(name="changes", help="Read the history log, and look after it.")
+group = typer.Typer(name="changes", help="Read the change log, and look after it.")
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def list_changes(
     """
     output = Output(as_json)
     with _opened(database, tenant) as db:
-        found = iter(db.changes(since))
+        found = iter(db.change_log.read(since))
         if table is not None:
             number = _find_table(db, table)
             found = (made for made in found if made.bookmark.table == number)
@@ -99,15 +99,15 @@ def list_changes(
             columns = ("made at", "by", "what", "table", "key", "change")
             rows = [_to_row(made) for made in listed]
             output.table(columns, rows, solid=("made at",), empty="no changes")
-        if last is None and not any(state.has_history for state in db.view.tables.values()):
-            note("the history log is switched off: `zapdb settings set history on` begins it")
+        if last is None and not any(state.has_history for state in db._view.tables.values()):
+            note("the change log is switched off: `zapdb settings set change_log on` begins it")
         if last is not None and next(found, None) is not None:
             note(f"there is more: --since {last.bookmark}")
 
 
 def _find_table(db: Database, name: str) -> int:
-    with db.storage.transaction(Mode.READ) as connection:
-        return read_log(connection, db.view.tenant, name)[-1].table_number
+    with db._storage.transaction(Mode.READ) as connection:
+        return read_log(connection, db._view.tenant, name)[-1].table_number
 
 
 def _to_row(made: Change | SchemaEvent) -> Sequence[Part]:
@@ -200,7 +200,7 @@ def list_followers(
     """
     output = Output(as_json)
     with _opened(database, tenant, read_only=True) as db:
-        found, begins_at = db.followers(), db.change_beginning()
+        found, begins_at = db.change_log.followers(), db.change_log.begin()
     output.table(
         ("follower", "moved at", "behind", "for", "bookmark"),
         [_follower_to_row(status) for status in found],
@@ -267,7 +267,7 @@ def remove_follower(
     """
     output = Output(as_json)
     with _opened(database, tenant) as db:
-        there = {status.name: status for status in db.followers()}
+        there = {status.name: status for status in db.change_log.followers()}
         if name not in there:
             raise UnknownName(
                 "nobody follows under this name",
@@ -281,7 +281,7 @@ def remove_follower(
         if not yes and not _confirm(question, as_json=as_json):
             output.write("nothing was changed")
             return EXIT_ERROR
-        db.follower(name).remove()
+        db.change_log.follower(name).remove()
     output.write(("removed ", "green"), name)
     output.document(_follower_to_json(status))
     return 0
@@ -321,7 +321,7 @@ def prune_changes(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Delete the oldest changes from the history log for good.
+    """Delete the oldest changes from the change log for good.
 
     Whole transactions go, in short ones beside those who write; a pruning that was interrupted is
     finished by the next. Nothing is deleted while a named follower has not seen all of it. Who
@@ -335,7 +335,7 @@ def prune_changes(
     output = Output(as_json)
     with _opened(database, tenant) as db:
         limit = _read_limit(db, before, older_than)
-        planned = db.prune_changes(limit, dry_run=True)
+        planned = db.change_log.prune(limit, dry_run=True)
         what = _format_counted(planned.changes)
         if not planned.changes:
             output.write("nothing to prune")
@@ -349,7 +349,7 @@ def prune_changes(
             if not planned.behind and not yes and not _confirm(question, as_json=as_json):
                 output.write("nothing was changed")
                 return EXIT_ERROR
-            changes = db.prune_changes(planned.beginning).changes
+            changes = db.change_log.prune(planned.beginning).changes
             done = True
             output.write(("pruned ", "green"), format_count(changes, "change"))
     output.document(
@@ -370,7 +370,7 @@ def _read_limit(db: Database, before: str | None, older_than: str | None) -> dat
             hint="give one of --before and --older-than",
         )
     if older_than is not None:
-        now = db.storage.now_us(db.storage.connection())
+        now = db._storage.now_us(db._storage.connection())
         return from_us(now - parse_duration(older_than))
     assert before is not None
     if BOOKMARK.fullmatch(before):

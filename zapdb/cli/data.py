@@ -78,7 +78,7 @@ def _opened(
     with zapdb.open(
         find_database(database), tenant=find_tenant_name(tenant), read_only=read_only
     ) as db:
-        yield db, db.table(table), db.view.table(table).table
+        yield db, db.table(table), db._view.table(table).table
 
 
 @group.command("get")

@@ -24,7 +24,7 @@ def metrics(
 
     Once; for a file that the node exporter's textfile collector reads, or to look at. What single
     processes count (waits for the gate, conflicts, converted records) they tell themselves, with
-    `db.metrics()`.
+    `db.admin.metrics()`.
 
     With `--json`: `{metrics: [{name, labels, value}]}`, where `labels` maps a label to its value.
     """

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from zapdb.activation.serving import served_names
 from zapdb.database.models import Model, check_class, table_name
 from zapdb.database.session import Session
 from zapdb.database.table import Table
@@ -39,6 +40,11 @@ class Access:
         if not isinstance(name, str):
             check_class(name, self._session.live(table.name).shape.codec.record)
         return table
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the tables that there are, as this process's files have them."""
+        return served_names(self._session.view, self._session.serves)
 
     def sql(
         self,

@@ -1,4 +1,4 @@
-"""The history log as applications see it: what became of records and schemas, in order (rule 29).
+"""The change log as applications see it: what became of records and schemas, in order (rule 29).
 
 Whoever reads gives what became visible a logical timestamp first, if nobody did; see
 `zapdb.storage.log`. A change is decoded under the schema of its time, which the fingerprint history
@@ -67,9 +67,10 @@ class SchemaEvent:
     """What became of a schema, among the changes of records.
 
     Of a table, `event` is `create`, `change`, `drop`, `restore` or `forget`, and `revision` what it
-    is from then on, as in `db.history`. Where `table` is None it is about all of them: `activation`
-    or `forget`, which bring the tenant to `position`. `history_on` and `history_off`, of a table or
-    of all, say that changes are recorded from there on, or are missing.
+    is from then on, as in `db.admin.schema_history`. Where `table` is None it is about all of them:
+    `activation` or `forget`, which bring the tenant to `position`. `change_log_on` and
+    `change_log_off`, of a table or of all, say that changes are recorded from there on, or are
+    missing.
     """
 
     event: str
@@ -107,7 +108,7 @@ def refuse_beyond(session: Session, bookmark: Bookmark, newest: int) -> None:
     """Raises `UsageError` for a bookmark that is none of this database."""
     if bookmark.timestamp > newest:
         raise UsageError(
-            "the bookmark lies beyond the end of the history log",
+            "the bookmark lies beyond the end of the change log",
             database=session.storage.shown_url,
             bookmark_timestamp=bookmark.timestamp,
             newest_timestamp=newest,
@@ -132,7 +133,7 @@ def open_log(session: Session) -> ChangeLog:
     connection = session.storage.connection()
     if connection.mode is not None and not connection.mode.only_reads:
         raise UsageError(
-            "the history log is not read inside a writing transaction",
+            "the change log is not read inside a writing transaction",
             hint="read changes first, then write in db.transaction(), and move the follower in it",
         )
     return ChangeLog(session.storage, session.view.tenant)
@@ -242,7 +243,7 @@ class _Reader:
         found = self._load_entries(table).get(revision)
         if found is None and not is_forgetting:
             raise CorruptCatalog(
-                "the history log has a revision that the fingerprint history does not",
+                "the change log has a revision that the fingerprint history does not",
                 table=table,
                 revision=revision,
                 hint="restore zapdb_fingerprints from a backup; where there is none, prune the "
@@ -294,7 +295,7 @@ class FollowerStatus:
 
 
 class ChangeFollower:
-    """Somebody who follows the history log under a name; the bookmark is kept in the database.
+    """Somebody who follows the change log under a name; the bookmark is kept in the database.
 
     One that never moved stands where the log began, and keeps nobody from pruning it.
     """
@@ -314,7 +315,7 @@ class ChangeFollower:
         open_log(session)
 
     def __repr__(self) -> str:
-        return f"<follower {self.name!r} of the history log>"
+        return f"<follower {self.name!r} of the change log>"
 
     @property
     def bookmark(self) -> Bookmark:

@@ -1,4 +1,4 @@
-"""Pruning the history log: an operator deletes its oldest part, unless a named follower needs it.
+"""Pruning the change log: an operator deletes its oldest part, unless a named follower needs it.
 
 Never done by itself. See `zapdb.storage.log_pruning` for how it goes on beside everybody else.
 """
@@ -20,7 +20,7 @@ from zapdb.storage.log_pruning import Batch, LogPruning
 
 @dataclass(frozen=True, slots=True)
 class PrunedChanges:
-    """What a pruning of the history log did, or would do.
+    """What a pruning of the change log did, or would do.
 
     `beginning` is the place behind the last change that is gone, `changes` how many changes were
     deleted; with `dry_run`, how many would be, counted up to `CHANGES_COUNTED_MAX`, and `behind`
@@ -35,12 +35,12 @@ class PrunedChanges:
 def prune_changes(
     session: Session, before: datetime | Bookmark | str, *, dry_run: bool
 ) -> PrunedChanges:
-    """See `Database.prune_changes`."""
+    """See `DatabaseChangeLog.prune`."""
     limit = _read_limit(before)
     session.storage.refuse_write()
     if session.storage.is_in_transaction:
         raise UsageError(
-            "the history log is not pruned inside a transaction or a snapshot",
+            "the change log is not pruned inside a transaction or a snapshot",
             hint="end it first: pruning makes short transactions of its own",
         )
     pruning = LogPruning(open_log(session))

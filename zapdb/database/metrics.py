@@ -85,13 +85,13 @@ UNVALIDATED = _gauge(
 
 FOLLOWER_LAG = _gauge(
     "follower_lag_seconds",
-    "How old the oldest change is that a follower of the history log has not seen.",
+    "How old the oldest change is that a follower of the change log has not seen.",
     "tenant",
     "follower",
 )
 FOLLOWER_BEHIND = _gauge(
     "follower_changes_behind",
-    "Changes that a follower of the history log has not seen, counted up to a limit.",
+    "Changes that a follower of the change log has not seen, counted up to a limit.",
     "tenant",
     "follower",
 )

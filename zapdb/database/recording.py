@@ -1,4 +1,4 @@
-"""What a write leaves for the history log, where history is switched on for its table (rule 29).
+"""What a write leaves for the change log, where history is switched on for its table (rule 29).
 
 A change is recorded as the bytes of the record before and after, both under the revision that is in
 force: a record that was stale is converted for it, with what is archived beside it, so that one

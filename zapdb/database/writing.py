@@ -128,7 +128,7 @@ def check_change(
     *,
     stored: bytes,
 ) -> tuple[Record, bytes, dict[bytes, bytes]]:
-    """Check other values of a record, and note the change for the history log; returns the record,
+    """Check other values of a record, and note the change for the change log; returns the record,
     its bytes and its new blobs, which are all still to be stored."""
     value = live.codec.encode(live.prefix, values, beside)
     new = live.codec.decode(key, value, len(live.prefix), beside)

@@ -60,7 +60,7 @@ class LiveTable:
         self.stale_below = encode_prefix(state.layout_revision)
         """A stored record that is less than this is stale (rule 1)."""
         self.has_history = state.has_history
-        """Whether changes of records are kept in the history log."""
+        """Whether changes of records are kept in the change log."""
         indexed = {c.field for index in state.table.indexes for c in index.components}
         self.decode_indexed = decoder_of(state.table, frozenset(indexed), view.zones)
         """Decodes the fields that indexes are on, and no others: enough to build entries."""

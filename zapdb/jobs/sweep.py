@@ -1,4 +1,4 @@
-"""The sweep: blobs that nobody owns are found by walking records, archives and the history log, and
+"""The sweep: blobs that nobody owns are found by walking records, archives and the change log, and
 deleted (rule 28).
 
 Blobs are marked in slices of a bounded number, in the order of their ids, each slice in a READ
@@ -8,7 +8,7 @@ walked, and what they own is struck out. What is left is deleted afterwards, in 
 No writer waits for it, and none can be hurt. A blob is stored in the transaction that stores the
 first record which owns it, so a snapshot shows both or neither: what is being written is no
 candidate. And a blob that no record of the snapshot owns can't be owned later. Its id stands in
-records, and in the history log as their past, and who writes a record takes ids over from the
+records, and in the change log as their past, and who writes a record takes ids over from the
 version that it replaces, which it locks, compares or reads serializably; conversions and forgets do
 so, too. What an older snapshot still reads, the database keeps for it.
 
@@ -141,7 +141,7 @@ def delete_blobs(storage: Storage, ids: list[bytes]) -> int:
 
 
 def _walk(connection: Connection) -> Iterator[list[bytes]]:
-    """The blobs that records, archives and the history log own, of all tables and tenants, page
+    """The blobs that records, archives and the change log own, of all tables and tenants, page
     by page."""
     yield from _walk_archives(connection)
     yield from _walk_changes(connection)

@@ -83,7 +83,7 @@ class Work(ABC):
     def note(  # noqa: B027 - only one kind has something to note
         self, connection: Connection, key: bytes, old: bytes, new: bytes, beside: Beside
     ) -> None:
-        """A record is about to be written; most kinds of work leave nothing in the history log."""
+        """A record is about to be written; most kinds of work leave nothing in the change log."""
 
     @abstractmethod
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:

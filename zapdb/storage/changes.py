@@ -44,8 +44,8 @@ MOVED_HINT: Final = (
     "zapdb_changes, zapdb_stamps and zapdb_followers belongs to the old one; empty them all, and "
     "begin followers anew"
 )
-HISTORY_ON: Final = "history_on"
-HISTORY_OFF: Final = "history_off"
+CHANGE_LOG_ON: Final = "change_log_on"
+CHANGE_LOG_OFF: Final = "change_log_off"
 """Events: from here on changes are recorded, or are missing."""
 
 _COLUMNS: Final = "tenant, transaction_number, table_number, key, event, before, after"
@@ -193,7 +193,7 @@ class PendingChanges:
             self._write(connection, level, sorted(tenants))
         except DuplicateKey as error:
             raise CorruptCatalog(
-                "the history log has a transaction of this number already",
+                "the change log has a transaction of this number already",
                 database=connection.storage.shown_url,
                 detail=str(error).splitlines()[0],
                 hint=MOVED_HINT,

@@ -68,7 +68,7 @@ class Connection:
         self.has_turn = False
         """Whether it is this one's turn to write, where the engine has a queue of writers."""
         self.pending: PendingChanges | None = None
-        """What the transaction did, for the history log: written at its end."""
+        """What the transaction did, for the change log: written at its end."""
         self.token: Any = None
         """What settles the outcome of its COMMIT, where it was asked for."""
         self.checked: set[object] = set()

@@ -1,4 +1,4 @@
-"""Reading the history log in an order that every follower sees, and that never changes (rule 29).
+"""Reading the change log in an order that every follower sees, and that never changes (rule 29).
 
 On PostgreSQL transactions commit in another order than that of their numbers, and a number says
 nothing of what else is visible. So whoever reads stores a snapshot now and then: what became
@@ -176,12 +176,12 @@ class ChangeLog:
 
     def pruned(self, place: Bookmark, beginning: Bookmark) -> ChangesPruned:
         return ChangesPruned(
-            "changes behind the bookmark were pruned from the history log",
+            "changes behind the bookmark were pruned from the change log",
             database=self.storage.shown_url,
             bookmark=f"{place.timestamp}.{place.position}, and a key",
             log_begins_behind=f"{beginning.timestamp}.{beginning.position}, and a key",
-            hint="take db.change_bookmark(), read the records themselves anew, and go on from that "
-            "bookmark; or go on from db.change_beginning(), and do without what is missing",
+            hint="take db.change_log.end(), read the records themselves anew, and go on from that "
+            "bookmark; or go on from db.change_log.begin(), and do without what is missing",
         )
 
     # Timestamps
@@ -226,7 +226,7 @@ class ChangeLog:
         before = NOTHING if last is None else Snapshot.parse(last)
         if Snapshot.parse(text).xmax < before.xmax:
             raise CorruptCatalog(
-                "the server's transaction numbers are lower than those of the history log",
+                "the server's transaction numbers are lower than those of the change log",
                 database=self.storage.shown_url,
                 number=Snapshot.parse(text).xmax,
                 stored=before.xmax,

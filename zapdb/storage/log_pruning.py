@@ -1,4 +1,4 @@
-"""Deleting the oldest part of the history log, for good, beside those who write and read it.
+"""Deleting the oldest part of the change log, for good, beside those who write and read it.
 
 What goes are whole transactions, from the beginning of the order to one of them. First the place
 behind the last of them is written down as the log's beginning, in one transaction with a look at

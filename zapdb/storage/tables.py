@@ -156,7 +156,7 @@ TRANSACTIONS = Table(
     Column("principal", Text, nullable=False),
     Column("made_at", BigInteger, nullable=False),
 )
-"""The transactions of the history log (rule 29): whose they were, and when.
+"""The transactions of the change log (rule 29): whose they were, and when.
 
 A number is a transaction's id on PostgreSQL, and a counter's on SQLite. Positions are drawn at the
 end of a transaction: what depends on another one has a higher one.
@@ -200,5 +200,5 @@ FOLLOWERS = Table(
     Column("bookmark", Text, nullable=False),
     Column("moved_at", BigInteger, nullable=False),
 )
-"""How far each named follower of the history log has come; the row whose name is empty says where
+"""How far each named follower of the change log has come; the row whose name is empty says where
 the log begins, behind what was pruned."""

@@ -1,0 +1,270 @@
+"""What operators and tools do with an open database: `db.admin`.
+
+Jobs, settings, tenants, the cluster, the catalog and metrics, for the tenant of the database that
+it is taken from. Applications need none of it to read and write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from zapdb.activation import TableState, View
+from zapdb.activation.pinning import Stamped, find_fingerprint
+from zapdb.activation.removal import Removed, remove_tenant
+from zapdb.catalog.changelog import read_token
+from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.localview import LocalView
+from zapdb.catalog.settings import SETTINGS, Scope, find_setting, resolve_scope
+from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
+from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant, list_tenants
+from zapdb.cluster.nodes import read_level
+from zapdb.cluster.status import NodeStatus, read_nodes
+from zapdb.database.metrics import render as render_metrics
+from zapdb.database.process import Process
+from zapdb.database.session import Session
+from zapdb.database.tokens import purge_tokens
+from zapdb.database.upkeep import Upkeep
+from zapdb.jobs import (
+    JobReport,
+    Runner,
+    SweepReport,
+    TableReport,
+    plan_jobs,
+    run_job,
+    run_locally,
+    sweep_blobs,
+    verify,
+)
+from zapdb.jobs.job import Job, JobKind, list_jobs
+from zapdb.limits import CATALOG_WAIT_SECONDS
+from zapdb.records import decode_prefix
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Catalog:
+    """What a process knows of the catalog: all of its rows as of one token, and the tables that
+    are in force for its tenant."""
+
+    rows: LocalView
+    view: View
+
+    def __repr__(self) -> str:
+        tables = ", ".join(self.view.tables) or "no tables"
+        return f"<zapdb catalog at token {self.token}: migration {self.position}, {tables}>"
+
+    @property
+    def token(self) -> int:
+        return self.rows.token
+
+    @property
+    def position(self) -> int:
+        return self.view.position
+
+    @property
+    def tables(self) -> tuple[TableState, ...]:
+        return tuple(self.view.tables.values())
+
+
+class DatabaseAdmin:
+    """Operations on an open database: jobs, settings, tenants, the cluster, the catalog, metrics.
+
+    `db.admin` makes it.
+    """
+
+    def __init__(self, session: Session, process: Process, upkeep: Upkeep) -> None:
+        self._session = session
+        self._storage = session.storage
+        self._process = process
+        self._upkeep = upkeep
+
+    def __repr__(self) -> str:
+        return f"<admin of {self._storage.shown_url}>"
+
+    # Jobs
+
+    def run_jobs(
+        self,
+        runner: Runner = run_locally,
+        kinds: Collection[JobKind] = ("index", "convert", "validate"),
+    ) -> list[JobReport]:
+        """Build the indexes that are not built yet, convert all stale records, and look whether
+        the records that are there keep to new checks and references."""
+        self._storage.refuse_write()
+        reports = []
+        for job in plan_jobs(self._storage, self._tenant, kinds):
+            report = run_job(self._storage, job, runner)
+            if report is not None:
+                reports.append(report)
+        return reports
+
+    def jobs(self) -> list[Job]:
+        """The jobs of this tenant, in whatever state: done, planned, superseded or blocked."""
+        with self._session.reading() as connection:
+            return [job for job in list_jobs(connection) if job.tenant == self._tenant]
+
+    def count_by_revision(self, table: str) -> dict[int, int]:
+        """How many records of a table have each schema index."""
+        live = self._session.live(table)
+        counts = live.records.count_by_prefix(self._storage.connection())
+        return {decode_prefix(prefix, 0)[0]: count for prefix, count in counts}
+
+    def verify(self) -> list[TableReport]:
+        """Check that every record decodes, and that indexes and blobs hold what they must."""
+        return verify(self._storage, self._tenant)
+
+    def sweep(
+        self, *, older_than_seconds: float | None = None, dry_run: bool = False
+    ) -> SweepReport:
+        """Delete the large values that no record has any more; safe beside everything else.
+
+        Changing and deleting records leaves theirs to it. Younger ones than the given age, or than
+        the setting `blob_sweep_age_seconds`, are left alone. With `dry_run` they are counted only.
+        Tokens of commits that settle nothing any more are deleted, too.
+        """
+        if older_than_seconds is None:
+            older_than_seconds = float(self.setting("blob_sweep_age_seconds"))
+        report = sweep_blobs(self._storage, older_than_seconds=older_than_seconds, dry_run=dry_run)
+        if not dry_run:
+            purge_tokens(self._storage)
+        return report
+
+    # Settings
+
+    def setting(
+        self,
+        name: str,
+        *,
+        table: str | None = None,
+        field: str | None = None,
+        index: str | None = None,
+    ) -> str:
+        """What a setting is for this tenant, or for a table, field or index of it, as of now."""
+        scope = self._scope(self._tenant, table, field, index)
+        return read_settings(self._storage.connection(), self._tenant).find(name, scope)[0]
+
+    def settings(
+        self, *, table: str | None = None, field: str | None = None, index: str | None = None
+    ) -> dict[str, str]:
+        """All settings for this tenant, or for a table, field or index of it, by name, as of now.
+
+        `zapdb settings list` says what they mean, and where their values come from.
+        """
+        scope = self._scope(self._tenant, table, field, index)
+        settings = read_settings(self._storage.connection(), self._tenant)
+        return {name: settings.find(name, scope)[0] for name in SETTINGS}
+
+    def set_setting(
+        self,
+        name: str,
+        value: str | None,
+        *,
+        tenant: str | None = None,
+        table: str | None = None,
+        field: str | None = None,
+        index: str | None = None,
+    ) -> int:
+        """Set a setting for the whole database, or what is named of it; None takes it back.
+
+        Returns the change's token, for `wait_for_catalog` in other processes. Raises `UnknownName`,
+        `UsageError` for a value or a scope that the setting can't have, and `IncompatibleVersion`
+        where the database needs `zapdb cluster upgrade` for it.
+        """
+        with self._storage.transaction(find_setting(name).mode) as connection:
+            number = None if tenant is None else find_tenant(connection, tenant).number
+            scope = self._scope(number, table, field, index)
+            if value is None:
+                token = unset_setting(connection, name, scope)
+            else:
+                token = write_setting(connection, name, value, scope)
+        self._upkeep.use(read_settings(self._storage.connection(), self._tenant))
+        return token
+
+    # Tenants
+
+    def tenants(self) -> list[Tenant]:
+        """All tenants, by number."""
+        with self._session.reading() as connection:
+            return list_tenants(connection)
+
+    def create_tenant(self, name: str) -> int:
+        """Enter a new tenant; raises `TenantExists`. It begins when it is opened.
+
+        Returns a token for `wait_for_catalog` in other processes, which covers the change.
+        """
+        create_tenant(self._storage, name)
+        return self.catalog_token()
+
+    def remove_tenant(self, name: str) -> Removed:
+        """Erase a tenant and all that it has; there is no way back.
+
+        Returns how many rows each table of the database had of it. A removal that was interrupted
+        is finished by the next call. Raises `UnknownName`, `UsageError` for the default tenant, and
+        `ForgetInProgress`.
+        """
+        return remove_tenant(self._storage, name)
+
+    # The cluster and the catalog
+
+    def cluster_level(self) -> int:
+        """The capability level of the cluster, as of now or of the snapshot."""
+        return read_level(self._storage.connection())
+
+    def nodes(self) -> list[NodeStatus]:
+        """The processes that have the database open, the oldest first, as of now."""
+        with self._session.reading() as connection:
+            return list(read_nodes(connection))
+
+    def catalog(self) -> Catalog:
+        """The catalog as this process knows it, from memory; about a second old at most."""
+        return Catalog(self._process.follower.view(CATALOG_WAIT_SECONDS), self._session.view)
+
+    def catalog_token(self) -> int:
+        """The token of the newest change of the catalog, of whatever process."""
+        return read_token(self._storage.connection())
+
+    def wait_for_catalog(
+        self, token: int, timeout_seconds: float = CATALOG_WAIT_SECONDS
+    ) -> Catalog:
+        """The catalog once this process has seen the change with a token; raises
+        `CatalogBehind`."""
+        known = self._process.follower.wait(token, timeout_seconds)
+        return Catalog(known, self._session.view)
+
+    def schema_history(self, table: str) -> list[Entry]:
+        """The schema history of a table: an entry for each of its revisions, oldest first."""
+        number = self._session.live(table).table.number
+        with self._session.reading() as connection:
+            return list(read_entries(connection, self._tenant, number))
+
+    def find_fingerprint(self, table: str, fingerprint: int) -> Stamped:
+        """Whether a fingerprint was ever stamped on a table, and what changed since.
+
+        Raises `UnknownName` where no table ever had the name.
+        """
+        with self._session.reading() as connection:
+            return find_fingerprint(connection, self._tenant, table, fingerprint)
+
+    def metrics(self, *, count_records: bool = True) -> str:
+        """What an operator must see of the database and this process, as Prometheus text.
+
+        Counting records and stale ones reads all of them: leave that out where it is asked often.
+        """
+        known = self._process.follower.known
+        return render_metrics(
+            self._storage,
+            self._session.view,
+            view_token=None if known is None else known.token,
+            count_records=count_records,
+        )
+
+    @property
+    def _tenant(self) -> int:
+        return self._session.view.tenant
+
+    def _scope(
+        self, tenant: int | None, table: str | None, field: str | None, index: str | None
+    ) -> Scope:
+        view = self._session.view
+        schema = view.chain.schema_at(view.position)
+        return resolve_scope(schema, tenant, table, field, index)
