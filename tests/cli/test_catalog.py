@@ -64,9 +64,9 @@ def test_show(people: Project) -> None:
         "fax    string\n"
         "age    integer  default 7\n"
         "\n"
-        "index   fields  state       built with\n"
-        "------  ------  ----------  ----------\n"
-        "by_age  age     write-only  -\n"
+        "index   fields  state     built with\n"
+        "------  ------  --------  ----------\n"
+        "by_age  age     building  -\n"
     )
     people.run("convert", "run")
     assert "by_age  age     readable  -\n" in people.run("catalog", "show", "people").out
@@ -115,7 +115,7 @@ def test_show_of_every_attribute(project: Project) -> None:
     assert "default" not in found["fields"][4]  # null is what an optional field has anyway
     assert "default" not in found["fields"][0]
     (index,) = found["indexes"]
-    (dataset,) = index.pop("datasets").items()
+    (dataset,) = index.pop("built_with").items()
     assert dataset[0] == "collation:de/primary"
     assert set(dataset[1]) == {"version", "fingerprint"}
     assert index == {
@@ -123,6 +123,7 @@ def test_show_of_every_attribute(project: Project) -> None:
         "number": 1,
         "unique": False,
         "state": "readable",
+        "rewritten_from": {},
         "fields": [
             {"field": "name", "collation": "de/primary", "descending": False},
             {"field": "paid", "collation": None, "descending": True},

@@ -99,10 +99,10 @@ def test_rule_25_what_is_in_the_way_is_listed(constrained: Project) -> None:
 def test_show_names_what_a_table_demands(constrained: Project) -> None:
     text = constrained.run("catalog", "show", "people").out
     assert (
-        "index    fields       state       built with\n"
-        "-------  -----------  ----------  ----------\n"
-        "one      fax; unique  write-only  -\n"
-        "by_boss  boss         readable    -\n"
+        "index    fields       state     built with\n"
+        "-------  -----------  --------  ----------\n"
+        "one      fax; unique  building  -\n"
+        "by_boss  boss         readable  -\n"
         "\n"
         "check  must be true      state\n"
         "-----  ----------------  -----------\n"

@@ -44,9 +44,9 @@ def run_jobs(storage: Storage, batch_records_max: int = 16) -> list[JobReport]:
     return [report for report in reports if report is not None]
 
 
-def phases(db: Database, table: str = "items") -> dict[str, str]:
+def constraint_states(db: Database, table: str = "items") -> dict[str, str]:
     db._session.reload()
-    return {str(c): c.phase for c in db._view.table(table).constraints}
+    return {str(c): c.state for c in db._view.table(table).constraints}
 
 
 def assert_clean(db: Database) -> None:
@@ -104,15 +104,15 @@ def test_rule_28_a_blob_is_loaded_only_if_the_check_reads_it(
 def test_rule_23_a_table_without_records_is_validated_at_once(
     workspace: Workspace, db: Database
 ) -> None:
-    assert phases(db) == {"check positive": "validated", "check noted": "validated"}
+    assert constraint_states(db) == {"check positive": "validated", "check noted": "validated"}
     db.table("items").insert(id=1, title="a")
     more = "add_check: {table: items, check: titled, expression: \"title != 'b'\"}"
     workspace.write(2, more)
     db = workspace.open()
-    assert phases(db)["check titled"] == "unvalidated"
+    assert constraint_states(db)["check titled"] == "unvalidated"
     (report,) = run_jobs(workspace.connect())
     assert (report.job.kind, report.job.state) == ("validate", "done")
-    assert set(phases(db).values()) == {"validated"}
+    assert set(constraint_states(db).values()) == {"validated"}
     assert run_jobs(workspace.connect()) == []
 
 
@@ -141,7 +141,10 @@ def test_rule_25_what_violates_a_new_check_is_counted_and_listed_until_it_is_gon
     (finding,) = report.job.findings
     assert (finding.what, finding.count) == ("check positive", 6)
     assert set(finding.examples) == {f"{n} has size=-1" for n in (13, *range(95, 100))}
-    assert phases(violated) == {"check positive": "unvalidated", "check noted": "validated"}
+    assert constraint_states(violated) == {
+        "check positive": "unvalidated",
+        "check noted": "validated",
+    }
     with pytest.raises(CheckViolation):
         items.insert(id=200, title="t", size=-1)
     with pytest.raises(CheckViolation):
@@ -155,7 +158,7 @@ def test_rule_25_what_violates_a_new_check_is_counted_and_listed_until_it_is_gon
     items.delete(99)
     (report,) = run_jobs(storage)
     assert report.job.state == "done"
-    assert set(phases(violated).values()) == {"validated"}
+    assert set(constraint_states(violated).values()) == {"validated"}
     assert workspace.execute(
         "SELECT count(*) FROM zapdb_catalog WHERE kind = 'finding'" + LIVE
     ) == [(0,)]
@@ -202,13 +205,13 @@ def test_rule_13_a_forget_takes_checks_away_and_brings_dropped_ones_back(
         first.table("items").insert(id=1, title="a")
     workspace.write(2, DROP_POSITIVE, NOTED)
     with workspace.open() as second:
-        assert phases(second) == {"check noted": "unvalidated"}
+        assert constraint_states(second) == {"check noted": "unvalidated"}
         second.table("items").insert(id=2, title="a", size=-1)
     storage = connect(workspace.address)
     forget_newest(storage)
     workspace.remove(2)
     db = workspace.open()
-    assert phases(db) == {"check positive": "unvalidated"}
+    assert constraint_states(db) == {"check positive": "unvalidated"}
     rows = workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'constraint'" + LIVE)
     assert rows == [(1,)]
     (report,) = run_jobs(storage)
@@ -250,7 +253,7 @@ def test_a_blocked_job_is_given_up_when_the_check_is_dropped(
     run_jobs(storage)
     workspace.write(3, DROP_POSITIVE, ADD_COLOR)
     db = workspace.open()
-    assert phases(db) == {"check noted": "validated"}
+    assert constraint_states(db) == {"check noted": "validated"}
     (report,) = run_jobs(storage)
     assert report.job.kind == "convert"
     jobs = workspace.execute("SELECT value FROM zapdb_catalog WHERE kind = 'job'")
@@ -265,7 +268,7 @@ def test_a_renamed_field_keeps_its_checks_validated(workspace: Workspace, db: Da
     db.table("items").insert(id=1, title="a")
     workspace.write(2, "rename_field: {table: items, field: size, to: extent}")
     db = workspace.open()
-    assert set(phases(db).values()) == {"validated"}
+    assert set(constraint_states(db).values()) == {"validated"}
     with pytest.raises(CheckViolation) as caught:
         db.table("items").update(1, extent=-1)
     assert caught.value.context["expression"] == "extent >= 0"
@@ -322,4 +325,7 @@ def test_rule_25_a_validation_counts_right_whatever_statement_fails(
     assert call > 40
     (report,) = run_jobs(storage)
     assert report.job.findings[0].count == 6
-    assert phases(violated) == {"check positive": "unvalidated", "check noted": "validated"}
+    assert constraint_states(violated) == {
+        "check positive": "unvalidated",
+        "check noted": "validated",
+    }

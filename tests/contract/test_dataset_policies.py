@@ -74,14 +74,14 @@ def change_data(workspace: Workspace, every: int, fingerprint: str = OLD) -> Non
     """As if the index on titles had been built by another ICU, whose keys are the same but for
     those of every n-th record."""
     row = row_of(workspace, 1)
-    (name,) = (name for name in row["datasets"] if not name.startswith("was:"))
+    (name,) = row["built_with"]
     del row["format"]
-    row["datasets"][name], row["versions"][name] = fingerprint, "ICU 1.0"
+    row["built_with"][name] = {"version": "ICU 1.0", "fingerprint": fingerprint}
     workspace.execute(
         "UPDATE zapdb_catalog SET value = ? WHERE kind = 'index' AND key = '1/1'",
         (dump_value("index", row),),
     )
-    table = f"zapdb_x{row['physical']}"
+    table = f"zapdb_x{row['entry_table']}"
     records = workspace.execute(f"SELECT DISTINCT record FROM {table} ORDER BY record")
     for (record,) in records[::every]:
         is_sqlite = workspace.engine == "sqlite"
@@ -118,11 +118,11 @@ def touched(workspace: Workspace) -> list[tuple[str, bytes]]:
     return sorted((str(what), bytes(record)) for what, record in rows)
 
 
-def condition_of(db: Database, name: str = "by_title") -> str:
+def state_of(db: Database, name: str = "by_title") -> str:
     """Of an index, as everybody sees it now."""
     with db._storage.transaction(Mode.READ) as connection:
         states = load_view(connection, db._view.tenant).tables["items"].indexes
-    return next(state.condition for state in states if state.index.name == name)
+    return next(state.state for state in states if state.index.name == name)
 
 
 def check_whole(db: Database) -> None:
@@ -146,9 +146,9 @@ def test_rule_26_block_builds_another_table_of_entries_and_scans_meanwhile(
     change_data(workspace, 2)
     db = workspace.open()
     row = row_of(workspace, 1)
-    assert (row["phase"], row["datasets"]) == ("write-only", before["datasets"])
-    assert row["physical"] != before["physical"]
-    assert db._storage.connection().fetch_all(f"SELECT * FROM zapdb_x{row['physical']}") == []
+    assert (row["state"], row["built_with"]) == ("building", before["built_with"])
+    assert row["entry_table"] != before["entry_table"]
+    assert db._storage.connection().fetch_all(f"SELECT * FROM zapdb_x{row['entry_table']}") == []
     assert found(db) == RIGHT
     assert [r.id for r in db.table("items").index("by_title").find("Ä")] == [2]
     (report,) = db.admin.run_jobs()
@@ -170,15 +170,15 @@ def test_rule_26_background_leaves_entries_alone_whose_key_is_unchanged(
     with caplog.at_level(logging.WARNING, "zapdb.datasets"):
         db = workspace.open()
     assert "index 'by_title' of table 'items' gets its entries rewritten" in caplog.text
-    assert condition_of(db) == "rewritten"
+    assert state_of(db) == "rewriting"
     row = row_of(workspace, 1)
-    assert (row["phase"], row["physical"]) == ("write-only", before["physical"])
-    (name,) = before["datasets"]
-    assert row["datasets"] == before["datasets"] | {f"was:{name}": OLD}
-    assert row["versions"] == before["versions"] | {f"was:{name}": "ICU 1.0"}
+    assert (row["state"], row["entry_table"]) == ("rewriting", before["entry_table"])
+    (name,) = before["built_with"]
+    assert row["built_with"] == before["built_with"]
+    assert row["rewritten_from"] == {name: {"version": "ICU 1.0", "fingerprint": OLD}}
     assert not db.table("items").index("by_title").is_readable
     assert found(db) == RIGHT
-    watch_entries(workspace, f"zapdb_x{row['physical']}")
+    watch_entries(workspace, f"zapdb_x{row['entry_table']}")
     (report,) = db.admin.run_jobs()
     changed = [key_of({"id": at}) for at in (0, 3, 6)]
     assert touched(workspace) == sorted(
@@ -259,7 +259,7 @@ def test_rule_26_writers_beside_a_rewriting_leave_nothing_behind(
     items.update(3, size=9)
     items.insert(id=20, title="new")
     (entries,) = db._storage.connection().fetch_one(
-        f"SELECT count(*) FROM zapdb_x{row_of(workspace, 1)['physical']}"
+        f"SELECT count(*) FROM zapdb_x{row_of(workspace, 1)['entry_table']}"
     )
     assert entries == len(TITLES) + 3  # an old one each, and those of 1, 2 and 20
     db.admin.run_jobs()
@@ -284,8 +284,8 @@ def test_rule_26_entries_of_records_that_are_gone_are_deleted_at_the_end_only(
         run_locally(storage, job)
         seen.extend(
             storage.connection().fetch_all(
-                f"SELECT record FROM zapdb_x{row_of(workspace, 1)['physical']} WHERE record NOT IN"
-                " (SELECT key FROM zapdb_r1)"
+                f"SELECT record FROM zapdb_x{row_of(workspace, 1)['entry_table']}"
+                " WHERE record NOT IN (SELECT key FROM zapdb_r1)"
             )
         )
         items.insert(id=2, title="b")  # one of them names a record again
@@ -383,7 +383,7 @@ def test_rule_26_data_that_change_again_while_entries_are_rewritten(
     db = workspace.open()
     row = row_of(workspace, 1)
     assert row["build"] != before["build"]
-    assert row["physical"] == before["physical"]
+    assert row["entry_table"] == before["entry_table"]
     assert found(db) == ["a", "ä", "Ä", "ab", "ae", "b"]
     assert [report.job.target for report in db.admin.run_jobs()] == [row["build"]]
     assert found(db) == ["a", "ä", "Ä", "ab", "ae", "b"]
@@ -403,8 +403,8 @@ def test_rule_26_an_index_that_was_not_built_yet_is_built_as_a_whole(
     change_data(workspace, 1)
     before = row_of(workspace, 1)
     db = workspace.open()
-    assert condition_of(db) == "write-only"
-    assert row_of(workspace, 1)["physical"] != before["physical"]
+    assert state_of(db) == "building"
+    assert row_of(workspace, 1)["entry_table"] != before["entry_table"]
     db.admin.run_jobs()
     check_whole(db)
 
@@ -491,7 +491,7 @@ def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
     with caplog.at_level(logging.WARNING, "zapdb.datasets"):
         db = workspace.open()
     assert "index 'by_title' of table 'items' is kept by nobody" in caplog.text
-    assert condition_of(db) == "disabled"
+    assert state_of(db) == "disabled"
     items = db.table("items")
     for _ in range(2):
         assert found(db) == RIGHT
@@ -511,7 +511,7 @@ def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
     items.update(2, title="B")
     items.upsert(id=3, title="a")
     assert found(db) == ["a", "abc", "abd", "ae", "b", "B"]
-    table = f"zapdb_x{row_of(workspace, 1)['physical']}"
+    table = f"zapdb_x{row_of(workspace, 1)['entry_table']}"
     assert workspace.execute(f"SELECT * FROM {table}") == []
     (report,) = db.admin.verify()
     assert (report.problems, report.building) == ((), ("by_title",))
@@ -525,7 +525,7 @@ def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
     assert found(db) == ["a", "abc", "abd", "ad", "ae", "b", "B"]
     check_whole(db)
     row = row_of(workspace, 1)
-    assert (row["datasets"], row["phase"]) == (before["datasets"], "readable")
+    assert (row["built_with"], row["state"]) == (before["built_with"], "readable")
     assert items.where().explain().warnings == ()
 
 
@@ -541,7 +541,7 @@ def test_rule_26_a_rewriting_ends_where_the_policy_is_scan_by_then(
     db.close()
     change_data(workspace, 3, "1" * 64)
     db = workspace.open()
-    assert condition_of(db) == "disabled"
+    assert state_of(db) == "disabled"
     assert run_job(db._storage, job, run_locally) is None
     assert db.admin.run_jobs() == []
     assert found(db) == RIGHT
@@ -735,7 +735,7 @@ def test_rule_26_background_rewrites_the_instants_that_moved(
     workspace: Workspace, visits: Database
 ) -> None:
     visits.admin.set_setting("datasets", "background", table="visits", index="by_met")
-    here = visits._view.tables["visits"].indexes[0].versions["time zones"]
+    here = visits._view.tables["visits"].indexes[0].built_with["time zones"].version
     visits.close()
     other = Elsewhere(
         workspace, "2023.2", "readable", "query", "run", "readable", "order", "query", "verify"

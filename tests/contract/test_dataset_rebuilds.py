@@ -18,8 +18,8 @@ from tests.contract.test_dataset_policies import (
     Elsewhere,
     change_data,
     check_whole,
-    condition_of,
     fill,
+    state_of,
 )
 from tests.contract.test_datasets import (  # noqa: F401 - the fixture is used by its name
     found,
@@ -64,8 +64,8 @@ def reindex(workspace: Workspace) -> None:
 
 def test_rule_26_block_rebuilds_while_opening(changed: Workspace) -> None:
     db = changed.open()
-    assert condition_of(db) == "readable"
-    (name,) = row_of(changed, 1)["datasets"]
+    assert state_of(db) == "readable"
+    (name,) = row_of(changed, 1)["built_with"]
     assert row_of(changed, 1)["former"] == {name: [OLD]}
     assert row_of(changed, 2)["former"] == {}
     assert found(db) == RIGHT
@@ -80,7 +80,7 @@ def test_rule_26_block_rebuilds_beside_the_use_what_takes_longer(
     db = changed.open()
     assert found(db) == RIGHT  # by a scan, or by the index
     db.table("items").insert(id=30, title="abc")
-    wait_until(lambda: condition_of(db) == "readable", "the index is built")
+    wait_until(lambda: state_of(db) == "readable", "the index is built")
     check_whole(db)
     assert list_rebuilds(db._view) == frozenset()
 
@@ -107,10 +107,10 @@ def test_rule_26_the_next_who_opens_goes_on_with_a_rebuild(
     changed: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed.open().close()
-    assert row_of(changed, 1)["phase"] == "write-only"
+    assert row_of(changed, 1)["state"] == "building"
     monkeypatch.undo()
     with changed.open() as db:
-        assert condition_of(db) == "readable"
+        assert state_of(db) == "readable"
         check_whole(db)
 
 
@@ -123,13 +123,13 @@ def test_rule_26_the_index_of_another_tenant_is_rebuilt_when_it_is_opened(
         fill(db.for_tenant("acme"))
     where = "WHERE kind = 'index' AND key = '2/1'"
     ((text,),) = workspace.execute(f"SELECT value FROM zapdb_catalog {where}")
-    (name,) = row_of(workspace, 1)["datasets"]
-    here = row_of(workspace, 1)["datasets"][name]
+    (name,) = row_of(workspace, 1)["built_with"]
+    here = row_of(workspace, 1)["built_with"][name]["fingerprint"]
     workspace.execute(f"UPDATE zapdb_catalog SET value = ? {where}", (text.replace(here, OLD),))
     workspace.execute("UPDATE zapdb_activations SET number = number + 1")
     with workspace.open() as db:
         acme = db.for_tenant("acme")
-        assert condition_of(acme) == "readable"
+        assert state_of(acme) == "readable"
         assert found(acme) == RIGHT
         check_whole(acme)
 
@@ -137,10 +137,11 @@ def test_rule_26_the_index_of_another_tenant_is_rebuilt_when_it_is_opened(
 def test_rule_26_an_index_remembers_so_many_data_and_no_more(changed: Workspace) -> None:
     with changed.open() as db:
         index = db._view.tables["items"].indexes[0]
-    ((name, here),) = index.datasets.items()
+    ((name, dataset),) = index.built_with.items()
+    here, newest = dataset.fingerprint, replace(dataset, fingerprint="f" * 64)
     many = tuple(f"{at:064x}" for at in range(FORMER_DATASETS_MAX))
     known = {name: (here, *many)}
-    ahead = replace(index, datasets={name: "f" * 64}, former=known)
+    ahead = replace(index, built_with={name: newest}, former=known)
     assert ahead.is_ahead
     assert ahead.find_former() == {name: (*many[1:], "f" * 64)}
     assert not replace(ahead, former={name: many}).is_ahead
@@ -163,7 +164,7 @@ THERE = "1 2 3 4 6 5 7"
 
 def index_row(workspace: Workspace) -> dict[str, Any]:
     row = row_of(workspace, 1)
-    return {name: row[name] for name in ("phase", "physical", "build", "datasets", "former")}
+    return {name: row[name] for name in ("state", "entry_table", "build", "built_with", "former")}
 
 
 def test_rule_26_data_used_in_turn_do_not_throw_each_others_index_away(

@@ -44,8 +44,8 @@ def row_of(workspace: Workspace, index: int) -> dict[str, Any]:
 def tamper(workspace: Workspace) -> None:
     """As if the index had been built by another ICU: its entries sort as they never did."""
     row = row_of(workspace, 1)
-    (name,) = row["datasets"]
-    row |= {"datasets": {name: "0" * 64}, "versions": {name: "ICU 1.0"}}
+    (name,) = row["built_with"]
+    row["built_with"][name] = {"version": "ICU 1.0", "fingerprint": "0" * 64}
     workspace.execute(
         "UPDATE zapdb_catalog SET value = ? WHERE kind = 'index' AND key = '1/1'",
         (json.dumps(row, sort_keys=True, separators=(",", ":")),),
@@ -53,7 +53,7 @@ def tamper(workspace: Workspace) -> None:
     # Other keys than this process makes: a lookup that used them would miss rows.
     function = "x'ff' || key" if workspace.engine == "sqlite" else "'\\xff'::bytea || key"
     cast = f"CAST({function} AS BLOB)" if workspace.engine == "sqlite" else function
-    workspace.execute(f"UPDATE zapdb_x{row['physical']} SET key = {cast}")
+    workspace.execute(f"UPDATE zapdb_x{row['entry_table']} SET key = {cast}")
     workspace.execute("UPDATE zapdb_activations SET number = number + 1")
 
 
@@ -108,13 +108,13 @@ def test_rule_26_a_changed_dataset_starts_the_index_anew(
     assert db.table("items").index("by_title").is_readable
     assert found(db) == ["ä", "Ä", "abc", "ae", "b"]
     row = row_of(workspace, 1)
-    assert row["datasets"] == before[0]["datasets"]
-    assert row["physical"] > before[0]["physical"]
+    assert row["built_with"] == before[0]["built_with"]
+    assert row["entry_table"] > before[0]["entry_table"]
     assert row_of(workspace, 2) == before[1]
     (report,) = db.admin.verify()
     assert report.problems == ()
     names = db._storage.table_names(db._storage.connection())
-    assert f"zapdb_x{before[0]['physical']}" not in names
+    assert f"zapdb_x{before[0]['entry_table']}" not in names
 
 
 def test_rule_26_a_cursor_names_the_collation_that_changed(db: Database) -> None:

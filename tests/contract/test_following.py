@@ -123,7 +123,7 @@ def test_rule_30_the_tables_of_a_catalog_are_as_new_as_its_token(workspace: Work
     other = workspace.open()
     other.admin.run_jobs()
     (state,) = db.admin.wait_for_catalog(other.admin.catalog_token()).tables
-    assert [(index.index.name, index.phase) for index in state.indexes] == [("by_size", "readable")]
+    assert [(index.index.name, index.state) for index in state.indexes] == [("by_size", "readable")]
 
 
 def test_a_catalog_that_can_not_be_followed_is_told_and_tried_again(
@@ -167,7 +167,7 @@ def test_rule_14_production_converts_in_the_background(workspace: Workspace) -> 
     db.admin.wait_for_catalog(other.admin.catalog_token())
     wait_until(lambda: stale(db) == 0, "all records are converted")
     wait_until(
-        lambda: all(i.phase == "readable" for i in db.admin.catalog().tables[0].indexes),
+        lambda: all(i.state == "readable" for i in db.admin.catalog().tables[0].indexes),
         "the index is built",
     )
     token = other.admin.set_setting("profile", "development")

@@ -336,7 +336,7 @@ def test_rule_23_an_index_that_is_built_under_writers_holds_what_the_records_do(
 
 def entries_table(db: Database) -> str:
     (state,) = db._view.table("items").indexes
-    return f"zapdb_x{state.physical}"
+    return f"zapdb_x{state.entry_table}"
 
 
 def test_rule_23_an_index_is_published_only_if_entries_and_records_agree(
@@ -445,7 +445,7 @@ def test_rule_23_a_build_goes_on_after_a_process_was_killed(
     killed = workspace.run("convert", str(kill_at))
     assert killed.returncode == -9, killed.stderr
     (state,) = db._view.table("items").indexes
-    entries = workspace.execute(f"SELECT count(*) FROM zapdb_x{state.physical}")
+    entries = workspace.execute(f"SELECT count(*) FROM zapdb_x{state.entry_table}")
     assert entries == [(16 * (kill_at - 1),)]
     db.table("items").update(3, size=77)
     db.table("items").delete(90)

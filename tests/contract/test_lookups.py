@@ -399,7 +399,7 @@ def entries_of(workspace: Workspace, db: Database, index: str) -> list[tuple[byt
     return sorted((bytes(key), bytes(record)) for key, record in rows)
 
 
-@pytest.mark.parametrize("built", [True, False], ids=["readable", "write-only"])
+@pytest.mark.parametrize("built", [True, False], ids=["readable", "building"])
 def test_rule_23_entries_equal_records_after_random_changes(
     workspace: Workspace, built: bool
 ) -> None:

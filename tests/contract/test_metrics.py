@@ -61,7 +61,7 @@ def test_metrics_say_what_is_in_the_database(workspace: Workspace) -> None:
         ("zapdb_leases", "held"): 2,
         ("zapdb_records", "items", "default"): 6,
         ("zapdb_stale_records", "items", "default"): 5,
-        ("zapdb_index_state", "by_size", "write-only", "items", "default"): 1,
+        ("zapdb_index_state", "by_size", "building", "items", "default"): 1,
         ("zapdb_unvalidated_constraints", "items", "default"): 0,
     }
     assert {name: found.get(name) for name in wanted} == wanted

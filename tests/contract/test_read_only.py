@@ -51,7 +51,8 @@ def place(workspace: Workspace) -> Workspace:
         "SELECT key, value FROM zapdb_catalog WHERE kind = 'index' AND value LIKE '%%und%%'"
     )
     value = json.loads(row)
-    value["datasets"] = dict.fromkeys(value["datasets"], "ab" * 32)
+    for dataset in value["built_with"].values():
+        dataset["fingerprint"] = "ab" * 32
     workspace.execute(
         "UPDATE zapdb_catalog SET value = ? WHERE kind = 'index' AND key = ?",
         (json.dumps(value, sort_keys=True, separators=(",", ":")), key),

@@ -196,19 +196,19 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
     db.admin.run_jobs()
     acme.admin.run_jobs()
 
-    def physical(one: Database) -> int:
+    def entry_table(one: Database) -> int:
         (row,) = rows.list_rows(
             workspace.control.connection(), "index", f"{one._view.tenant}/"
         ).values()
-        return int(row["physical"])
+        return int(row["entry_table"])
 
-    assert physical(db) == physical(acme)
+    assert entry_table(db) == entry_table(acme)
     with db._storage.transaction(Mode.CHANGE) as connection:
         view = load_view(connection, acme._view.tenant)
         state = view.table("items")
         activation.rebuild_index(connection, view.tenant, state, state.indexes[0].index)
     acme.table("items").insert(id=100, title="new", size=3)
-    assert physical(db) != physical(acme)
+    assert entry_table(db) != entry_table(acme)
     for one, extra in ((db, []), (acme, [100])):
         assert [r.id for r in one.table("items").index("by_size").find(3)] == [3, 8, 13, 18, *extra]
     retirement.sweep(workspace.connect())
@@ -217,13 +217,13 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
     assert_clean(db)
     assert_clean(acme)
     # Again: the first table has nothing of its own any more, and is taken instead of a third.
-    before = physical(acme)
+    before = entry_table(acme)
     with db._storage.transaction(Mode.CHANGE) as connection:
         view = load_view(connection, acme._view.tenant)
         state = view.table("items")
         activation.rebuild_index(connection, view.tenant, state, state.indexes[0].index)
     acme.admin.run_jobs()
-    assert physical(acme) == physical(db)
+    assert entry_table(acme) == entry_table(db)
     retirement.sweep(workspace.connect())
     names = workspace.control.table_names(workspace.control.connection())
     assert f"zapdb_x{before}" not in names

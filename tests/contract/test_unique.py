@@ -224,13 +224,13 @@ def test_rule_24_lookups_with_nulls_go_on_page_by_page(workspace: Workspace) -> 
         for at, record in enumerate(lookup.range(descending=descending)):
             found.append(record.id)
             if at == 100:  # from the next page on, by a scan, and then by the entries again
-                change_phase(workspace, "readable", "write-only")
+                change_state(workspace, "readable", "building")
             if at == 1_500:
-                change_phase(workspace, "write-only", "readable")
+                change_state(workspace, "building", "readable")
         assert found == (wanted[::-1] if descending else wanted)
 
 
-def change_phase(workspace: Workspace, before: str, after: str) -> None:
+def change_state(workspace: Workspace, before: str, after: str) -> None:
     workspace.execute(
         "UPDATE zapdb_catalog SET value = replace(value, ?, ?) WHERE kind = 'index'",
         (before, after),
@@ -382,7 +382,7 @@ def test_rule_25_only_a_records_own_entry_goes_with_it(
     else:
         items.update(gone, title="another")
     (index,) = doubled._view.table("items").indexes
-    entries = workspace.execute(f"SELECT count(*) FROM zapdb_x{index.physical}")
+    entries = workspace.execute(f"SELECT count(*) FROM zapdb_x{index.entry_table}")
     # 8 never had one; 3 takes its own away, and leaves 8 without.
     assert entries == [(8 - (gone == 3) + (change == "update"),)]
     if gone == 8:
@@ -549,7 +549,7 @@ def test_rule_25_an_index_that_is_built_under_writers_ends_up_unique(workspace: 
 def test_rule_26_a_rebuild_of_a_unique_index_lists_what_has_become_equal(
     workspace: Workspace,
 ) -> None:
-    """Under new data, two values may be one: the index stays write-only and says which."""
+    """Under new data, two values may be one: the index stays unreadable and says which."""
     workspace.write(1, ITEMS, UNIQUE_FOLDED)
     db = workspace.open()
     db.table("items").insert_many([{"id": 1, "title": "ae"}, {"id": 2, "title": "be"}])
@@ -557,7 +557,8 @@ def test_rule_26_a_rebuild_of_a_unique_index_lists_what_has_become_equal(
     # As if it had been built with other data, under which the second title was no duplicate.
     ((value,),) = workspace.execute("SELECT value FROM zapdb_catalog WHERE kind = 'index'")
     row = json.loads(value)
-    row["datasets"] = dict.fromkeys(row["datasets"], "0" * 64)
+    for dataset in row["built_with"].values():
+        dataset["fingerprint"] = "0" * 64
     workspace.execute("UPDATE zapdb_catalog SET value = ? WHERE kind = 'index'", (json.dumps(row),))
     table = workspace.execute("SELECT key, value FROM zapdb_r1 ORDER BY key")
     workspace.execute(

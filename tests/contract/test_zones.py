@@ -237,9 +237,10 @@ def test_rule_26_an_index_is_rebuilt_under_other_data_and_has_the_order_of_the_n
     workspace: Workspace, db: Database
 ) -> None:
     here = dataset_of(TimeZones())
-    assert index_row(workspace)["datasets"] == {"time zones": here.fingerprint}
-    assert index_row(workspace)["versions"] == {"time zones": here.version}
-    built = index_row(workspace)["physical"]
+    assert index_row(workspace)["built_with"] == {
+        "time zones": {"version": here.version, "fingerprint": here.fingerprint}
+    }
+    built = index_row(workspace)["entry_table"]
     assert in_order(db) == [1, 2, 3, 4, 5, 6, 7]
     db.close()
     shown = open_elsewhere(workspace, "2023.2", "readable", "order", "run", "verify")
@@ -254,8 +255,8 @@ def test_rule_26_an_index_is_rebuilt_under_other_data_and_has_the_order_of_the_n
         "ok by_met by_id",
     ]
     row = index_row(workspace)
-    assert row["physical"] > built
-    assert row["versions"] == {"time zones": "tz database 2023b"}
+    assert row["entry_table"] > built
+    assert row["built_with"]["time zones"]["version"] == "tz database 2023b"
     assert row["former"] == {"time zones": [here.fingerprint]}
     again = workspace.open()
     assert in_order(again) == [1, 2, 3, 4, 5, 6, 7]
@@ -270,7 +271,7 @@ def test_rule_26_a_cursor_names_the_data_that_changed(workspace: Workspace, db: 
     here = dataset_of(TimeZones())
     db.close()
     shown = open_elsewhere(workspace, "2023.2", f"page {first.cursor}")
-    other = index_row(workspace)["datasets"]["time zones"][:16]
+    other = index_row(workspace)["built_with"]["time zones"]["fingerprint"][:16]
     assert shown[-5:] == [
         "the cursor was made with other collation or time zone data, which sort otherwise",
         "  dataset: time zones",

@@ -1,5 +1,6 @@
 """What is active for a tenant, and how that changes: activating and rolling back migrations."""
 
-from zapdb.activation.view import IndexState, TableState, View, load_view
+from zapdb.activation.descriptors import IndexDescriptor
+from zapdb.activation.view import TableState, View, load_view
 
-__all__ = ["IndexState", "TableState", "View", "load_view"]
+__all__ = ["IndexDescriptor", "TableState", "View", "load_view"]

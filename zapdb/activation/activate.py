@@ -2,20 +2,19 @@
 
 No record is touched: the table gets a new revision, and records written under older ones are
 converted when they are read, or by a job. Whatever needs building (an index) starts empty and
-write-only, and a job fills it; what needs looking at (a check, a reference) starts unvalidated.
+"building", and a job fills it; what needs looking at (a check, a reference) starts unvalidated.
 """
 
 from __future__ import annotations
 
-from zapdb.activation.view import (
-    ConstraintState,
-    IndexState,
-    TableState,
-    View,
+from zapdb.activation.descriptors import (
+    ConstraintDescriptor,
+    IndexDescriptor,
     constraint_key,
     constraints_of,
     index_key,
 )
+from zapdb.activation.view import TableState, View
 from zapdb.catalog import history, rows
 from zapdb.catalog.entries import assign, retire
 from zapdb.catalog.recording import note_position
@@ -162,26 +161,24 @@ def create_index(
     *,
     empty: bool,
     former: dict[str, tuple[str, ...]] | None = None,
-) -> IndexState:
+) -> IndexDescriptor:
     """Start an index in a physical table of its own; readable at once if there are no records.
 
     `former` are the fingerprints of the data that it was built with before.
     """
     dependencies = table.datasets_of(index)
-    datasets = [dataset_of(dependency) for dependency in dependencies]
-    state = IndexState(
+    made = IndexDescriptor(
         index,
         dependencies,
-        "readable" if empty else "write-only",
+        "readable" if empty else "building",
         assign(connection, tenant, index),
         rows.draw(connection, "physical"),
         INDEX_KEY_FORMAT,
-        {dataset.name: dataset.fingerprint for dataset in datasets},
-        {dataset.name: dataset.version for dataset in datasets},
-        former or {},
+        {dataset.name: dataset for dataset in map(dataset_of, dependencies)},
+        former=former or {},
     )
-    _put_index(connection, tenant, table, state)
-    return state
+    _put_index(connection, tenant, table, made)
+    return made
 
 
 def drop_table(
@@ -199,7 +196,7 @@ def drop_index(connection: Connection, tenant: int, index: Index) -> None:
     key = index_key(tenant, index.number)
     row = rows.get(connection, "index", key)
     if row is not None:
-        retire(connection, tenant, index.number, row["physical"])
+        retire(connection, tenant, index.number, row["entry_table"])
         rows.delete(connection, "index", key)
 
 
@@ -212,24 +209,28 @@ def rebuild_index(connection: Connection, tenant: int, state: TableState, index:
     bump_activation(connection, tenant)
 
 
-def rewrite_index(connection: Connection, tenant: int, table: Table, state: IndexState) -> None:
+def rewrite_index(
+    connection: Connection, tenant: int, table: Table, index: IndexDescriptor
+) -> None:
     """Begin to bring its entries to the datasets of this process, where they are (rule 26)."""
     build = rows.draw(connection, "physical")
-    _put_index(connection, tenant, table, state.rewritten(build))
+    _put_index(connection, tenant, table, index.rewriting(build))
     bump_activation(connection, tenant)
 
 
-def disable_index(connection: Connection, tenant: int, table: Table, state: IndexState) -> None:
+def disable_index(
+    connection: Connection, tenant: int, table: Table, index: IndexDescriptor
+) -> None:
     """Throw the entries away; nobody reads or writes the index until it is rebuilt."""
-    retire(connection, tenant, state.index.number, state.physical)
+    retire(connection, tenant, index.index.number, index.entry_table)
     build = rows.draw(connection, "physical")
-    _put_index(connection, tenant, table, state.disabled(build))
+    _put_index(connection, tenant, table, index.disabled(build))
     bump_activation(connection, tenant)
 
 
-def _put_index(connection: Connection, tenant: int, table: Table, state: IndexState) -> None:
-    key = index_key(tenant, state.index.number)
-    rows.put(connection, "index", key, state.to_row(table.number))
+def _put_index(connection: Connection, tenant: int, table: Table, index: IndexDescriptor) -> None:
+    key = index_key(tenant, index.index.number)
+    rows.put(connection, "index", key, index.to_row(table.number))
 
 
 def settle_constraints(
@@ -247,24 +248,26 @@ def settle_constraints(
     if not added:
         return
     records = RecordTable(connection.storage, table.number, tenant)
-    phase = "validated" if records.is_empty(connection) else "unvalidated"
+    state = "validated" if records.is_empty(connection) else "unvalidated"
     for kind, number in added:
         key = constraint_key(tenant, kind, number)
-        rows.put(connection, "constraint", key, {"table": table.number, "phase": phase})
+        rows.put(connection, "constraint", key, {"table": table.number, "state": state})
 
 
 def publish_constraint(
-    connection: Connection, tenant: int, table: Table, state: ConstraintState
+    connection: Connection, tenant: int, table: Table, constraint: ConstraintDescriptor
 ) -> None:
     """Note that no record violates it, inside a CHANGE transaction."""
-    key = constraint_key(tenant, state.kind, state.number)
-    rows.put(connection, "constraint", key, {"table": table.number, "phase": "validated"})
+    key = constraint_key(tenant, constraint.kind, constraint.number)
+    rows.put(connection, "constraint", key, {"table": table.number, "state": "validated"})
     bump_activation(connection, tenant)
 
 
-def publish_index(connection: Connection, tenant: int, table: Table, state: IndexState) -> None:
+def publish_index(
+    connection: Connection, tenant: int, table: Table, index: IndexDescriptor
+) -> None:
     """Make a built index readable, inside a CHANGE transaction."""
-    _put_index(connection, tenant, table, state.readable())
+    _put_index(connection, tenant, table, index.readable())
     bump_activation(connection, tenant)
 
 

@@ -19,7 +19,8 @@ import logging
 from collections.abc import Callable
 
 from zapdb.activation.activate import disable_index, rebuild_index, rewrite_index
-from zapdb.activation.view import IndexState, TableState, View, load_view
+from zapdb.activation.descriptors import IndexDescriptor
+from zapdb.activation.view import TableState, View, load_view
 from zapdb.catalog.settings import DatasetPolicy
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster import nodes
@@ -31,7 +32,7 @@ from zapdb.storage import Connection, Mode, Storage
 logger = logging.getLogger("zapdb.datasets")
 
 
-def outdated_indexes(view: View) -> list[tuple[TableState, IndexState]]:
+def outdated_indexes(view: View) -> list[tuple[TableState, IndexDescriptor]]:
     """The indexes whose keys this process would build differently."""
     return [
         (state, index)
@@ -52,7 +53,7 @@ def datasets_in_use(view: View) -> dict[str, tuple[str, str]]:
     return {name: (dataset.version, dataset.fingerprint) for name, dataset in found.items()}
 
 
-def _agrees(other: Node, outdated: list[tuple[TableState, IndexState]]) -> bool:
+def _agrees(other: Node, outdated: list[tuple[TableState, IndexDescriptor]]) -> bool:
     """Whether a process is known to have the data that this one has, for all these indexes."""
     return all(
         other.datasets.get(dependency.dataset, ("", ""))[1] == dataset_of(dependency).fingerprint
@@ -97,7 +98,7 @@ def _settle(
     connection: Connection,
     tenant: int,
     state: TableState,
-    index: IndexState,
+    index: IndexDescriptor,
     policy: DatasetPolicy,
 ) -> None:
     rewrites = policy == "background" and _is_whole(index)
@@ -129,13 +130,13 @@ def _settle(
         rebuild_index(connection, tenant, state, index.index)
 
 
-def _is_whole(index: IndexState) -> bool:
+def _is_whole(index: IndexDescriptor) -> bool:
     """Whether every record has an entry, be it made with whatever data."""
-    return index.phase == "readable" or index.is_rewritten
+    return index.state in ("readable", "rewriting")
 
 
 def refuse_disagreement(
-    connection: Connection, indexes: list[tuple[TableState, IndexState]], node: Node | None
+    connection: Connection, indexes: list[tuple[TableState, IndexDescriptor]], node: Node | None
 ) -> None:
     """Raises `DatasetMismatch` while other processes than `node` have not this one's data.
 
@@ -167,7 +168,7 @@ def refuse_disagreement(
         nodes.evict(connection, other)
 
 
-def _no_background(state: TableState, index: IndexState) -> DatasetMismatch:
+def _no_background(state: TableState, index: IndexDescriptor) -> DatasetMismatch:
     built_with, here = index.describe_difference()
     table, name = state.table.name, index.index.name
     return DatasetMismatch(
@@ -182,14 +183,14 @@ def _no_background(state: TableState, index: IndexState) -> DatasetMismatch:
     )
 
 
-def needs_rebuilding(index: IndexState) -> bool:
+def needs_rebuilding(index: IndexDescriptor) -> bool:
     """Whether an index is of no use to this process until it is rebuilt."""
-    return index.is_disabled or index.is_outdated
+    return index.state == "disabled" or index.is_outdated
 
 
 def restart_indexes(
-    storage: Storage, view: View, chosen: Callable[[TableState, IndexState], bool]
-) -> list[tuple[TableState, IndexState]]:
+    storage: Storage, view: View, chosen: Callable[[TableState, IndexDescriptor], bool]
+) -> list[tuple[TableState, IndexDescriptor]]:
     """Have indexes built anew with the data of this process, which is no node.
 
     Returns them as they were. Raises `DatasetMismatch` while processes use other data, and changes

@@ -8,10 +8,16 @@ reloads it (rule 8).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
+from zapdb.activation.descriptors import (
+    ConstraintDescriptor,
+    IndexDescriptor,
+    constraint_key,
+    constraints_of,
+    index_key,
+)
 from zapdb.catalog import rows
 from zapdb.catalog.history import Entry, read_entries
 from zapdb.catalog.stored import (
@@ -23,213 +29,13 @@ from zapdb.catalog.stored import (
 )
 from zapdb.catalog.stored_settings import read_history_settings
 from zapdb.catalog.zones import load_zones
-from zapdb.datasets import Dataset, Dependency, dataset_of
 from zapdb.errors import CorruptCatalog, MissingHistory, UnknownName
-from zapdb.limits import FORMER_DATASETS_MAX
 from zapdb.migrations import Chain
-from zapdb.schema import Index, Table, snapshot
+from zapdb.schema import Table, snapshot
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_number, reading
 from zapdb.storage.physical import activation_sql
 from zapdb.values import Zones
-
-IndexPhase = Literal["write-only", "readable"]
-ConstraintKind = Literal["check", "reference"]
-ConstraintPhase = Literal["unvalidated", "validated"]
-IndexCondition = Literal["write-only", "readable", "rewritten", "disabled"]
-
-FORMER: Final = "was:"
-"""Before the names of the datasets that entries of an index that is being rewritten may be of."""
-
-NOBODYS: Final = ""
-"""In the place of the fingerprints of an index that is disabled: nobody's data give it."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexState:
-    """An index of a tenant: where its entries are, and what they were built with (rule 23).
-
-    `physical` is the table that holds them, `build` the number of this building of the index: it
-    never repeats. `datasets` maps the name of each dataset to the fingerprint that its keys are
-    made with, `versions` to its version, for people. `former` has the fingerprints that it was
-    built with before, oldest first: which of two are the newer data nobody can tell, since versions
-    lie, but a process with former ones must not take the place of those that came after.
-
-    An index whose entries are *rewritten* one by one is write-only, and has the entries of before
-    in its table; those datasets are named, too, behind `FORMER`. One that is *disabled* is
-    write-only, has no entries, and nobody makes any (rule 26): its fingerprints are `NOBODYS`.
-    Both are said without a member of their own, in the format that the rows are frozen in: a
-    release that does not know of it finds an index that is not its own, and neither reads nor
-    publishes it.
-    """
-
-    index: Index
-    dependencies: tuple[Dependency, ...]
-    phase: IndexPhase
-    physical: int
-    build: int
-    key_format: int
-    datasets: dict[str, str] = field(hash=False)
-    versions: dict[str, str] = field(hash=False)
-    former: dict[str, tuple[str, ...]] = field(hash=False, default_factory=dict)
-
-    @property
-    def is_disabled(self) -> bool:
-        """Whether nobody keeps it, and it has no entries."""
-        return NOBODYS in self.datasets.values()
-
-    @property
-    def is_rewritten(self) -> bool:
-        """Whether its entries are being brought to other data one by one."""
-        return any(name.startswith(FORMER) for name in self.datasets)
-
-    @property
-    def condition(self) -> IndexCondition:
-        """Its state, for people."""
-        if self.is_disabled:
-            return "disabled"
-        return "rewritten" if self.is_rewritten else self.phase
-
-    @property
-    def is_outdated(self) -> bool:
-        """Whether this process would build other keys: its datasets are not the index's.
-
-        Never of a disabled one, whose keys nobody makes.
-        """
-        return not self.is_disabled and bool(self._differing())
-
-    def _differing(self) -> list[Dataset]:
-        """This process's datasets that are not the index's."""
-        here = map(dataset_of, self.dependencies)
-        return [found for found in here if self.datasets.get(found.name) != found.fingerprint]
-
-    @property
-    def is_ahead(self) -> bool:
-        """Whether it is outdated, and was built with data of this process before."""
-        return not self.is_disabled and any(
-            found.fingerprint in self.former.get(found.name, ()) for found in self._differing()
-        )
-
-    @property
-    def is_rebuilt(self) -> bool:
-        """Whether it is being built again, since its data changed to those of this process."""
-        return self.condition == "write-only" and bool(self.former) and not self.is_outdated
-
-    def find_former(self) -> dict[str, tuple[str, ...]]:
-        """The former fingerprints of the same index when this process's data take their place."""
-        found = {}
-        for dependency in self.dependencies:
-            here = dataset_of(dependency)
-            known = (*self.former.get(here.name, ()), self.datasets.get(here.name, NOBODYS))
-            kept = dict.fromkeys(f for f in known if f not in (NOBODYS, here.fingerprint))
-            found[here.name] = tuple(kept)[-FORMER_DATASETS_MAX:]
-        return {name: kept for name, kept in found.items() if kept}
-
-    def describe_difference(self) -> tuple[str, str]:
-        """The versions of the datasets that differ: those built with, and those here."""
-        differing = self._differing()
-        built_with = (self.versions.get(found.name, "unknown") for found in differing)
-        return "; ".join(built_with), "; ".join(found.version for found in differing)
-
-    def describe_rewriting(self) -> tuple[str, str]:
-        """The versions of the data that the entries of a rewritten index were of, and will be."""
-        names = [name.removeprefix(FORMER) for name in self.datasets if name.startswith(FORMER)]
-        before = (self.versions.get(FORMER + name, "unknown") for name in names)
-        return "; ".join(before), "; ".join(self.versions.get(name, "unknown") for name in names)
-
-    def disabled(self, build: int) -> IndexState:
-        """The same index when nobody keeps it any more; no job works towards `build`."""
-        versions = {name: self.versions.get(name, "unknown") for name in self._current}
-        return replace(
-            self,
-            phase="write-only",
-            build=build,
-            datasets=dict.fromkeys(versions, NOBODYS),
-            versions=versions,
-            former=self.find_former(),
-        )
-
-    def rewritten(self, build: int) -> IndexState:
-        """The same index when its entries begin to be brought to this process's data."""
-        differing = {found.name: found for found in self._differing()}
-        datasets, versions = {}, {}
-        for name in self._current:
-            found = differing.get(name)
-            version = self.versions.get(name, "unknown")
-            datasets[name] = self.datasets[name] if found is None else found.fingerprint
-            versions[name] = version if found is None else found.version
-            if found is not None:
-                datasets[FORMER + name] = self.datasets[name]
-                versions[FORMER + name] = version
-        return replace(
-            self,
-            phase="write-only",
-            build=build,
-            datasets=datasets,
-            versions=versions,
-            former=self.find_former(),
-        )
-
-    def readable(self) -> IndexState:
-        """The same index when it holds what it must."""
-        current = self._current
-        return replace(
-            self,
-            phase="readable",
-            datasets={name: self.datasets[name] for name in current},
-            versions={name: self.versions[name] for name in current if name in self.versions},
-        )
-
-    @property
-    def _current(self) -> list[str]:
-        return [name for name in self.datasets if not name.startswith(FORMER)]
-
-    def to_row(self, table: int) -> dict[str, Any]:
-        return {
-            "table": table,
-            "phase": self.phase,
-            "physical": self.physical,
-            "build": self.build,
-            "key_format": self.key_format,
-            "datasets": self.datasets,
-            "versions": self.versions,
-            "former": {name: list(found) for name, found in self.former.items()},
-        }
-
-    @classmethod
-    def from_row(cls, table: Table, index: Index, row: dict[str, Any]) -> IndexState:
-        return cls(
-            index,
-            table.datasets_of(index),
-            row["phase"],
-            row["physical"],
-            row["build"],
-            row["key_format"],
-            row["datasets"],
-            row["versions"],
-            {name: tuple(found) for name, found in row["former"].items()},
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ConstraintState:
-    """A check, or the reference that a field is: it binds every write, whatever its phase.
-
-    `number` is the check's or the field's, `name` as well. Validated means that all records were
-    looked at since it took force, and none violated it.
-    """
-
-    kind: ConstraintKind
-    number: int
-    name: str
-    phase: ConstraintPhase
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
-
-    @property
-    def is_validated(self) -> bool:
-        return self.phase == "validated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,13 +53,13 @@ class TableState:
     origins: dict[int, int] = field(hash=False)
     layouts: dict[int, int] = field(hash=False)
     """The layout revision of each revision, those of forgotten migrations too."""
-    indexes: tuple[IndexState, ...]
-    constraints: tuple[ConstraintState, ...] = ()
+    indexes: tuple[IndexDescriptor, ...]
+    constraints: tuple[ConstraintDescriptor, ...] = ()
     has_history: bool = False
     """Whether changes of its records are kept in the change log."""
 
     @property
-    def unvalidated(self) -> tuple[ConstraintState, ...]:
+    def unvalidated(self) -> tuple[ConstraintDescriptor, ...]:
         return tuple(c for c in self.constraints if not c.is_validated)
 
 
@@ -296,22 +102,6 @@ class View:
             if state.table.number == number:
                 return state
         raise UnknownName("the table was dropped", table=name)
-
-
-def index_key(tenant: int, index: int) -> str:
-    return f"{tenant}/{index}"
-
-
-def constraint_key(tenant: int, kind: ConstraintKind, number: int) -> str:
-    return f"{tenant}/{kind}/{number}"
-
-
-def constraints_of(table: Table) -> Iterator[tuple[ConstraintKind, int, str]]:
-    """Kind, number and name of each check and each reference."""
-    for check in table.checks:
-        yield "check", check.number, check.name
-    for key in table.foreign_keys:
-        yield "reference", key.field, table.field_numbered(key.field).name
 
 
 def load_view(connection: Connection, tenant: int, known: View | None = None) -> View:
@@ -360,8 +150,8 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
             entries.get(table.number, []),
             chain,
             forgetting,
-            _index_states(tenant, table, indexes),
-            _constraint_states(tenant, table, constraints),
+            _index_descriptors(tenant, table, indexes),
+            _constraint_descriptors(tenant, table, constraints),
             recorded.records(table.number),
         )
         for table in chain.schema_at(position)
@@ -408,21 +198,21 @@ def _find_forgetting(
     return Forgetting(number, revisions)
 
 
-def _index_states(
+def _index_descriptors(
     tenant: int, table: Table, indexes: dict[str, dict[str, Any]]
-) -> tuple[IndexState, ...]:
+) -> tuple[IndexDescriptor, ...]:
     states = []
     for index in table.indexes:
         row = indexes.get(index_key(tenant, index.number))
         if row is None:
             raise CorruptCatalog("an index has no state", table=table.name, index=index.name)
-        states.append(IndexState.from_row(table, index, row))
+        states.append(IndexDescriptor.from_row(table, index, row))
     return tuple(states)
 
 
-def _constraint_states(
+def _constraint_descriptors(
     tenant: int, table: Table, found: dict[str, dict[str, Any]]
-) -> tuple[ConstraintState, ...]:
+) -> tuple[ConstraintDescriptor, ...]:
     states = []
     for kind, number, name in constraints_of(table):
         row = found.get(constraint_key(tenant, kind, number))
@@ -430,7 +220,7 @@ def _constraint_states(
             raise CorruptCatalog(
                 "a constraint has no state", table=table.name, constraint=f"{kind} {name}"
             )
-        states.append(ConstraintState(kind, number, name, row["phase"]))
+        states.append(ConstraintDescriptor(kind, number, name, row["state"]))
     return tuple(states)
 
 
@@ -439,8 +229,8 @@ def _table_state(
     entries: list[Entry],
     chain: Chain,
     forgetting: Forgetting | None,
-    indexes: tuple[IndexState, ...],
-    constraints: tuple[ConstraintState, ...],
+    indexes: tuple[IndexDescriptor, ...],
+    constraints: tuple[ConstraintDescriptor, ...],
     has_history: bool,
 ) -> TableState:
     if not entries:

@@ -94,6 +94,6 @@ def _is_needed(connection: Connection, index: int, physical: int, but: str = "")
         CATALOG.c.value.is_not(None),
     )
     return any(
-        load_value("index", key, text)["physical"] == physical
+        load_value("index", key, text)["entry_table"] == physical
         for key, text in connection.core_execute(states)
     )

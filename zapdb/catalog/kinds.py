@@ -72,6 +72,10 @@ def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) ->
     }
 
 
+DATASETS: Final = {
+    "type": "object",
+    "additionalProperties": _object({"version": TEXT, "fingerprint": TEXT}),
+}
 FINDINGS: Final = _list_of(_object({"what": TEXT, "count": NUMBER, "examples": _list_of(TEXT)}))
 
 
@@ -186,17 +190,17 @@ KINDS: Final[dict[str, Kind]] = {
         _kind(
             "index",
             "tenant/index",
-            "The state of a tenant's index, and what its entries are made with; behind `was:` what "
-            "some still are while they are rewritten, an empty fingerprint where nobody keeps it. "
-            "`former` has the fingerprints that it was built with before.",
+            "The state of a tenant's index, the table of its entries, and the collation or time "
+            "zone data that it is built with; while it is rewriting, those too that some entries "
+            "may still be of. `former` has the fingerprints of the data before.",
             {
                 "table": POSITIVE,
-                "phase": _choice("write-only", "readable"),
-                "physical": POSITIVE,
+                "state": _choice("building", "readable", "rewriting", "disabled"),
+                "entry_table": POSITIVE,
                 "build": POSITIVE,
                 "key_format": POSITIVE,
-                "datasets": TEXTS,
-                "versions": TEXTS,
+                "built_with": DATASETS,
+                "rewritten_from": DATASETS,
                 "former": {"type": "object", "additionalProperties": _list_of(TEXT)},
             },
         ),
@@ -204,7 +208,7 @@ KINDS: Final[dict[str, Kind]] = {
             "constraint",
             "tenant/check|reference/number",
             "Whether all records of a tenant's table were found to keep to a check or reference.",
-            {"table": POSITIVE, "phase": _choice("unvalidated", "validated")},
+            {"table": POSITIVE, "state": _choice("unvalidated", "validated")},
         ),
         _kind(
             "physical",

@@ -187,8 +187,7 @@ def _check_pending(
 
 def _build_indexes(storage: Storage, tenant: str | None, output: Output, built: list[Ran]) -> None:
     view = read_view(storage, tenant)
-    conditions = {index.condition for state in view.tables.values() for index in state.indexes}
-    if not conditions & {"write-only", "rewritten"}:
+    if not any(index.needs_build for state in view.tables.values() for index in state.indexes):
         return
     jobs = plan_jobs(storage, view.tenant, kinds=["index"])
     with stopping_on_interrupt() as should_stop:

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation import IndexState, TableState, View
+from zapdb.activation import IndexDescriptor, TableState, View
+from zapdb.activation.descriptors import ConstraintKind
 from zapdb.activation.inspection import read_labels, read_log
 from zapdb.activation.pinning import Stamped, find_in_log
 from zapdb.activation.prehistory import ensure_histories
-from zapdb.activation.view import ConstraintKind
 from zapdb.catalog.history import format_fingerprint
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.differences import difference_to_json, write_differences
@@ -104,14 +104,14 @@ def show(
 
     With `--json`: `{table, number, key, revision, layout_revision, fingerprint, fields: [{name,
     number, type, key, optional, generated, default}], indexes: [{name, number, unique, state,
-    fields: [{field, collation, descending}], datasets}], checks: [{name, number, expression,
-    state}], references: [{field, table, on_delete, state}], archived: [{field, number, type,
-    migration}]}`, with `code` if it is asked for.
-    The state of an index is `readable`, `write-only` while it is built, `rewritten` while its
-    entries are, or `disabled`; `datasets` gives version and fingerprint of what it was built with,
-    behind `was:` those that some of its entries may still have. `default` is there only where the
-    field has one; `archived` are dropped fields whose values are kept, by the
-    number of the migration that dropped them.
+    fields: [{field, collation, descending}], built_with, rewritten_from}], checks: [{name, number,
+    expression, state}], references: [{field, table, on_delete, state}], archived: [{field, number,
+    type, migration}]}`, with `code` if it is asked for.
+    The state of an index is `readable`, `building`, `rewriting` while its entries are brought to
+    other collation or time zone data, or `disabled`. `built_with` gives version and fingerprint of
+    the data by name, `rewritten_from` those that some entries may still be of. `default` is there
+    only where the field has one; `archived` are dropped fields whose values are kept, by the number
+    of the migration that dropped them.
     """
     output = Output(as_json)
     with opened(database, tenant) as (_, view):
@@ -167,7 +167,7 @@ def _write_table(state: TableState, output: Output) -> None:
         output.table(columns, [_index_row(table, index) for index in state.indexes])
     if table.checks:
         output.write()
-        checks = [(c.name, c.expression, _phase(state, "check", c.number)) for c in table.checks]
+        checks = [(c.name, c.expression, _state_of(state, "check", c.number)) for c in table.checks]
         output.table(("check", "must be true", "state"), checks)
     if table.foreign_keys:
         output.write()
@@ -179,15 +179,15 @@ def _write_table(state: TableState, output: Output) -> None:
         output.table(("archived", "type", "by migration"), kept)
 
 
-def _phase(state: TableState, kind: ConstraintKind, number: int) -> tuple[str, str]:
+def _state_of(state: TableState, kind: ConstraintKind, number: int) -> tuple[str, str]:
     found = next(c for c in state.constraints if (c.kind, c.number) == (kind, number))
-    return found.phase, "green" if found.is_validated else "yellow"
+    return found.state, "green" if found.is_validated else "yellow"
 
 
 def _reference_row(state: TableState, key: ForeignKey) -> tuple[str, str, str, tuple[str, str]]:
     field = state.table.field_numbered(key.field)
     on_delete = key.on_delete.replace("_", " ")
-    return field.name, _target_name(field), on_delete, _phase(state, "reference", key.field)
+    return field.name, _target_name(field), on_delete, _state_of(state, "reference", key.field)
 
 
 def _attributes(table: Table, field: Field) -> Iterator[str]:
@@ -205,13 +205,12 @@ def _default(field: Field) -> Any:
     return None if field.default is None else field.type.to_document(field.default)
 
 
-def _index_row(table: Table, state: IndexState) -> tuple[str, str, tuple[str, str], str]:
-    readable = state.phase == "readable"
-    versions = ", ".join(f"{name} {version}" for name, version in state.versions.items())
+def _index_row(table: Table, found: IndexDescriptor) -> tuple[str, str, tuple[str, str], str]:
+    versions = ", ".join(f"{name} {data.version}" for name, data in found.built_with.items())
     return (
-        state.index.name,
-        ", ".join(_show_components(table, state.index)) + ("; unique" * state.index.unique),
-        (state.condition, "green" if readable else "yellow"),
+        found.index.name,
+        ", ".join(_show_components(table, found.index)) + ("; unique" * found.index.unique),
+        (found.state, "green" if found.state == "readable" else "yellow"),
         versions or "-",
     )
 
@@ -236,44 +235,44 @@ def _field_to_json(table: Table, field: Field) -> dict[str, Any]:
     return described | ({"default": _default(field)} if field.has_default else {})
 
 
-def _index_to_json(table: Table, state: IndexState) -> dict[str, Any]:
+def _index_to_json(table: Table, found: IndexDescriptor) -> dict[str, Any]:
+    row = found.to_row(table.number)
     return {
-        "name": state.index.name,
-        "number": state.index.number,
-        "unique": state.index.unique,
-        "state": state.condition,
+        "name": found.index.name,
+        "number": found.index.number,
+        "unique": found.index.unique,
+        "state": found.state,
         "fields": [
             {
                 "field": table.field_numbered(component.field).name,
                 "collation": None if component.collation is None else str(component.collation),
                 "descending": component.descending,
             }
-            for component in state.index.components
+            for component in found.index.components
         ],
-        "datasets": {
-            name: {"version": state.versions.get(name), "fingerprint": found}
-            for name, found in state.datasets.items()
-        },
+        "built_with": row["built_with"],
+        "rewritten_from": row["rewritten_from"],
     }
 
 
 def _check_to_json(state: TableState, check: Check) -> dict[str, Any]:
-    phase, _ = _phase(state, "check", check.number)
+    shown, _ = _state_of(state, "check", check.number)
     return {
         "name": check.name,
         "number": check.number,
         "expression": check.expression,
-        "state": phase,
+        "state": shown,
     }
 
 
 def _reference_to_json(state: TableState, key: ForeignKey) -> dict[str, Any]:
-    field, (phase, _) = state.table.field_numbered(key.field), _phase(state, "reference", key.field)
+    field = state.table.field_numbered(key.field)
+    shown, _ = _state_of(state, "reference", key.field)
     return {
         "field": field.name,
         "table": _target_name(field),
         "on_delete": key.on_delete,
-        "state": phase,
+        "state": shown,
     }
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation import IndexState, TableState, View
+from zapdb.activation import IndexDescriptor, TableState, View
 from zapdb.activation.datasets import needs_rebuilding, restart_indexes
 from zapdb.activation.up import refuse_while_forgetting
 from zapdb.catalog.changelog import read_token
@@ -27,7 +27,7 @@ IndexOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="This index of the table only.")
 ]
 
-Choice = Callable[[TableState, IndexState], bool]
+Choice = Callable[[TableState, IndexDescriptor], bool]
 
 group = typer.Typer(name="reindex", help="Build indexes again, and show what they are built with.")
 
@@ -99,7 +99,7 @@ def _choose(view: View, table: str | None, index: str | None) -> Choice:
 
 
 def _plan(
-    storage: Storage, view: View, restarted: list[tuple[TableState, IndexState]]
+    storage: Storage, view: View, restarted: list[tuple[TableState, IndexDescriptor]]
 ) -> list[Job]:
     """The jobs of the indexes that were begun anew, and of no others."""
     numbers = {index.index.number for _, index in restarted}
@@ -154,19 +154,23 @@ def status(
     return EXIT_PENDING if is_pending else 0
 
 
-def _describe(settings: Settings, state: TableState, index: IndexState) -> dict[str, Any]:
+def _describe(settings: Settings, state: TableState, index: IndexDescriptor) -> dict[str, Any]:
     here = [dataset_of(dependency) for dependency in index.dependencies]
     policy = settings.dataset_policy(state.table, index.index) if here else None
     return {
         "table": state.table.name,
         "index": index.index.name,
-        "state": index.condition,
+        "state": index.state,
         "policy": policy,
         "fits": not needs_rebuilding(index),
-        "built_with": {one.name: index.versions.get(one.name) for one in here},
+        "built_with": {
+            one.name: index.built_with[one.name].version
+            for one in here
+            if one.name in index.built_with
+        },
         "here": {one.name: one.version for one in here},
     }
 
 
-def _show(versions: dict[str, str | None]) -> str:
-    return "; ".join(dict.fromkeys(str(version) for version in versions.values())) or "-"
+def _show(versions: dict[str, str]) -> str:
+    return "; ".join(dict.fromkeys(versions.values())) or "-"

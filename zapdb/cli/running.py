@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from zapdb.activation import IndexState, View
+from zapdb.activation import IndexDescriptor, View
 from zapdb.cli.output import Output, format_count, format_seconds
 from zapdb.errors import ZapdbError
 from zapdb.jobs import Job, JobReport, Progress, Runner, read_progress, run_job
@@ -36,7 +36,7 @@ def name_job(view: View, job: Job) -> JobName:
         found = _find_index(view, job.target)
         name = "(dropped)" if found is None else found.index.name
         index = f"index {name} of {job.table_name}"
-        if found is not None and found.is_rewritten:
+        if found is not None and found.state == "rewriting":
             return JobName(f"rewriting {index}", f"rewrote {index}")
         return JobName(f"building {index}", f"built {index}")
     if job.kind == "convert":
@@ -47,7 +47,7 @@ def name_job(view: View, job: Job) -> JobName:
     return JobName(f"taking {job.table_name} back", f"took {job.table_name} back")
 
 
-def _find_index(view: View, build: int) -> IndexState | None:
+def _find_index(view: View, build: int) -> IndexDescriptor | None:
     states = (index for state in view.tables.values() for index in state.indexes)
     return next((index for index in states if index.build == build), None)
 

@@ -263,7 +263,7 @@ def count_spans(session: Session, live: LiveTable, plan: Plan, limit: int | None
     for span in plan.spans:
         lower, upper = span.lower, span.upper
         if index is not None:
-            search = Search(lower, upper, None, unique=index.state.index.unique)
+            search = Search(lower, upper, None, unique=index.descriptor.index.unique)
             lower, upper = search.entry_bounds
         left = None if limit is None else limit - counted
         if left is not None and left <= 0:

@@ -70,7 +70,7 @@ class IndexLookup:
     def __init__(self, session: Session, live: LiveTable, name: str) -> None:
         self._session = session
         self._live = live
-        self._number = self._named(live, name).state.index.number
+        self._number = self._named(live, name).descriptor.index.number
         self._name = name
 
     @property
@@ -94,7 +94,7 @@ class IndexLookup:
 
     def _index(self, live: LiveTable) -> LiveIndex:
         for index in live.shape.indexes:
-            if index.state.index.number == self._number:
+            if index.descriptor.index.number == self._number:
                 return index
         raise UsageError("the index was dropped", index=self._name)
 

@@ -182,7 +182,7 @@ def _read_tables(
 ) -> Iterator[Gauge]:
     states = view.tables.values()
     yield INDEXES.each(
-        ((tenant, state.table.name, index.index.name, index.condition), 1)
+        ((tenant, state.table.name, index.index.name, index.state), 1)
         for state in states
         for index in state.indexes
     )

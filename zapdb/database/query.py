@@ -337,7 +337,7 @@ class Query:
         else:
             live, index = self.session.find_again(self.live), cursor.index or 0
         for found in live.shape.indexes if index else ():
-            if found.state.index.number == index:
+            if found.descriptor.index.number == index:
                 return order_of_index(found.keys.fields, found.keys.index.components), index
         if index:
             raise InvalidCursor(

@@ -160,7 +160,7 @@ def _is_first_of_key(other: LiveTable, referrer: Referrer) -> bool:
 
 
 def _finds(index: LiveIndex, referrer: Referrer) -> bool:
-    return index.is_readable and index.state.index.components[0].field == referrer.key.field
+    return index.is_readable and index.descriptor.index.components[0].field == referrer.key.field
 
 
 def _search(

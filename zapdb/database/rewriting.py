@@ -28,22 +28,22 @@ def list_warnings(live: LiveTable) -> tuple[str, ...]:
 
 def _describe(live: LiveTable) -> Iterator[str]:
     for index in live.shape.indexes:
-        if index.state.is_rewritten:
-            before, after = index.state.describe_rewriting()
+        if index.descriptor.state == "rewriting":
+            before, after = index.descriptor.describe_rewriting()
             yield (
                 f"the entries of the index {index.name} are being rewritten, of {before} to {after}"
             )
-        elif index.state.is_disabled:
+        elif index.descriptor.state == "disabled":
             yield f"nobody keeps the index {index.name} until `zapdb reindex run`"
 
 
 def warn_if_affected(live: LiveTable, plan: MakePlan) -> None:
     """Warn of a query that would be read by an index that is being rewritten."""
     indexes = live.shape.indexes
-    rewritten = [index for index in indexes if index.state.is_rewritten]
+    rewritten = [index for index in indexes if index.descriptor.state == "rewriting"]
     if not rewritten:
         return
-    found = plan([i.keys for i in indexes if i.is_readable or i.state.is_rewritten])
+    found = plan([i.keys for i in indexes if i.is_readable or i.descriptor.state == "rewriting"])
     used = {
         branch.path.keys.index.number
         for branch in (found.branches if isinstance(found, Union) else (found,))
@@ -56,9 +56,9 @@ def warn_if_affected(live: LiveTable, plan: MakePlan) -> None:
 
 def warn(live: LiveTable, index: LiveIndex) -> None:
     """Warn of a query that needs an index, if that is being rewritten."""
-    if not index.state.is_rewritten:
+    if index.descriptor.state != "rewriting":
         return
-    before, after = index.state.describe_rewriting()
+    before, after = index.descriptor.describe_rewriting()
     log_event(
         logger,
         "query.scanned",

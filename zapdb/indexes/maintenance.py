@@ -1,6 +1,6 @@
 """Keeping entries equal to records: what a change of one record does to one index.
 
-An index that is being built (write-only) is maintained like any other, with one difference. Its
+An index that is *building* is maintained like any other, with one difference. Its
 builder may have inserted the old entry after this transaction's snapshot, where a DELETE would not
 see it and leave it for ever. So the old entry is first inserted if absent: where the builder's row
 is there unseen, PostgreSQL reports a serialization failure, and the transaction runs again with a
@@ -12,8 +12,8 @@ they are is looked up where they were not: the database's own constraint decides
 Only a record's own entry is ever deleted: one that the builder left without, since the key is
 another's, has none.
 
-An index whose entries are rewritten for other collation or time zone data is maintained like one
-that is being built, with the new keys: an old one can't be computed any more. What a writer leaves
+An index that is *rewriting*, for other collation or time zone data, is maintained like one that is
+building, with the new keys: an old one can't be computed any more. What a writer leaves
 behind of it, the job that rewrites finds (decisions/0015). One that is disabled has no entries.
 """
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from zapdb.activation import IndexState
+from zapdb.activation import IndexDescriptor
 from zapdb.errors import DatasetMismatch
 from zapdb.indexes.keys import KeyBuilder, build_keys, cut, cut_unique, is_cut
 from zapdb.records import Record
@@ -51,7 +51,7 @@ class Collision(Exception):
 class LiveIndex:
     """An index as writers and readers use it."""
 
-    state: IndexState
+    descriptor: IndexDescriptor
     keys: KeyBuilder
     entries: IndexTable
     fits: bool
@@ -59,11 +59,11 @@ class LiveIndex:
 
     @property
     def name(self) -> str:
-        return self.state.index.name
+        return self.descriptor.index.name
 
     @property
     def is_built(self) -> bool:
-        return self.state.phase == "readable"
+        return self.descriptor.state == "readable"
 
     @property
     def is_readable(self) -> bool:
@@ -91,7 +91,7 @@ class LiveIndex:
     def check_fits(self) -> None:
         """Raises `DatasetMismatch`."""
         if not self.fits:
-            built_with, here = self.state.describe_difference()
+            built_with, here = self.descriptor.describe_difference()
             raise DatasetMismatch(
                 "this process has other collation or time zone data than the index is built with",
                 index=self.name,
@@ -99,7 +99,7 @@ class LiveIndex:
                 here=here,
                 hint="it was built with these data before: use the newer ones, or run `zapdb "
                 "reindex run` with these"
-                if self.state.is_ahead
+                if self.descriptor.is_ahead
                 else "open the database again, with the ICU and time zone data that all other "
                 "processes have",
             )
@@ -193,12 +193,12 @@ class DisabledIndex(LiveIndex):
 
     def check_fits(self) -> None:
         """Raises `DatasetMismatch` where the index is unique."""
-        if self.state.index.unique:
+        if self.descriptor.index.unique:
             raise DatasetMismatch(
                 "a unique index is disabled since its collation or time zone data changed, so "
                 "records can't get other values of its fields",
                 index=self.name,
-                built_with="; ".join(self.state.versions.values()),
+                built_with="; ".join(d.version for d in self.descriptor.built_with.values()),
                 hint="`zapdb reindex run` builds it again",
             )
 
@@ -216,7 +216,7 @@ class DisabledIndex(LiveIndex):
         pass
 
     def update(self, connection: Connection, record_key: bytes, old: Record, new: Record) -> None:
-        if self.state.index.unique and self.keys.build(old) != self.keys.build(new):
+        if self.descriptor.index.unique and self.keys.build(old) != self.keys.build(new):
             self.check_fits()
 
     def update_many(self, connection: Connection, changes: Sequence[Change]) -> None:
@@ -224,15 +224,16 @@ class DisabledIndex(LiveIndex):
             self.update(connection, *change)
 
 
-def open_index(table: Table, state: IndexState, records: RecordTable) -> LiveIndex:
-    keys, index = build_keys(table, state.index), state.index
-    entries = IndexTable(records.storage, state.physical, records, unique=index.unique)
-    if state.is_disabled:
-        return DisabledIndex(state, keys, entries, fits=False)
-    if not index.unique:
-        return LiveIndex(state, keys, entries, not state.is_outdated)
+def open_index(table: Table, descriptor: IndexDescriptor, records: RecordTable) -> LiveIndex:
+    keys, unique = build_keys(table, descriptor.index), descriptor.index.unique
+    entries = IndexTable(records.storage, descriptor.entry_table, records, unique=unique)
+    if descriptor.state == "disabled":
+        return DisabledIndex(descriptor, keys, entries, fits=False)
+    fits = not descriptor.is_outdated
+    if not unique:
+        return LiveIndex(descriptor, keys, entries, fits)
     optional = tuple(field.name for field in keys.fields if field.optional)
-    return UniqueIndex(state, keys, entries, not state.is_outdated, optional)
+    return UniqueIndex(descriptor, keys, entries, fits, optional)
 
 
 def find_collision(

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from zapdb.activation.activate import keeps_entries
-from zapdb.activation.view import IndexState
+from zapdb.activation.descriptors import IndexDescriptor
 from zapdb.datasets import dataset_of
 from zapdb.indexes.choosing import Planner
 from zapdb.indexes.maintenance import LiveIndex, open_index
@@ -117,9 +117,9 @@ class OlderShape(Shape):
         if kept and state is not None:
             found = replace(state, index=index, dependencies=dependencies)
         else:
-            datasets = {d.name: d.fingerprint for d in map(dataset_of, dependencies)}
-            found = IndexState(
-                index, dependencies, "write-only", 0, 0, INDEX_KEY_FORMAT, datasets, {}
+            datasets = {d.name: d for d in map(dataset_of, dependencies)}
+            found = IndexDescriptor(
+                index, dependencies, "building", 0, 0, INDEX_KEY_FORMAT, datasets
             )
         return open_index(self.table, found, live.records)
 

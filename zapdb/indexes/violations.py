@@ -62,7 +62,7 @@ def _with_reference(number: int, field: int) -> Callable[[Schema], bool]:
 
 
 def collision(live: LiveTable, found: Collision, record: Record, hint: str = "") -> UniqueViolation:
-    names, number = found.index.field_names, found.index.state.index.number
+    names, number = found.index.field_names, found.index.descriptor.index.number
     origin = _in_table(live.table.number, lambda t: any(i.number == number for i in t.indexes))
     return UniqueViolation(
         "another record has these values, and the index allows them once",

@@ -28,7 +28,7 @@ class IndexWork(Work):
         super().__init__(storage, view, state, job)
         self.live = LiveTable(storage, view, state)
         self.index: LiveIndex | None = next(
-            (index for index in self.live.indexes if index.state.build == job.target), None
+            (index for index in self.live.indexes if index.descriptor.build == job.target), None
         )
         if self.index is None or self.index.is_built:
             raise Superseded
@@ -125,8 +125,8 @@ class RewriteWork(IndexWork):
 
 def open_index_work(storage: Storage, view: View, state: TableState, job: Job) -> IndexWork:
     """The work of a job that builds an index, or rewrites its entries."""
-    rewritten = (index.build for index in state.indexes if index.is_rewritten)
-    kind = RewriteWork if job.target in rewritten else IndexWork
+    rewriting = (index.build for index in state.indexes if index.state == "rewriting")
+    kind = RewriteWork if job.target in rewriting else IndexWork
     return kind(storage, view, state, job)
 
 

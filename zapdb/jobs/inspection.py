@@ -53,11 +53,7 @@ def _read_table_status(connection: Connection, view: View, state: TableState) ->
         sum(by_revision.values()),
         by_revision,
         sum(count for found, count in by_revision.items() if found < state.layout_revision),
-        tuple(
-            index.index.name
-            for index in state.indexes
-            if index.phase == "write-only" and not index.is_disabled
-        ),
+        tuple(index.index.name for index in state.indexes if index.needs_build),
         tuple(map(str, state.unvalidated)),
     )
 

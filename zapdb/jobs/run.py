@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from zapdb.activation import TableState, View, load_view
+from zapdb.activation import IndexDescriptor, TableState, View, load_view
 from zapdb.activation.activate import publish_index
 from zapdb.activation.forget import Revert
 from zapdb.cluster.leases import Owner
@@ -101,9 +101,9 @@ def _entries_of(storage: Storage, view: View, job: Job) -> IndexTable | None:
     """What a job goes through that goes through entries: those of an index that it rewrites."""
     for state in view.tables.values():
         for index in state.indexes:
-            if job.kind == "index" and index.build == job.target and index.is_rewritten:
+            if job.kind == "index" and index.build == job.target and index.state == "rewriting":
                 records = RecordTable(storage, job.table, job.tenant)
-                return IndexTable(storage, index.physical, records)
+                return IndexTable(storage, index.entry_table, records)
     return None
 
 
@@ -112,11 +112,11 @@ def _wanted_jobs(view: View) -> list[Job]:
         (state, index)
         for state in view.tables.values()
         for index in state.indexes
-        if index.phase == "write-only" and not index.is_disabled
+        if index.needs_build
     ]
     unbuilt.sort(key=lambda found: not found[1].is_rebuilt)
     wanted = [
-        _new_job(view, state, "index", index.build, view.position, index.datasets)
+        _new_job(view, state, "index", index.build, view.position, _fingerprints(index))
         for state, index in unbuilt
     ]
     wanted += [
@@ -132,6 +132,10 @@ def _wanted_jobs(view: View) -> list[Job]:
         if state.unvalidated
     ]
     return wanted
+
+
+def _fingerprints(index: IndexDescriptor) -> dict[str, str]:
+    return {name: dataset.fingerprint for name, dataset in index.built_with.items()}
 
 
 def _supersede_all_but(storage: Storage, view: View, wanted: set[str]) -> bool:
@@ -293,7 +297,7 @@ def _find_duplicates(connection: Connection, work: Work, *, is_last: bool) -> tu
     None if the build has to be gone through again: an entry is missing whose key is free, since the
     record that had it has changed. If it has been (`is_last`), that is left to the next run.
     """
-    if not (isinstance(work, IndexWork) and work.index and work.index.state.index.unique):
+    if not (isinstance(work, IndexWork) and work.index and work.index.descriptor.index.unique):
         return ()
     index, examples = work.index, []
     for key in index.entries.list_missing(connection, EXAMPLES_MAX):
@@ -341,7 +345,7 @@ def _publish(storage: Storage, work: IndexWork) -> None:
         for state in view.tables.values():
             for index in state.indexes:
                 if index.build == work.job.target:
-                    if index.phase == "write-only":  # else a twin was faster
+                    if index.needs_build:  # else a twin was faster
                         publish_index(connection, view.tenant, state.table, index)
                     return
     raise Superseded

@@ -183,9 +183,9 @@ def _read_indexes(connection: Connection, view: View) -> Iterable[Row]:
                 index.index.number,
                 [_describe(state, component) for component in index.index.components],
                 index.index.unique,
-                index.phase,
+                index.state,
                 index.is_outdated,
-                index.physical,
+                index.entry_table,
                 index.key_format,
             )
 
@@ -202,7 +202,7 @@ def _describe(state: TableState, component: Any) -> dict[str, Any]:
 def _read_constraints(connection: Connection, view: View) -> Iterable[Row]:
     for state in view.tables.values():
         for constraint in state.constraints:
-            yield state.table.name, constraint.kind, constraint.name, constraint.phase
+            yield state.table.name, constraint.kind, constraint.name, constraint.state
 
 
 def _read_jobs(connection: Connection, view: View) -> Iterable[Row]:
@@ -325,9 +325,9 @@ RELATIONS: Final[dict[str, Relation]] = {
                 "number": INTEGER,
                 "fields": JSON,
                 "is_unique": BOOLEAN,
-                "phase": TEXT,
+                "state": TEXT,
                 "outdated": BOOLEAN,
-                "physical": INTEGER,
+                "entry_table": INTEGER,
                 "key_format": INTEGER,
             },
             _read_indexes,
@@ -335,7 +335,7 @@ RELATIONS: Final[dict[str, Relation]] = {
         Relation(
             "zapdb_constraints",
             "Their checks and references, with whether all records were looked at.",
-            {"table_name": TEXT, "kind": TEXT, "name": TEXT, "phase": TEXT},
+            {"table_name": TEXT, "kind": TEXT, "name": TEXT, "state": TEXT},
             _read_constraints,
         ),
         Relation(

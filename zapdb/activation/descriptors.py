@@ -1,0 +1,208 @@
+"""The state of one index or one constraint of a tenant, as its row in the catalog says it.
+
+An index is *building* until a job has filled it, then *readable*. When its collation or time zone
+data change it is built again, or its entries are *rewriting* one by one where they are, or it is
+*disabled*: it has no entries, and nobody makes any, until an operator rebuilds it (rules 23, 26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from zapdb.datasets import Dataset, Dependency, dataset_of
+from zapdb.limits import FORMER_DATASETS_MAX
+from zapdb.schema import Index, Table
+
+IndexState = Literal["building", "readable", "rewriting", "disabled"]
+ConstraintKind = Literal["check", "reference"]
+ConstraintState = Literal["unvalidated", "validated"]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDescriptor:
+    """An index of a tenant: its state, where its entries are, and what they are made with.
+
+    `entry_table` is the number of the table that holds the entries, `build` that of this building
+    of the index: it never repeats. `built_with` has by name the datasets that its keys are made
+    with: those that all entries have, or will have. `rewritten_from` has those that some entries
+    may still be of while the index is rewriting. A disabled index keeps those that it had.
+
+    `former` has the fingerprints that it was built with before, oldest first: which of two are the
+    newer data nobody can tell, since versions lie, but a process with former ones must not take the
+    place of those that came after.
+    """
+
+    index: Index
+    dependencies: tuple[Dependency, ...]
+    state: IndexState
+    entry_table: int
+    build: int
+    key_format: int
+    built_with: dict[str, Dataset] = field(hash=False)
+    rewritten_from: dict[str, Dataset] = field(hash=False, default_factory=dict)
+    former: dict[str, tuple[str, ...]] = field(hash=False, default_factory=dict)
+
+    @property
+    def needs_build(self) -> bool:
+        """Whether a job has to fill it, or to rewrite its entries, before it is readable."""
+        return self.state in ("building", "rewriting")
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether this process would build other keys: its datasets are not the index's.
+
+        Never of a disabled one, whose keys nobody makes.
+        """
+        return self.state != "disabled" and bool(self._differing())
+
+    def _differing(self) -> list[Dataset]:
+        """This process's datasets that are not the index's."""
+        return [
+            found
+            for found in map(dataset_of, self.dependencies)
+            if self._fingerprint(found.name) != found.fingerprint
+        ]
+
+    def _fingerprint(self, name: str) -> str | None:
+        return self.built_with[name].fingerprint if name in self.built_with else None
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it is outdated, and was built with data of this process before."""
+        return self.is_outdated and any(
+            found.fingerprint in self.former.get(found.name, ()) for found in self._differing()
+        )
+
+    @property
+    def is_rebuilt(self) -> bool:
+        """Whether it is being built again, since its data changed to those of this process."""
+        return self.state == "building" and bool(self.former) and not self.is_outdated
+
+    def find_former(self) -> dict[str, tuple[str, ...]]:
+        """The former fingerprints of the same index when this process's data take their place."""
+        found = {}
+        for dependency in self.dependencies:
+            here = dataset_of(dependency)
+            known = (*self.former.get(here.name, ()), self._fingerprint(here.name))
+            kept = dict.fromkeys(f for f in known if f is not None and f != here.fingerprint)
+            found[here.name] = tuple(kept)[-FORMER_DATASETS_MAX:]
+        return {name: kept for name, kept in found.items() if kept}
+
+    def describe_difference(self) -> tuple[str, str]:
+        """The versions of the datasets that differ: those built with, and those here."""
+        differing = self._differing()
+        return _list_versions(self._built_with(differing)), _list_versions(differing)
+
+    def describe_rewriting(self) -> tuple[str, str]:
+        """The versions of the data that the entries of a rewriting index were of, and will be."""
+        before = self.rewritten_from.values()
+        return _list_versions(before), _list_versions(self._built_with(before))
+
+    def _built_with(self, others: Iterable[Dataset]) -> Iterator[Dataset]:
+        """What the index is built with instead of these."""
+        return (self.built_with[other.name] for other in others if other.name in self.built_with)
+
+    def disabled(self, build: int) -> IndexDescriptor:
+        """The same index when nobody keeps it any more; no job works towards `build`."""
+        return replace(
+            self, state="disabled", build=build, rewritten_from={}, former=self.find_former()
+        )
+
+    def rewriting(self, build: int) -> IndexDescriptor:
+        """The same index when its entries begin to be brought to this process's data."""
+        differing = {found.name: found for found in self._differing()}
+        before = {name: self.built_with[name] for name in differing if name in self.built_with}
+        return replace(
+            self,
+            state="rewriting",
+            build=build,
+            built_with=self.built_with | differing,
+            rewritten_from=self.rewritten_from | before,
+            former=self.find_former(),
+        )
+
+    def readable(self) -> IndexDescriptor:
+        """The same index when it holds what it must."""
+        return replace(self, state="readable", rewritten_from={})
+
+    def to_row(self, table: int) -> dict[str, Any]:
+        return {
+            "table": table,
+            "state": self.state,
+            "entry_table": self.entry_table,
+            "build": self.build,
+            "key_format": self.key_format,
+            "built_with": _datasets_to_row(self.built_with),
+            "rewritten_from": _datasets_to_row(self.rewritten_from),
+            "former": {name: list(found) for name, found in self.former.items()},
+        }
+
+    @classmethod
+    def from_row(cls, table: Table, index: Index, row: dict[str, Any]) -> IndexDescriptor:
+        return cls(
+            index,
+            table.datasets_of(index),
+            row["state"],
+            row["entry_table"],
+            row["build"],
+            row["key_format"],
+            _datasets_of_row(row["built_with"]),
+            _datasets_of_row(row["rewritten_from"]),
+            {name: tuple(found) for name, found in row["former"].items()},
+        )
+
+
+def _datasets_to_row(datasets: dict[str, Dataset]) -> dict[str, dict[str, str]]:
+    return {
+        name: {"version": found.version, "fingerprint": found.fingerprint}
+        for name, found in datasets.items()
+    }
+
+
+def _datasets_of_row(row: dict[str, dict[str, str]]) -> dict[str, Dataset]:
+    return {
+        name: Dataset(name, found["version"], found["fingerprint"]) for name, found in row.items()
+    }
+
+
+def _list_versions(datasets: Iterable[Dataset]) -> str:
+    return "; ".join(dataset.version for dataset in datasets)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintDescriptor:
+    """A check, or the reference that a field is: it binds every write, whatever its state.
+
+    `number` is the check's or the field's, `name` as well. Validated means that all records were
+    looked at since it took force, and none violated it.
+    """
+
+    kind: ConstraintKind
+    number: int
+    name: str
+    state: ConstraintState
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+    @property
+    def is_validated(self) -> bool:
+        return self.state == "validated"
+
+
+def index_key(tenant: int, index: int) -> str:
+    return f"{tenant}/{index}"
+
+
+def constraint_key(tenant: int, kind: ConstraintKind, number: int) -> str:
+    return f"{tenant}/{kind}/{number}"
+
+
+def constraints_of(table: Table) -> Iterator[tuple[ConstraintKind, int, str]]:
+    """Kind, number and name of each check and each reference."""
+    for check in table.checks:
+        yield "check", check.number, check.name
+    for key in table.foreign_keys:
+        yield "reference", key.field, table.field_numbered(key.field).name
