@@ -22,7 +22,7 @@ from typing import Any
 from unittest.mock import patch
 
 import zapdb
-from zapdb.cli.program import run
+from zapdb.cli.program import run_program
 
 PEOPLE = """\
 zapdb: 1
@@ -123,7 +123,7 @@ class Project:
             contextlib.redirect_stderr(err),
             patch("sys.stdin", io.StringIO(stdin)),
         ):
-            status = run(arguments)
+            status = run_program(arguments)
         return Result(status, out.getvalue(), err.getvalue())
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -179,7 +179,7 @@ class Project:
             contextlib.redirect_stdout(stream),
             contextlib.redirect_stderr(stream),
         ):
-            run(arguments)
+            run_program(arguments)
         reader.join()
         os.close(controller)
         return b"".join(shown).decode().replace("\r\n", "\n")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support import Workspace
-from zapdb.cli.program import run
+from zapdb.cli.program import run_program
 
 ITEMS = """\
 create_table: {table: items, key: [id], fields: [
@@ -22,7 +22,7 @@ def test_each_change_of_the_catalog_gives_a_token(
     workspace.write(1, ITEMS)
 
     def call(*arguments: str) -> dict[str, Any]:
-        assert run([*arguments, "-d", workspace.address, "--json"]) == 0
+        assert run_program([*arguments, "-d", workspace.address, "--json"]) == 0
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         return found
 

@@ -20,7 +20,7 @@ import pytest
 import zapdb
 from tests.contract.tables import ITEMS
 from tests.support import ROOT, PostgresServer, Workspace
-from zapdb.cli.program import run
+from zapdb.cli.program import run_program
 from zapdb.errors import EXIT_ERROR, EXIT_USAGE, UsageError, ZapdbError
 from zapdb.logs import JsonFormatter
 from zapdb.storage import connect
@@ -161,7 +161,7 @@ def check_commands(name: str, status: int, capsys: pytest.CaptureFixture[str]) -
     given = list(commands((MALFORMED | UNREACHABLE)[name]))
     for arguments in given if name in MISPLACED else given[:1]:
         for more in ((), ("--json",)):
-            ended = run([*arguments, *more])
+            ended = run_program([*arguments, *more])
             shown = capsys.readouterr()
             assert ended in (EXIT_ERROR, EXIT_USAGE, 3), arguments
             assert SECRET not in shown.out + shown.err, arguments
@@ -184,7 +184,7 @@ def test_a_malformed_address_is_an_error_that_shows_nothing_of_it(
     assert type(refused(address, read_only=True)) is UsageError
     check_commands(name, EXIT_USAGE, capsys)
     monkeypatch.setenv("ZAPDB_DATABASE", address.replace("\0", "\x01"))
-    assert run(["verify"]) == EXIT_USAGE
+    assert run_program(["verify"]) == EXIT_USAGE
     assert SECRET not in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

@@ -17,7 +17,7 @@ from tests.contract.tables import (
     RENAME_SIZE,
 )
 from tests.support import Workspace, dump, error_of
-from zapdb.cli.program import run
+from zapdb.cli.program import run_program
 from zapdb.errors import InvalidMigration, MigrationConflict, UsageError
 from zapdb.jobs import forget_newest
 from zapdb.records import asdict
@@ -43,8 +43,11 @@ def place(workspace: Workspace) -> Workspace:
 
 
 def squash(place: Workspace, to: int) -> None:
-    assert run(["migrate", "check", "--write", "-m", str(place.directory)]) == 0
-    assert run(["migrate", "squash", "--to", str(to), "--yes", "-m", str(place.directory)]) == 0
+    assert run_program(["migrate", "check", "--write", "-m", str(place.directory)]) == 0
+    assert (
+        run_program(["migrate", "squash", "--to", str(to), "--yes", "-m", str(place.directory)])
+        == 0
+    )
 
 
 def files(directory: Path) -> list[str]:

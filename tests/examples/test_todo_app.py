@@ -34,7 +34,7 @@ from examples.todo_app.todo import (
 )
 from examples.todo_app.web import create_app
 from tests.support import ROOT, Workspace, wait_until
-from zapdb.cli.program import run
+from zapdb.cli.program import run_program
 from zapdb.errors import UsageError
 
 FLAGS = [
@@ -58,9 +58,9 @@ HOSTILE = (
 def test_the_migrations_are_as_locked_and_lint_finds_nothing_to_mend(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(["migrate", "check", "-m", str(MIGRATIONS)]) == 0
+    assert run_program(["migrate", "check", "-m", str(MIGRATIONS)]) == 0
     assert "and as in zapdb.lock" in capsys.readouterr().out
-    assert run(["migrate", "lint", "-m", str(MIGRATIONS)]) == 0
+    assert run_program(["migrate", "lint", "-m", str(MIGRATIONS)]) == 0
     found = capsys.readouterr().out
     assert " error " not in found
     assert " warning " not in found
@@ -69,7 +69,9 @@ def test_the_migrations_are_as_locked_and_lint_finds_nothing_to_mend(
 
 def test_the_models_are_those_of_the_migrations() -> None:
     module = MIGRATIONS.parent / "models.py"
-    assert run(["codegen", "models", "--check", "-m", str(MIGRATIONS), "-o", str(module)]) == 0
+    assert (
+        run_program(["codegen", "models", "--check", "-m", str(MIGRATIONS), "-o", str(module)]) == 0
+    )
 
 
 def test_what_the_code_offers_is_what_the_schema_has(place: Place) -> None:

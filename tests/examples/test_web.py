@@ -28,7 +28,7 @@ import pytest
 import zapdb
 from tests.servers import Client, ask, ask_together, serving, serving_asgi, serving_wsgi, start
 from tests.support import LIVE, ROOT, Workspace, count_connections, wait_until
-from zapdb.cli.program import run
+from zapdb.cli.program import run_program
 from zapdb.database import Database
 
 PROGRAMS = ROOT / "examples" / "web"
@@ -49,7 +49,7 @@ def test_the_guide_shows_the_programs_as_they_are() -> None:
 
 
 def test_the_migrations_are_as_locked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["migrate", "check", "-m", str(MIGRATIONS)]) == 0
+    assert run_program(["migrate", "check", "-m", str(MIGRATIONS)]) == 0
     assert "and as in zapdb.lock" in capsys.readouterr().out
 
 

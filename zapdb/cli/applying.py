@@ -48,7 +48,7 @@ AllTenantsOption = Annotated[
 ]
 
 
-def apply_migrations(
+def migrate_up_command(
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
     tenant: TenantOption = None,
@@ -242,7 +242,7 @@ def _fleet_to_json(fleet: list[Brought]) -> dict[str, Any]:
     }
 
 
-def show_status(
+def migrate_status_command(
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
     tenant: TenantOption = None,

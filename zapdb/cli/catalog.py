@@ -31,7 +31,7 @@ group = typer.Typer(name="catalog", help="Tables, their schemas, and how they ca
 
 
 @group.command("list")
-def list_tables(
+def catalog_list_command(
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
@@ -90,7 +90,7 @@ def _newest_label(view: View) -> str | None:
 
 
 @group.command("show")
-def show(
+def catalog_show_command(
     table: Annotated[str, typer.Argument(help="The table's name.")],
     database: DatabaseOption = None,
     tenant: TenantOption = None,
@@ -282,7 +282,7 @@ def _target_name(field: Field) -> str:
 
 
 @group.command("fingerprint")
-def fingerprint_of(
+def catalog_fingerprint_command(
     table: Annotated[str, typer.Argument(help="The table's name.")],
     database: DatabaseOption = None,
     tenant: TenantOption = None,

@@ -56,7 +56,7 @@ def _opened(
 
 
 @group.command("list")
-def list_changes(
+def changes_list_command(
     since: Annotated[
         str | None,
         typer.Option(metavar="BOOKMARK", help="What is behind a bookmark; else from the oldest."),
@@ -188,7 +188,7 @@ def _record_to_json(shape: Table | None, record: Record | None) -> dict[str, Any
 
 
 @group.command("followers")
-def list_followers(
+def changes_followers_command(
     database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
 ) -> None:
     """Show the named followers, where each stands, and what it has not seen; times are UTC.
@@ -252,7 +252,7 @@ def _follower_to_json(status: FollowerStatus) -> dict[str, Any]:
 
 
 @group.command("remove-follower")
-def remove_follower(
+def changes_remove_follower_command(
     name: Annotated[str, typer.Argument(help="The follower's name.")],
     database: DatabaseOption = None,
     tenant: TenantOption = None,
@@ -300,7 +300,7 @@ def _confirm(question: str, *, as_json: bool) -> bool:
 
 
 @group.command("prune")
-def prune_changes(
+def changes_prune_command(
     before: Annotated[
         str | None,
         typer.Option(

@@ -35,7 +35,7 @@ def _opened(database: str | None) -> Iterator[Storage]:
 
 
 @group.command("status")
-def show_status(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+def cluster_status_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """Show the level, the releases at work, where tenants stand, and what waits for whom.
 
     With `--json`: `{level, level_possible, level_policy, layout, layout_pending, releases, nodes:
@@ -118,7 +118,7 @@ def _status_to_json(status: ClusterStatus, jobs: list[Job]) -> dict[str, Any]:
 
 
 @group.command("nodes")
-def list_nodes(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+def cluster_nodes_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """List the processes that have the database open, the oldest first.
 
     One whose lease is over is dead, or suspended: what it writes is refused once it is evicted.
@@ -181,7 +181,7 @@ def _status_of_node(status: NodeStatus) -> dict[str, Any]:
 
 
 @group.command("leases")
-def list_leases(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+def cluster_leases_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """List what only one process may do at a time, and who does it or did it last.
 
     With `--json`: `{leases: [{name, owner, host, process, epoch, held, age_seconds,
@@ -225,7 +225,7 @@ def _lease_to_json(status: LeaseStatus) -> dict[str, Any]:
 
 
 @group.command("evict")
-def evict_nodes(
+def cluster_evict_command(
     nodes: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NODE]...", help="Ids of nodes, or how they begin."),
@@ -280,7 +280,7 @@ def _confirm(count: int, *, as_json: bool) -> bool:
 
 
 @group.command("upgrade")
-def upgrade(
+def cluster_upgrade_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,

@@ -19,7 +19,7 @@ State = Literal["written", "unchanged"]
 
 
 @group.command("json-schema")
-def write_json_schema(
+def codegen_json_schema_command(
     output: Annotated[
         Path | None,
         typer.Option(

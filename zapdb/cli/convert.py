@@ -32,7 +32,7 @@ group = typer.Typer(name="convert", help="Build indexes, convert and validate re
 
 
 @group.command("run")
-def run(
+def convert_run_command(
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     engine: Annotated[
@@ -109,7 +109,7 @@ def _import_spark() -> Any:
 
 
 @group.command("status")
-def status(
+def convert_status_command(
     database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
 ) -> int:
     """Show how many records have which schema index, and what is not finished.

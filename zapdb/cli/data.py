@@ -82,7 +82,7 @@ def _opened(
 
 
 @group.command("get")
-def get_record(
+def data_get_command(
     table: TableArgument,
     key: Annotated[list[str], typer.Argument(help="The values of the key's fields, in order.")],
     database: DatabaseOption = None,
@@ -119,7 +119,7 @@ def _write_record(schema: Schema, record: Record, output: Output) -> None:
 
 
 @group.command("list")
-def list_records(
+def data_list_command(
     table: TableArgument,
     where: WhereOption = None,
     order_by: Annotated[
@@ -170,7 +170,7 @@ def _write_page(schema: Schema, page: Page, output: Output) -> None:
 
 
 @group.command("export")
-def export_records(
+def data_export_command(
     table: TableArgument,
     form: Annotated[Form, typer.Option("--format", "-f", help="What is written.")] = "ndjson",
     target: Annotated[
@@ -247,7 +247,7 @@ def _told_to_people() -> Iterator[None]:
 
 
 @group.command("put")
-def put_records(
+def data_put_command(
     table: TableArgument,
     fields: Annotated[
         list[str] | None, typer.Argument(metavar="NAME=VALUE", help="The fields of a record.")

@@ -51,7 +51,7 @@ class Line:
     returned_to: int | None
 
 
-def show_history(
+def catalog_history_command(
     table: TableOption = None,
     table_id: TableNumberOption = None,
     database: DatabaseOption = None,

@@ -18,7 +18,7 @@ from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.storage import Mode
 
 
-def prune_history(
+def catalog_prune_command(
     table: TableOption = None,
     table_id: TableNumberOption = None,
     database: DatabaseOption = None,

@@ -19,7 +19,7 @@ from zapdb.migrations.lint import Level, LintFinding, lint
 STYLES: Final[dict[Level, str]] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
-def lint_migrations(
+def migrate_lint_command(
     migrations: MigrationsOption = None,
     base: Annotated[
         str | None,

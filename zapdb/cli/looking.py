@@ -21,7 +21,7 @@ from zapdb.migrations import label, list_files, load_directory
 from zapdb.migrations.graph import Graph, MigrationNode, ThingNode, build_graph, to_mermaid
 
 
-def diff_migrations(
+def migrate_diff_command(
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
     as_json: JsonOption = False,
@@ -87,7 +87,7 @@ def _describe(state: MigrationState, conflict: MigrationError, view: View | None
     return described | {"file": digest, "lines": [line for line in lines if line]}
 
 
-def show_graph(
+def migrate_graph_command(
     migrations: MigrationsOption = None,
     form: Annotated[
         Literal["text", "mermaid", "json"],

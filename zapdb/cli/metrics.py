@@ -12,7 +12,7 @@ from zapdb.cli.output import Output
 from zapdb.database.metrics import read_gauges, render
 
 
-def metrics(
+def metrics_command(
     no_counts: Annotated[
         bool, typer.Option("--no-counts", help="Leave out what all records are read for.")
     ] = False,

@@ -33,7 +33,7 @@ group = typer.Typer(name="migrate", help="Write, check, apply and forget migrati
 
 
 @group.command("new")
-def new(
+def migrate_new_command(
     summary: Annotated[str, typer.Argument(help="What the migration does, in a line.")],
     migrations: MigrationsOption = None,
     add_field: Annotated[
@@ -73,7 +73,7 @@ def new(
 
 
 @group.command("check")
-def check(
+def migrate_check_command(
     migrations: MigrationsOption = None,
     write: Annotated[
         bool, typer.Option("--write", help="Write zapdb.lock anew, if the files are valid.")
@@ -112,7 +112,7 @@ def check(
 
 
 @group.command("forget")
-def forget(
+def migrate_forget_command(
     database: DatabaseOption = None,
     to: Annotated[
         int | None,

@@ -49,7 +49,7 @@ CheckOption = Annotated[
 ]
 
 
-def write_models(
+def codegen_models_command(
     output: OutputOption = None,
     check: CheckOption = False,
     name: NameOption = None,

@@ -28,7 +28,7 @@ from zapdb.migrations.undo import to_yaml
 SAMPLE_RECORDS = 500
 
 
-def plan_migrations(
+def migrate_plan_command(
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
     tenant: TenantOption = None,

@@ -97,19 +97,19 @@ def show_help_without_command(context: typer.Context) -> None:
         raise typer.Exit(UsageError.exit_status)
 
 
-catalog.group.command("history")(history.show_history)
-catalog.group.command("prune")(history_pruning.prune_history)
-migrate.group.command("up")(applying.apply_migrations)
-migrate.group.command("status")(applying.show_status)
-convert.group.command("watch")(watching.watch)
-migrate.group.command("diff")(looking.diff_migrations)
-migrate.group.command("graph")(looking.show_graph)
-migrate.group.command("lint")(linting.lint_migrations)
-migrate.group.command("squash")(squashing.squash_migrations)
-migrate.group.command("plan")(planning.plan_migrations)
-migrate.group.command("prune-archive")(pruning.prune_archive)
-migrate.group.command("prove")(proving.prove_migrations)
-codegen.group.command("models")(models.write_models)
+catalog.group.command("history")(history.catalog_history_command)
+catalog.group.command("prune")(history_pruning.catalog_prune_command)
+migrate.group.command("up")(applying.migrate_up_command)
+migrate.group.command("status")(applying.migrate_status_command)
+convert.group.command("watch")(watching.convert_watch_command)
+migrate.group.command("diff")(looking.migrate_diff_command)
+migrate.group.command("graph")(looking.migrate_graph_command)
+migrate.group.command("lint")(linting.migrate_lint_command)
+migrate.group.command("squash")(squashing.migrate_squash_command)
+migrate.group.command("plan")(planning.migrate_plan_command)
+migrate.group.command("prune-archive")(pruning.migrate_prune_archive_command)
+migrate.group.command("prove")(proving.migrate_prove_command)
+codegen.group.command("models")(models.codegen_models_command)
 for group in (
     migrate.group,
     convert.group,
@@ -124,11 +124,11 @@ for group in (
 ):
     group.callback(invoke_without_command=True)(show_help_without_command)
     app.add_typer(group)
-app.command()(metrics.metrics)
-app.command()(verify.verify)
-app.command()(sweep.sweep)
-app.command()(shell.shell)
-app.command()(sql.sql)
+app.command("metrics")(metrics.metrics_command)
+app.command("verify")(verify.verify_command)
+app.command("sweep")(sweep.sweep_command)
+app.command("shell")(shell.shell_command)
+app.command("sql")(sql.sql_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -136,10 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    sys.exit(run_program(sys.argv[1:] if arguments is None else arguments))
 
 
-def run(arguments: Sequence[str]) -> int:
+def run_program(arguments: Sequence[str]) -> int:
     """Run one command; returns its exit status."""
     as_json = "--json" in arguments
     try:

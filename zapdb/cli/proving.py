@@ -32,7 +32,7 @@ SAMPLE_RECORDS = 1_000
 SEED_BITS = 32
 
 
-def prove_migrations(
+def migrate_prove_command(
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
     tenant: TenantOption = None,

@@ -19,7 +19,7 @@ from zapdb.jobs.archives import ArchivedValues, list_archived, prune_archives
 from zapdb.storage import Mode, Storage
 
 
-def prune_archive(
+def migrate_prune_archive_command(
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,

@@ -33,7 +33,7 @@ group = typer.Typer(name="reindex", help="Build indexes again, and show what the
 
 
 @group.command("run")
-def run(
+def reindex_run_command(
     table: TableOption = None,
     index: IndexOption = None,
     database: DatabaseOption = None,
@@ -113,7 +113,7 @@ def _plan(
 
 
 @group.command("status")
-def status(
+def reindex_status_command(
     database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
 ) -> int:
     """Show for each index its state, what it is built with, and what becomes of it when that

@@ -86,7 +86,7 @@ def _opened(
 
 
 @group.command("list")
-def list_settings(
+def settings_list_command(
     tenant: TenantOption = None,
     table: TableOption = None,
     field: FieldOption = None,
@@ -123,7 +123,7 @@ def list_settings(
 
 
 @group.command("get")
-def get_setting(
+def settings_get_command(
     name: NameArgument,
     tenant: TenantOption = None,
     table: TableOption = None,
@@ -145,7 +145,7 @@ def get_setting(
 
 
 @group.command("set")
-def set_setting(
+def settings_set_command(
     name: NameArgument,
     value: Annotated[str, typer.Argument(help="The new value.")],
     tenant: TenantOption = None,
@@ -169,7 +169,7 @@ def set_setting(
 
 
 @group.command("unset")
-def unset(
+def settings_unset_command(
     name: NameArgument,
     tenant: TenantOption = None,
     table: TableOption = None,
@@ -191,7 +191,7 @@ def unset(
 
 
 @group.command("profile")
-def set_profile(
+def settings_profile_command(
     profile: Annotated[str, typer.Argument(help="production or development.")],
     database: DatabaseOption = None,
     as_json: JsonOption = False,

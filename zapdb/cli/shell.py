@@ -20,7 +20,7 @@ from zapdb.release import __version__
 OWN: Final = ("db", "zapdb")
 
 
-def shell(
+def shell_command(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Refuse writes; needs no right to write.")
     ] = False,

@@ -28,7 +28,7 @@ from zapdb.limits import SQL_MEMORY_SIZE_BYTES, SQL_ROWS, SQL_ROWS_SHOWN, SQL_SE
 MIB = 1024 * 1024
 
 
-def sql(
+def sql_command(
     statement: Annotated[
         str,
         typer.Argument(help="One SELECT; `-` reads it from standard input."),

@@ -16,7 +16,7 @@ from zapdb.migrations.lockfile import FILE, check_lock, write_lock
 from zapdb.migrations.squash import squash, to_document
 
 
-def squash_migrations(
+def migrate_squash_command(
     to: Annotated[
         int, typer.Option("--to", min=2, metavar="N", help="The last migration to be part of it.")
     ],

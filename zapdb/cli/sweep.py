@@ -20,7 +20,7 @@ from zapdb.storage import Storage
 UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
-def sweep(
+def sweep_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count them, and remove nothing.")
     ] = False,

@@ -21,7 +21,7 @@ group = typer.Typer(name="tenant", help="List, create and remove tenants.")
 
 
 @group.command("list")
-def list_all(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+def tenant_list_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """Show every tenant and the migration that it is at.
 
     With `--json`: `{tenants: [{number, name, position, created_at, created_by, removing}]}`;
@@ -53,7 +53,7 @@ def _show_position(tenant: Tenant, end: int) -> str:
 
 
 @group.command("create")
-def create(
+def tenant_create_command(
     name: NameArgument, database: DatabaseOption = None, as_json: JsonOption = False
 ) -> None:
     """Enter a new tenant. It has no tables until it is opened, or brought up with the others.
@@ -70,7 +70,7 @@ def create(
 
 
 @group.command("remove")
-def remove(
+def tenant_remove_command(
     name: NameArgument,
     database: DatabaseOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,

@@ -21,7 +21,7 @@ from zapdb.migrations import list_files
 from zapdb.storage import Storage
 
 
-def verify(
+def verify_command(
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
     tenant: TenantOption = None,

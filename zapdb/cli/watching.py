@@ -34,7 +34,7 @@ class _Bell:
         self.rung.set()
 
 
-def watch(
+def convert_watch_command(
     workers: Annotated[
         int | None, typer.Option(min=1, max=1024, help="How many threads, as `convert run`.")
     ] = None,

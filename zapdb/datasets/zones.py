@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import tzdata
+
 from zapdb.datasets.tzif import Description, describe
 from zapdb.errors import UnknownZone, UsageError
 
@@ -160,8 +162,6 @@ def data_in_use() -> ZoneData:
                 hint=f"correct {VARIABLE}, or unset it to use the tzdata package",
             )
         return ZoneData(Path(directory))
-    import tzdata
-
     package = Path(str(importlib.resources.files(tzdata)))
     return ZoneData(package / "zoneinfo", f"tzdata {tzdata.__version__}")
 

@@ -15,12 +15,12 @@ from zapdb.values.float import Float
 from zapdb.values.integer import Integer
 from zapdb.values.json import Json
 from zapdb.values.list import List
-from zapdb.values.product import Product, asdict, replace, stamp
+from zapdb.values.product import Product, replace, stamp
 from zapdb.values.reference import Reference
 from zapdb.values.string import String
 from zapdb.values.struct import Member, Struct
 from zapdb.values.timestamp import Timestamp
-from zapdb.values.to_json import to_json
+from zapdb.values.to_json import asdict, to_json
 from zapdb.values.uuid import Uuid
 from zapdb.values.zoned_timestamp import ZonedTimestamp
 from zapdb.values.zones import Zones

@@ -25,6 +25,14 @@ from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar
 from zapdb.errors import ImmutableRecord, UnknownField
 from zapdb.values.immutable import open_class, set_attribute
 from zapdb.values.source import Namespace, compile_function, indent
+from zapdb.values.to_json import (
+    Parts,
+    asdict,
+    core_schema_of,
+    json_schema_of,
+    serializer_of,
+    to_json,
+)
 
 SHOWN_CHARS_MAX: Final = 200
 """Of one part, in what a product looks like when it is printed."""
@@ -33,13 +41,11 @@ STAMP: Final = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
 """What a stamp looks like."""
 
 
-class Product:
+class Product(Parts):
     """Base of the generated classes; equal when of the same name and equal in every part."""
 
     __slots__ = ()
     __match_args__: ClassVar[tuple[str, ...]] = ()
-    _name: ClassVar[str] = ""
-    _fields: ClassVar[tuple[str, ...]] = ()
     _open: ClassVar[type[Product]]
     """The class of the same shape whose parts can be set, for objects that are being made."""
 
@@ -55,8 +61,6 @@ class Product:
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]  # computed: there are slots
-        from zapdb.values.to_json import to_json
-
         found: dict[str, Any] = to_json(self)
         return found
 
@@ -65,22 +69,16 @@ class Product:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
-        from zapdb.values.to_json import core_schema_of
-
         return core_schema_of(cls)
 
     @property
     def __pydantic_serializer__(self) -> Any:
-        from zapdb.values.to_json import serializer_of
-
         # For what is declared as `Any`, or is inside of it. mypy takes the class for unhashable,
         # since its objects are.
         return serializer_of(type(self))  # type: ignore[arg-type]
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: Any, _handler: Any) -> dict[str, Any]:
-        from zapdb.values.to_json import json_schema_of
-
         return json_schema_of(cls)
 
     def __eq__(self, other: object) -> bool:
@@ -140,14 +138,6 @@ def is_equal(left: Any, right: Any) -> bool:
 P = TypeVar("P", bound=Product)
 
 
-def asdict(product: Product) -> dict[str, Any]:
-    """The parts by name, in declared order; structs in them become dicts, too.
-
-    Lists and objects in them are copied: changing what is returned changes no record.
-    """
-    return {name: _plain(getattr(product, name)) for name in product._fields}
-
-
 def replace(product: P, /, **changes: Any) -> P:
     """A new record, or struct, with other values of some fields, as `dataclasses.replace` makes it.
 
@@ -189,16 +179,6 @@ def _mark(value: Any) -> Any:
         case int():
             return "int", f"{value:x}"  # of a long one, Python writes no decimal digits
     return type(value).__name__, str(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Product):
-        return asdict(value)
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
 
 
 def make_product_class(base: type[P], name: str, fields: tuple[str, ...]) -> type[P]:

@@ -12,12 +12,36 @@ import decimal
 import functools
 import math
 import uuid
-from typing import TYPE_CHECKING, Any
-
-from zapdb.values.product import Product, asdict
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, SchemaSerializer
+
+
+class Parts:
+    """What has named parts: records and structs. `zapdb.values.product` says the rest of them."""
+
+    __slots__ = ()
+    _name: ClassVar[str] = ""
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+
+def asdict(product: Parts) -> dict[str, Any]:
+    """The parts by name, in declared order; structs in them become dicts, too.
+
+    Lists and objects in them are copied: changing what is returned changes no record.
+    """
+    return {name: _plain(getattr(product, name)) for name in product._fields}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Parts):
+        return asdict(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
 
 
 def to_json(value: Any) -> Any:
@@ -35,7 +59,7 @@ def to_json(value: Any) -> Any:
             return value
         case float():
             return value if math.isfinite(value) else repr(value)
-        case Product():
+        case Parts():
             return {name: to_json(getattr(value, name)) for name in value._fields}
         case decimal.Decimal():
             return format(value, "f")
@@ -59,7 +83,7 @@ def _show_time(time: datetime.datetime) -> str:
     return time.isoformat() if zone is None else f"{time.isoformat()}[{zone}]"
 
 
-def core_schema_of(kind: type[Product]) -> CoreSchema:
+def core_schema_of(kind: type[Parts]) -> CoreSchema:
     """What pydantic does with records: it takes objects of the class, and writes them by `to_json`.
 
     It makes none of JSON: values have types that only a table knows.
@@ -71,18 +95,18 @@ def core_schema_of(kind: type[Product]) -> CoreSchema:
 
 
 @functools.cache
-def serializer_of(kind: type[Product]) -> SchemaSerializer:
+def serializer_of(kind: type[Parts]) -> SchemaSerializer:
     """What pydantic asks an object for whose type it was not told."""
     from pydantic_core import SchemaSerializer
 
     return SchemaSerializer(core_schema_of(kind))
 
 
-def _dump(product: Product, info: Any) -> dict[str, Any]:
+def _dump(product: Parts, info: Any) -> dict[str, Any]:
     return to_json(product) if info.mode == "json" else asdict(product)
 
 
-def json_schema_of(kind: type[Product]) -> dict[str, Any]:
+def json_schema_of(kind: type[Parts]) -> dict[str, Any]:
     """The JSON Schema of what `to_json` makes of such records."""
     if not kind._name:  # any record
         return {"type": "object"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final
 
 from zapdb.database.sql.allowance import Allowance
@@ -125,8 +126,6 @@ def explain_error(failure: Mapping[str, Any], statement: str, tables: tuple[str,
 
 
 def _no_table(name: str, context: dict[str, Any], tables: tuple[str, ...]) -> SqlError:
-    from difflib import get_close_matches
-
     closest = get_close_matches(name.lower(), tables, n=1)
     shown = [table for table in tables if not table.startswith("zapdb_")]
     return SqlError(
