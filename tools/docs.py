@@ -248,7 +248,8 @@ def page_limits() -> Iterator[str]:
     for match in re.finditer(pattern, source, re.MULTILINE | re.DOTALL):
         says = " ".join((match["doc"] or "").split())
         value = getattr(limits, match["name"])
-        yield f"| `{match['name']}` | {value:,} | {says} |"
+        shown = str(value) if isinstance(value, limits.RetryPolicy) else f"{value:,}"
+        yield f"| `{match['name']}` | {shown} | {says} |"
     yield ""
 
 

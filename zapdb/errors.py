@@ -53,6 +53,7 @@
     │   ├── CatalogBehind (TimeoutError)   this process has not seen a change of the catalog yet
     │   ├── ConnectionsBusy (TimeoutError) too many transactions are open in this process
     │   ├── TransactionConflict            serialization failure; run it again
+    │   │   └── CatalogChanged             a migration changed what it works with; run it again
     │   ├── StaleUpdate                    the record is not what `if_unchanged` says any more
     │   └── CommitUnknown                  COMMIT reported an error; the outcome is not known
     ├── JobError
@@ -567,6 +568,13 @@ class ConnectionsBusy(ConcurrencyError, TimeoutError):
 
 class TransactionConflict(ConcurrencyError):
     code = "concurrency.conflict"
+
+
+class CatalogChanged(TransactionConflict):
+    """What this process has loaded of the catalog is not active any more: load it again, and repeat
+    what was done under it. zapdb does so by itself, as far as the policies of its limits go."""
+
+    code = "concurrency.catalog_changed"
 
 
 class StaleUpdate(ConcurrencyError):

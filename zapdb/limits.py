@@ -6,7 +6,31 @@ anything is written. Bounds of stored bytes may be raised by a later release, ne
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple, Self
+
+
+class RetryPolicy(NamedTuple):
+    """How something is tried again: no more often than `tries` (None: as often as there is time),
+    and not once `seconds` have passed since it was first tried.
+
+    The pause before each further try is random, up to `pause_seconds` at first, which doubles each
+    time up to `pause_seconds_max`. Metrics and errors call it by its name.
+    """
+
+    name: str
+    seconds: float
+    tries: int | None = None
+    pause_seconds: float = 0.002
+    pause_seconds_max: float = 0.25
+
+    def within(self, seconds: float) -> Self:
+        """The same with another deadline."""
+        return self._replace(seconds=seconds)
+
+    def __str__(self) -> str:
+        tries = "" if self.tries is None else f"{self.tries} tries in "
+        return f"{tries}{self.seconds:,} s"
+
 
 # Values
 VARINT_SIZE_BYTES_MAX: Final = 63
@@ -83,12 +107,8 @@ RANGE_LEASE_SECONDS: Final = 10.0
 CHAIN_LEASE_SECONDS: Final = 30.0
 FLEET_WORKERS: Final = 4
 """Tenants that are brought to the stored end at the same time, on a server."""
-ACTIVATION_POLL_SECONDS: Final = 0.1
-"""How often it is looked whether running processes let a migration take force."""
 ACTIVATION_WAIT_SECONDS: Final = 10.0
 """How long opening a database waits for them by itself."""
-GATE_TIMEOUT_SECONDS: Final = 10.0
-"""How long a change of state tries to take the gate before it gives up."""
 GATE_WAIT_LOGGED_SECONDS: Final = 1.0
 """A transaction that waited longer for the gate is logged."""
 GATE_LOCK_TIMEOUT_MS: Final = 250
@@ -111,8 +131,6 @@ when it began is leased for as much longer."""
 CONNECTIONS_MAX: Final = 20
 """Transactions and snapshots that a process may have open at once, unless `open` is told otherwise:
 each has a connection. Threads keep one more each, for single operations."""
-CLOSE_WAIT_SECONDS: Final = 5.0
-"""How long closing a SQLite database waits for the statement that another thread runs."""
 CONNECTION_WAIT_SECONDS: Final = 5.0
 """How long the beginning of another one waits until one of them ends."""
 CANCEL_SECONDS: Final = 2.0
@@ -151,20 +169,41 @@ TOKEN_KEPT_SECONDS: Final = 600.0
 """How long the row of a transaction with a token can settle whether its COMMIT took effect."""
 TOKEN_PURGE_SECONDS: Final = 60.0
 """How often a process that writes tokens deletes expired ones."""
-TOKEN_SETTLE_SECONDS: Final = 10.0
-"""How long it is tried to find out whether a COMMIT took effect."""
-RETRIES_MAX: Final = 20
-"""Attempts of one API operation on a serialization failure or deadlock."""
-RETRY_SECONDS_MAX: Final = 30.0
-"""After this long no further attempt is begun: one that waited for a lock may have taken it all."""
 ALONE_AFTER_CONFLICTS: Final = 6
 """An operation that met others so often makes every second attempt with no writer beside it."""
 ALONE_LOCK_TIMEOUT_MS: Final = 100
 """How long it waits until they are done; meanwhile no other writer begins."""
 
+# Trying again
+WRITE: Final = RetryPolicy("write", seconds=30.0, tries=20)
+"""An operation, or the function of `db.run`, that conflicted with a concurrent transaction. After
+these seconds no further try begins: one that waited for a lock may have taken them all."""
+READ: Final = RetryPolicy("read", seconds=30.0, tries=20)
+"""A read whose tables were changed by a migration meanwhile, so that its rows can't be decoded."""
+CATALOG: Final = RetryPolicy("catalog", seconds=900.0, tries=20)
+"""Opening a database, planning jobs and sweeping, when the catalog changed meanwhile."""
+BATCH: Final = RetryPolicy("batch", seconds=120.0, tries=20)
+"""A batch of a job that conflicted with a writer."""
+LEASE: Final = RetryPolicy("lease", seconds=60.0, pause_seconds=0.02, pause_seconds_max=0.5)
+"""Taking a lease that another process holds."""
+GATE: Final = RetryPolicy("gate", seconds=10.0, pause_seconds=0.5, pause_seconds_max=0.5)
+"""Taking the gate exclusively while writers hold it; they go on in the pauses."""
+COMMIT_OUTCOME: Final = RetryPolicy("commit outcome", seconds=10.0, pause_seconds=0.1)
+"""Finding out whether a COMMIT took effect, when the database can't be reached."""
+ACTIVATION: Final = RetryPolicy("activation", 10.0, pause_seconds=0.2, pause_seconds_max=0.2)
+"""Activating a migration that waits until all running processes have its file."""
+WRITER: Final = RetryPolicy("writer", seconds=30.0, pause_seconds=0.0)
+"""Waiting for SQLite's single writer's place, on behalf of a task that may be cancelled."""
+JOURNAL_MODE: Final = RetryPolicy("journal mode", seconds=30.0, pause_seconds=0.01)
+"""Switching a new SQLite file to write-ahead logging, which only one process can do at a time."""
+CLOSE: Final = RetryPolicy("close", seconds=5.0, pause_seconds=0.002, pause_seconds_max=0.002)
+"""Closing a SQLite connection on which another thread runs a statement."""
+
 # Jobs
 RANGE_RECORDS: Final = 16_384
 """Records a planned range holds."""
+OTHERS_POLL_SECONDS: Final = 0.2
+"""How often a runner that has no range left looks whether other processes are done with theirs."""
 RANGES_PER_JOB_MAX: Final = 4_096
 BATCH_TARGET_SECONDS: Final = 0.020
 """A batch of a range task holds its locks no longer than about this (rule 17)."""

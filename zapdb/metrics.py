@@ -75,7 +75,10 @@ CONFLICTS: Final = Counter(
     "zapdb_transaction_conflicts", "Transactions that met another one and were undone.", ("mode",)
 )
 RETRIES: Final = Counter(
-    "zapdb_transaction_retries", "Operations that were run again after a conflict."
+    "zapdb_retries", "What was tried again, such as a write after a conflict.", ("policy",)
+)
+RETRIES_EXHAUSTED: Final = Counter(
+    "zapdb_retries_exhausted", "What was not tried again, since its tries were over.", ("policy",)
 )
 JOB_RECORDS_READ: Final = Counter(
     "zapdb_job_records_read", "Records that jobs of this process went through.", ("kind",)
@@ -93,6 +96,7 @@ TAKEOVERS: Final = Counter(
 COUNTERS: Final = (
     CONFLICTS,
     RETRIES,
+    RETRIES_EXHAUSTED,
     JOB_RECORDS_READ,
     JOB_RECORDS_WRITTEN,
     JOB_SECONDS,

@@ -27,6 +27,7 @@ from zapdb.activation import load_view
 from zapdb.activation.activate import rebuild_index
 from zapdb.database import Database, tokens
 from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, ZapdbError
+from zapdb.limits import COMMIT_OUTCOME
 from zapdb.storage import Connection, Mode
 
 T = TypeVar("T")
@@ -354,7 +355,7 @@ def _read_begun_elsewhere(db: Database) -> object:
 
 @pytest.fixture
 def place(workspace: Workspace, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    monkeypatch.setattr(tokens, "TOKEN_SETTLE_SECONDS", 0.15)
+    monkeypatch.setattr(tokens, "COMMIT_OUTCOME", COMMIT_OUTCOME.within(0.15))
     workspace.write(1, ITEMS, INDEX_SIZE)
     with workspace.open() as db:
         db.admin.set_setting("convert", "on_access")

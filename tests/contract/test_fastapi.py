@@ -22,6 +22,7 @@ from tests.contract.test_full_disk import TEXT, fill, mounted
 from tests.servers import ask, ask_together, serving_asgi
 from tests.support import Workspace, wait_until
 from zapdb.database import Database, Transaction
+from zapdb.limits import WRITE
 
 CLIENTS = 8
 HERE = Path(__file__).name
@@ -125,7 +126,7 @@ def test_rule_15_what_it_writes_without_the_handle_is_never_answered_200(
 ) -> None:
     """On SQLite the endpoint waits for the very block that waits for the endpoint."""
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 300)
-    monkeypatch.setattr("zapdb.database.session.RETRY_SECONDS_MAX", 0)
+    monkeypatch.setattr("zapdb.database.session.WRITE", WRITE.within(0))
     app = make_app()
 
     @app.post("/items/{key}")

@@ -20,13 +20,14 @@ from zapdb.cluster.status import evict_nodes
 from zapdb.database import Database
 from zapdb.errors import GateTimeout, LeaseLost, TransactionConflict, UsageError, ZapdbError
 from zapdb.jobs import forget_newest
+from zapdb.limits import GATE
 from zapdb.storage import Mode, Storage, connect
 from zapdb.storage.waiting import FairSemaphore
 
 
 @pytest.fixture
 def db(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Database:
-    monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 0.4)
+    monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(0.4))
     monkeypatch.setattr("zapdb.storage.postgresql.GATE_LOCK_TIMEOUT_MS", 50)
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 400)
     workspace.write(1, ITEMS)
@@ -104,7 +105,7 @@ def test_rule_07_writers_go_on_while_a_change_waits(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attempts are short: one long transaction does not stop all others for as long."""
-    monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 20)
+    monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(20))
     storage, other, done = workspace.connect(), workspace.open(), list[float]()
     workspace.write(2, ADD_COLOR)
 
@@ -132,7 +133,7 @@ def test_rule_07_writers_go_on_while_a_change_waits(
 def test_rule_07_a_change_gets_through_a_stream_of_writers(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 20)
+    monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(20))
     monkeypatch.setattr("zapdb.storage.postgresql.GATE_LOCK_TIMEOUT_MS", 250)
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 20_000)
     writer_db, storage = workspace.open(), workspace.connect()
@@ -231,7 +232,7 @@ def write_around(
 def test_rule_07_a_writer_that_began_before_a_change_of_state(
     workspace: Workspace, db: Database, change: str, gate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 20)
+    monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(20))
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 20_000)
     storage = workspace.connect()
     operation = {"activation": ADD_COLOR, "index": INDEX_SIZE, "eviction": None}[change]
@@ -294,25 +295,25 @@ def test_rule_07_a_writer_that_began_before_a_change_of_state(
 def test_rule_07_a_suspended_holder_is_ended_once_its_lease_is_over(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 10)
+    monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(10))
     storage = workspace.connect()
     workspace.write(2, ADD_COLOR)
     with open_peer(workspace, apply="auto", patches=OFTEN) as peer:
         assert peer.ask("hold 1") == "held"
-        monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 0.3)
+        monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(0.3))
         for _ in ("it lives", "it is suspended, and its lease holds"):
             with pytest.raises(GateTimeout) as caught:  # it is let alone
                 storage.transaction(Mode.CHANGE).__enter__()
             assert f"process {peer.pid}" in caught.value.context["held_by"]
             peer.suspend()
-        monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 10)
+        monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(10))
         key = f"node/{node_of(db, peer.pid).id}"
         workspace.execute("UPDATE zapdb_catalog SET expires_at = 1 WHERE key = ?", (key,))
         with storage.transaction(Mode.CHANGE):
             pass
         peer.resume()
         told = peer.ask("commit")
-        assert told.startswith("TransactionConflict | the server ended the session")
+        assert told.startswith("TransactionConflict | the connection was lost inside")
         assert "nothing was written" in told
         assert peer.ask("count") == "0"
         assert peer.ask("insert 2") == "written"  # nobody put it out: it may go on
@@ -322,7 +323,7 @@ def test_rule_07_a_suspended_holder_is_ended_once_its_lease_is_over(
 def test_rule_07_a_process_that_wakes_up_after_its_eviction_writes_nothing(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 10)
+    monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(10))
     with open_peer(workspace, patches=QUICK) as peer:
         assert peer.ask("hold 1") == "held"
         peer.suspend()

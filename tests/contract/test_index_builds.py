@@ -21,6 +21,7 @@ from zapdb.errors import GateTimeout, JobError, RecordNotFound, TransactionConfl
 from zapdb.indexes import LiveIndex
 from zapdb.jobs import Job, plan_jobs, run_job, run_locally
 from zapdb.jobs.tasks import load_work, run_range
+from zapdb.limits import GATE
 from zapdb.storage import Storage, connect
 
 
@@ -181,7 +182,7 @@ def plain(workspace: Workspace) -> Database:
 def test_rule_07_an_index_does_not_begin_while_an_older_writer_is_under_way(
     workspace: Workspace, plain: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.storage.postgresql.GATE_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(0.3))
     monkeypatch.setattr("zapdb.storage.postgresql.GATE_LOCK_TIMEOUT_MS", 50)
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 300)
     other = workspace.connect()

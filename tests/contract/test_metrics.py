@@ -94,7 +94,7 @@ def test_metrics_count_what_the_process_did(workspace: Workspace) -> None:
     with pytest.raises(TransactionConflict), db.transaction():
         raise TransactionConflict("made by a test")
     assert read("zapdb_transaction_conflicts_total", "write") == conflicts + 1
-    retries = read("zapdb_transaction_retries_total")
+    retries = read("zapdb_retries_total", "write")
     attempts = []
 
     def twice() -> None:
@@ -103,7 +103,7 @@ def test_metrics_count_what_the_process_did(workspace: Workspace) -> None:
             raise TransactionConflict("made by a test")
 
     db.run(twice)
-    assert read("zapdb_transaction_retries_total") == retries + 2
+    assert read("zapdb_retries_total", "write") == retries + 2
     workspace.write(2, ADD_COLOR)
     workspace.open().admin.run_jobs()
     assert read("zapdb_job_records_written_total", *jobs) == written + 3

@@ -25,7 +25,7 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.limits import PAGE_RECORDS_MAX, WRITE
 from zapdb.records import asdict
 
 
@@ -347,7 +347,7 @@ def test_a_writer_waits_for_the_one_before_it_and_not_for_ever(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 300)
-    monkeypatch.setattr("zapdb.database.session.RETRY_SECONDS_MAX", 0.3)
+    monkeypatch.setattr("zapdb.database.session.WRITE", WRITE.within(0.3))
     workspace.write(1, ITEMS)
     db, other = workspace.open(), workspace.open()
     with other.transaction():
@@ -515,6 +515,8 @@ def test_rule_15_a_write_takes_force_whole_or_not_at_all(
     look = workspace.open()
     faults = Faults(workspace, db._storage, way, lasting=False)
     faults.install(monkeypatch)
+    # Each is struck as it is, and not repeated: that is looked at in test_retries.
+    monkeypatch.setattr("zapdb.database.session.WRITE", WRITE._replace(tries=1))
 
     def write_all() -> None:
         with db.transaction():

@@ -30,6 +30,7 @@ from tests.servers import Client, ask, ask_together, serving, serving_asgi, serv
 from tests.support import LIVE, ROOT, Workspace, count_connections, wait_until
 from zapdb.cli.program import run_program
 from zapdb.database import Database
+from zapdb.limits import WRITE
 
 PROGRAMS = ROOT / "examples" / "web"
 MIGRATIONS = PROGRAMS / "migrations"
@@ -202,7 +203,7 @@ def test_errors_are_answered_by_what_a_client_can_do_about_them(
 ) -> None:
     monkeypatch.setattr("zapdb.storage.pool.CONNECTION_WAIT_SECONDS", 0.2)
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 200)
-    monkeypatch.setattr("zapdb.database.session.RETRY_SECONDS_MAX", 0)
+    monkeypatch.setattr("zapdb.database.session.WRITE", WRITE.within(0))
     db = zapdb.open(place.address, migrations=MIGRATIONS, max_connections=2)
     with db, framework(db, monkeypatch) as port, Client(port) as client:
 

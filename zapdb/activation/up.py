@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from zapdb.activation.activate import activate, warm_datasets
@@ -27,8 +28,8 @@ from zapdb.cluster import leases
 from zapdb.cluster.leases import Lease, Owner
 from zapdb.cluster.level import check_level, level_of, require_level, settle_layout
 from zapdb.cluster.waiting import Waiting, find_reachable
-from zapdb.errors import ForgetInProgress, LeaseHeld, PendingMigrations
-from zapdb.limits import ACTIVATION_POLL_SECONDS, CHAIN_LEASE_SECONDS
+from zapdb.errors import ActivationPending, ForgetInProgress, LeaseHeld, PendingMigrations
+from zapdb.limits import ACTIVATION, CATALOG, CHAIN_LEASE_SECONDS
 from zapdb.logs import log_event
 from zapdb.migrations import (
     Migration,
@@ -39,6 +40,7 @@ from zapdb.migrations import (
 )
 from zapdb.migrations.prove import require_proven
 from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.retries import retry
 
 logger = logging.getLogger("zapdb.migrations")
 
@@ -228,40 +230,49 @@ def catch_up(
     one is returned. Raises `SchemaFrozen` where the tenant may not be changed.
     """
     owner, name = Owner.here(), tenant_lease(tenant)
-    while True:
-        with storage.transaction(Mode.READ) as connection:
-            check_level(connection)
-            view = load_view(connection, tenant, known)
-            target, waiting = _find_target(connection, view, to)
-            if target <= view.position:
-                return [], waiting
-            refuse_if_frozen(connection, tenant)
-        warm_datasets(view.chain.schema_at(target))
-        started = time.perf_counter()
-        try:
-            with storage.transaction(Mode.CHANGE) as connection:
-                # Taken and given back in the one transaction: nobody sees it held.
-                leases.take(connection, name, owner, CHAIN_LEASE_SECONDS)
-                view = load_view(connection, tenant, view)
-                refuse_changes_while_forgetting(view)
-                target, waiting = _find_target(connection, view, to)
-                tables = None
-                if target > view.position:
-                    refuse_if_frozen(connection, tenant)
-                    tables = activate(connection, view, view.chain, target)
-                rows.touch(connection, "lease", name, 0)
-            if tables is None:  # somebody else was faster
-                return [], waiting
-            break
-        except LeaseHeld:
-            # Somebody applies migrations one after the other, and keeps it meanwhile.
-            with leases.held(storage, name, owner, CHAIN_LEASE_SECONDS, CHAIN_LEASE_SECONDS * 2):
-                continue
-    last = view.chain.at(target)
-    applied = Applied(last.number, last.label, tuple(tables), time.perf_counter() - started)
+
+    def await_lease(_: int) -> None:
+        """Somebody applies migrations one after the other, and keeps it meanwhile."""
+        with leases.held(storage, name, owner, CHAIN_LEASE_SECONDS, CHAIN_LEASE_SECONDS * 2):
+            pass
+
+    jump = partial(_jump, storage, tenant, owner, to, known)
+    applied, waiting = retry(CATALOG, jump, on=LeaseHeld, before_again=await_lease)
+    if applied is None:
+        return [], waiting
     _log(tenant, applied)
     on_applied(applied)
     return [applied], waiting
+
+
+def _jump(
+    storage: Storage, tenant: int, owner: Owner, to: int | None, known: View | None
+) -> tuple[Applied | None, Waiting | None]:
+    """Activate all that may be, in one transaction; raises `LeaseHeld`."""
+    with storage.transaction(Mode.READ) as connection:
+        check_level(connection)
+        view = load_view(connection, tenant, known)
+        target, waiting = _find_target(connection, view, to)
+        if target <= view.position:
+            return None, waiting
+        refuse_if_frozen(connection, tenant)
+    warm_datasets(view.chain.schema_at(target))
+    started, name = time.perf_counter(), tenant_lease(tenant)
+    with storage.transaction(Mode.CHANGE) as connection:
+        # Taken and given back in the one transaction: nobody sees it held.
+        leases.take(connection, name, owner, CHAIN_LEASE_SECONDS)
+        view = load_view(connection, tenant, view)
+        refuse_changes_while_forgetting(view)
+        target, waiting = _find_target(connection, view, to)
+        tables = None
+        if target > view.position:
+            refuse_if_frozen(connection, tenant)
+            tables = activate(connection, view, view.chain, target)
+        rows.touch(connection, "lease", name, 0)
+    if tables is None:  # another process was faster
+        return None, waiting
+    last, seconds = view.chain.at(target), time.perf_counter() - started
+    return Applied(last.number, last.label, tuple(tables), seconds), waiting
 
 
 def _find_target(connection: Connection, view: View, to: int | None) -> tuple[int, Waiting | None]:
@@ -282,12 +293,12 @@ def await_activation(
     Raises `ActivationPending` after `wait_seconds`; what could be activated until then, is.
     """
     done: list[Applied] = []
-    deadline = time.monotonic() + wait_seconds
-    while True:
+
+    def activate_more() -> None:
         applied, waiting = catch_up(storage, tenant, to=target, on_applied=on_applied)
-        done += applied
-        if waiting is None:
-            return done
-        if time.monotonic() + ACTIVATION_POLL_SECONDS > deadline:
+        done.extend(applied)
+        if waiting is not None:
             raise waiting.error(waiting.migration.number - 1)
-        time.sleep(ACTIVATION_POLL_SECONDS)
+
+    retry(ACTIVATION.within(wait_seconds), activate_more, on=ActivationPending)
+    return done

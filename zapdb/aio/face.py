@@ -25,6 +25,7 @@ from zapdb.aio.block import Block
 from zapdb.aio.errand import Errand
 from zapdb.aio.file import BlobFile
 from zapdb.aio.records import Records, loaded
+from zapdb.aio.retries import retry
 from zapdb.aio.runtime import Kind, Runtime
 from zapdb.aio.workers import Worker
 from zapdb.database import admin, change_log, changes, database, lookup, query, table, transactions
@@ -32,10 +33,8 @@ from zapdb.database.fields import FieldExpression
 from zapdb.database.following import Callback
 from zapdb.database.many import KEYS_PER_STATEMENT
 from zapdb.database.models import Model
-from zapdb.database.session import Attempts
 from zapdb.database.transactions import takes_argument
-from zapdb.errors import TransactionConflict
-from zapdb.limits import INSERT_BATCH_RECORDS
+from zapdb.limits import INSERT_BATCH_RECORDS, WRITE
 from zapdb.storage import Mode
 from zapdb.storage.open_transaction import OpenTransaction
 
@@ -181,9 +180,8 @@ class DatabaseFace(AccessFace[database.Database]):
         from zapdb.aio import faces
 
         takes_handle = takes_argument(function)
-        is_part = self._runtime.storage.open_here() is not None
-        attempts = Attempts()
-        while True:
+
+        async def attempt() -> T:
             block = transactions.Block(
                 self._sync._session,
                 transactions.Transaction,
@@ -192,14 +190,11 @@ class DatabaseFace(AccessFace[database.Database]):
                 token=token,
                 is_repeated=True,
             )
-            try:
-                async with Block(self._runtime, block, faces.Transaction) as handle:
-                    return await (function(handle) if takes_handle else function())
-            except TransactionConflict:
-                pause = None if is_part else attempts.pause_seconds()
-                if pause is None:
-                    raise
-                await asyncio.sleep(pause)
+            async with Block(self._runtime, block, faces.Transaction) as handle:
+                return await (function(handle) if takes_handle else function())
+
+        is_part = self._runtime.storage.open_here() is not None
+        return await (attempt() if is_part else retry(WRITE, attempt))
 
     async def on_schema_change(self, callback: Callback) -> Callable[[], None]:
         """Call `callback` with each `SchemaChange` of this tenant, on this event loop; returns what

@@ -8,18 +8,20 @@ epoch; whoever works under it checks the epoch inside the transaction that it co
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from zapdb.catalog import rows
 from zapdb.errors import LeaseHeld, LeaseLost, ZapdbError
+from zapdb.limits import LEASE
 from zapdb.logs import log_event
 from zapdb.metrics import TAKEOVERS
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.owners import Owner
+from zapdb.storage.retries import retry
 
 __all__ = [
     "Lease",
@@ -130,17 +132,9 @@ def release(storage: Storage, lease: Lease) -> None:
 def held(
     storage: Storage, name: str, owner: Owner, seconds: float, wait_seconds: float
 ) -> Iterator[Lease]:
-    """Hold a lease for a block; waits for it with bounded retries."""
-    deadline, pause = time.monotonic() + wait_seconds, 0.01
-    while True:
-        try:
-            lease = acquire(storage, name, owner, seconds)
-            break
-        except LeaseHeld:
-            if time.monotonic() + pause > deadline:
-                raise
-            time.sleep(pause)
-            pause = min(pause * 1.5, 0.25)
+    """Hold a lease for a block; raises `LeaseHeld` where it is not to be had in time."""
+    take_it = partial(acquire, storage, name, owner, seconds)
+    lease = retry(LEASE.within(wait_seconds), take_it, on=LeaseHeld)
     try:
         yield lease
     finally:

@@ -8,8 +8,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from zapdb.database.session import Question, Session
-from zapdb.errors import TransactionConflict, UsageError
+from zapdb.database.session import Question, Session, changed_while_read
+from zapdb.errors import UsageError
 from zapdb.indexes import LiveTable
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import Beside, Record, encode_prefix, held_as
@@ -54,7 +54,7 @@ def _to_batches(
 ) -> Iterator[Any]:
     for live, page in pages:
         if not arrow_schema(live.shape.table, fields, as_text).equals(schema):
-            raise _changed(live)
+            raise changed_while_read(live)
         yield from decode_batches(
             live.shape.table,
             page,
@@ -99,14 +99,6 @@ def _refuse_elsewhere(session: Session, began_in: Any) -> None:
         )
 
 
-def _changed(live: LiveTable) -> TransactionConflict:
-    return TransactionConflict(
-        "the table's shape changed while it was read",
-        table=live.shape.table.name,
-        hint="read it again, or inside db.snapshot()",
-    )
-
-
 # --- what a query finds --------------------------------------------------------------------------
 
 
@@ -147,7 +139,7 @@ def _anywhere(beside: Beside, _key: bytes, _value: bytes) -> Beside:
 def _encode(live: LiveTable, record: Record, beside: Beside) -> bytes:
     """A record as bytes in the shape that it was decoded to; blobs are referred to as before."""
     if record._fields != live.shape.codec.record._fields:
-        raise _changed(live)
+        raise changed_while_read(live)
     values = {name: held_as(record, name)[0] for name in record._fields}
     return live.shape.codec.encode(encode_prefix(1), values, beside)
 

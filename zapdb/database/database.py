@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from zapdb.activation import View
@@ -16,12 +17,20 @@ from zapdb.database.access import Access
 from zapdb.database.admin import DatabaseAdmin
 from zapdb.database.change_log import DatabaseChangeLog
 from zapdb.database.following import Callback
-from zapdb.database.process import Process, check_pins, rebuild, settle, settle_read_only
+from zapdb.database.process import (
+    Process,
+    check_pins,
+    prepare_tenant,
+    prepare_tenant_read_only,
+    rebuild,
+)
 from zapdb.database.session import Session
 from zapdb.database.transactions import Block, Snapshot, Transaction, takes_argument
 from zapdb.database.upkeep import Upkeep
-from zapdb.errors import UsageError, ZapdbError
+from zapdb.errors import CatalogChanged, UsageError, ZapdbError
+from zapdb.limits import CATALOG
 from zapdb.storage import Mode
+from zapdb.storage.retries import retry
 from zapdb.storage.transaction_owners import in_no_transaction
 
 if TYPE_CHECKING:
@@ -76,13 +85,14 @@ class Database(Access):
         """
         number = find_tenant(self._storage.connection(), name).number
         applied: list[Applied] = []
-        files = self._process.files
+        files, known = self._process.files, self._session.view
         if self._node is None:
-            view = settle_read_only(self._storage, number, files, self._session.view)
+            view = prepare_tenant_read_only(self._storage, number, files, known)
         else:
-            view, _ = settle(
-                self._storage, number, files, "never", 0.0, applied, self._session.view
+            prepare = partial(
+                prepare_tenant, self._storage, number, files, "never", 0.0, applied, known
             )
+            view, _ = retry(CATALOG, prepare, on=CatalogChanged)
         check_pins(self._storage, view, self._process.pins)
         if self._node is not None and view.chain_state.forgetting is None:
             view = settle_datasets(self._storage, view, self._node)

@@ -30,17 +30,25 @@ from zapdb.database.process import (
     Apply,
     Files,
     Process,
+    changed_while_opening,
     check_pins,
     load,
+    prepare_tenant,
+    prepare_tenant_read_only,
     read_files,
     rebuild,
-    settle,
-    settle_read_only,
 )
-from zapdb.errors import InvalidValue, PendingMigrations, UsageError, ZapdbError
+from zapdb.errors import (
+    CatalogChanged,
+    InvalidValue,
+    PendingMigrations,
+    UsageError,
+    ZapdbError,
+)
 from zapdb.jobs import list_rebuilds
-from zapdb.limits import CONNECTIONS_MAX
+from zapdb.limits import CATALOG, CONNECTIONS_MAX
 from zapdb.storage import Storage, connect, ensure_layout
+from zapdb.storage.retries import retry
 
 
 def open(
@@ -114,35 +122,45 @@ def open(
             settings = read_settings(storage.connection(), number)
             wait = float(settings.get("activation_wait_seconds"))
         applied: list[Applied] = []
-        while True:
-            view, pending = settle(storage, number, files, apply, wait, applied)
+
+        def open_node() -> Database:
+            view, pending = prepare_tenant(storage, number, files, apply, wait, applied)
             check_models(models, view.chain, files.serves)
-            node = register(
-                storage,
-                files.end,
-                serves=files.serves,
-                pending=pending,
-                datasets=datasets_in_use(view),
-            )
-            try:
-                # Only now do others know of this process: a forget, or the activation of a
-                # migration that waits for processes, may have been faster.
-                current = load(storage, number, view)
-                if (current.chain_state, current.position) == (view.chain_state, view.position):
-                    check_pins(storage, current, pins)
-                    if current.chain_state.forgetting is None:
-                        current = settle_datasets(storage, current, node)
-                        sweep(storage)
-                        if list_rebuilds(current):
-                            current = _rebuild_alive(storage, current, node)
-                    return _make(storage, node, files, pins, current, tuple(applied))
-            except BaseException:
-                with suppress(ZapdbError):
-                    deregister(storage, node)
-                raise
-            deregister(storage, node)
+            return _open_as_node(storage, files, pins, view, pending, applied)
+
+        return retry(CATALOG, open_node, on=CatalogChanged)
     except BaseException:
         storage.close()
+        raise
+
+
+def _open_as_node(
+    storage: Storage,
+    files: Files,
+    pins: Pins,
+    view: View,
+    pending: dict[int, str],
+    applied: list[Applied],
+) -> Database:
+    """Register, and open. Only from then on do others know of this process: a forget, or the
+    activation of a migration that waits for processes, may have been faster. Raises
+    `CatalogChanged` then."""
+    datasets = datasets_in_use(view)
+    node = register(storage, files.end, serves=files.serves, pending=pending, datasets=datasets)
+    try:
+        current = load(storage, view.tenant, view)
+        if (current.chain_state, current.position) != (view.chain_state, view.position):
+            raise changed_while_opening(storage)
+        check_pins(storage, current, pins)
+        if current.chain_state.forgetting is None:
+            current = settle_datasets(storage, current, node)
+            sweep(storage)
+            if list_rebuilds(current):
+                current = _rebuild_alive(storage, current, node)
+        return _make(storage, node, files, pins, current, tuple(applied))
+    except BaseException:
+        with suppress(ZapdbError):
+            deregister(storage, node)
         raise
 
 
@@ -171,7 +189,7 @@ def _open_read_only(
             database=storage.shown_url,
             hint="run `zapdb migrate up`",
         )
-    view = settle_read_only(storage, find_tenant(connection, tenant).number, files)
+    view = prepare_tenant_read_only(storage, find_tenant(connection, tenant).number, files)
     check_pins(storage, view, pins)
     check_models(models, view.chain, files.serves)
     return _make(storage, None, files, pins, view)

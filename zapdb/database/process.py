@@ -29,6 +29,7 @@ from zapdb.cluster.nodes import Node, check_level
 from zapdb.database.following import Follower
 from zapdb.errors import (
     ActivationPending,
+    CatalogChanged,
     ForgetInProgress,
     PendingMigrations,
     SchemaFrozen,
@@ -69,7 +70,7 @@ class Process:
     pins: Pins
 
 
-def settle(
+def prepare_tenant(
     storage: Storage,
     tenant: int,
     files: Files,
@@ -78,45 +79,54 @@ def settle(
     applied: list[Applied],
     known: View | None = None,
 ) -> tuple[View, dict[int, str]]:
-    """Store and activate what is to be, until a tenant can be served to a process with the files.
+    """Store and activate what is to be, so that a tenant can be served to a process with the files.
 
     Returns what is in force then, and the digests of the files that are not stored, by number. The
     files are not compared again with a chain that they agreed with: that of `known`.
 
     While a migration is being forgotten nothing is activated. Raises `ForgetInProgress` where that
-    is needed, and where the files hold the migration: its node would keep it in use.
+    is needed, and where the files hold the migration: its node would keep it in use. Raises
+    `CatalogChanged` where it must be called again, to look at what there is now.
     """
     serves = files.serves or 0
-    while True:
-        view = load(storage, tenant, known)
-        if files.end >= (view.chain_state.forgetting or files.end + 1):
-            refuse_changes_while_forgetting(view)
-        pending: tuple[MigrationFile, ...] = ()
-        if known is None or view.stored is not known.stored:
-            pending = compare_files(files.found, list(view.stored), view.chain).pending
-        if pending and apply == "auto":
-            assert files.directory is not None
-            with suppress(ActivationPending):  # waited for below, where it is needed
-                applied += migrate_up(storage, tenant, files.directory)
-            continue
-        if pending and serves > view.chain.end:
-            raise _pending(pending[0].label, len(pending), storage)
-        if view.position < view.chain.end and view.chain_state.forgetting is None:
-            # It stays where it is, as far as that can be served.
-            with suppress(SchemaFrozen, ForgetInProgress):
-                applied += catch_up(storage, tenant, known=view)[0]
-            view = load(storage, tenant, view)
-        if view.position < serves:
-            applied += await_activation(storage, tenant, serves, wait_seconds)
-            continue
-        if files.serves is not None:
-            settings = read_settings(storage.connection(), tenant)
-            refuse_unserved(view, files.serves, settings.get("served_window"))
-        resolved = resolve_files(pending, view.chain, provisional_numbers())
-        return view, {m.number: m.digest for m in resolved.after(view.chain.end)}
+    view = load(storage, tenant, known)
+    if files.end >= (view.chain_state.forgetting or files.end + 1):
+        refuse_changes_while_forgetting(view)
+    pending: tuple[MigrationFile, ...] = ()
+    if known is None or view.stored is not known.stored:
+        pending = compare_files(files.found, list(view.stored), view.chain).pending
+    if pending and apply == "auto":
+        assert files.directory is not None
+        with suppress(ActivationPending):  # waited for below, where it is needed
+            applied.extend(migrate_up(storage, tenant, files.directory))
+        raise changed_while_opening(storage)
+    if pending and serves > view.chain.end:
+        raise _pending(pending[0].label, len(pending), storage)
+    if view.position < view.chain.end and view.chain_state.forgetting is None:
+        # It stays where it is, as far as that can be served.
+        with suppress(SchemaFrozen, ForgetInProgress):
+            applied.extend(catch_up(storage, tenant, known=view)[0])
+        view = load(storage, tenant, view)
+    if view.position < serves:
+        applied.extend(await_activation(storage, tenant, serves, wait_seconds))
+        raise changed_while_opening(storage)
+    if files.serves is not None:
+        settings = read_settings(storage.connection(), tenant)
+        refuse_unserved(view, files.serves, settings.get("served_window"))
+    resolved = resolve_files(pending, view.chain, provisional_numbers())
+    return view, {m.number: m.digest for m in resolved.after(view.chain.end)}
 
 
-def settle_read_only(
+def changed_while_opening(storage: Storage) -> CatalogChanged:
+    """What is active must be looked at again."""
+    return CatalogChanged(
+        "the schema changed again and again while the database was opened",
+        database=storage.shown_url,
+        hint="other processes apply migrations at this moment: open it again when they are done",
+    )
+
+
+def prepare_tenant_read_only(
     storage: Storage, tenant: int, files: Files, known: View | None = None
 ) -> View:
     """What is in force, if it can be served to a process that has the files and writes nothing."""

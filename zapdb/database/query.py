@@ -34,9 +34,10 @@ from zapdb.indexes.predicates import (
     comparisons_in,
     order_value,
 )
-from zapdb.limits import RETRIES_MAX
+from zapdb.limits import READ
 from zapdb.records import Record
 from zapdb.schema import Field
+from zapdb.storage.retries import attempts
 
 NO_FIELDS: Final = frozenset[int]()
 """Of records whose keys are all that is asked for."""
@@ -163,7 +164,7 @@ class Query:
 
         Where an index answers all of the conditions, its entries are counted and no record is read.
         """
-        for _ in range(RETRIES_MAX):
+        for _ in attempts(READ):
             live, plan = self._plan(None)
             if isinstance(plan, Union) or plan.filter != EVERYTHING:
                 break

@@ -21,7 +21,7 @@ from zapdb.database.lookup import IndexLookup, Read, page_sizes
 from zapdb.database.racing import Look, race
 from zapdb.database.session import Session
 from zapdb.database.write_back import write_back_page
-from zapdb.errors import TransactionConflict
+from zapdb.errors import CatalogChanged, TransactionConflict
 from zapdb.indexes import KeyBuilder, LiveTable, Search, build_keys, make_reader, successor
 from zapdb.indexes.choosing import Union
 from zapdb.indexes.keys import INVERTED, NULL
@@ -30,9 +30,10 @@ from zapdb.indexes.ordering import TotalOrder
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import EVERYTHING, comparisons_in, compile_predicate, find_field
 from zapdb.indexes.spans import Span
-from zapdb.limits import RETRIES_MAX
+from zapdb.limits import READ
 from zapdb.records import Record, decoder_of
 from zapdb.schema import Field, Index, Table
+from zapdb.storage.retries import retry
 
 NULL_LAST: Final = b"\x02"
 """A null in the key of an order in which it comes last: behind `PRESENT`."""
@@ -47,10 +48,6 @@ MakeRival = Callable[[LiveTable], Plan | None]
 """A plan that has nothing to sort, for a query whose plan has; None where there is none."""
 
 
-class _Outdated(Exception):
-    """The plan was made for what is in force no more, and no page was read by it yet."""
-
-
 @dataclass(slots=True)
 class Beginning:
     """Whether a first page was read yet, by any of the plans that are read together."""
@@ -58,10 +55,10 @@ class Beginning:
     is_over: bool = False
 
     def refuse_change(self) -> None:
-        """What is in force is not what the plan was made for: raises `_Outdated` if it can be made
-        anew."""
+        """What is in force is not what the plan was made for: raises `CatalogChanged` if no page
+        was read by it yet, so that it can be made anew."""
         if not self.is_over:
-            raise _Outdated
+            raise CatalogChanged("the schema changed before the first page of a query was read")
 
 
 class Lens:
@@ -200,18 +197,16 @@ class Reading:
         """
         if limit == 0:
             return iter(())
-        for _ in range(RETRIES_MAX):
-            try:
-                found = self._read(limit, behind)  # sorting reads already
-                first = next(found, None)
-            except _Outdated:
-                self._turn(self._session.find_again(self.live))
-                continue
+
+        def read_first() -> Iterator[Found]:
+            found = self._read(limit, behind)  # sorting reads already
+            first = next(found, None)
             return iter(()) if first is None else chain((first,), found)
-        raise TransactionConflict(
-            "the schema changed again and again while the table was read",
-            table=self.live.shape.table.name,
-        )
+
+        def plan_anew(_: int) -> None:
+            self._turn(self._session.find_again(self.live))
+
+        return retry(READ, read_first, on=CatalogChanged, before_again=plan_anew)
 
     def _read(self, limit: int | None, behind: Place | None) -> Iterator[Found]:
         plan = self.plan

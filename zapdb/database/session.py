@@ -11,9 +11,7 @@ what it writes fits what is in force when it commits (rules 7 and 8).
 from __future__ import annotations
 
 import copy
-import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self, TypeVar
@@ -24,25 +22,21 @@ from zapdb.activation.serving import find_served, refuse_behind
 from zapdb.activation.up import refuse_while_forgetting
 from zapdb.catalog.settings import Settings
 from zapdb.cluster.nodes import Node, check_level, lease_is_held
-from zapdb.database.tokens import Purge, settle, write_token
+from zapdb.database.tokens import Purge, resolve_commit, write_token
 from zapdb.errors import (
+    CatalogChanged,
     CommitUnknown,
     LeaseLost,
     TransactionConflict,
     UsageError,
-    ZapdbError,
 )
 from zapdb.indexes import LiveTable
-from zapdb.limits import (
-    ALONE_AFTER_CONFLICTS,
-    RETRIES_MAX,
-    RETRY_SECONDS_MAX,
-)
-from zapdb.metrics import RETRIES
+from zapdb.limits import ALONE_AFTER_CONFLICTS, READ, WRITE
 from zapdb.records import Record, load_through
 from zapdb.storage import Connection, MissingTable, Mode, Storage
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.physical import activation_sql
+from zapdb.storage.retries import retry
 from zapdb.storage.transaction_owners import Caller
 
 T = TypeVar("T")
@@ -70,22 +64,13 @@ class _Set:
         self.writes_back: dict[int, bool] = {}
 
 
-class Attempts:
-    """How often an operation is made that meets other transactions, and when."""
-
-    def __init__(self) -> None:
-        self.made = 0
-        self._deadline = time.monotonic() + RETRY_SECONDS_MAX
-
-    def pause_seconds(self) -> float | None:
-        """After a conflict: how long to wait for the next attempt, None where there is none."""
-        if self.made >= RETRIES_MAX or time.monotonic() > self._deadline:
-            return None
-        # Full jitter: transactions that collided should not do so again in step.
-        pause = random.uniform(0, 0.002 * 2 ** min(self.made, 7))  # noqa: S311 - no secret
-        self.made += 1
-        RETRIES.add()
-        return pause
+def changed_while_read(live: LiveTable) -> CatalogChanged:
+    """A table was read as it is not any more."""
+    return CatalogChanged(
+        "the schema of the table changed while it was read",
+        table=live.table.name,
+        hint="read it again, or inside db.snapshot()",
+    )
 
 
 class _Local(threading.local):
@@ -301,27 +286,25 @@ class Session:
         return self._ask(live, question)
 
     def _ask(self, live: LiveTable, question: Question[T]) -> tuple[LiveTable, T]:
-        problem: ZapdbError = TransactionConflict(
-            "the schema changed again and again while the table was read", table=live.table.name
-        )
-        for _ in range(RETRIES_MAX):
-            live = self.find_again(live)
+        def ask_once() -> tuple[LiveTable, T]:
+            found = self.find_again(live)
             connection = self.storage.connection()
             try:
-                activation, answer = question(connection, live)
+                activation, answer = question(connection, found)
             except MissingTable as error:
-                if connection.mode is not None:
-                    raise TransactionConflict(
-                        "what the snapshot reads was taken away meanwhile",
-                        table=live.table.name,
-                        hint="read it again in a new snapshot",
-                    ) from error
-                problem = error
-            else:
-                if activation is None or activation == live.view.activation:
-                    return live, answer
-            self.reload()
-        raise problem
+                if connection.mode is None:
+                    raise
+                raise TransactionConflict(
+                    "what the snapshot reads was taken away meanwhile",
+                    table=found.table.name,
+                    hint="read it again in a new snapshot",
+                ) from error
+            if activation is None or activation == found.view.activation:
+                return found, answer
+            raise changed_while_read(found)
+
+        stale = (CatalogChanged, MissingTable)
+        return retry(READ, ask_once, on=stale, before_again=lambda _: self.reload())
 
     def _ask_as_of_one_moment(self, live: LiveTable, question: Question[T]) -> tuple[LiveTable, T]:
         """The same where the level must be looked at in the very snapshot that is read."""
@@ -401,7 +384,7 @@ class Session:
         except CommitUnknown as unknown:
             if token is None:
                 raise
-            settle(self.storage, token, unknown)
+            resolve_commit(self.storage, token, unknown)
         if token is not None:
             self._purge.run_if_due()
 
@@ -467,20 +450,15 @@ class Session:
         return self.repeat(action, may_be_alone=may_be_alone)
 
     def repeat(self, action: Callable[[], T], *, may_be_alone: bool) -> T:
-        """Call it, and again whenever it meets another transaction; raises the last
+        """Call it, and again whenever it conflicts with a concurrent transaction; raises the last
         `TransactionConflict` where that goes on for too long."""
-        attempts = Attempts()
+
+        def keep_others_out(made: int) -> None:
+            # Every second time: the gate is not to be had while somebody's block is open.
+            is_beaten = may_be_alone and made >= ALONE_AFTER_CONFLICTS
+            self._local.alone = is_beaten and made % 2 == 0
+
         try:
-            while True:
-                # Every second time: the gate is not to be had while somebody's block is open.
-                is_beaten = may_be_alone and attempts.made >= ALONE_AFTER_CONFLICTS
-                self._local.alone = is_beaten and attempts.made % 2 == 0
-                try:
-                    return action()
-                except TransactionConflict:
-                    pause = attempts.pause_seconds()
-                    if pause is None:
-                        raise
-                    time.sleep(pause)
+            return retry(WRITE, action, before_again=keep_others_out)
         finally:
             self._local.alone = False

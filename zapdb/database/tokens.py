@@ -16,12 +16,14 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from zapdb.errors import CommitUnknown, TransactionConflict, ZapdbError
-from zapdb.limits import TOKEN_KEPT_SECONDS, TOKEN_PURGE_SECONDS, TOKEN_SETTLE_SECONDS
+from zapdb.limits import COMMIT_OUTCOME, TOKEN_KEPT_SECONDS, TOKEN_PURGE_SECONDS
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.identifiers import make_uuid7
+from zapdb.storage.retries import retry
 
 ABSENT_HINT: Final = "nothing was written; run it again, or give the work to db.run(function)"
 
@@ -50,19 +52,14 @@ def write_token(connection: Connection, owner: str) -> Token:
     return Token(made, owner, int(expires_at))
 
 
-def settle(storage: Storage, token: Token, unknown: CommitUnknown) -> None:
+def resolve_commit(storage: Storage, token: Token, unknown: CommitUnknown) -> None:
     """Return if the transaction took effect; raise `TransactionConflict` if it did not and never
     will, and `unknown` where that can't be found out."""
-    deadline = time.monotonic() + TOKEN_SETTLE_SECONDS
-    while True:
-        try:
-            took_effect = _took_effect(storage, token)
-        except ZapdbError as error:  # the server is still gone, or the first session not ended
-            if time.monotonic() > deadline:
-                raise unknown from error
-            time.sleep(0.1)
-            continue
-        break
+    look = partial(_took_effect, storage, token)
+    try:  # the server may still be gone, or the first session not ended
+        took_effect = retry(COMMIT_OUTCOME, look, on=ZapdbError)
+    except ZapdbError as error:
+        raise unknown from error
     if took_effect is None:
         raise unknown
     if not took_effect:
@@ -81,7 +78,7 @@ def _took_effect(storage: Storage, token: Token) -> bool | None:
     found: bool | None = None
     with suppress(_Undo), storage.transaction(Mode.CATALOG) as connection:
         if storage.dialect == "postgresql":
-            connection.run(f"SET LOCAL lock_timeout = {int(TOKEN_SETTLE_SECONDS * 1000)}")
+            connection.run(f"SET LOCAL lock_timeout = {int(COMMIT_OUTCOME.seconds * 1000)}")
         sql = _insert_sql(storage) + _UNLESS[storage.dialect]
         added = connection.run(sql, (token.id, token.owner))
         # The row may have been purged if that took so long.

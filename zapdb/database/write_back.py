@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 
-from zapdb.database.session import Session
+from zapdb.database.session import Session, changed_while_read
 from zapdb.errors import ConcurrencyError, CorruptRecord, StorageError
 from zapdb.indexes import LiveTable
 from zapdb.limits import WRITE_BACK_RECORDS
@@ -20,10 +20,6 @@ from zapdb.storage import Connection, Mode
 from zapdb.storage.archives import archive_rows
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.rewriting import rewrite_records
-
-
-class _Outdated(Exception):
-    """The table is not what it was when the records were read."""
 
 
 def write_back(
@@ -51,7 +47,7 @@ def write_back_page(session: Session, live: LiveTable, rows: Iterable[tuple[byte
 
 def _best_effort() -> AbstractContextManager[None]:
     """Whatever is in the way: the next read of the records converts them, as this one did."""
-    return suppress(ConcurrencyError, StorageError, CorruptRecord, Moved, _Outdated)
+    return suppress(ConcurrencyError, StorageError, CorruptRecord, Moved)
 
 
 @contextmanager
@@ -59,7 +55,7 @@ def _begin(session: Session, live: LiveTable) -> Iterator[Connection]:
     with session.storage.transaction(Mode.ASIDE) as connection:
         session.check_writer(connection)
         if session.view is not live.view:
-            raise _Outdated
+            raise changed_while_read(live)
         yield connection
 
 

@@ -58,7 +58,12 @@ class Pace:
                 begins = max(self._free_at, time.monotonic())
                 self._free_at = begins + records / self.records_per_second
                 until = self._free_at
-            while not self.should_stop() and (left := until - time.monotonic()) > 0:
-                time.sleep(min(left, STEP_SECONDS))
+            self.rest(until - time.monotonic())
         if self.should_stop():
             raise Stopped
+
+    def rest(self, seconds: float) -> None:
+        """Wait so long, less where it should stop."""
+        until = time.monotonic() + seconds
+        while not self.should_stop() and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, STEP_SECONDS))

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 from zapdb.activation import IndexDescriptor, TableState, View, load_view
 from zapdb.activation.activate import publish_index
 from zapdb.activation.forget import Revert
 from zapdb.cluster.leases import Owner
-from zapdb.errors import JobError, LeaseLost
+from zapdb.errors import CatalogChanged, JobError, LeaseLost
 from zapdb.indexes import find_collision, violations
 from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.building import IndexWork, RewriteWork, remove_strays
@@ -39,12 +40,13 @@ from zapdb.jobs.pace import Pace, Stopped
 from zapdb.jobs.tasks import ConvertWork, load_work, run_range
 from zapdb.jobs.validation import ValidateWork, publish_validated
 from zapdb.jobs.work import Superseded, Work
-from zapdb.limits import BATCH_RECORDS_MAX
+from zapdb.limits import BATCH_RECORDS_MAX, CATALOG, OTHERS_POLL_SECONDS
 from zapdb.logs import log_event
 from zapdb.migrations.chain import digest_chain
 from zapdb.records import encode_prefix
 from zapdb.storage import Connection, IndexTable, Mode, RecordTable, Storage
 from zapdb.storage.physical import activation_sql
+from zapdb.storage.retries import retry
 
 logger = logging.getLogger("zapdb.jobs")
 
@@ -82,19 +84,20 @@ def plan_jobs(
     First the indexes, since queries wait for them, and of these those first that queries had until
     their data changed; then the conversions, then the validations.
     """
-    while True:
-        with storage.transaction(Mode.READ) as connection:
-            view = load_view(connection, tenant)
-        if view.forgetting is not None:
-            return []
-        wanted = _wanted_jobs(view)
-        if _supersede_all_but(storage, view, {job.id for job in wanted}):
-            planned = [
-                plan(storage, job, _entries_of(storage, view, job))
-                for job in wanted
-                if job.kind in kinds
-            ]
-            return [job for job in planned if job.state == "planned"]
+    return retry(CATALOG, partial(_plan_jobs, storage, tenant, kinds), on=CatalogChanged)
+
+
+def _plan_jobs(storage: Storage, tenant: int, kinds: Collection[JobKind]) -> list[Job]:
+    with storage.transaction(Mode.READ) as connection:
+        view = load_view(connection, tenant)
+    if view.forgetting is not None:
+        return []
+    wanted = _wanted_jobs(view)
+    _supersede_all_but(storage, view, {job.id for job in wanted})
+    planned = [
+        plan(storage, job, _entries_of(storage, view, job)) for job in wanted if job.kind in kinds
+    ]
+    return [job for job in planned if job.state == "planned"]
 
 
 def _entries_of(storage: Storage, view: View, job: Job) -> IndexTable | None:
@@ -138,11 +141,11 @@ def _fingerprints(index: IndexDescriptor) -> dict[str, str]:
     return {name: dataset.fingerprint for name, dataset in index.built_with.items()}
 
 
-def _supersede_all_but(storage: Storage, view: View, wanted: set[str]) -> bool:
+def _supersede_all_but(storage: Storage, view: View, wanted: set[str]) -> None:
     """Give up jobs that nothing in force wants.
 
-    False, with nothing done, if the view is no longer what is in force: some of the jobs may have
-    been planned by a process that knows better.
+    Raises `CatalogChanged`, with nothing done, if the view is no longer what is in force: some of
+    the jobs may have been planned by a process that knows better.
     """
     with storage.transaction(Mode.CATALOG) as connection:
         unwanted = [
@@ -154,11 +157,14 @@ def _supersede_all_but(storage: Storage, view: View, wanted: set[str]) -> bool:
         ]
         (activation,) = connection.fetch_one(activation_sql(view.tenant))
         if activation != view.activation:
-            return False
+            raise CatalogChanged(
+                "the schema changed again and again while jobs were planned",
+                database=storage.shown_url,
+                hint="run it again when the migrations that are being applied are done",
+            )
         for job in unwanted:
             clear_findings(connection, job.id)
             set_state(connection, replace(job, findings=()), "superseded")
-    return True
 
 
 def plan_revert(storage: Storage, view: View, revert: Revert) -> Job:
@@ -401,7 +407,7 @@ def _wait_for_others(storage: Storage, job: Job, batch_records_max: int, pace: P
         try:
             result = run_range(storage, work, owner, batch_records_max=batch_records_max, pace=pace)
             if result is None:
-                time.sleep(0.2)
+                pace.rest(OTHERS_POLL_SECONDS)
         except LeaseLost:
             continue
         except Stopped:

@@ -26,8 +26,8 @@ from zapdb.activation.layouts import load_layouts
 from zapdb.catalog.history import read_entries
 from zapdb.errors import UsageError
 from zapdb.limits import (
+    CATALOG,
     PAGE_RECORDS_MAX,
-    RETRIES_MAX,
     SWEEP_AGE_SECONDS,
     SWEEP_BATCH_BLOBS,
     SWEEP_SLICE_BLOBS,
@@ -39,6 +39,7 @@ from zapdb.storage.cells import as_bytes
 from zapdb.storage.changes import walk_changes
 from zapdb.storage.identifiers import first_id_at_ms
 from zapdb.storage.physical import RecordTable, list_record_tables, list_tenants
+from zapdb.storage.retries import retry
 from zapdb.values.blob import REFERENCE_SIZE_BYTES_MIN, is_blob, read_blob
 
 
@@ -105,14 +106,12 @@ def count_blobs(connection: Connection) -> tuple[int, int]:
 
 
 def _mark_in_snapshot(storage: Storage, after: bytes, before: bytes) -> Marked | None:
-    for _ in range(RETRIES_MAX):
-        try:
-            with storage.transaction(Mode.READ) as connection:
-                return mark(connection, after, before)
-        except MissingTable:
-            continue  # a retired table was dropped under the walk: it had no records
-    with storage.transaction(Mode.READ) as connection:
-        return mark(connection, after, before)
+    def mark_once() -> Marked | None:
+        with storage.transaction(Mode.READ) as connection:
+            return mark(connection, after, before)
+
+    # A retired table may be dropped under the walk: it had no records.
+    return retry(CATALOG, mark_once, on=MissingTable)
 
 
 def mark(connection: Connection, after: bytes, before: bytes | None) -> Marked | None:

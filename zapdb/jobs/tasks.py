@@ -20,7 +20,7 @@ from zapdb.catalog import principal
 from zapdb.cluster.leases import Owner
 from zapdb.cluster.nodes import check_level
 from zapdb.datasets import dataset_of
-from zapdb.errors import ExecutorUnfit, TransactionConflict
+from zapdb.errors import ExecutorUnfit
 from zapdb.indexes import LiveTable, make_reader
 from zapdb.jobs.building import open_index_work
 from zapdb.jobs.job import Job, Range, claim, give_back, read_job, record_progress
@@ -29,11 +29,11 @@ from zapdb.jobs.validation import ValidateWork
 from zapdb.jobs.work import Superseded as Superseded
 from zapdb.jobs.work import Work
 from zapdb.limits import (
+    BATCH,
     BATCH_RECORDS_MAX,
     BATCH_RECORDS_MIN,
     BATCH_RECORDS_SLOW_MIN,
     BATCH_TARGET_SECONDS,
-    RETRIES_MAX,
 )
 from zapdb.metrics import JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
 from zapdb.migrations.chain import digest_chain
@@ -41,6 +41,7 @@ from zapdb.records import Beside, decode_prefix, encode_prefix
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.changes import record_change
 from zapdb.storage.identifiers import make_uuid7
+from zapdb.storage.retries import retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,21 +254,17 @@ class _Task:
     def _run_pass(self, position: bytes | None, *, skips: bool) -> bytes | None:
         """Batches from `position` to the end of the range."""
         while True:
-            rows = self._retry(partial(self._run_batch, position, skips))
+            run_batch = partial(self._run_batch, position, skips)
+            rows = retry(BATCH, run_batch, before_again=self._shrink)
             if not rows:
                 return position
             position = rows[-1][0]
             self.pace.keep(len(rows))
 
-    def _retry(self, action: Callable[[], Any]) -> Any:
-        for attempt in range(RETRIES_MAX):
-            try:
-                return action()
-            except TransactionConflict:
-                self.conflicts += 1
-                self.limit = max(min(BATCH_RECORDS_MIN, self.limit_max), self.limit // 2)
-                time.sleep(0.002 * (attempt + 1))
-        return action()
+    def _shrink(self, _: int) -> None:
+        """After a conflict (rule 17)."""
+        self.conflicts += 1
+        self.limit = max(min(BATCH_RECORDS_MIN, self.limit_max), self.limit // 2)
 
     def _adapt(self, seconds: float) -> None:
         """Hold locks for about the target time (rule 17).
@@ -341,4 +338,4 @@ class _Task:
                 record_progress(connection, self.claimed, self.claimed.upper, done=True)
                 return False
 
-        return bool(self._retry(look))
+        return retry(BATCH, look, before_again=self._shrink)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import sqlalchemy
 from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 
-from zapdb.errors import ZapdbError
+from zapdb.errors import StorageError, ZapdbError
 from zapdb.storage.cells import check_rows
+from zapdb.storage.faults import connection_lost
 from zapdb.storage.interruption import Refusing, refuse_interrupted
 from zapdb.storage.modes import Mode
 
@@ -193,4 +194,9 @@ class Connection:
             return error
         if isinstance(error, sqlalchemy.exc.DBAPIError):
             error = error.orig or error
-        return self.storage.translate(error)
+        found = self.storage.translate(error)
+        is_writing = self.mode is not None and not self.mode.only_reads
+        # Nothing was committed; a full disk, though, will be as full the next time.
+        if is_writing and type(found) is StorageError and self.storage.is_lost(self.driver):
+            return connection_lost(self.storage.shown_url, str(error))
+        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zapdb.errors import DiskFull, StorageError
+from zapdb.errors import DiskFull, StorageError, TransactionConflict
 
 
 class DuplicateKey(Exception):
@@ -20,6 +20,17 @@ def disk_full(error: BaseException, database: str) -> DiskFull:
         database=database,
         detail=_first_line(error),
         hint="it was not written: make room, and run it again",
+    )
+
+
+def connection_lost(database: str, detail: str) -> TransactionConflict:
+    """A connection was lost inside a transaction, before COMMIT was sent: it wrote nothing, for
+    certain, and can be run again."""
+    return TransactionConflict(
+        "the connection was lost inside a transaction",
+        database=database,
+        detail=detail,
+        hint="nothing was written; run it again; db.run(function) does so by itself",
     )
 
 

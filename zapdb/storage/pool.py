@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 import uuid
 import weakref
 from abc import ABC, abstractmethod
@@ -24,13 +23,14 @@ import sqlalchemy
 from sqlalchemy.engine import URL
 
 from zapdb.errors import ConnectionsBusy, UsageError
-from zapdb.limits import CLOSE_WAIT_SECONDS, CONNECTION_WAIT_SECONDS, CONNECTIONS_MAX
+from zapdb.limits import CLOSE, CONNECTION_WAIT_SECONDS, CONNECTIONS_MAX
 from zapdb.logs import log_event
 from zapdb.storage.addresses import show_address
 from zapdb.storage.connection import Connection
 from zapdb.storage.loop_watch import find_stuck
 from zapdb.storage.losses import Losses
 from zapdb.storage.open_transaction import OpenTransaction
+from zapdb.storage.retries import attempts
 from zapdb.storage.transaction_owners import find_begun, has_begun
 from zapdb.storage.waiting import FairSemaphore
 
@@ -432,14 +432,14 @@ class ConnectionPool(ABC):
         """
         active = self.local.active
         mine = (self.local.connection, None if active is None else active.connection)
-        deadline = time.monotonic() + CLOSE_WAIT_SECONDS
-        while self.must_be_unused and connection.uses and connection not in mine:
-            if time.monotonic() > deadline:
-                return False
+        if not self.must_be_unused or connection in mine:
+            return True
+        for _ in attempts(CLOSE):
+            if not connection.uses:
+                return True
             if not connection.is_committing:
                 self.cancel_statement(connection.driver)
-            time.sleep(0.001)
-        return True
+        return False
 
     must_be_unused = False
     """Whether a connection must not be closed while another thread uses it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import select
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
@@ -31,18 +30,25 @@ from zapdb.limits import (
     CANCEL_SECONDS,
     CATALOG_IDLE_SECONDS,
     CONNECTIONS_MAX,
+    GATE,
     GATE_LOCK_TIMEOUT_MS,
-    GATE_TIMEOUT_SECONDS,
     SERIAL_WAIT_SECONDS,
 )
 from zapdb.storage.addresses import attempt, check_options, hide_secrets, split_secrets
 from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
-from zapdb.storage.faults import DuplicateKey, MissingTable, disk_full, unexpected
+from zapdb.storage.faults import (
+    DuplicateKey,
+    MissingTable,
+    connection_lost,
+    disk_full,
+    unexpected,
+)
 from zapdb.storage.gate import END_SQL, SESSION_PREFIX, Holder, find_holders
 from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch
 from zapdb.storage.modes import Mode
 from zapdb.storage.pool import OPENED
+from zapdb.storage.retries import retry
 
 try:
     import psycopg
@@ -162,7 +168,8 @@ class PostgreSQL(Storage):
     def begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
         driver = connection.driver
         if mode is Mode.CHANGE:
-            self._take_gate_exclusively(connection)
+            # Short attempts: while one waits, new writers wait behind it.
+            retry(GATE, partial(self._take_gate_exclusively, connection), on=GateTimeout)
             return
         if mode is Mode.SERIAL:
             self._begin_serial(driver)
@@ -199,25 +206,19 @@ class PostgreSQL(Storage):
             ) from error
 
     def _take_gate_exclusively(self, connection: Connection) -> None:
-        """Short attempts: while one waits, new writers wait behind it."""
-        deadline = time.monotonic() + GATE_TIMEOUT_SECONDS
-        while True:
-            driver = connection.driver
-            driver.execute(BEGIN[Mode.CHANGE])
-            try:
-                driver.execute(f"SET LOCAL lock_timeout = {GATE_LOCK_TIMEOUT_MS}")
-                driver.execute(GATE_EXCLUSIVE)
-                driver.execute("SET LOCAL lock_timeout = 0")
-            except driver_errors.LockNotAvailable:
-                driver.execute("ROLLBACK")
-                holders = find_holders(connection)
-                self._refuse_waiting_for_itself(connection, holders)
-                denied = self._end_holders(connection.driver, holders)  # it may be a new one
-                if time.monotonic() > deadline:
-                    raise self._gate_timeout(holders, denied) from None
-                time.sleep(GATE_LOCK_TIMEOUT_MS / 1000)
-                continue
-            return
+        """One attempt. Raises `GateTimeout` naming who holds it; those that are gone are ended."""
+        driver = connection.driver
+        driver.execute(BEGIN[Mode.CHANGE])
+        try:
+            driver.execute(f"SET LOCAL lock_timeout = {GATE_LOCK_TIMEOUT_MS}")
+            driver.execute(GATE_EXCLUSIVE)
+            driver.execute("SET LOCAL lock_timeout = 0")
+        except driver_errors.LockNotAvailable:
+            driver.execute("ROLLBACK")
+            holders = find_holders(connection)
+            self._refuse_waiting_for_itself(connection, holders)
+            denied = self._end_holders(connection.driver, holders)  # it may be a new one
+            raise self._gate_timeout(holders, denied) from None
 
     def _refuse_waiting_for_itself(self, connection: Connection, holders: Sequence[Holder]) -> None:
         """Raises `UsageError` where a transaction holds the gate that waits for this very call."""
@@ -264,7 +265,7 @@ class PostgreSQL(Storage):
         return GateTimeout(
             "writers did not let a change of state through",
             database=self.shown_url,
-            waited_seconds=GATE_TIMEOUT_SECONDS,
+            waited_seconds=GATE.seconds,
             **context,
             hint=hint,
         )
@@ -328,7 +329,7 @@ class PostgreSQL(Storage):
         A server has nothing to say to a client that asked for nothing.
         """
         if driver.closed:
-            return
+            raise connection_lost(self.shown_url, "the connection is closed")
         waiting = select.poll()
         waiting.register(driver.pgconn.socket, select.POLLIN)
         if not waiting.poll(0):
@@ -345,19 +346,11 @@ class PostgreSQL(Storage):
             driver.pgconn.is_busy()  # a FATAL error that answers nothing is read as a notice
             driver.pgconn.consume_input()
         except psycopg.OperationalError as error:  # the end of the stream
-            raise self._ended(str(error)) from error
+            raise connection_lost(self.shown_url, str(error)) from error
         finally:
             driver.remove_notice_handler(note)
         if farewell:
-            raise self._ended(farewell[0])
-
-    def _ended(self, detail: str) -> TransactionConflict:
-        return TransactionConflict(
-            "the server ended the session inside a transaction",
-            database=self.shown_url,
-            detail=detail,
-            hint="nothing was written; run it again",
-        )
+            raise connection_lost(self.shown_url, farewell[0])
 
     def translate(self, error: BaseException) -> Exception:
         match error:

@@ -17,6 +17,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ import sqlalchemy
 from sqlalchemy.engine import URL
 
 from zapdb.errors import (
+    ConcurrencyError,
     CorruptCatalog,
     DatabaseReplaced,
     GateTimeout,
@@ -36,8 +38,10 @@ from zapdb.limits import (
     BUSY_SLICE_MS,
     BUSY_TIMEOUT_MS,
     CONNECTIONS_MAX,
+    JOURNAL_MODE,
     LONG_TRANSACTION_SECONDS,
     LOOP_WAIT_SECONDS,
+    WRITER,
 )
 from zapdb.storage.addresses import attempt, check_options
 from zapdb.storage.base import Storage, index_columns
@@ -45,9 +49,10 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.database_file import DatabaseFile
 from zapdb.storage.faults import DuplicateKey, MissingTable, disk_full, unexpected
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
-from zapdb.storage.interruption import Call, current_call
+from zapdb.storage.interruption import current_call
 from zapdb.storage.loop_watch import refuse_waiting
 from zapdb.storage.modes import Mode
+from zapdb.storage.retries import retry
 from zapdb.storage.waiting import FairLocks, FairSemaphore
 
 # Nobody could renew a lease meanwhile, and nobody take one over: time stood still for leases.
@@ -152,15 +157,19 @@ class SQLite(Storage):
             self._file.create()
         except sqlite3.Error as error:
             raise self.translate(error) from error
+        retry(JOURNAL_MODE, self._switch_journal_mode)
+
+    def _switch_journal_mode(self) -> None:
+        """Raises `TransactionConflict` while another process does it."""
         connection = self.connection()
-        deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
-        while connection.fetch_one("PRAGMA journal_mode")[0] != "wal":
-            try:
-                connection.fetch_one("PRAGMA journal_mode = WAL")
-            except TransactionConflict:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.005)
+        if connection.fetch_one("PRAGMA journal_mode")[0] == "wal":
+            return
+        if connection.fetch_one("PRAGMA journal_mode = WAL")[0] != "wal":
+            raise TransactionConflict(
+                "the database file can't be switched to write-ahead logging",
+                database=self.shown_url,
+                hint="its file system must allow shared memory: network file systems do not",
+            )
 
     def begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
         self.refuse_other_file()  # costs a hundredth of the cheapest COMMIT
@@ -178,17 +187,30 @@ class SQLite(Storage):
             self._await_turn(mode)
             connection.has_turn = True  # at once: Ctrl-C may come with any call
             self.take_turn(connection)
-        call = current_call()
+        with connection.in_use():
+            if current_call() is None:
+                self._begin_or_tell(driver, mode)
+            else:
+                self._begin_in_slices(driver, mode)
+
+    def _begin_or_tell(self, driver: Any, mode: Mode) -> None:
+        """Raises `TransactionConflict`, or `GateTimeout`, where another process keeps it out."""
         try:
-            with connection.in_use():
-                if call is None:
-                    driver.execute(BEGIN[mode])
-                else:
-                    _begin_in_slices(driver, BEGIN[mode], call)
+            driver.execute(BEGIN[mode])
         except sqlite3.OperationalError as error:
             if _is_busy(error):
                 raise self._kept_out(driver, mode) from error
             raise
+
+    def _begin_in_slices(self, driver: Any, mode: Mode) -> None:
+        """Begin to write, on behalf of a call that may be interrupted: SQLite's waiting for another
+        process is a sleep, which its interrupt does not end."""
+        driver.execute(f"PRAGMA busy_timeout = {BUSY_SLICE_MS}")
+        try:
+            policy = WRITER.within(BUSY_TIMEOUT_MS / 1000)
+            retry(policy, partial(self._begin_or_tell, driver, mode), on=ConcurrencyError)
+        finally:
+            driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
     def _lend_for(self, mode: Mode) -> Connection:
         """Its turn first: so those that wait to write keep no connections from those that read."""
@@ -535,24 +557,6 @@ def _fetch_in_ranges(
         if len(found) >= limit:
             break
     return found
-
-
-def _begin_in_slices(driver: Any, begin: str, call: Call) -> None:
-    """Begin to write, on behalf of a call that may be interrupted: SQLite's waiting for another
-    process is a sleep, which its interrupt does not end."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
-    driver.execute(f"PRAGMA busy_timeout = {BUSY_SLICE_MS}")
-    try:
-        while True:
-            try:
-                driver.execute(begin)
-                return
-            except sqlite3.OperationalError as error:
-                call.refuse_interrupted()
-                if not _is_busy(error) or time.monotonic() > deadline:
-                    raise
-    finally:
-        driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:

@@ -1,0 +1,226 @@
+"""What is tried again by itself, and what is not: connections that are lost inside transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import zapdb.aio
+from tests.contract.tables import INDEX_SIZE, ITEMS
+from tests.support import Faults, Workspace, error_of
+from zapdb.database import Database, Transaction
+from zapdb.errors import (
+    CatalogChanged,
+    CommitUnknown,
+    DiskFull,
+    LeaseHeld,
+    StorageError,
+    TransactionConflict,
+)
+from zapdb.limits import CATALOG, LEASE, WRITE
+from zapdb.storage import Connection, Mode, Storage
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Database:
+    workspace.write(1, ITEMS, INDEX_SIZE)
+    return workspace.open()
+
+
+def drop(workspace: Workspace, connection: Connection) -> None:
+    Faults(workspace, connection.storage, "drop", lasting=False)._drop(connection)
+
+
+def dropping(workspace: Workspace, connection_of: Callable[[], Connection]) -> Callable[[], int]:
+    """A function that drops the connection of its transaction in its first two calls."""
+    calls: list[int] = []
+
+    def act() -> int:
+        calls.append(1)
+        if len(calls) <= 2:
+            drop(workspace, connection_of())
+        return len(calls)
+
+    return act
+
+
+def test_rule_15_a_connection_lost_before_commit_is_a_conflict_that_run_repeats(
+    workspace: Workspace, db: Database
+) -> None:
+    items = db.table("items")
+    act = dropping(workspace, db.storage.connection)
+
+    def write(tx: Transaction) -> int:
+        tx.table("items").insert(id=1, title="Milk", size=1)
+        made = act()
+        tx.table("items").insert(id=2, title="Bread", size=2)
+        return made
+
+    assert db.run(write) == 3
+    assert [record.id for record in items.index("by_size").range()] == [1, 2]
+
+
+def test_rule_15_run_repeats_where_it_is_noticed_as_commit_is_about_to_be_sent(
+    workspace: Workspace, db: Database
+) -> None:
+    act = dropping(workspace, db.storage.connection)
+
+    def write(tx: Transaction) -> int:
+        tx.table("items").insert(id=1, title="Milk")
+        return act()
+
+    # Of SQLite's file, no other process can take a connection away: what COMMIT did is not known.
+    if workspace.engine == "sqlite":
+        assert isinstance(error_of(lambda: db.run(write)), CommitUnknown)
+        assert not db.table("items").exists(1)
+    else:
+        assert db.run(write) == 3
+        assert db.table("items").exists(1)
+
+
+def test_rule_15_a_single_operation_is_repeated_on_a_new_connection(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = db.table("items")
+    faults = Faults(workspace, db.storage, "drop", lasting=False)
+    faults.install(monkeypatch)
+    for call in range(1, 4):
+        faults.arm(call)
+        items.insert(id=call, title="Milk", size=call)
+        assert len(faults.struck) == 1
+        faults.arm(0)
+    assert [record.id for record in items.index("by_size").range()] == [1, 2, 3]
+
+
+def test_rule_15_a_block_says_that_it_can_be_run_again(workspace: Workspace, db: Database) -> None:
+    def write() -> None:
+        with db.transaction() as tx:
+            tx.table("items").insert(id=1, title="Milk")
+            drop(workspace, db.storage.connection())
+            tx.table("items").insert(id=2, title="Bread")
+
+    error = error_of(write)
+    assert isinstance(error, TransactionConflict)
+    assert error.message == "the connection was lost inside a transaction"
+    assert "db.run(function)" in error.hint
+    assert db.table("items").count() == 0
+
+
+def test_rule_15_what_another_try_would_meet_again_is_not_tried_again(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full, and a connection that is there but whose statement failed."""
+    full = DiskFull("the disk of the database is full")
+    for meaning in (full, StorageError("the database reported an error")):
+        calls: list[int] = []
+
+        def write(tx: Transaction, meaning: Any = meaning, calls: list[int] = calls) -> None:
+            calls.append(1)
+            connection = db.storage.connection()
+            if meaning is full:
+                drop(workspace, connection)
+            monkeypatch.setattr(Storage, "translate", lambda *_: meaning, raising=False)
+            monkeypatch.setattr(type(db.storage), "translate", lambda *_: meaning)
+            connection.run("SELECT nonsense FROM nowhere")
+
+        error = error_of(lambda: db.run(write))
+        monkeypatch.undo()
+        assert error is meaning
+        assert calls == [1]
+
+
+def test_rule_15_tasks_repeat_the_same_with_awaited_pauses(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS, INDEX_SIZE)
+
+    async def main() -> tuple[int, list[int]]:
+        opening = zapdb.aio.open(workspace.address, migrations=workspace.directory, apply="auto")
+        async with await opening as db:
+            handles = list[Any]()
+            act = dropping(workspace, lambda: handles[-1]._open.connection)
+
+            async def write(tx: Any) -> int:
+                handles.append(tx)
+                await tx.table("items").insert(id=1, title="Milk", size=1)
+                made = act()
+                await tx.table("items").insert(id=2, title="Bread", size=2)
+                return made
+
+            made = await db.run(write)
+            return made, [record.id async for record in db.table("items").scan()]
+
+    made, found = asyncio.run(main())
+    assert (made, found) == (3, [1, 2])
+
+
+# What else ends
+
+
+def test_opening_ends_where_the_catalog_changes_again_and_again(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    calls: list[int] = []
+
+    def always(storage: Storage, *_: Any) -> Any:
+        calls.append(1)
+        raise CatalogChanged("made by a test")
+
+    monkeypatch.setattr("zapdb.database.opening.prepare_tenant", always)
+    monkeypatch.setattr("zapdb.database.opening.CATALOG", CATALOG._replace(tries=4))
+    error = error_of(workspace.open)
+    assert isinstance(error, CatalogChanged)
+    assert (len(calls), error.context) == (4, {"tries": 4})
+
+
+def test_a_read_ends_where_the_schema_changes_again_and_again(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(db._session), "reload", lambda self: None)
+    db.storage.connection().run("UPDATE zapdb_activations SET number = number + 1")
+    error = error_of(lambda: db.table("items").count())
+    assert isinstance(error, CatalogChanged)
+    assert (error.context["table"], error.context["tries"]) == ("items", 20)
+
+
+def test_waiting_for_a_lease_ends_and_says_who_has_it(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from zapdb.cluster import leases
+    from zapdb.cluster.leases import Owner
+
+    lease = leases.acquire(db.storage, "test", Owner.here(), 30)
+    with (
+        pytest.raises(LeaseHeld) as caught,
+        leases.held(db.storage, "test", Owner.here(), 30, LEASE.pause_seconds),
+    ):
+        pass
+    assert caught.value.context["owner"] == lease.owner
+    leases.release(db.storage, lease)
+    with leases.held(db.storage, "test", Owner.here(), 30, 0):
+        pass
+
+
+def test_an_operation_that_is_beaten_keeps_other_writers_out(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[bool] = []
+
+    def act() -> None:
+        modes.append(db._session._local.alone)
+        raise TransactionConflict("made by a test")
+
+    monkeypatch.setattr("zapdb.database.session.WRITE", WRITE._replace(tries=10))
+    with pytest.raises(TransactionConflict):
+        db._session.run(act)
+    assert modes == [False] * 6 + [True, False, True, False]
+    assert not db._session._local.alone
+    modes.clear()
+    with pytest.raises(TransactionConflict):
+        db._session.run(act, may_be_alone=False)
+    assert not any(modes)
+    with db.storage.transaction(Mode.READ):
+        pass

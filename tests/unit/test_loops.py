@@ -1,0 +1,92 @@
+"""Whatever waits or is tried again goes through `zapdb.storage.retries`, where each wait ends."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "zapdb"
+
+SLEEPS = {
+    "storage/retries.py": "the pauses of all policies",
+    "aio/retries.py": "the same, awaited",
+    "jobs/pace.py": "a throttle: a job keeps to the rate that a setting gives it",
+    "database/changes_pruning.py": "a throttle: other processes write in the pauses of a pruning",
+}
+"""The modules that may sleep."""
+
+PAGES = "goes through stored rows page by page, and ends with the last page"
+DELETES = "each round deletes some rows, and the last one finds none"
+STREAM = "reads a stream of bytes or messages to its end"
+WORK = "waits for work, not for success: it ends when it is stopped"
+LOOPS = {
+    "activation/removal.py": DELETES,
+    "aio/interrupter.py": WORK,
+    "aio/workers.py": "empties a queue",
+    "catalog/entries.py": DELETES,
+    "catalog/retirement.py": DELETES,
+    "cli/model_names.py": "makes names without end, of which a caller takes the first that is free",
+    "cli/watching.py": WORK,
+    "database/arrow.py": PAGES,
+    "database/background.py": WORK,
+    "database/changes_pruning.py": DELETES,
+    "database/lookup.py": PAGES,
+    "database/reading.py": PAGES,
+    "database/referrers.py": PAGES,
+    "database/sql/asking.py": STREAM,
+    "database/sql/sandbox/keeper.py": WORK,
+    "database/sql/sandbox/spill.py": STREAM,
+    "database/sql/sandbox/statement.py": STREAM,
+    "database/table.py": PAGES,
+    "jobs/archives.py": DELETES,
+    "jobs/building.py": DELETES,
+    "jobs/sweep.py": PAGES,
+    "jobs/tasks.py": PAGES,
+    "jobs/verify.py": PAGES,
+    "records/arrow/batches.py": "halves what does not fit",
+    "values/extent.py": STREAM,
+}
+"""The modules that may loop without a condition, and why such a loop ends."""
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def find_loops(text: str) -> list[str]:
+    """`while True` and `sleep`, each with its line."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.While(test=ast.Constant(value=value)) if value:
+                found.append(f"{node.lineno}: while {value}")
+            case ast.Attribute(attr="sleep"):
+                found.append(f"{node.lineno}: sleep")
+            case ast.ImportFrom(module="time" | "asyncio", names=names) if any(
+                alias.name == "sleep" for alias in names
+            ):
+                found.append(f"{node.lineno}: sleep")
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_listed_modules_sleep_or_loop_without_a_condition(path: Path) -> None:
+    name = path.relative_to(PACKAGE).as_posix()
+    allowed = {word for word, where in (("sleep", SLEEPS), ("while", LOOPS)) if name in where}
+    found = find_loops(path.read_text(encoding="utf-8"))
+    assert [loop for loop in found if loop.split()[1] not in allowed] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("while True:\n pass", ["1: while True"]),
+        ("while 1: pass", ["1: while 1"]),
+        ("import time\ntime.sleep(1)", ["2: sleep"]),
+        ("from time import sleep", ["1: sleep"]),
+        ("async def f():\n await asyncio.sleep(0)", ["2: sleep"]),
+        ("while page := read():\n pass", []),
+    ],
+)
+def test_the_walk_finds_them(text: str, found: list[str]) -> None:
+    assert find_loops(text) == found

@@ -1,0 +1,31 @@
+"""Trying again on an event loop: the policies of `zapdb.storage.retries`, with awaited pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from zapdb.errors import TransactionConflict
+from zapdb.limits import RetryPolicy
+from zapdb.storage.retries import note_tries, pauses
+
+T = TypeVar("T")
+
+
+async def retry(policy: RetryPolicy, action: Callable[[], Awaitable[T]]) -> T:
+    """Await it, and again as long as it raises `TransactionConflict` and the policy gives it
+    another try; raises what the last one raised."""
+    left = pauses(policy)
+    next(left)
+    for made in itertools.count(1):
+        try:
+            return await action()
+        except TransactionConflict as error:
+            seconds = next(left, None)
+            if seconds is None:
+                note_tries(error, made)
+                raise
+        await asyncio.sleep(seconds)
+    raise AssertionError("tries are counted without end")

@@ -1,0 +1,86 @@
+"""Trying again: the one loop behind whatever is repeated until it succeeds or its time is over.
+
+How often, for how long and with which pauses says a policy of `limits`; pauses are random (full
+jitter), since transactions that conflicted should not do so again in step. After the last try, its
+error is raised with how many tries there were: so each wait ends, and says what it waited for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from zapdb.errors import TransactionConflict, ZapdbError
+from zapdb.limits import RetryPolicy
+from zapdb.metrics import RETRIES, RETRIES_EXHAUSTED
+from zapdb.storage.interruption import current_call
+
+T = TypeVar("T")
+
+
+def pauses(policy: RetryPolicy) -> Iterator[float]:
+    """The seconds to wait before each try, 0 before the first; it ends where none is left."""
+    deadline = time.monotonic() + policy.seconds
+    yield 0.0
+    for made in itertools.count(1):
+        left = deadline - time.monotonic()
+        if made == policy.tries or left <= 0:
+            break
+        longest = min(policy.pause_seconds * 2 ** min(made - 1, 16), policy.pause_seconds_max)
+        RETRIES.add(policy.name)
+        yield min(random.uniform(0, longest), left)  # noqa: S311 - no secret
+    RETRIES_EXHAUSTED.add(policy.name)
+
+
+def attempts(policy: RetryPolicy) -> Iterator[int]:
+    """The tries of a policy, counted from 0: each comes after its pause.
+
+    Raises `CallInterrupted` where the task was cancelled that waits for the call.
+    """
+    for made, seconds in enumerate(pauses(policy)):
+        if seconds:
+            _sleep(seconds)
+        yield made
+
+
+def retry(
+    policy: RetryPolicy,
+    action: Callable[[], T],
+    *,
+    on: type[Exception] | tuple[type[Exception], ...] = TransactionConflict,
+    before_again: Callable[[int], object] = lambda made: None,
+) -> T:
+    """Call it, and again as long as it raises `on` and the policy gives it another try.
+
+    `before_again` is called before each further try, with how many there were. Raises what the last
+    one raised.
+    """
+    left = pauses(policy)
+    next(left)
+    for made in itertools.count(1):
+        try:
+            return action()
+        except on as error:
+            seconds = next(left, None)
+            if seconds is None:
+                note_tries(error, made)
+                raise
+        _sleep(seconds)
+        before_again(made)
+    raise AssertionError("tries are counted without end")
+
+
+def note_tries(error: Exception, made: int) -> None:
+    """Say in an error that is raised now how often it was met."""
+    if made > 1 and isinstance(error, ZapdbError):
+        error.context.setdefault("tries", made)
+
+
+def _sleep(seconds: float) -> None:
+    time.sleep(seconds)
+    call = current_call()
+    if call is not None:
+        call.refuse_interrupted()
