@@ -51,7 +51,7 @@ def test_rule_15_a_connection_lost_before_commit_is_a_conflict_that_run_repeats(
     workspace: Workspace, db: Database
 ) -> None:
     items = db.table("items")
-    act = dropping(workspace, db.storage.connection)
+    act = dropping(workspace, db._storage.connection)
 
     def write(tx: Transaction) -> int:
         tx.table("items").insert(id=1, title="Milk", size=1)
@@ -66,7 +66,7 @@ def test_rule_15_a_connection_lost_before_commit_is_a_conflict_that_run_repeats(
 def test_rule_15_run_repeats_where_it_is_noticed_as_commit_is_about_to_be_sent(
     workspace: Workspace, db: Database
 ) -> None:
-    act = dropping(workspace, db.storage.connection)
+    act = dropping(workspace, db._storage.connection)
 
     def write(tx: Transaction) -> int:
         tx.table("items").insert(id=1, title="Milk")
@@ -85,7 +85,7 @@ def test_rule_15_a_single_operation_is_repeated_on_a_new_connection(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = db.table("items")
-    faults = Faults(workspace, db.storage, "drop", lasting=False)
+    faults = Faults(workspace, db._storage, "drop", lasting=False)
     faults.install(monkeypatch)
     for call in range(1, 4):
         faults.arm(call)
@@ -99,7 +99,7 @@ def test_rule_15_a_block_says_that_it_can_be_run_again(workspace: Workspace, db:
     def write() -> None:
         with db.transaction() as tx:
             tx.table("items").insert(id=1, title="Milk")
-            drop(workspace, db.storage.connection())
+            drop(workspace, db._storage.connection())
             tx.table("items").insert(id=2, title="Bread")
 
     error = error_of(write)
@@ -119,11 +119,11 @@ def test_rule_15_what_another_try_would_meet_again_is_not_tried_again(
 
         def write(tx: Transaction, meaning: Any = meaning, calls: list[int] = calls) -> None:
             calls.append(1)
-            connection = db.storage.connection()
+            connection = db._storage.connection()
             if meaning is full:
                 drop(workspace, connection)
             monkeypatch.setattr(Storage, "translate", lambda *_: meaning, raising=False)
-            monkeypatch.setattr(type(db.storage), "translate", lambda *_: meaning)
+            monkeypatch.setattr(type(db._storage), "translate", lambda *_: meaning)
             connection.run("SELECT nonsense FROM nowhere")
 
         error = error_of(lambda: db.run(write))
@@ -180,7 +180,7 @@ def test_a_read_ends_where_the_schema_changes_again_and_again(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(db._session), "reload", lambda self: None)
-    db.storage.connection().run("UPDATE zapdb_activations SET number = number + 1")
+    db._storage.connection().run("UPDATE zapdb_activations SET number = number + 1")
     error = error_of(lambda: db.table("items").count())
     assert isinstance(error, CatalogChanged)
     assert (error.context["table"], error.context["tries"]) == ("items", 20)
@@ -192,15 +192,15 @@ def test_waiting_for_a_lease_ends_and_says_who_has_it(
     from zapdb.cluster import leases
     from zapdb.cluster.leases import Owner
 
-    lease = leases.acquire(db.storage, "test", Owner.here(), 30)
+    lease = leases.acquire(db._storage, "test", Owner.here(), 30)
     with (
         pytest.raises(LeaseHeld) as caught,
-        leases.held(db.storage, "test", Owner.here(), 30, LEASE.pause_seconds),
+        leases.held(db._storage, "test", Owner.here(), 30, LEASE.pause_seconds),
     ):
         pass
     assert caught.value.context["owner"] == lease.owner
-    leases.release(db.storage, lease)
-    with leases.held(db.storage, "test", Owner.here(), 30, 0):
+    leases.release(db._storage, lease)
+    with leases.held(db._storage, "test", Owner.here(), 30, 0):
         pass
 
 
@@ -222,5 +222,5 @@ def test_an_operation_that_is_beaten_keeps_other_writers_out(
     with pytest.raises(TransactionConflict):
         db._session.run(act, may_be_alone=False)
     assert not any(modes)
-    with db.storage.transaction(Mode.READ):
+    with db._storage.transaction(Mode.READ):
         pass
