@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import typer
-from typer.main import get_command
 
 from zapdb import errors, limits, logs, metrics
 from zapdb.catalog.kinds import KINDS, catalog_schema
@@ -313,7 +312,7 @@ def page_commands() -> Iterator[str]:
 
     yield "# Commands\n"
     yield "Exit status: 0 done, 1 error, 2 usage, 3 something is pending.\n"
-    yield from describe_command(get_command(app), ["zapdb"])
+    yield from describe_command(app, ["zapdb"])
 
 
 def describe_command(command: typing.Any, path: list[str]) -> Iterator[str]:

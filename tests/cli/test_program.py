@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
 import zapdb
 from tests.cli.program import Project
@@ -27,7 +26,7 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         yield path, command
 
 
-COMMANDS = dict(leaves(get_command(app)))
+COMMANDS = dict(leaves(app))
 
 
 def test_these_are_the_commands() -> None:
@@ -205,7 +204,7 @@ def test_what_a_command_does_not_need_is_not_loaded(
     project.write("0001_people")
     script = (
         "import sys, zapdb.cli.program as program\n"
-        f"program.run({arguments!r})\n"
+        f"program.run_program({arguments!r})\n"
         f"print(sorted({unwanted!r} & sys.modules.keys()), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

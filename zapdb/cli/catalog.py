@@ -27,10 +27,7 @@ from zapdb.schema import Check, Field, ForeignKey, Index, Table, fingerprint
 from zapdb.storage import Mode
 from zapdb.values import Reference
 
-group = typer.Typer(name="catalog", help="Tables, their schemas, and how they came about.")
 
-
-@group.command("list")
 def catalog_list_command(
     database: DatabaseOption = None,
     tenant: TenantOption = None,
@@ -89,7 +86,6 @@ def _newest_label(view: View) -> str | None:
     return view.chain.at(view.position).label if view.position else None
 
 
-@group.command("show")
 def catalog_show_command(
     table: Annotated[str, typer.Argument(help="The table's name.")],
     database: DatabaseOption = None,
@@ -281,7 +277,6 @@ def _target_name(field: Field) -> str:
     return field.type.table
 
 
-@group.command("fingerprint")
 def catalog_fingerprint_command(
     table: Annotated[str, typer.Argument(help="The table's name.")],
     database: DatabaseOption = None,

@@ -21,7 +21,7 @@ from zapdb.cli.configuration import (
     find_tenant_name,
 )
 from zapdb.cli.durations import parse_duration
-from zapdb.cli.output import Output, Part, ask, format_count, from_us, note
+from zapdb.cli.output import Output, Part, ask, format_count, note
 from zapdb.cli.records_out import show_value
 from zapdb.cli.texts import record_to_plain, to_plain, to_text
 from zapdb.database import Change, Database, SchemaEvent
@@ -31,6 +31,7 @@ from zapdb.limits import CHANGES_COUNTED_MAX
 from zapdb.records import Record, held_as
 from zapdb.schema import Table
 from zapdb.storage import Mode
+from zapdb.storage.cells import as_time
 from zapdb.storage.log import Bookmark
 
 LIST_CHANGES: Final = 100
@@ -39,8 +40,6 @@ SHOWN_CHARS_MAX: Final = 30
 BOOKMARK: Final = re.compile(r"[0-9]+(\.[0-9]+){3}\.[0-9a-f]*")
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
-
-group = typer.Typer(name="changes", help="Read the change log, and look after it.")
 
 
 @contextmanager
@@ -55,7 +54,6 @@ def _opened(
 # Reading it
 
 
-@group.command("list")
 def changes_list_command(
     since: Annotated[
         str | None,
@@ -187,7 +185,6 @@ def _record_to_json(shape: Table | None, record: Record | None) -> dict[str, Any
 # Followers
 
 
-@group.command("followers")
 def changes_followers_command(
     database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
 ) -> None:
@@ -251,7 +248,6 @@ def _follower_to_json(status: FollowerStatus) -> dict[str, Any]:
     }
 
 
-@group.command("remove-follower")
 def changes_remove_follower_command(
     name: Annotated[str, typer.Argument(help="The follower's name.")],
     database: DatabaseOption = None,
@@ -299,7 +295,6 @@ def _confirm(question: str, *, as_json: bool) -> bool:
 # Pruning
 
 
-@group.command("prune")
 def changes_prune_command(
     before: Annotated[
         str | None,
@@ -371,7 +366,7 @@ def _read_limit(db: Database, before: str | None, older_than: str | None) -> dat
         )
     if older_than is not None:
         now = db._storage.now_us(db._storage.connection())
-        return from_us(now - parse_duration(older_than))
+        return as_time(now - parse_duration(older_than))
     assert before is not None
     if BOOKMARK.fullmatch(before):
         return Bookmark.parse(before)

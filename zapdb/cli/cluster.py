@@ -21,8 +21,6 @@ from zapdb.errors import UsageError
 from zapdb.jobs.job import Job, list_jobs
 from zapdb.storage import Connection, Mode, Storage, ensure_layout
 
-group = typer.Typer(name="cluster", help="See and steer the processes that share the database.")
-
 OVER: Part = ("over", "red")
 
 
@@ -34,7 +32,6 @@ def _opened(database: str | None) -> Iterator[Storage]:
         yield storage
 
 
-@group.command("status")
 def cluster_status_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """Show the level, the releases at work, where tenants stand, and what waits for whom.
 
@@ -117,7 +114,6 @@ def _status_to_json(status: ClusterStatus, jobs: list[Job]) -> dict[str, Any]:
     }
 
 
-@group.command("nodes")
 def cluster_nodes_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """List the processes that have the database open, the oldest first.
 
@@ -180,7 +176,6 @@ def _status_of_node(status: NodeStatus) -> dict[str, Any]:
     }
 
 
-@group.command("leases")
 def cluster_leases_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """List what only one process may do at a time, and who does it or did it last.
 
@@ -224,7 +219,6 @@ def _lease_to_json(status: LeaseStatus) -> dict[str, Any]:
     }
 
 
-@group.command("evict")
 def cluster_evict_command(
     nodes: Annotated[
         list[str] | None,
@@ -279,7 +273,6 @@ def _confirm(count: int, *, as_json: bool) -> bool:
     return answer.lower() in ("y", "yes")
 
 
-@group.command("upgrade")
 def cluster_upgrade_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")

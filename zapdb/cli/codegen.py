@@ -13,12 +13,9 @@ from zapdb.cli.output import Output
 from zapdb.errors import UsageError
 from zapdb.migrations.json_schema import MARK, json_schema
 
-group = typer.Typer(name="codegen", help="Generate files for other tools.")
-
 State = Literal["written", "unchanged"]
 
 
-@group.command("json-schema")
 def codegen_json_schema_command(
     output: Annotated[
         Path | None,

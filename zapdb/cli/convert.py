@@ -28,10 +28,7 @@ from zapdb.storage import Mode
 
 Engine = Literal["local", "spark"]
 
-group = typer.Typer(name="convert", help="Build indexes, convert and validate records.")
 
-
-@group.command("run")
 def convert_run_command(
     database: DatabaseOption = None,
     tenant: TenantOption = None,
@@ -108,7 +105,6 @@ def _import_spark() -> Any:
     return run_on_spark
 
 
-@group.command("status")
 def convert_status_command(
     database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
 ) -> int:

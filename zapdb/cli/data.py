@@ -67,8 +67,6 @@ WhereOption = Annotated[
     ),
 ]
 
-group = typer.Typer(name="data", help="Read and write records.")
-
 
 @contextmanager
 def _opened(
@@ -81,7 +79,6 @@ def _opened(
         yield db, db.table(table), db._view.table(table).table
 
 
-@group.command("get")
 def data_get_command(
     table: TableArgument,
     key: Annotated[list[str], typer.Argument(help="The values of the key's fields, in order.")],
@@ -118,7 +115,6 @@ def _write_record(schema: Schema, record: Record, output: Output) -> None:
         output.write((f"{field.name:<{width}}  ", "bold"), show_value(record, field, 1_000))
 
 
-@group.command("list")
 def data_list_command(
     table: TableArgument,
     where: WhereOption = None,
@@ -169,7 +165,6 @@ def _write_page(schema: Schema, page: Page, output: Output) -> None:
         note(f"more: --cursor {page.cursor}")
 
 
-@group.command("export")
 def data_export_command(
     table: TableArgument,
     form: Annotated[Form, typer.Option("--format", "-f", help="What is written.")] = "ndjson",
@@ -246,7 +241,6 @@ def _told_to_people() -> Iterator[None]:
         raise
 
 
-@group.command("put")
 def data_put_command(
     table: TableArgument,
     fields: Annotated[

@@ -21,11 +21,12 @@ from zapdb.catalog.history import (
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.differences import difference_to_json, write_differences
 from zapdb.cli.durations import DURATION, parse_duration
-from zapdb.cli.output import Output, from_us
+from zapdb.cli.output import Output
 from zapdb.cli.tenancy import opened_for
 from zapdb.errors import UnknownName, UsageError
 from zapdb.schema import compare_tables
 from zapdb.storage import Connection, Mode
+from zapdb.storage.cells import as_time
 
 FINGERPRINT: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
 
@@ -193,7 +194,7 @@ def _select_after(lines: list[Line], fingerprint: int) -> list[Line]:
 
 def show_time(entry: Entry) -> str:
     """When an entry was written, in UTC; `-` for one that no change of the schema wrote."""
-    return f"{from_us(entry.migrated_at):%Y-%m-%d %H:%M:%S}" if entry.migrated_at else "-"
+    return f"{as_time(entry.migrated_at):%Y-%m-%d %H:%M:%S}" if entry.migrated_at else "-"
 
 
 def _line_to_json(
@@ -215,7 +216,7 @@ def entry_to_json(entry: Entry, labels: dict[tuple[int, str], str]) -> dict[str,
         "table_number": entry.table_number,
         "gen": entry.generation,
         "fingerprint": format_fingerprint(entry.fingerprint),
-        "migrated_at": from_us(entry.migrated_at).isoformat(),
+        "migrated_at": as_time(entry.migrated_at).isoformat(),
         "migrated_by": entry.migrated_by,
         "migration": labels.get((entry.position, entry.digest)),
         "event": entry.event,

@@ -29,10 +29,7 @@ from zapdb.migrations.prove import require_proven
 from zapdb.migrations.undo import to_yaml
 from zapdb.migrations.undo import undo as undo_changes
 
-group = typer.Typer(name="migrate", help="Write, check, apply and forget migrations.")
 
-
-@group.command("new")
 def migrate_new_command(
     summary: Annotated[str, typer.Argument(help="What the migration does, in a line.")],
     migrations: MigrationsOption = None,
@@ -72,7 +69,6 @@ def migrate_new_command(
     output.document({"path": str(path), "number": int(number), "name": name})
 
 
-@group.command("check")
 def migrate_check_command(
     migrations: MigrationsOption = None,
     write: Annotated[
@@ -111,7 +107,6 @@ def migrate_check_command(
     )
 
 
-@group.command("forget")
 def migrate_forget_command(
     database: DatabaseOption = None,
     to: Annotated[

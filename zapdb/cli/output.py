@@ -12,13 +12,11 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from zapdb.errors import InvalidMigration, ZapdbError
 from zapdb.printing import one_line, printable
-from zapdb.storage.cells import as_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -269,8 +267,3 @@ def format_bytes(size: int) -> str:
 
 def format_seconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
-
-
-def from_us(microseconds: int) -> datetime:
-    """A time of the database."""
-    return as_time(microseconds)

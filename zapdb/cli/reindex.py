@@ -29,10 +29,7 @@ IndexOption = Annotated[
 
 Choice = Callable[[TableState, IndexDescriptor], bool]
 
-group = typer.Typer(name="reindex", help="Build indexes again, and show what they are built with.")
 
-
-@group.command("run")
 def reindex_run_command(
     table: TableOption = None,
     index: IndexOption = None,
@@ -112,7 +109,6 @@ def _plan(
     return [job for job in plan_jobs(storage, view.tenant, ["index"]) if job.target in builds]
 
 
-@group.command("status")
 def reindex_status_command(
     database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
 ) -> int:

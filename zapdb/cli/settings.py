@@ -37,8 +37,6 @@ IndexOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Of this index of the table only.")
 ]
 
-group = typer.Typer(name="settings", help="Read and change settings of the database.")
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -85,7 +83,6 @@ def _opened(
         yield Place(storage, resolve_scope(schema, number, table, field, index), says)
 
 
-@group.command("list")
 def settings_list_command(
     tenant: TenantOption = None,
     table: TableOption = None,
@@ -122,7 +119,6 @@ def settings_list_command(
     output.document({"settings": found})
 
 
-@group.command("get")
 def settings_get_command(
     name: NameArgument,
     tenant: TenantOption = None,
@@ -144,7 +140,6 @@ def settings_get_command(
     output.document(found)
 
 
-@group.command("set")
 def settings_set_command(
     name: NameArgument,
     value: Annotated[str, typer.Argument(help="The new value.")],
@@ -168,7 +163,6 @@ def settings_set_command(
         _write(place, setting, value, output)
 
 
-@group.command("unset")
 def settings_unset_command(
     name: NameArgument,
     tenant: TenantOption = None,
@@ -190,7 +184,6 @@ def settings_unset_command(
         _report(place, setting, token, output)
 
 
-@group.command("profile")
 def settings_profile_command(
     profile: Annotated[str, typer.Argument(help="production or development.")],
     database: DatabaseOption = None,

@@ -11,16 +11,14 @@ from zapdb.catalog.changelog import read_token
 from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant_row, list_tenants
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
-from zapdb.cli.output import Output, ask, format_count, from_us
+from zapdb.cli.output import Output, ask, format_count
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.storage import Mode
+from zapdb.storage.cells import as_time
 
 NameArgument = Annotated[str, typer.Argument(help="The tenant's name.")]
 
-group = typer.Typer(name="tenant", help="List, create and remove tenants.")
 
-
-@group.command("list")
 def tenant_list_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """Show every tenant and the migration that it is at.
 
@@ -36,7 +34,7 @@ def tenant_list_command(database: DatabaseOption = None, as_json: JsonOption = F
             (
                 (tenant.name, "bold"),
                 _show_position(tenant, view.chain.end),
-                f"{from_us(tenant.created_at):%Y-%m-%d %H:%M:%S}",
+                f"{as_time(tenant.created_at):%Y-%m-%d %H:%M:%S}",
                 tenant.created_by,
             )
             for tenant in tenants
@@ -52,7 +50,6 @@ def _show_position(tenant: Tenant, end: int) -> str:
     return f"{tenant.position:04d}" + (f", {behind:,} behind" if behind else "")
 
 
-@group.command("create")
 def tenant_create_command(
     name: NameArgument, database: DatabaseOption = None, as_json: JsonOption = False
 ) -> None:
@@ -69,7 +66,6 @@ def tenant_create_command(
     output.document(_to_json(tenant) | {"token": token})
 
 
-@group.command("remove")
 def tenant_remove_command(
     name: NameArgument,
     database: DatabaseOption = None,

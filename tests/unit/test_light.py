@@ -1,0 +1,55 @@
+"""What is not needed is not loaded: importing zapdb, and the first answers of the command line."""
+
+from __future__ import annotations
+
+import builtins
+import subprocess
+import sys
+
+import pytest
+
+import zapdb
+
+EXTRAS = {"duckdb", "pandas", "psycopg", "pyarrow", "pyspark"}
+OF_COMMANDS = {"alembic", "jinja2", "prometheus_client", "rich.progress"}
+OF_A_DATABASE = {"cbor2", "icu", "jsonschema_rs", "sqlalchemy", "sqlite3", "yaml"}
+ALL = EXTRAS | OF_COMMANDS | OF_A_DATABASE | {"asyncio", "typer"}
+
+VERSION = "import zapdb.cli.program as program; program.run_program(['--version'])"
+WRONG = "import zapdb.cli.program as program; program.run_program(['migrat'])"
+
+
+@pytest.mark.parametrize(
+    ("statement", "unwanted"),
+    [
+        ("import zapdb", ALL),
+        ("import zapdb; zapdb.errors.ZapdbError", ALL),
+        ("import zapdb; zapdb.open", EXTRAS | OF_COMMANDS | {"typer"}),
+        ("import zapdb.aio", EXTRAS | OF_COMMANDS | {"typer"}),
+        (VERSION, ALL - {"typer"}),
+        (WRONG, EXTRAS | OF_COMMANDS),
+    ],
+    ids=["import", "errors", "open", "aio", "version", "wrong usage"],
+)
+def test_what_is_not_needed_is_not_loaded(statement: str, unwanted: set[str]) -> None:
+    script = f"{statement}\nimport sys\nprint(sorted({unwanted!r} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
+
+
+def test_the_package_has_the_names_that_applications_use() -> None:
+    names = {*zapdb.__all__, "open"}
+    assert names <= set(dir(zapdb))
+    for name in names:
+        assert getattr(zapdb, name) is not None
+    assert {"Database", "Page", "Query", "Record", "Snapshot", "Table", "Transaction"} <= names
+    assert issubclass(zapdb.errors.RecordNotFound, zapdb.ZapdbError)
+    with pytest.raises(AttributeError, match="no attribute 'opne'"):
+        zapdb.opne  # type: ignore[attr-defined]  # noqa: B018 - what is tested
+
+
+def test_a_star_import_leaves_pythons_own_open_alone() -> None:
+    namespace: dict[str, object] = {}
+    exec("from zapdb import *", namespace)
+    assert "Database" in namespace
+    assert namespace.get("open", builtins.open) is builtins.open

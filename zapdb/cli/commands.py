@@ -1,0 +1,201 @@
+"""All commands by name, and where each is: its module is imported when it is used.
+
+So `zapdb --version`, wrong usage and one command load nothing of the others. The help of a group
+loads the commands of that group, whose docstrings it shows.
+"""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+import typer
+import typer.core
+import typer.main
+
+from zapdb.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class CommandGroup:
+    """What a group is about, and the functions of its commands: `module.function` of this
+    package."""
+
+    says: str
+    commands: Mapping[str, str]
+
+
+COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
+    "metrics": "metrics.metrics_command",
+    "verify": "verify.verify_command",
+    "sweep": "sweep.sweep_command",
+    "shell": "shell.shell_command",
+    "sql": "sql.sql_command",
+    "migrate": CommandGroup(
+        "Write, check, apply and forget migrations.",
+        {
+            "new": "migrate.migrate_new_command",
+            "check": "migrate.migrate_check_command",
+            "forget": "migrate.migrate_forget_command",
+            "up": "applying.migrate_up_command",
+            "status": "applying.migrate_status_command",
+            "diff": "looking.migrate_diff_command",
+            "graph": "looking.migrate_graph_command",
+            "lint": "linting.migrate_lint_command",
+            "squash": "squashing.migrate_squash_command",
+            "plan": "planning.migrate_plan_command",
+            "prune-archive": "pruning.migrate_prune_archive_command",
+            "prove": "proving.migrate_prove_command",
+        },
+    ),
+    "convert": CommandGroup(
+        "Build indexes, convert and validate records.",
+        {
+            "run": "convert.convert_run_command",
+            "status": "convert.convert_status_command",
+            "watch": "watching.convert_watch_command",
+        },
+    ),
+    "catalog": CommandGroup(
+        "Tables, their schemas, and how they came about.",
+        {
+            "list": "catalog.catalog_list_command",
+            "show": "catalog.catalog_show_command",
+            "fingerprint": "catalog.catalog_fingerprint_command",
+            "history": "history.catalog_history_command",
+            "prune": "history_pruning.catalog_prune_command",
+        },
+    ),
+    "changes": CommandGroup(
+        "Read the change log, and look after it.",
+        {
+            "list": "changes.changes_list_command",
+            "followers": "changes.changes_followers_command",
+            "remove-follower": "changes.changes_remove_follower_command",
+            "prune": "changes.changes_prune_command",
+        },
+    ),
+    "cluster": CommandGroup(
+        "See and steer the processes that share the database.",
+        {
+            "status": "cluster.cluster_status_command",
+            "nodes": "cluster.cluster_nodes_command",
+            "leases": "cluster.cluster_leases_command",
+            "evict": "cluster.cluster_evict_command",
+            "upgrade": "cluster.cluster_upgrade_command",
+        },
+    ),
+    "settings": CommandGroup(
+        "Read and change settings of the database.",
+        {
+            "list": "settings.settings_list_command",
+            "get": "settings.settings_get_command",
+            "set": "settings.settings_set_command",
+            "unset": "settings.settings_unset_command",
+            "profile": "settings.settings_profile_command",
+        },
+    ),
+    "reindex": CommandGroup(
+        "Build indexes again, and show what they are built with.",
+        {
+            "run": "reindex.reindex_run_command",
+            "status": "reindex.reindex_status_command",
+        },
+    ),
+    "tenant": CommandGroup(
+        "List, create and remove tenants.",
+        {
+            "list": "tenant.tenant_list_command",
+            "create": "tenant.tenant_create_command",
+            "remove": "tenant.tenant_remove_command",
+        },
+    ),
+    "codegen": CommandGroup(
+        "Generate files for other tools.",
+        {
+            "json-schema": "codegen.codegen_json_schema_command",
+            "models": "models.codegen_models_command",
+        },
+    ),
+    "data": CommandGroup(
+        "Read and write records.",
+        {
+            "get": "data.data_get_command",
+            "list": "data.data_list_command",
+            "export": "data.data_export_command",
+            "put": "data.data_put_command",
+        },
+    ),
+}
+
+
+def load_function(path: str) -> Callable[..., Any]:
+    """The function `module.function` of this package."""
+    module, _, function = path.partition(".")
+    found: Callable[..., Any] = getattr(import_module(f"zapdb.cli.{module}"), function)
+    return found
+
+
+class LazyGroup(typer.core.TyperGroup):
+    """A group that lists its commands without loading them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+
+class _Commands(UserDict[str, Any]):
+    """The commands of a group, each made when it is looked up first."""
+
+    def __init__(self, places: Mapping[str, str | CommandGroup]) -> None:
+        super().__init__(places)
+
+    def __getitem__(self, name: str) -> Any:
+        found = self.data[name]
+        if isinstance(found, CommandGroup):
+            found = self.data[name] = make_group(name, found.says, found.commands)
+        elif isinstance(found, str):
+            found = self.data[name] = _make_command(name, load_function(found))
+        return found
+
+
+def make_group(
+    name: str,
+    says: str,
+    places: Mapping[str, str | CommandGroup],
+    callback: Callable[..., Any] | None = None,
+) -> Any:
+    """The command of a group, as click has it; by itself it shows its help, and is wrong usage."""
+    app = typer.Typer(
+        name=name,
+        cls=LazyGroup,
+        help=says,
+        add_completion=False,
+        no_args_is_help=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(callback or show_help_without_command)
+    group: Any = typer.main.get_command(app)
+    group.commands = _Commands(places)
+    return group
+
+
+def _make_command(name: str, function: Callable[..., Any]) -> Any:
+    app = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+    )
+    app.command(name)(function)
+    return typer.main.get_command(app)
+
+
+def show_help_without_command(context: typer.Context) -> None:
+    """A group by itself shows what it has, and is wrong usage."""
+    if context.invoked_subcommand is None:
+        text = context.get_help()
+        if text:
+            print(text)
+        raise typer.Exit(UsageError.exit_status)
