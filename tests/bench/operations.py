@@ -1,8 +1,8 @@
 """What applications do all day, against SQLAlchemy's ORM and Core, Peewee and Django's ORM.
 
 All have the same table with the same index, in databases of the same durability, and take turns.
-To be as fast as SQLAlchemy's ORM in everything is the least; section 9 of the design asks for more
-where `get`, `insert` and `scan` measure it. The others are information.
+To be as fast as SQLAlchemy's ORM in everything is the least; `get`, `insert` and `scan` ask for
+more. The others are information.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ DROP_ONE_ADD_ONE = (
     "drop_field: {table: people, field: city, restore: {value: ''}}",
     "add_field: {table: people, field: {name: visits, type: integer, default: 0}}",
 )
-"""The change of the design's example: one string goes, one integer with a default comes."""
+"""The change of most examples: one string goes, one integer with a default comes."""
 
 
 class Base(DeclarativeBase):

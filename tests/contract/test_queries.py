@@ -429,7 +429,7 @@ def test_an_indexed_query_is_one_statement(
             assert len(statements) == 1, (query, statements)
 
 
-def test_rule_8_a_plan_for_what_was_in_force_before_is_made_anew(workspace: Workspace) -> None:
+def test_rule_08_a_plan_for_what_was_in_force_before_is_made_anew(workspace: Workspace) -> None:
     workspace.write(1, ITEMS, *INDEXES)
     with workspace.open():
         pass

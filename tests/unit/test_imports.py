@@ -1,4 +1,4 @@
-"""Imports point one way, and the layers before storage are pure (DESIGN.md, section 3)."""
+"""Imports point one way, and the layers before storage are pure."""
 
 from __future__ import annotations
 
