@@ -27,7 +27,7 @@ from zapdb.migrations.operations.examples import EXAMPLES, FIRST
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES_SHOWN = {FIRST, *(example.text for example in EXAMPLES.values())}
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^)#]+)(#[^)]*)?\)")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
