@@ -19,6 +19,3 @@ LEVEL: Final = 1
 
 OPERATION_LEVELS: Final[Mapping[str, int]] = {}
 """The level that storing a migration with an operation needs, where it is not 1, by keyword."""
-
-INDEX_KEY_FORMAT: Final = 1
-"""How keys of index entries are made; `zapdb.indexes.keys` says how. Kept with each index."""

@@ -22,6 +22,7 @@ from typing import Any
 from sqlalchemy.engine import make_url
 
 import zapdb
+from tests.contract import next_formats
 from tests.support import ROOT, Workspace, wait_until
 
 OFTEN = {"zapdb.cluster.nodes.NODE_HEARTBEAT_SECONDS": 0.1}
@@ -130,6 +131,8 @@ def _patch(options: dict[str, Any]) -> None:
     for name, value in options.get("patches", {}).items():
         module, _, attribute = name.rpartition(".")
         setattr(importlib.import_module(module), attribute, value)
+    if "formats" in options:
+        next_formats.install(options["formats"])
     if "clock_seconds" in options:
         off, now, now_ns = options["clock_seconds"], time.time, time.time_ns
         time.time = lambda: now() + off
@@ -163,6 +166,12 @@ def _do(db: Any, directory: Path, command: list[str], transaction: ExitStack) ->
         case ["commit"]:
             transaction.close()
             return "committed"
+        case ["find", field, value]:
+            found = items.where(items[field] == (int(value) if field == "size" else value))
+            return f"{[record.id for record in found]} by {found.explain().index}"
+        case ["jobs"]:
+            db.admin.run_jobs()
+            return "done"
         case ["count"]:
             return items.count()
         case ["process"]:

@@ -17,12 +17,12 @@ from zapdb.activation.descriptors import (
 from zapdb.activation.view import TableState, View
 from zapdb.catalog import history, rows
 from zapdb.catalog.entries import assign, retire
+from zapdb.catalog.formats import format_to_write
 from zapdb.catalog.recording import note_position
 from zapdb.catalog.retirement import retire_record_table
 from zapdb.datasets import dataset_of
 from zapdb.migrations import Chain
 from zapdb.records import Layout, copied_from
-from zapdb.release import INDEX_KEY_FORMAT
 from zapdb.schema import Index, Schema, Table
 from zapdb.storage import Connection
 from zapdb.storage.physical import RecordTable, create_record_table
@@ -90,7 +90,9 @@ def find_layout(
         if entry.event == "drop" or not is_on_chain:
             continue
         old = chain.table_at(at, table.number)
-        return entry.layout_revision if is_same_layout(chain, old, table, at, target) else None
+        is_same = entry.record_format == format_to_write(connection, "record")
+        is_same = is_same and is_same_layout(chain, old, table, at, target)
+        return entry.layout_revision if is_same else None
     return None
 
 
@@ -173,7 +175,7 @@ def create_index(
         "readable" if empty else "building",
         assign(connection, tenant, index),
         rows.draw(connection, "physical"),
-        INDEX_KEY_FORMAT,
+        format_to_write(connection, "key"),
         {dataset.name: dataset for dataset in map(dataset_of, dependencies)},
         former=former or {},
     )

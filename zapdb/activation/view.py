@@ -30,6 +30,7 @@ from zapdb.catalog.stored import (
 from zapdb.catalog.stored_settings import read_history_settings
 from zapdb.catalog.zones import load_zones
 from zapdb.errors import CorruptCatalog, MissingHistory, UnknownName
+from zapdb.formats import require_known
 from zapdb.migrations import Chain
 from zapdb.schema import Table, snapshot
 from zapdb.storage import Connection
@@ -206,6 +207,7 @@ def _index_descriptors(
         row = indexes.get(index_key(tenant, index.number))
         if row is None:
             raise CorruptCatalog("an index has no state", table=table.name, index=index.name)
+        require_known("key", row["key_format"], table=table.name, index=index.name)
         states.append(IndexDescriptor.from_row(table, index, row))
     return tuple(states)
 
@@ -247,6 +249,8 @@ def _table_state(
             hint="zapdb_migrations or zapdb_fingerprints was tampered with: restore both from a "
             "backup",
         )
+    for entry in entries:
+        require_known("record", entry.record_format, table=table.name, revision=entry.generation)
     layouts = {entry.generation: entry.layout_revision for entry in entries}
     # Revisions with one layout have one origin, also those whose own migration was forgotten: it is
     # that of the first of them that is on the chain.

@@ -17,9 +17,9 @@ from typing import Final, Literal
 import sqlalchemy as sa
 
 from zapdb.catalog import principal
+from zapdb.catalog.formats import format_to_write
 from zapdb.catalog.recording import note_entry
 from zapdb.errors import CorruptCatalog
-from zapdb.records import RECORD_FORMAT
 from zapdb.schema import Table, fingerprint, read_snapshot, snapshot
 from zapdb.storage import Connection
 from zapdb.storage.tables import FINGERPRINTS
@@ -130,7 +130,7 @@ def insert(
             migrated_by=principal.current(),
             position=position,
             digest=digest,
-            record_format=RECORD_FORMAT,
+            record_format=format_to_write(connection, "record"),
             layout_revision=generation if layout_revision is None else layout_revision,
             snapshot=zlib.compress(snapshot(table), COMPRESSION_LEVEL),
         )

@@ -18,6 +18,7 @@ from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster import registry
 from zapdb.cluster.registry import Node
 from zapdb.errors import ConcurrencyError, IncompatibleVersion
+from zapdb.formats import LEVELS
 from zapdb.migrations import Migration
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.layout import list_revisions, pending_revisions, upgrade_layout
@@ -54,12 +55,12 @@ def first_level() -> int:
 
 def level_of(migrations: Iterable[Migration]) -> int:
     """The level that storing these migrations needs."""
-    operations = [
-        operation.keyword
-        for migration in migrations
-        for operation in (*migration.changes, *migration.rollback)
-    ]
-    return max((release.OPERATION_LEVELS.get(keyword, 1) for keyword in operations), default=1)
+    needed = [1]
+    for migration in migrations:
+        needed.append(LEVELS["document"][migration.version])
+        operations = (*migration.changes, *migration.rollback)
+        needed += (release.OPERATION_LEVELS.get(operation.keyword, 1) for operation in operations)
+    return max(needed)
 
 
 def read_policy(connection: Connection) -> Policy:

@@ -42,6 +42,8 @@ from zapdb.values.extent import END
 from zapdb.values.product import part_source
 from zapdb.values.source import Namespace, compile_function, indent
 
+Interval = tuple[bytes, bytes | None]
+"""lower ≤ component bytes < upper; None is no bound."""
 NULL: Final = b"\x00"
 PRESENT: Final = b"\x01"
 INVERTED: Final = bytes(255 - byte for byte in range(256))
@@ -81,12 +83,21 @@ class KeyBuilder:
 
     def encode(self, checked: Sequence[Any]) -> bytes:
         """The components of checked values for the leading fields, not cut."""
-        return b"".join(
-            encode_component(field, component, value)
-            for value, field, component in zip(
-                checked, self.fields, self.index.components, strict=False
-            )
-        )
+        return b"".join(self.encode_component(at, value) for at, value in enumerate(checked))
+
+    def encode_component(self, at: int, value: Any) -> bytes:
+        """One component of a checked value, or of None."""
+        return encode_component(self.fields[at], self.index.components[at], value)
+
+    def encode_stem(self, at: int, prefix: str) -> bytes:
+        """What the components of all strings that begin with `prefix` begin with."""
+        return encode_component_stem(self.fields[at], self.index.components[at], prefix)
+
+    def present(self, at: int) -> Interval:
+        """All values of a component that are not null."""
+        if self.index.components[at].descending:
+            return PRESENT.translate(INVERTED), NULL.translate(INVERTED)
+        return PRESENT, successor(PRESENT)
 
 
 def cut(key: bytes) -> bytes:
@@ -147,8 +158,15 @@ def _encode_source(field: Field, component: IndexComponent, names: Namespace) ->
     return f"{names.bind(sort_keys(component.collation), 'sort_keys')}.get(v)"
 
 
-def build_keys(table: Table, index: Index) -> KeyBuilder:
-    """Compile the key builder of an index."""
+def build_keys(table: Table, index: Index, format: int = 1) -> KeyBuilder:
+    """Compile the key builder of an index whose entries have this key format.
+
+    Where keys are not stored, and only put records in order, the format does not matter.
+    """
+    return FORMATS[format](table, index)
+
+
+def _build_keys(table: Table, index: Index) -> KeyBuilder:
     names = Namespace()
     fields = tuple(table.field_numbered(c.field) for c in index.components)
     lines: list[str] = []
@@ -167,3 +185,7 @@ def build_keys(table: Table, index: Index) -> KeyBuilder:
     body = ["def build(record):", *indent([*lines, f"return {' + '.join(parts)}"])]
     build, source = compile_function("build", body, names, f"index {table.name}.{index.name}")
     return KeyBuilder(index, fields, build, source)
+
+
+FORMATS: Final[dict[int, Callable[[Table, Index], KeyBuilder]]] = {1: _build_keys}
+"""By key format: what makes its key builders. `zapdb.formats` says from which level it is used."""

@@ -225,7 +225,8 @@ class DisabledIndex(LiveIndex):
 
 
 def open_index(table: Table, descriptor: IndexDescriptor, records: RecordTable) -> LiveIndex:
-    keys, unique = build_keys(table, descriptor.index), descriptor.index.unique
+    keys = build_keys(table, descriptor.index, descriptor.key_format)
+    unique = descriptor.index.unique
     entries = IndexTable(records.storage, descriptor.entry_table, records, unique=unique)
     if descriptor.state == "disabled":
         return DisabledIndex(descriptor, keys, entries, fits=False)

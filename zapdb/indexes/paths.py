@@ -9,22 +9,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from zapdb.indexes.keys import (
-    INVERTED,
-    NULL,
-    PRESENT,
     UNIQUE_ORDERED_SIZE_BYTES,
+    Interval,
     KeyBuilder,
-    encode_component,
     is_cut,
-    successor,
 )
 from zapdb.schema import Field, IndexComponent, Table
 from zapdb.values import ValueType
 
 KEY_NAME: Final = "(key)"
-
-Interval = tuple[bytes, bytes | None]
-"""lower ≤ component bytes < upper; None is no bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +48,12 @@ class Path:
     def encode(self, at: int, value: Any) -> bytes | None:
         """The bytes of a component; None if no record can have the value there."""
         if self.keys is not None:
-            return encode_component(self.fields[at], self.components[at], value)
+            return self.keys.encode_component(at, value)
         return None if value is None else self.fields[at].type.encode_key(value)
 
     def present(self, at: int) -> Interval:
         """All values of a component that are not null."""
-        if self.keys is None:
-            return b"", None
-        if self.components[at].descending:
-            return PRESENT.translate(INVERTED), NULL.translate(INVERTED)
-        return PRESENT, successor(PRESENT)
+        return (b"", None) if self.keys is None else self.keys.present(at)
 
     def may_be_cut(self, key: bytes | None) -> bool:
         if key is None or self.keys is None:

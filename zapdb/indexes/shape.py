@@ -14,14 +14,15 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from zapdb import release
 from zapdb.activation.activate import keeps_entries
 from zapdb.activation.descriptors import IndexDescriptor
 from zapdb.datasets import dataset_of
+from zapdb.formats import newest
 from zapdb.indexes.choosing import Planner
 from zapdb.indexes.maintenance import LiveIndex, open_index
 from zapdb.records import Archive, Beside, Record, Restored, codec_for, encode_prefix, held
 from zapdb.records.derivation import inputs_of
-from zapdb.release import INDEX_KEY_FORMAT
 from zapdb.schema import Index
 from zapdb.values import Binary, Blob, ValueType
 
@@ -119,7 +120,7 @@ class OlderShape(Shape):
         else:
             datasets = {d.name: d for d in map(dataset_of, dependencies)}
             found = IndexDescriptor(
-                index, dependencies, "building", 0, 0, INDEX_KEY_FORMAT, datasets
+                index, dependencies, "building", 0, 0, newest("key", release.LEVEL), datasets
             )
         return open_index(self.table, found, live.records)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zapdb.indexes.keys import PRESENT, encode_component_stem, successor
-from zapdb.indexes.paths import Interval, Path
+from zapdb.indexes.keys import PRESENT, Interval, encode_component_stem, successor
+from zapdb.indexes.paths import Path
 from zapdb.indexes.predicates import Comparison, Not, Predicate
 from zapdb.limits import PLAN_SPANS_MAX
 
@@ -107,7 +107,7 @@ def _interval(path: Path, at: int, part: Predicate) -> Interval | None:
         if path.keys is None:
             stem = encode_component_stem(field, component, value)[len(PRESENT) :]
         else:
-            stem = encode_component_stem(field, component, value)
+            stem = path.keys.encode_stem(at, value)
         return stem, successor(stem)
     if part.op in ("==", "in") or part.collation != component.collation:
         return None

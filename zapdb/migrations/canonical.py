@@ -18,6 +18,7 @@ from zapdb.migrations.structure import from_structure, to_structure
 from zapdb.values.json import dumps
 
 DOCUMENT_VERSION: Final = 1
+"""Of the documents that commands write; `zapdb.formats` says which are read."""
 DIGEST_ALGORITHM: Final = "z1"
 
 
@@ -27,10 +28,11 @@ def encode_structure(
     rollback: tuple[Operation, ...],
     replaces: tuple[str, ...],
     activation: str | None,
+    version: int,
 ) -> bytes:
     """The canonical structure of a resolved migration."""
     structure: dict[str, Any] = {
-        "zapdb": DOCUMENT_VERSION,
+        "zapdb": version,
         "number": number,
         "changes": [_encode_operation(operation) for operation in changes],
         "rollback": [_encode_operation(operation) for operation in rollback],

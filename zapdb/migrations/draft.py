@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from zapdb.errors import Location
+from zapdb.formats import LEVELS
 from zapdb.migrations.activation import Activation
 from zapdb.migrations.canonical import DOCUMENT_VERSION
 from zapdb.migrations.document import Mapping, Node, Scalar, Sequence, Source
@@ -36,6 +37,7 @@ class Draft:
     replaces: tuple[str, ...] = ()
     """Of a squash: the digests of the migrations that it stands for, all up to its own number."""
     activation: Activation | None = None
+    version: int = DOCUMENT_VERSION
 
 
 def parse_document(node: Node, source: Source, number: int, name: str) -> Draft:
@@ -51,7 +53,7 @@ def parse_document(node: Node, source: Source, number: int, name: str) -> Draft:
         if key not in node.entries:
             hint = "write `rollback: inferred`, or the list of operations" * (key == "rollback")
             reporter.report(node.location, f"the key {key!r} is missing", hint)
-    _check_version(node, reporter)
+    version = _parse_version(node, reporter)
     summary = node.entries.get("summary")
     if summary is not None and not (isinstance(summary, Scalar) and isinstance(summary.value, str)):
         reporter.report(summary.location, "a summary is text", "quote it")
@@ -78,6 +80,7 @@ def parse_document(node: Node, source: Source, number: int, name: str) -> Draft:
         examples,
         replaces,
         activation,
+        version,
     )
 
 
@@ -90,18 +93,18 @@ def _parse_optional(kind: Any, node: Node | None, reporter: Reporter) -> Any:
     return None
 
 
-def _check_version(node: Mapping, reporter: Reporter) -> None:
-    version = node.entries.get("zapdb")
-    if version is not None and not (
-        isinstance(version, Scalar)
-        and version.value == DOCUMENT_VERSION
-        and type(version.value) is int
-    ):
+def _parse_version(node: Mapping, reporter: Reporter) -> int:
+    """The document's version; one that is missing or unknown is reported."""
+    version, known = node.entries.get("zapdb"), LEVELS["document"]
+    if isinstance(version, Scalar) and type(version.value) is int and version.value in known:
+        return version.value
+    if version is not None:
         reporter.report(
             version.location,
-            f"this release reads documents of version {DOCUMENT_VERSION}",
+            f"this release reads documents of version {', '.join(map(str, known))}",
             "a file of a later version needs a later release of zapdb",
         )
+    return DOCUMENT_VERSION
 
 
 def _parse_rollback(node: Node | None, reporter: Reporter) -> tuple[Operation, ...] | None:

@@ -15,6 +15,7 @@ import cbor2
 
 from zapdb.migrations.activation import Activation, implies_waiting
 from zapdb.migrations.canonical import (
+    DOCUMENT_VERSION,
     decode_operations,
     digest_of,
     encode_structure,
@@ -52,6 +53,8 @@ class Migration:
     """Of a squash: the digests of the migrations that it stands for."""
     activation: Activation | None = None
     """As the document says it; None also where the changes imply it. See `waits_for_nodes`."""
+    version: int = DOCUMENT_VERSION
+    """Of the document."""
 
     @property
     def waits_for_nodes(self) -> bool:
@@ -95,7 +98,12 @@ class Migration:
     def structure(self) -> bytes:
         """The canonical structure: what is stored and digested."""
         return encode_structure(
-            self.number, self.changes, self.rollback, self.replaces, self.activation
+            self.number,
+            self.changes,
+            self.rollback,
+            self.replaces,
+            self.activation,
+            self.version,
         )
 
     @cached_property

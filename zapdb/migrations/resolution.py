@@ -65,6 +65,7 @@ def resolve(draft: Draft, before: Schema, numbers: Numbers) -> Migration:
         draft.examples,
         draft.replaces,
         None if implies_waiting(draft.changes) else draft.activation,
+        draft.version,
     )
     _refuse_round_trips(migration, draft, reporter)
     reporter.raise_violations()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import cbor2
 
+from zapdb.formats import require_known
 from zapdb.migrations.activation import ACTIVATIONS
 from zapdb.migrations.canonical import decode_operations, reading_stored
 from zapdb.migrations.migration import Migration
@@ -25,6 +26,7 @@ def read_stored(
     """The migration that the database stored; raises `CorruptCatalog` if it can't be one."""
     with reading_stored(name):
         content = cbor2.loads(structure)
+        require_known("document", content["zapdb"], migration=name)
         number, replaces = content["number"], tuple(content.get("replaces", ()))
         changes = decode_operations(content["changes"], name)
         activation = content.get("activation")
@@ -42,6 +44,7 @@ def read_stored(
         drawn,
         replaces=replaces,
         activation=activation,
+        version=content["zapdb"],
     )
     # As it is stored, not made anew: a later release may fill in more.
     vars(migration).update(structure=structure, is_stored=True)

@@ -17,7 +17,7 @@ from zapdb.records.derivation import (
     compose_archives,
     copied_from,
 )
-from zapdb.records.layout import RECORD_FORMAT, Layout, Slot, decode_prefix, encode_prefix
+from zapdb.records.layout import Layout, Slot, decode_prefix, encode_prefix
 from zapdb.records.owned import FindBlobs, OwnedBlobs, compile_find
 from zapdb.records.reader import RecordReader
 from zapdb.records.record import (
@@ -33,7 +33,6 @@ from zapdb.records.record import (
 from zapdb.values import asdict, replace, stamp, to_json
 
 __all__ = [
-    "RECORD_FORMAT",
     "Archive",
     "Archives",
     "Beside",

@@ -1,4 +1,4 @@
-"""Where a record's fields lie (docs/format/record.md).
+"""Where a record's fields lie (docs/format/record.md). This is record format 1.
 
     record = prefix | presence | fields
     prefix      the schema index, an orderable varint: the revision the record was written under
@@ -13,14 +13,11 @@ The prefix sorts as the revision does, so `value < prefix` compares revisions (r
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from zapdb.schema import Table
 from zapdb.values import ValueType, Zones
 from zapdb.values.varint import decode_varint, encode_varint
-
-RECORD_FORMAT: Final = 1
-"""The number of this format, kept with every revision in the fingerprint history."""
 
 encode_prefix = encode_varint
 decode_prefix = decode_varint

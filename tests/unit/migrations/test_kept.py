@@ -1,4 +1,4 @@
-"""Digests once given are given for ever (rule 5): documents of version 1 and z1 are frozen.
+"""Digests once given are given for ever (rule 5): documents of version 1 and z1.
 
 `kept` holds documents in many spellings, a chain, and the digests that the release gave them that
 they were written for. It is appended to and never refreshed: a database and a lock file out there

@@ -1,6 +1,6 @@
 """Adds the digests of documents that are new here; `python -m tests.unit.migrations.kept.write`.
 
-Documents of version 1 and the digest algorithm z1 are frozen (docs/format/migration.md): this is
+Documents of version 1 and the digest algorithm z1 freeze (docs/format/migration.md): this is
 for adding, never for refreshing. A file whose digest is kept and differs is refused; what has to
 change then is the code. A document is added at the end, since the files are a chain.
 """
