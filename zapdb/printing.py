@@ -7,11 +7,13 @@ be imitated. They are written as escapes wherever a text is put into a line, and
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from zapdb.limits import ERROR_VALUE_CHARS_MAX
 
 CUT: Final = "…"
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def printable(text: str) -> str:
@@ -32,6 +34,16 @@ def _escape(character: str) -> str:
     if character.isprintable():
         return character
     return character.encode("unicode_escape").decode()
+
+
+def show_moment(at: datetime | int) -> str:
+    """A moment, or microseconds since 1970-01-01 UTC, to the second."""
+    if isinstance(at, int):
+        try:
+            at = EPOCH + timedelta(microseconds=at)
+        except OverflowError:
+            return f"{at} µs"
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 class ShownText(str):

@@ -257,4 +257,4 @@ def test_a_path_is_shown_as_it_is(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
     assert db._storage.shown_url == workspace.address
-    assert re.fullmatch(r"<zapdb database sqlite:///\S+ at migration 1>", repr(db))
+    assert re.fullmatch(r"<zapdb database sqlite:///\S+, tenant 'default', position 1>", repr(db))

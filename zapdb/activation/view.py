@@ -59,6 +59,10 @@ class TableState:
     has_history: bool = False
     """Whether changes of its records are kept in the change log."""
 
+    def __repr__(self) -> str:
+        indexes = "".join(f", index {one.index.name} {one.state}" for one in self.indexes)
+        return f"<table {self.table.name!r}: revision {self.revision}{indexes}>"
+
     @property
     def unvalidated(self) -> tuple[ConstraintDescriptor, ...]:
         return tuple(c for c in self.constraints if not c.is_validated)
@@ -90,6 +94,10 @@ class View:
     tables: dict[str, TableState] = field(hash=False)
     zones: Zones
     """The numbers that stand for time zones in this database's records."""
+
+    def __repr__(self) -> str:
+        tables = ", ".join(self.tables) or "no tables"
+        return f"<tenant {self.tenant} at position {self.position}: {tables}>"
 
     def table(self, name: str) -> TableState:
         found = self.tables.get(name)

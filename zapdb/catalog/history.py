@@ -20,6 +20,7 @@ from zapdb.catalog import principal
 from zapdb.catalog.formats import format_to_write
 from zapdb.catalog.recording import note_entry
 from zapdb.errors import CorruptCatalog
+from zapdb.printing import one_line, show_moment
 from zapdb.schema import Table, fingerprint, read_snapshot, snapshot
 from zapdb.storage import Connection
 from zapdb.storage.tables import FINGERPRINTS
@@ -64,6 +65,13 @@ class Entry:
     record_format: int
     layout_revision: int
     packed: bytes
+
+    def __repr__(self) -> str:
+        return (
+            f"<revision {self.generation} of table {self.table_number}: {self.event}, position "
+            f"{self.position}, fingerprint {format_fingerprint(self.fingerprint)}, "
+            f"{show_moment(self.migrated_at)} by {one_line(self.migrated_by)}>"
+        )
 
     @property
     def snapshot(self) -> bytes:

@@ -24,6 +24,9 @@ class LocalView:
     token: int
     texts: Mapping[tuple[str, str], str]
 
+    def __repr__(self) -> str:
+        return f"<catalog rows at token {self.token}: {len(self.texts)} rows>"
+
     def get(self, kind: str, key: str) -> Value | None:
         """The value; raises `CorruptCatalog` for one that its kind does not allow."""
         text = self.texts.get((kind, key))

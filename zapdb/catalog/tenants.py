@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from zapdb.catalog import principal, rows
 from zapdb.errors import CorruptCatalog, TenantExists, UnknownName, UsageError, suggest
+from zapdb.printing import one_line, show_moment
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.tables import ACTIVATIONS, CATALOG
 
@@ -35,6 +36,13 @@ class Tenant:
     created_by: str
     removing: bool = False
     """Whether its removal has begun: nobody works with it any more."""
+
+    def __repr__(self) -> str:
+        state = ", being removed" if self.removing else ""
+        return (
+            f"<tenant {self.name!r}, number {self.number}, position {self.position}{state}, "
+            f"created {show_moment(self.created_at)} by {one_line(self.created_by)}>"
+        )
 
     def put(self, connection: Connection) -> None:
         value = asdict(self)

@@ -24,6 +24,7 @@ from zapdb.cluster.level import (
 from zapdb.cluster.registry import Node, holds
 from zapdb.errors import UnknownName, UsageError
 from zapdb.migrations import label
+from zapdb.printing import one_line
 from zapdb.storage import Connection, Mode, Storage, read_layout
 from zapdb.storage.layout import LayoutRevision, pending_revisions, upgrade_layout
 from zapdb.storage.tables import MIGRATIONS
@@ -37,6 +38,13 @@ class NodeStatus:
     is_alive: bool
     age_seconds: float
     lease_seconds: float
+
+    def __repr__(self) -> str:
+        node, state = self.node, "live" if self.is_alive else "dead"
+        return (
+            f"<node {node.id}, {state}: {one_line(str(node))}, release {node.release}, files end "
+            f"at {node.files_end}, lease {self.lease_seconds:.0f} s>"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.limits import NAME_LENGTH_MAX
+from zapdb.printing import one_line, show_moment
 from zapdb.records import Beside, Codec, Record, codec_for, decode_prefix
 from zapdb.schema import Table
 from zapdb.storage import BlobTable, Connection, DuplicateKey
@@ -61,6 +62,13 @@ class Change:
     shape_before: Table | None = field(repr=False)
     shape_after: Table | None = field(repr=False)
 
+    def __repr__(self) -> str:
+        values = f"{self.before!r} → {self.after!r}" if self.before and self.after else ""
+        return (
+            f"<{self.operation} in {self.table!r}, key {self.key!r}: "
+            f"{values or repr(self.after or self.before)}, {_repr_made(self)}>"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class SchemaEvent:
@@ -83,6 +91,18 @@ class SchemaEvent:
     timestamp: int
     stamped_at: datetime
     bookmark: Bookmark
+
+    def __repr__(self) -> str:
+        table = "" if self.table is None else f" of {self.table!r}"
+        revision = "" if self.revision is None else f", revision {self.revision}"
+        position = "" if self.position is None else f", position {self.position}"
+        return f"<{self.event}{table}{revision}{position}, {_repr_made(self)}>"
+
+
+def _repr_made(made: Change | SchemaEvent) -> str:
+    """Which transaction made it, when and by whom."""
+    at, by = show_moment(made.made_at), one_line(made.principal)
+    return f"transaction {made.transaction}, {at} by {by}"
 
 
 def read_changes(session: Session, since: Bookmark | None) -> Iterator[Change | SchemaEvent]:
@@ -292,6 +312,12 @@ class FollowerStatus:
     bookmark: Bookmark
     moved_at: datetime
     lag: Lag
+
+    def __repr__(self) -> str:
+        return (
+            f"<follower {self.name!r}: {self.lag.changes} changes behind, "
+            f"{self.lag.seconds:.1f} s, moved {show_moment(self.moved_at)}>"
+        )
 
 
 class ChangeFollower:

@@ -50,6 +50,7 @@ class Database(Access):
         self,
         process: Process,
         view: View,
+        tenant: str,
         applied: tuple[Applied, ...] = (),
         *,
         shares: Database | None = None,
@@ -57,6 +58,7 @@ class Database(Access):
         self.applied = applied
         """The migrations that opening this database put in force."""
         self._process = process
+        self._tenant = tenant
         self._storage, self._node = process.storage, process.node
         serves = process.files.serves
         self._session = Session(process.storage, view, process.node, serves, process.pins)
@@ -75,7 +77,11 @@ class Database(Access):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<zapdb database {self._storage.shown_url} at migration {self.position}>"
+        state = ", closed" if self._storage.is_closed else ""
+        return (
+            f"<zapdb database {self._storage.shown_url}, tenant {self._tenant!r}, "
+            f"position {self.position}{state}>"
+        )
 
     def for_tenant(self, name: str) -> Database:
         """The database as another tenant sees it; brings it to what is stored, if it is behind.
@@ -97,7 +103,7 @@ class Database(Access):
         if self._node is not None and view.chain_state.forgetting is None:
             view = settle_datasets(self._storage, view, self._node)
             view = rebuild(self._storage, view)
-        return Database(self._process, view, tuple(applied), shares=self)
+        return Database(self._process, view, name, tuple(applied), shares=self)
 
     @property
     def position(self) -> int:

@@ -22,6 +22,7 @@ from zapdb.database.changes import list_followers
 from zapdb.jobs.inspection import read_table_statuses
 from zapdb.jobs.job import list_jobs
 from zapdb.limits import METRICS_TENANTS_MAX
+from zapdb.printing import ShownText
 from zapdb.storage import Connection, Mode, Storage
 
 if TYPE_CHECKING:
@@ -128,7 +129,9 @@ def render(
 
     Counting records reads all of them: without `count_records` they are left out.
     """
-    return _to_text(read_gauges(storage, view, view_token=view_token, count_records=count_records))
+    return ShownText(
+        _to_text(read_gauges(storage, view, view_token=view_token, count_records=count_records))
+    )
 
 
 def read_gauges(

@@ -7,8 +7,9 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -110,9 +111,10 @@ def open(
             hint="leave one of them out",
         )
     storage = connect(url, read_only=read_only, connections_max=_check_count(max_connections))
+    opening = _Opening(storage, files, pins, tenant, models)
     try:
         if read_only:
-            return _open_read_only(storage, files, tenant, pins, models)
+            return _open_read_only(opening)
         ensure_layout(storage, create=apply == "auto")
         ensure_rows(storage)
         append_zones(storage)
@@ -126,7 +128,7 @@ def open(
         def open_node() -> Database:
             view, pending = prepare_tenant(storage, number, files, apply, wait, applied)
             check_models(models, view.chain, files.serves)
-            return _open_as_node(storage, files, pins, view, pending, applied)
+            return _open_as_node(opening, view, pending, applied)
 
         return retry(CATALOG, open_node, on=CatalogChanged)
     except BaseException:
@@ -134,30 +136,46 @@ def open(
         raise
 
 
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """What is to be opened: for the tenant of this name."""
+
+    storage: Storage
+    files: Files
+    pins: Pins
+    tenant: str
+    models: ModuleType | None
+
+    def make(self, node: Node | None, view: View, applied: Sequence[Applied] = ()) -> Database:
+        follower = Follower(self.storage)
+        process = Process(self.storage, node, self.files, follower, self.pins)
+        try:
+            return Database(process, view, self.tenant, tuple(applied))
+        except BaseException:
+            follower.stop()
+            raise
+
+
 def _open_as_node(
-    storage: Storage,
-    files: Files,
-    pins: Pins,
-    view: View,
-    pending: dict[int, str],
-    applied: list[Applied],
+    opening: _Opening, view: View, pending: dict[int, str], applied: list[Applied]
 ) -> Database:
     """Register, and open. Only from then on do others know of this process: a forget, or the
     activation of a migration that waits for processes, may have been faster. Raises
     `CatalogChanged` then."""
+    storage, files = opening.storage, opening.files
     datasets = datasets_in_use(view)
     node = register(storage, files.end, serves=files.serves, pending=pending, datasets=datasets)
     try:
         current = load(storage, view.tenant, view)
         if (current.chain_state, current.position) != (view.chain_state, view.position):
             raise changed_while_opening(storage)
-        check_pins(storage, current, pins)
+        check_pins(storage, current, opening.pins)
         if current.chain_state.forgetting is None:
             current = settle_datasets(storage, current, node)
             sweep(storage)
             if list_rebuilds(current):
                 current = _rebuild_alive(storage, current, node)
-        return _make(storage, node, files, pins, current, tuple(applied))
+        return opening.make(node, current, applied)
     except BaseException:
         with suppress(ZapdbError):
             deregister(storage, node)
@@ -173,14 +191,9 @@ def _rebuild_alive(storage: Storage, view: View, node: Node) -> View:
         heartbeat.stop()
 
 
-def _open_read_only(
-    storage: Storage,
-    files: Files,
-    tenant: str,
-    pins: Pins,
-    models: ModuleType | None,
-) -> Database:
+def _open_read_only(opening: _Opening) -> Database:
     """`open` without a node; closing the storage where it fails is the caller's."""
+    storage, files = opening.storage, opening.files
     ensure_layout(storage, create=False)
     connection = storage.connection()
     if rows.get(connection, "database", "") is None:
@@ -189,29 +202,13 @@ def _open_read_only(
             database=storage.shown_url,
             hint="run `zapdb migrate up`",
         )
-    view = prepare_tenant_read_only(storage, find_tenant(connection, tenant).number, files)
-    check_pins(storage, view, pins)
-    check_models(models, view.chain, files.serves)
-    return _make(storage, None, files, pins, view)
+    view = prepare_tenant_read_only(storage, find_tenant(connection, opening.tenant).number, files)
+    check_pins(storage, view, opening.pins)
+    check_models(opening.models, view.chain, files.serves)
+    return opening.make(None, view)
 
 
 def _check_count(connections: int) -> int:
     if not isinstance(connections, int) or isinstance(connections, bool) or connections < 1:
         raise InvalidValue.of("max_connections", "a number, at least 1", connections)
     return connections
-
-
-def _make(
-    storage: Storage,
-    node: Node | None,
-    files: Files,
-    pins: Pins,
-    view: View,
-    applied: tuple[Applied, ...] = (),
-) -> Database:
-    follower = Follower(storage)
-    try:
-        return Database(Process(storage, node, files, follower, pins), view, applied)
-    except BaseException:
-        follower.stop()
-        raise

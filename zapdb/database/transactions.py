@@ -117,6 +117,11 @@ class Leaver(NamedTuple):
 class Block(AbstractContextManager[H]):
     """What begins a transaction or a snapshot, or inside a transaction a savepoint, and ends it."""
 
+    def __repr__(self) -> str:
+        name = "savepoint" if self._is_of_handle else self._make.__name__.lower()
+        state = "not begun: use it in a with statement" if self._open is None else "begun"
+        return f"<block of a {name}, {state}>"
+
     def __init__(
         self,
         session: Session,

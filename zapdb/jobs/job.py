@@ -25,6 +25,7 @@ from zapdb.cluster.leases import Owner
 from zapdb.errors import LeaseLost, UnknownName
 from zapdb.jobs.findings import Finding, clear_findings
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
+from zapdb.printing import show_moment
 from zapdb.storage import Connection, IndexTable, Mode, RecordTable, Storage
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.tables import RANGES
@@ -65,6 +66,12 @@ class Job:
     created_at: int
     findings: tuple[Finding, ...] = ()
     """What blocks it, if it is blocked."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<job {self.kind} of {self.table_name!r}, {self.state}: {self.records} records, "
+            f"planned {show_moment(self.created_at)}>"
+        )
 
     def to_row(self) -> dict[str, Any]:
         row = asdict(self)

@@ -56,6 +56,9 @@ class Bookmark:
     table: int
     key: bytes
 
+    def __repr__(self) -> str:
+        return f"<bookmark {self}>"
+
     @classmethod
     def behind(cls, timestamp: int) -> Bookmark:
         """Behind all that has a timestamp."""
