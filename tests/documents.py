@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from zapdb.errors import InvalidMigration, Violation
-from zapdb.migrations import Chain, Migration, Numbers, resolve
-from zapdb.migrations.document import Source, read_document
+from zapdb.migrations import Chain, Migration, NumberAllocator, resolve
+from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.draft import parse_document
 from zapdb.schema import Schema, Table
 
@@ -27,12 +27,12 @@ def document(*operations: str, rollback: str = "inferred", summary: str = "Test"
     return f"zapdb: 1\nsummary: {summary}\nrollback: {rollback}\nchanges:\n{changes}"
 
 
-def resolve_documents(*texts: str | bytes, numbers: Numbers | None = None) -> Chain:
+def resolve_documents(*texts: str | bytes, numbers: NumberAllocator | None = None) -> Chain:
     """The chain of these documents, numbered from 1 and called NNNN_test.yaml."""
-    chain, numbers = Chain(), numbers or Numbers()
+    chain, numbers = Chain(), numbers or NumberAllocator()
     for number, text in enumerate(texts, 1):
         raw = text if isinstance(text, bytes) else text.encode()
-        source = Source(f"{number:04d}_test.yaml", raw)
+        source = DocumentText(f"{number:04d}_test.yaml", raw)
         draft = parse_document(read_document(source), source, number, "test")
         before = chain.migrations[-1].after if chain.migrations else Schema()
         chain = chain.with_migration(resolve(draft, before, numbers))

@@ -14,7 +14,7 @@ from decimal import Decimal as D
 from fractions import Fraction
 from typing import Any
 
-from zapdb.expressions import Expression, Type, parse
+from zapdb.expressions import Expression, Type, parse_expression
 from zapdb.expressions.tree import (
     Arithmetic,
     Call,
@@ -23,12 +23,12 @@ from zapdb.expressions.tree import (
     IsNull,
     Literal,
     Logic,
+    LogicalNot,
     Name,
     Negate,
-    Not,
 )
 from zapdb.limits import VALUE_SIZE_BYTES_MAX
-from zapdb.migrations import Chain, Numbers
+from zapdb.migrations import Chain, NumberAllocator
 from zapdb.migrations.numbers import ReplayedNumbers
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.alter_type import AlterType
@@ -75,7 +75,7 @@ def evaluate(
             return all(given(part) for part in operands)
         case Logic(_, operands):
             return any(given(part) for part in operands)
-        case Not(operand):
+        case LogicalNot(operand):
             return not given(operand)
         case Negate(operand):
             number = given(operand)
@@ -553,7 +553,7 @@ def evaluate_for(
     """The value of a field by an expression over fields of another shape of its table."""
     types = {f.name: Type(f.type, f.optional) for f in source.fields if f.name in values}
     kind = field_of(table, name).type
-    return evaluate(parse(text), values, types, kind if isinstance(kind, Enum) else None)
+    return evaluate(parse_expression(text), values, types, kind if isinstance(kind, Enum) else None)
 
 
 def field_of(table: Table, name: str) -> Field:
@@ -622,7 +622,7 @@ def convert_kept(chain: Chain, table: int, kept: Kept, source: int, target: int)
         numbers = (
             ReplayedNumbers(migration.drawn, migration.number)
             if is_up
-            else Numbers(step=-1, migration=migration.number)
+            else NumberAllocator(step=-1, migration=migration.number)
         )
         for operation in migration.changes if is_up else migration.rollback:
             following = operation.apply(schema, numbers)

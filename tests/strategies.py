@@ -30,14 +30,14 @@ from zapdb.expressions.tree import (
     IsNull,
     Literal,
     Logic,
+    LogicalNot,
     Name,
     Negate,
-    Not,
 )
-from zapdb.migrations import Chain, Numbers, resolve
-from zapdb.migrations.document import Source, read_document
+from zapdb.migrations import Chain, NumberAllocator, resolve
+from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.draft import parse_document
-from zapdb.migrations.operations.constraints import checks_on, parts_of
+from zapdb.migrations.operations.constraints import checks_on, nested_types
 from zapdb.migrations.operations.definitions import TypeDefinition
 from zapdb.migrations.structure import to_structure
 from zapdb.schema import NO_DEFAULT, Field, Index, IndexComponent, Schema, Table
@@ -579,7 +579,7 @@ def _calls(
                 is_null,
                 contains_item,
                 lambda: call(draw(st.sampled_from(texts)), STRING, STRING),
-                lambda: Not(part(BOOLEAN)),
+                lambda: LogicalNot(part(BOOLEAN)),
                 lambda: Logic(draw(st.sampled_from(["and", "or"])), (part(BOOLEAN), part(BOOLEAN))),
             ]
         case Date():
@@ -833,7 +833,7 @@ class Author:
     def alter_type(self, schema: Schema) -> Any:
         declared = self.draw(st.sampled_from(schema.types))
         users = [
-            (table, f) for table in schema for f in table.fields if declared in parts_of(f.type)
+            (table, f) for table in schema for f in table.fields if declared in nested_types(f.type)
         ]
         if any(list(checks_on(table, f.name)) for table, f in users):
             return None
@@ -1083,10 +1083,10 @@ class Author:
 
 def is_valid(operation: Any, schema: Schema) -> bool:
     """Whether one operation may stand alone in a migration after this schema."""
-    source = Source("9999_tried.yaml", document_of([operation]).encode())
+    source = DocumentText("9999_tried.yaml", document_of([operation]).encode())
     draft = parse_document(read_document(source), source, 9999, "tried")
     try:
-        resolve(draft, schema, Numbers(dict.fromkeys(KINDS, 10**6)))
+        resolve(draft, schema, NumberAllocator(dict.fromkeys(KINDS, 10**6)))
     except InvalidMigration:
         return False
     return True
@@ -1099,10 +1099,10 @@ def document_of(operations: list[Any], rollback: Any = "inferred") -> str:
     return to_yaml({"zapdb": 1, "summary": "drawn", "changes": operations, "rollback": rollback})
 
 
-def extend(chain: Chain, text: str, numbers: Numbers) -> Chain:
+def extend(chain: Chain, text: str, numbers: NumberAllocator) -> Chain:
     """The chain with one more migration, read from text."""
     number = chain.end + 1
-    source = Source(f"{number:04d}_drawn.yaml", text.encode())
+    source = DocumentText(f"{number:04d}_drawn.yaml", text.encode())
     draft = parse_document(read_document(source), source, number, "drawn")
     return chain.with_migration(resolve(draft, chain.schema_at(chain.end), numbers))
 
@@ -1114,7 +1114,7 @@ def chains(draw: st.DrawFn, migrations_max: int = 5, *, archives: bool = False) 
     With `archives`, some fields and tables that go are archived, and some of those come back:
     records have values beside them then, which whoever converts them has to carry along.
     """
-    author, chain, numbers = Author(draw, archives=archives), Chain(), Numbers()
+    author, chain, numbers = Author(draw, archives=archives), Chain(), NumberAllocator()
     chain = extend(chain, document_of(DECLARATIONS), numbers)
     for _ in range(draw(st.integers(2, migrations_max))):
         schema, operations = chain.schema_at(chain.end), []
@@ -1122,7 +1122,7 @@ def chains(draw: st.DrawFn, migrations_max: int = 5, *, archives: bool = False) 
             operations.append(author.operation(schema))
             # resolved on a copy of the numbers, to see the schema that the next operation meets
             try:
-                tried = extend(chain, document_of(operations), Numbers(numbers.following))
+                tried = extend(chain, document_of(operations), NumberAllocator(numbers.following))
             except InvalidMigration:  # there and back again, in one migration
                 operations.pop()
                 break

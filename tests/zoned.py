@@ -16,7 +16,7 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from zapdb.datasets import zone
-from zapdb.datasets.tzif import describe
+from zapdb.datasets.tzif import describe_zone
 from zapdb.datasets.zones import data_in_use
 from zapdb.values import Zones
 
@@ -44,7 +44,7 @@ def read(name: str) -> tuple[zoneinfo.ZoneInfo, list[datetime.datetime]]:
     """The zone, read apart from the code under test, and the local times of its changes."""
     raw = (data_in_use()._directory / name).read_bytes()
     changes = []
-    transitions = describe(raw).transitions
+    transitions = describe_zone(raw).transitions
     for (_, before), (at, after) in pairwise(transitions):
         assert at is not None
         for offset in (before, after):

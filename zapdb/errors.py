@@ -193,7 +193,11 @@ class InvalidValue(ZapdbError, ValueError):
         Its beginning is among the context, as `refused`, for those who may see records: it is no
         part of the error's text or JSON.
         """
-        context: dict[str, Any] = {"field": path, "expected": expected, "got": describe(value)}
+        context: dict[str, Any] = {
+            "field": path,
+            "expected": expected,
+            "got": describe_value(value),
+        }
         excerpt = _excerpt(value)
         if excerpt is not None:
             context[REFUSED] = excerpt
@@ -634,7 +638,7 @@ def suggest(name: object, names: Iterable[str]) -> str:
     return f"did you mean {closest[0]!r}?" if closest else ""
 
 
-def describe(value: object) -> str:
+def describe_value(value: object) -> str:
     """A value's type and extent; never its contents beyond a number or a short hex prefix."""
     kind = type(value).__name__
     if isinstance(value, bytes | bytearray):

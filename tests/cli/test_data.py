@@ -17,10 +17,10 @@ import zapdb
 from tests.cli.program import Project, strip_ansi
 from tests.strategies import records_of, tables
 from zapdb.cli import data
-from zapdb.cli.counting import Counter
+from zapdb.cli.counting import ProgressCounter
 from zapdb.cli.records_in import read_lines
 from zapdb.cli.records_out import write_lines
-from zapdb.cli.texts import FORMS, from_text, to_text
+from zapdb.cli.texts import FORMS, from_text, to_cell
 from zapdb.errors import InvalidValue, UsageError
 from zapdb.records import codec_for
 from zapdb.schema import Field, Table
@@ -118,7 +118,7 @@ def test_records_of_all_types_come_back_from_lines_and_texts(drawer: st.DataObje
     records = [codec.record(*(drawn_one[f.name] for f in table.fields)) for drawn_one in drawn]
     for form in ("ndjson", "csv"):
         stream = io.StringIO(newline="")
-        write_lines(table, records, form, stream, Counter())
+        write_lines(table, records, form, stream, ProgressCounter())
         stream.seek(0)
         back = [values for _, values in read_lines(table, stream, form)]
         assert len(back) == len(records)
@@ -128,7 +128,7 @@ def test_records_of_all_types_come_back_from_lines_and_texts(drawer: st.DataObje
     for record in records:
         for field in table.fields:
             value = getattr(record, field.name)
-            is_same(field.type, value, from_text(table, field, to_text(field, value)))
+            is_same(field.type, value, from_text(table, field, to_cell(field, value)))
 
 
 def is_same(kind: ValueType, left: Any, right: Any) -> None:
@@ -410,6 +410,6 @@ def test_a_text_that_begins_with_one_backslash_is_refused(shop: Project) -> None
         table = db._view.table("items").table
     title = table.field_named("title")
     assert title is not None
-    assert to_text(title, "\\N") == "\\\\N"
+    assert to_cell(title, "\\N") == "\\\\N"
     with pytest.raises(InvalidValue, match="single backslash"):
         from_text(table, title, "\\n")

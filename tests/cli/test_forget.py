@@ -9,7 +9,7 @@ import pytest
 
 import zapdb
 from tests.cli.program import Project
-from zapdb.activation.forget import mark
+from zapdb.activation.forget import start_rollback
 from zapdb.activation.up import CHAIN_LEASE
 from zapdb.cli.forgetting import plan_steps, run_step
 from zapdb.cli.opening import read_view
@@ -192,7 +192,7 @@ def test_rule_13_it_is_refused_while_a_process_uses_the_migration(current: Proje
 def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
     storage = connect("sqlite:///test.db")
     with leases.held(storage, CHAIN_LEASE, Owner.here(), 30, 0) as lease:
-        mark(storage, lease)
+        start_rollback(storage, lease)
     storage.close()
 
     result = current.run("migrate", "status")

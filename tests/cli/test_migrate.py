@@ -13,9 +13,9 @@ import pytest
 from tests.cli.program import MIGRATIONS, Project
 from zapdb.activation.inspection import list_migration_states
 from zapdb.cli.opening import read_view
-from zapdb.cli.scaffold import make_slug, render
-from zapdb.migrations import OPERATIONS, Numbers, list_files, resolve
-from zapdb.migrations.document import Mapping, Scalar, Source, read_document
+from zapdb.cli.scaffold import make_slug, render_migration
+from zapdb.migrations import OPERATIONS, NumberAllocator, list_files, resolve
+from zapdb.migrations.document import DocumentText, Mapping, Scalar, read_document
 from zapdb.migrations.draft import parse_document
 from zapdb.schema import Schema
 from zapdb.storage import connect
@@ -125,7 +125,7 @@ def test_the_name_of_a_file_is_made_of_the_summary(summary: str, slug: str) -> N
 )  # fmt: skip
 def test_the_summary_is_read_back_as_it_was_given(summary: str) -> None:
     for first in (True, False):
-        node = read_document(Source("x", render(summary, first=first).encode()))
+        node = read_document(DocumentText("x", render_migration(summary, first=first).encode()))
         assert isinstance(node, Mapping)
         found = node.entries["summary"]
         assert isinstance(found, Scalar)
@@ -136,15 +136,15 @@ def test_the_examples_of_a_new_file_are_those_of_every_operation() -> None:
     """Which resolve: see the tests of the examples."""
     shown = {}
     for first in (True, False):
-        text = render("X", first=first)
+        text = render_migration("X", first=first)
         examples = re.findall(r"^  # (.*)", text.partition("#\n")[2], re.MULTILINE)
         changes = "".join(f"  {line}\n" for line in examples)
         document = f"zapdb: 1\nsummary: X\nchanges:\n{changes}rollback: inferred\n"
-        source = Source("x", document.encode())
+        source = DocumentText("x", document.encode())
         draft = parse_document(read_document(source), source, 1, "x")
         shown[first] = [operation.keyword for operation in draft.changes]
         if first:
-            assert resolve(draft, Schema(), Numbers()).rollback
+            assert resolve(draft, Schema(), NumberAllocator()).rollback
     assert shown == {True: ["create_table"], False: list(OPERATIONS)}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.oracle import Kept, convert_kept, given, number_of
 from zapdb.database import Database
-from zapdb.expressions import parse
+from zapdb.expressions import parse_expression
 from zapdb.expressions.tree import names_in
 from zapdb.migrations import Chain
 from zapdb.migrations.numbers import ReplayedNumbers
@@ -216,9 +216,13 @@ class Sources:
             case Transform():
                 taken = {name: fields.pop(name) for name in operation.source}
                 for name, text in operation.up.items():
-                    fields[name] = set().union(*(taken[n] for n in names_in(parse(text))))
+                    fields[name] = set().union(
+                        *(taken[n] for n in names_in(parse_expression(text)))
+                    )
 
     def _read(self, fill: Any) -> set[str]:
         if not given(fill) or not given(fill.expression):
             return set()
-        return set().union(*(self.fields[name] for name in names_in(parse(fill.expression))))
+        return set().union(
+            *(self.fields[name] for name in names_in(parse_expression(fill.expression)))
+        )

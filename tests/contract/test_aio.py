@@ -512,13 +512,13 @@ def test_so_many_transactions_are_open_and_those_that_hold_them_are_named(
 
 
 def test_a_place_that_is_granted_to_a_loop_that_was_closed_is_given_on() -> None:
-    from zapdb.aio.waiting import acquire
+    from zapdb.aio.waiting import acquire_place
 
     places = FairSemaphore()
     assert places.acquire(0)
     for cancel in (False, True):
         loop = asyncio.new_event_loop()
-        task = loop.create_task(acquire(places, None))
+        task = loop.create_task(acquire_place(places, None))
         loop.run_until_complete(asyncio.sleep(0))
         if cancel:  # the place is on its way when the task is cancelled
             places.release()
@@ -537,10 +537,10 @@ def test_a_place_that_is_granted_to_a_loop_that_was_closed_is_given_on() -> None
     places.release()
 
     async def late() -> None:
-        assert await acquire(places, None)
-        assert not await acquire(places, 0.01)
+        assert await acquire_place(places, None)
+        assert not await acquire_place(places, 0.01)
         places.release()
-        assert await acquire(places, 0.01)
+        assert await acquire_place(places, 0.01)
 
     asyncio.run(late())
 

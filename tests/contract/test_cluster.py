@@ -190,10 +190,10 @@ def test_rule_10_on_demand_waits_for_the_operator(
     newer = workspace.open()
     assert newer.admin.cluster_level() == NOW
     storage = workspace.connect()
-    dry = cluster.upgrade(storage, dry_run=True)
+    dry = cluster.upgrade_cluster(storage, dry_run=True)
     assert (dry.before, dry.after, dry.layout, dry.lacking) == (NOW, NEXT, (), ())
     assert newer.admin.cluster_level() == NOW
-    assert cluster.upgrade(storage) == dry
+    assert cluster.upgrade_cluster(storage) == dry
     assert newer.admin.cluster_level() == NEXT
 
 
@@ -358,7 +358,7 @@ def test_rule_10_an_upgrade_brings_the_layout_up_under_an_open_database(
         assert (newer.admin.cluster_level(), read_layout(newer._storage)) == (NOW, LAYOUT_REVISION)
         newer.table("items").insert(id=2, title="Bread")
         before = dump(workspace)
-        done = cluster.upgrade(workspace.connect())
+        done = cluster.upgrade_cluster(workspace.connect())
         assert (done.before, done.after) == (NOW, NEXT)
         assert [revision.revision for revision in done.layout] == ["9999"]
         after = dump(workspace)

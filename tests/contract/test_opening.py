@@ -206,7 +206,7 @@ def test_rule_34_a_database_from_before_the_first_release_is_refused(
     refused = [
         refusal(workspace, IncompatibleVersion),
         str(error_of(lambda: workspace.open(apply="never", read_only=True))),
-        str(error_of(lambda: cluster.upgrade(workspace.connect()))),
+        str(error_of(lambda: cluster.upgrade_cluster(workspace.connect()))),
     ]
     for text in refused:
         assert text.startswith("the database was made by an unreleased version of zapdb")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support import Faults, Workspace
-from zapdb.cli.counting import Counter
+from zapdb.cli.counting import ProgressCounter
 from zapdb.cli.data import put_lines
 from zapdb.database import Database
 from zapdb.errors import ZapdbError
@@ -37,7 +37,7 @@ def put(db: Database, name: str, lines: Lines, batch: int | None = None) -> int 
     """The line that is refused, if one is."""
     table = db.table(name)
     try:
-        with Counter() as counter:
+        with ProgressCounter() as counter:
             put_lines(db, table, db._view.table(name).table, lines, batch, counter)
     except ZapdbError as error:
         return int(error.context["line"])

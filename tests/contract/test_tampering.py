@@ -21,7 +21,7 @@ from tests.mutations import CELLS, mutants
 from tests.support import Workspace, error_of
 from tests.unit.migrations.kept import write
 from zapdb.errors import CorruptionError, StorageError
-from zapdb.jobs import verify
+from zapdb.jobs import verify_tenant
 from zapdb.migrations import digest_of, load_directory, read_stored
 from zapdb.storage import connect
 from zapdb.values.json import dumps
@@ -66,7 +66,7 @@ def fill(workspace: Workspace) -> None:
 def look_at_all(address: str) -> Iterator[Callable[[], object]]:
     """What a program does with a database, one after the other."""
     storage = connect(address)
-    yield lambda: verify(storage, 1)
+    yield lambda: verify_tenant(storage, 1)
     storage.close()
     for read_only in (True, False):
         with zapdb.open(address, read_only=read_only) as db:
@@ -141,7 +141,7 @@ def test_a_database_with_a_changed_structure_is_refused_or_read(workspace: Works
         refused = error_of(lambda: zapdb.open(workspace.address, read_only=True).close())
         assert refused is None or isinstance(refused, CorruptionError)
         with contextlib.closing(connect(workspace.address)) as storage:
-            found = error_of(lambda storage=storage: verify(storage, 1))
+            found = error_of(lambda storage=storage: verify_tenant(storage, 1))
         assert found is None or isinstance(found, CorruptionError)
         assert refused is None or found is not None
         seen[type(refused).__name__] += 1
@@ -241,6 +241,6 @@ def look_read_only(address: str) -> list[Callable[[], object]]:
 
     def check() -> None:
         with contextlib.closing(connect(address)) as storage:
-            verify(storage, 1)
+            verify_tenant(storage, 1)
 
     return [read, check]

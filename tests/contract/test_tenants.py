@@ -211,7 +211,7 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
     assert entry_table(db) != entry_table(acme)
     for one, extra in ((db, []), (acme, [100])):
         assert [r.id for r in one.table("items").index("by_size").find(3)] == [3, 8, 13, 18, *extra]
-    retirement.sweep(workspace.connect())
+    retirement.sweep_retired(workspace.connect())
     assert retired(workspace) == []
     acme.admin.run_jobs()
     assert_clean(db)
@@ -224,7 +224,7 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
         activation.rebuild_index(connection, view.tenant, state, state.indexes[0].index)
     acme.admin.run_jobs()
     assert entry_table(acme) == entry_table(db)
-    retirement.sweep(workspace.connect())
+    retirement.sweep_retired(workspace.connect())
     names = workspace.control.table_names(workspace.control.connection())
     assert f"zapdb_x{before}" not in names
     assert_clean(acme)
@@ -667,7 +667,7 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     names = workspace.control.table_names(workspace.control.connection())
     assert "zapdb_r1" in names
     bring_up_all(workspace.connect())
-    retirement.sweep(workspace.connect())
+    retirement.sweep_retired(workspace.connect())
     assert physical_tables(workspace) == ["zapdb_r2"]
 
 
@@ -712,7 +712,7 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     monkeypatch.setattr(rows, "list_rows", wait)
 
     def sweep() -> None:
-        retirement.sweep(slow)
+        retirement.sweep_retired(slow)
         slow.release_connection()
 
     sweeper = threading.Thread(target=sweep)
@@ -810,7 +810,7 @@ def full(workspace: Workspace) -> Database:
     acme = db.for_tenant("acme")
     for one in (db, acme):
         one.admin.run_jobs()
-    retirement.sweep(db._storage)
+    retirement.sweep_retired(db._storage)
     return db
 
 
@@ -879,7 +879,7 @@ def test_a_removal_that_is_killed_is_finished(workspace: Workspace, full: Databa
         assert_clean(full)
         assert full.admin.sweep(older_than_seconds=0).deleted <= 2
         assert [b.tenant.name for b in bring_up_all(workspace.connect()) if b.error] == []
-        retirement.sweep(full._storage)
+        retirement.sweep_retired(full._storage)
         # Its process goes on following the catalog, for its other tenants.
         token = full.admin.set_setting("on_read", "leave")
         full.admin.wait_for_catalog(token)

@@ -24,7 +24,7 @@ from zapdb.errors import (
     InvalidCursor,
     UnknownZone,
 )
-from zapdb.expressions import Type, parse
+from zapdb.expressions import Type, parse_expression
 from zapdb.indexes.keys import is_cut
 from zapdb.migrations import read_stored
 from zapdb.records import (
@@ -92,7 +92,7 @@ def _programs() -> tuple[tuple[Codec, Conversion], ...]:
     dropped = WIDE.with_fields(tuple(f for f in WIDE.fields if f.number != 3))
     added = WIDE.with_fields((*WIDE.fields, Field(20, "label", String())))
     label = Computed(
-        parse("join(' ', name, text(id))"),
+        parse_expression("join(' ', name, text(id))"),
         {"name": Input(2), "id": Input(1)},
         {"name": text, "id": integer},
         text,

@@ -31,8 +31,8 @@ from tests.strategies import (
 )
 from tests.zoned import ZONES
 from zapdb.errors import BlobMissing, CorruptRecord
-from zapdb.migrations import Chain, Migration, Numbers, read_stored, resolve
-from zapdb.migrations.document import Source, plain, read_document
+from zapdb.migrations import Chain, Migration, NumberAllocator, read_stored, resolve
+from zapdb.migrations.document import DocumentText, as_plain_data, read_document
 from zapdb.migrations.draft import parse_document
 from zapdb.migrations.operations.change_type import ChangeType
 from zapdb.migrations.operations.definitions import TypeDefinition
@@ -82,7 +82,7 @@ def test_every_inferred_rollback_leads_back(chain: Chain) -> None:
     """To the same shape; fields that were never dropped keep their numbers on the way."""
     for migration in chain.migrations:
         schema = migration.after
-        numbers = Numbers(step=-1, migration=migration.number)
+        numbers = NumberAllocator(step=-1, migration=migration.number)
         for operation in migration.rollback:
             schema = operation.apply(schema, numbers)
         assert sorted(map(shape, schema)) == sorted(map(shape, migration.before))
@@ -116,7 +116,7 @@ def test_rule_05_the_digest_does_not_cover_how_a_file_is_written(
     chain: Chain, generator: random.Random
 ) -> None:
     """The structure itself, written as a document with its rollback, in any order of keys."""
-    numbers, again = Numbers(), Chain()
+    numbers, again = NumberAllocator(), Chain()
     for migration in chain.migrations:
         content = cbor2.loads(migration.structure)
         rollback = content["rollback"]
@@ -175,7 +175,7 @@ def test_documents_are_written_as_they_are_meant(data: st.DataObject) -> None:
         ).filter(lambda v: v not in (None, ""))
     )
     text = write(value, random.Random(data.draw(st.integers(0, 99))))
-    assert plain(read_document(Source("a.yaml", text.encode()))) == value
+    assert as_plain_data(read_document(DocumentText("a.yaml", text.encode()))) == value
 
 
 Archive = dict[int, bytes]
@@ -373,7 +373,7 @@ def test_down_after_up_is_the_identity_where_nothing_is_lost(
 def loses(migration: Migration, number: int) -> bool:
     """Whether an operation says so; a transform and a change of type that lie about it are drawn,
     and what had no archived value to be restored is archived then."""
-    schema, numbers = migration.before, Numbers(step=-1, migration=migration.number)
+    schema, numbers = migration.before, NumberAllocator(step=-1, migration=migration.number)
     for operation in migration.changes:
         table = schema.table_numbered(number)
         is_own = table is not None and getattr(operation, "table", table.name) == table.name
@@ -401,9 +401,9 @@ def test_any_table_can_be_created_by_a_document(table: Table) -> None:
     key = [names[number] for number in table.key]
     created = {"create_table": {"table": table.name, "key": key, "fields": fields}}
     text = document_of([created])
-    source = Source("0001_drawn.yaml", text.encode())
+    source = DocumentText("0001_drawn.yaml", text.encode())
     draft = parse_document(read_document(source), source, 1, "drawn")
-    (made,) = resolve(draft, Schema(), Numbers()).after
+    (made,) = resolve(draft, Schema(), NumberAllocator()).after
     assert [(f.name, f.type, f.optional) for f in made.fields] == [
         (f.name, f.type, f.optional) for f in table.fields
     ]

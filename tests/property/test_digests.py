@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import chains, quote
-from zapdb.migrations import Chain, Migration, Numbers, read_stored, resolve
-from zapdb.migrations.document import Source, plain, read_document
+from zapdb.migrations import Chain, Migration, NumberAllocator, read_stored, resolve
+from zapdb.migrations.document import DocumentText, as_plain_data, read_document
 from zapdb.migrations.draft import parse_document
 
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*( [a-z]+)*", re.ASCII)
@@ -174,7 +174,7 @@ plains = st.recursive(
 @given(plains.filter(lambda value: value not in (None, "")), seeds)
 def test_the_writer_writes_what_it_is_given(value: Any, seed: int) -> None:
     raw = Speller(seed).document(value)
-    assert plain(read_document(Source("a.yaml", raw))) == value, raw.decode()
+    assert as_plain_data(read_document(DocumentText("a.yaml", raw))) == value, raw.decode()
 
 
 @settings(deadline=None, max_examples=100)
@@ -193,9 +193,9 @@ def test_rule_05_a_digest_does_not_depend_on_spelling(chain: Chain, seed: int) -
                 "rollback": content["rollback"],
             }
             raw = speller.document(document)
-            source = Source("0001_a.yaml", raw)
+            source = DocumentText("0001_a.yaml", raw)
             draft = parse_document(read_document(source), source, migration.number, "other")
-            spelled = resolve(draft, migration.before, Numbers(FREE))
+            spelled = resolve(draft, migration.before, NumberAllocator(FREE))
             assert spelled.digest == migration.digest, raw.decode()
             assert spelled.structure == migration.structure
 

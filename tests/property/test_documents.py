@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import to_yaml
 from zapdb.errors import InvalidMigration
-from zapdb.migrations.document import Source, plain, read_document
+from zapdb.migrations.document import DocumentText, as_plain_data, read_document
 
 WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 RESOLVER = yaml.SafeLoader("")
@@ -27,7 +27,7 @@ scalars = st.one_of(
 
 
 def read(text: str) -> Any:
-    return plain(read_document(Source("a.yaml", text.encode())))
+    return as_plain_data(read_document(DocumentText("a.yaml", text.encode())))
 
 
 @settings(deadline=None, max_examples=1_000)
@@ -60,7 +60,7 @@ def test_a_plain_scalar_means_what_yaml_1_1_says_or_is_refused(scalar: str) -> N
 )
 def test_any_bytes_are_a_document_or_violations_with_a_place(raw: bytes) -> None:
     try:
-        read_document(Source("a.yaml", raw))
+        read_document(DocumentText("a.yaml", raw))
     except InvalidMigration as error:
         (violation,) = error.violations
         lines = raw.decode(errors="replace").splitlines() or [""]

@@ -22,10 +22,10 @@ from zapdb.expressions import (
     Expression,
     ExpressionError,
     Type,
-    check,
     check_as,
+    infer_type,
     names_in,
-    parse,
+    parse_expression,
     unparse,
 )
 from zapdb.expressions.tree import (
@@ -36,9 +36,9 @@ from zapdb.expressions.tree import (
     IsNull,
     Literal,
     Logic,
+    LogicalNot,
     Name,
     Negate,
-    Not,
 )
 from zapdb.limits import EXPRESSION_CANONICAL_LENGTH_CHARS_MAX
 from zapdb.values import (
@@ -77,7 +77,7 @@ def combine(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expressio
         st.builds(Compare, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), inner, inner),
         st.builds(IsNull, inner, st.booleans()),
         st.builds(Logic, st.sampled_from(["and", "or"]), several),
-        st.builds(Not, inner),
+        st.builds(LogicalNot, inner),
         st.builds(negate, inner),
         st.builds(Arithmetic, st.sampled_from(["+", "-", "*", "//", "%"]), inner, inner),
     )
@@ -87,7 +87,7 @@ def negate(operand: Expression) -> Expression:
     """A sign before a number makes another literal of it, and none is before a boolean."""
     value = operand.value if isinstance(operand, Literal) else None
     if isinstance(value, bool):
-        return Not(operand)
+        return LogicalNot(operand)
     return Literal(-value) if isinstance(value, int) and value >= 0 else Negate(operand)
 
 
@@ -99,10 +99,10 @@ trees = st.recursive(leaves, combine, max_leaves=12)
 def test_canonical_text_reads_as_its_tree(tree: Expression) -> None:
     text = unparse(tree)
     assume(len(text) <= EXPRESSION_CANONICAL_LENGTH_CHARS_MAX)
-    assert parse(text) == tree
-    assert unparse(parse(text)) == text
+    assert parse_expression(text) == tree
+    assert unparse(parse_expression(text)) == text
     if len(text) < 1_900:
-        assert parse(f"\t {text}  # why") == tree
+        assert parse_expression(f"\t {text}  # why") == tree
 
 
 @settings(deadline=None, max_examples=400)
@@ -110,8 +110,8 @@ def test_canonical_text_reads_as_its_tree(tree: Expression) -> None:
 def test_any_text_is_an_expression_or_an_expression_error(text: str) -> None:
     column = 1
     try:
-        tree = parse(text)
-        assert parse(unparse(tree)) == tree
+        tree = parse_expression(text)
+        assert parse_expression(unparse(tree)) == tree
     except ExpressionError as error:
         column = error.column
     assert 1 <= column <= len(text) + 2
@@ -164,7 +164,7 @@ def test_rule_18_compiled_expressions_are_total_and_do_what_the_tree_says(
     drawn: tuple[dict[str, Type], list[list[Any]], Expression, Type], random: Random
 ) -> None:
     fields, values, tree, wanted = drawn
-    assert parse(unparse(tree)) == tree
+    assert parse_expression(unparse(tree)) == tree
     check_as(tree, fields, wanted)
     assert names_in(tree) <= fields.keys()
     run = compile_expression(tree, fields, wanted)
@@ -301,9 +301,9 @@ def arguments_of(kind: ValueType) -> st.SearchStrategy[Any]:
 def test_every_operator_and_function_does_what_the_oracle_says(
     text: str, kinds: list[ValueType], data: st.DataObject
 ) -> None:
-    tree = parse(text)
+    tree = parse_expression(text)
     fields = {name: Type(kind) for name, kind in zip("abc", kinds, strict=False)}
-    found = check(tree, fields)
+    found = infer_type(tree, fields)
     assert found.kind is not None
     record = [data.draw(arguments_of(kind)) for kind in kinds]
     expected = evaluate(tree, dict(zip(fields, record, strict=True)), fields)

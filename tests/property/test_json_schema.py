@@ -25,7 +25,7 @@ from tests.strategies import NAMES, chains, to_yaml
 from zapdb.errors import InvalidMigration, Location
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.migrations import OPERATIONS, Chain
-from zapdb.migrations.document import Source, node_of, plain, read_document
+from zapdb.migrations.document import DocumentText, as_plain_data, node_of, read_document
 from zapdb.migrations.draft import KEYS, OPTIONAL_KEYS, parse_document
 from zapdb.migrations.json_schema import TOP, json_schema
 from zapdb.migrations.structure import Name, Plain, keys_of, takes_scalar
@@ -60,7 +60,7 @@ KNOWN_KEYS = sorted(
 
 def parses(document: Any) -> bool:
     """What the parser says; anything that it raises but a violation is an error of its own."""
-    source = Source("a.yaml", b"")
+    source = DocumentText("a.yaml", b"")
     try:
         parse_document(node_of(document, Location("a.yaml", 1, 1)), source, 1, "a")
     except InvalidMigration:
@@ -249,7 +249,10 @@ def test_parser_and_schema_agree_on_chains(chain: Chain, drawn: random.Random) -
             "rollback": drawn.choice(["inferred", content["rollback"]]),
         }
         assert agree(document)
-        assert plain(read_document(Source("a.yaml", to_yaml(document).encode()))) == document
+        assert (
+            as_plain_data(read_document(DocumentText("a.yaml", to_yaml(document).encode())))
+            == document
+        )
         for _ in range(4):
             agree(mutate(document, drawn))
 
@@ -259,7 +262,7 @@ def test_parser_and_schema_agree_on_the_documents_of_this_repository() -> None:
     drawn = random.Random(5)
     kept = ROOT / "tests/unit/migrations/kept"
     paths = [*sorted((ROOT / "examples").rglob("*.yaml")), *sorted(kept.glob("*.yaml"))]
-    documents = [plain(read_document(Source.read(path))) for path in paths]
+    documents = [as_plain_data(read_document(DocumentText.read(path))) for path in paths]
     counts: Counter[bool] = Counter()
     for number in range(2_000):
         document = documents[number % len(documents)]

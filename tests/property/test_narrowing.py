@@ -13,7 +13,14 @@ import pytest
 from tests.forms import cases
 from tests.oracle import evaluate
 from tests.property.test_expressions import compile_expression
-from zapdb.expressions import Expression, ExpressionError, Type, check, parse, unparse
+from zapdb.expressions import (
+    Expression,
+    ExpressionError,
+    Type,
+    infer_type,
+    parse_expression,
+    unparse,
+)
 from zapdb.expressions.tree import (
     Arithmetic,
     Call,
@@ -22,8 +29,8 @@ from zapdb.expressions.tree import (
     IsNull,
     Literal,
     Logic,
+    LogicalNot,
     Name,
-    Not,
     names_in,
 )
 from zapdb.values import Boolean, Integer, String
@@ -66,7 +73,7 @@ def walk(node: Expression, record: Mapping[str, Any]) -> Any:
             return record[name]
         case IsNull(operand, negated):
             return (walk(operand, record) is None) != negated
-        case Not(operand):
+        case LogicalNot(operand):
             return not needed(operand)
         case Logic(operator, operands):
             for operand in operands:
@@ -99,7 +106,7 @@ class Drawer:
             return self.leaf()
         match r.randrange(6):
             case 0:
-                return Not(self.boolean(depth - 1))
+                return LogicalNot(self.boolean(depth - 1))
             case 1:
                 return self.choose(self.boolean(depth - 1), self.boolean(depth - 1), depth)
             case 2:
@@ -118,7 +125,7 @@ class Drawer:
         if r.random() < 0.5:
             tests = [IsNull(Name(name), not is_or) for name in names]
         else:
-            tests = [Not(IsNull(Name(name), is_or)) for name in names]
+            tests = [LogicalNot(IsNull(Name(name), is_or)) for name in names]
         if r.random() < 0.1:
             is_or = not is_or
         if r.random() < 0.5:
@@ -141,7 +148,7 @@ class Drawer:
             return self.boolean(depth - 1)
         tests = [self.is_null() for _ in range(r.choice([1, 1, 2, 3]))]
         made = tests[0] if len(tests) == 1 else Logic(r.choice(["and", "or"]), tuple(tests))
-        return Not(made) if r.random() < 0.3 else made
+        return LogicalNot(made) if r.random() < 0.3 else made
 
     def is_null(self) -> Expression:
         return IsNull(Name(self.random.choice("aabst")), self.random.random() < 0.5)
@@ -190,14 +197,14 @@ def test_rule_18_no_null_reaches_an_operator_that_takes_none(seed: int) -> None:
         except NullReached:
             is_safe = False
         try:
-            found = check(tree, FIELDS)
+            found = infer_type(tree, FIELDS)
         except ExpressionError:
             told["refused"] += not is_safe
             continue
         assert is_safe, unparse(tree)
         assert found.kind == Boolean()
         assert found.optional or None not in values, unparse(tree)
-        assert check(parse(unparse(tree)), FIELDS) == found
+        assert infer_type(parse_expression(unparse(tree)), FIELDS) == found
         run = compile_expression(tree, FIELDS, found)
         assert [run(*record.values()) for record in RECORDS] == values, unparse(tree)
         assert [evaluate(tree, record, FIELDS) for record in RECORDS[:20]] == values[:20]

@@ -22,7 +22,7 @@ from zapdb.errors import (
     RecordNotFound,
     Violation,
     ZapdbError,
-    describe,
+    describe_value,
 )
 
 CLASSES = [
@@ -160,7 +160,7 @@ def test_corrupt_bytes_show_offset_and_a_short_prefix() -> None:
     ],
 )
 def test_values_are_described_without_their_contents(value: object, shown: str) -> None:
-    assert describe(value) == shown
+    assert describe_value(value) == shown
 
 
 @pytest.mark.parametrize(

@@ -58,16 +58,16 @@ class Revert:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class StartedRollback:
     """A forget under way: the migration, and the tenants that it is still in force for."""
 
     migration: Migration
     tenants: tuple[int, ...]
 
 
-def mark(
+def start_rollback(
     storage: Storage, lease: Lease, *, digest: str | None = None, evict: bool = False
-) -> Marked:
+) -> StartedRollback:
     """Mark the newest migration as being forgotten; goes on with one that was interrupted.
 
     With a `digest`, refuses to mark a migration that has another one. Raises `SchemaFrozen` where a
@@ -103,7 +103,7 @@ def mark(
             _refuse_if_frozen(connection, tenants)
             mark_forgetting(connection, newest.number)
             bump_all_activations(connection)
-    return Marked(newest, tuple(t.number for t in tenants))
+    return StartedRollback(newest, tuple(t.number for t in tenants))
 
 
 def _refuse_if_frozen(connection: Connection, tenants: list[Tenant]) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from zapdb.activation.activate import bump_activation
 from zapdb.catalog import rows
-from zapdb.catalog.retirement import drop_unused
+from zapdb.catalog.retirement import drop_unused_record_tables
 from zapdb.catalog.stored import read_chain_state
 from zapdb.catalog.tenants import DEFAULT_TENANT, Tenant, find_tenant_row
 from zapdb.errors import ForgetInProgress, UnknownName, UsageError
@@ -62,7 +62,7 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
         rows.delete(connection, "tenant", str(tenant.number))
         connection.run(f"DELETE FROM {ACTIVATIONS.name} WHERE tenant = {tenant.number}")
         rows.delete(connection, "tenant-name", name)
-    drop_unused(storage)
+    drop_unused_record_tables(storage)
     return Removed(tenant, removed)
 
 

@@ -20,7 +20,7 @@ from zapdb.activation.activate import activate, warm_datasets
 from zapdb.activation.verification import compare_files
 from zapdb.activation.view import View, load_view
 from zapdb.catalog import rows
-from zapdb.catalog.retirement import sweep
+from zapdb.catalog.retirement import sweep_retired
 from zapdb.catalog.stored import DrawnNumbers, forgotten_digests, provisional_numbers, store
 from zapdb.catalog.stored_settings import refuse_if_frozen
 from zapdb.catalog.zones import append_zones
@@ -122,7 +122,7 @@ def migrate_up(
         target = wanted[-1].number if wanted else target
         done += await_activation(storage, tenant, target, wait_seconds, on_applied=on_applied)
     if done:
-        sweep(storage)
+        sweep_retired(storage)
     return done
 
 

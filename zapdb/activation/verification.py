@@ -19,7 +19,7 @@ from zapdb.migrations.numbers import ReplayedNumbers
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class FileComparison:
     """What the files add to the database; `pending` follow the stored end."""
 
     files_end: int
@@ -28,14 +28,14 @@ class Comparison:
 
 def compare_files(
     files: list[MigrationFile], stored: list[StoredMigration], chain: Chain
-) -> Comparison:
+) -> FileComparison:
     """Raises `MigrationConflict` at the first file that differs from what is stored.
 
     Files may begin with a squash of migrations that are stored one by one, or the other way round:
     they agree if the squash replaces those very digests.
     """
     if not files:
-        return Comparison(0, ())
+        return FileComparison(0, ())
     end = stored[-1].number if stored else 0
     rows = {row.number: row for row in stored}
     if stored and files[0].number != stored[0].number:
@@ -54,7 +54,7 @@ def compare_files(
         given = resolve(file.parse(source), before, _ReplayedThenCounted(row.drawn, row.number))
         if given.digest != row.digest:
             raise _conflict(file, row, given)
-    return Comparison(files[-1].number, tuple(file for file in files if file.number > end))
+    return FileComparison(files[-1].number, tuple(file for file in files if file.number > end))
 
 
 def _differ_in_start(files: list[MigrationFile], stored: list[StoredMigration]) -> bool:

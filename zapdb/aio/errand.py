@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from zapdb.aio.workers import Job, Worker
 from zapdb.logs import log_event
-from zapdb.storage.interruption import Call, CallInterrupted
+from zapdb.storage.interruption import CallInterrupted, InterruptibleCall
 from zapdb.storage.transaction_owners import running_loop
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ class Errand(Generic[T]):
         runtime: Runtime | None,
         work: Callable[[], T],
         *,
-        call: Call | None = None,
+        call: InterruptibleCall | None = None,
         undo: Job = do_nothing,
         at_end: Job = do_nothing,
         is_interruptible: bool = True,
     ) -> None:
         self._runtime = runtime
         self._work = work
-        self.call = call or Call()
+        self.call = call or InterruptibleCall()
         self._undo = undo
         self._at_end = at_end
         self._is_interruptible = is_interruptible and runtime is not None

@@ -11,7 +11,7 @@ import threading
 from zapdb.aio.workers import Worker
 from zapdb.limits import STRIKE_SECONDS
 from zapdb.storage import Storage
-from zapdb.storage.interruption import Call
+from zapdb.storage.interruption import InterruptibleCall
 from zapdb.storage.transaction_owners import in_no_transaction
 
 
@@ -22,10 +22,10 @@ class Interrupter:
         self._storage = storage
         self._starter = starter
         self._lock = threading.Lock()
-        self._calls = list[Call]()
+        self._calls = list[InterruptibleCall]()
         self._is_running = False
 
-    def interrupt(self, call: Call) -> None:
+    def interrupt(self, call: InterruptibleCall) -> None:
         """End a call as soon as that can be; returns at once."""
         call.is_interrupted = True
         with self._lock:

@@ -25,21 +25,21 @@ Carry = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Has a worker do something."""
 
 
-def load(found: object) -> int:
+def load_large_values(found: object) -> int:
     """Load the large values of what an operation returned; returns how many bytes they have."""
     if isinstance(found, Record):
         return load_all(found)
     if isinstance(found, Page):
-        return load(found.records)
+        return load_large_values(found.records)
     if isinstance(found, Change):
-        return load(found.before) + load(found.after)
+        return load_large_values(found.before) + load_large_values(found.after)
     if isinstance(found, list | tuple):
-        return sum(load(one) for one in found)
+        return sum(load_large_values(one) for one in found)
     return 0
 
 
 def loaded(found: T) -> T:
-    load(found)
+    load_large_values(found)
     return found
 
 
@@ -101,7 +101,7 @@ class Records(AsyncIterator[T]):
             if self._iterator is None:
                 self._iterator = iter(self._make())
             for one in islice(self._iterator, count):
-                size_bytes += load(one)
+                size_bytes += load_large_values(one)
                 taken.append(one)
                 if size_bytes > ASYNC_LOADED_SIZE_BYTES:
                     return taken

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from zapdb.aio.errand import Errand
 from zapdb.aio.interrupter import Interrupter
-from zapdb.aio.waiting import acquire
+from zapdb.aio.waiting import acquire_place
 from zapdb.aio.workers import Job, Worker, Workers
 from zapdb.database.transactions import Block, Handle
 from zapdb.errors import UsageError
@@ -30,7 +30,7 @@ from zapdb.limits import (
 )
 from zapdb.logs import log_event
 from zapdb.storage import Mode, Storage
-from zapdb.storage.interruption import Call
+from zapdb.storage.interruption import InterruptibleCall
 from zapdb.storage.open_transaction import ONE_AT_A_TIME_HINT, OpenTransaction
 from zapdb.storage.transaction_owners import find_caller, note_begun
 from zapdb.storage.waiting import FairSemaphore
@@ -135,7 +135,7 @@ class Runtime:
 
     async def _acquire(self, places: FairSemaphore, timeout_seconds: float | None) -> bool:
         """Whether a place was had in time; the database may have been closed meanwhile."""
-        is_had = await acquire(places, timeout_seconds)
+        is_had = await acquire_place(places, timeout_seconds)
         try:
             self.refuse_use()
         except UsageError:
@@ -197,7 +197,7 @@ class Runtime:
         except BaseException:
             _release(turn)
             raise
-        worker, call, made = self._own.take(), Call(), list[OpenTransaction]()
+        worker, call, made = self._own.take(), InterruptibleCall(), list[OpenTransaction]()
         held = [_releasing(turn), storage.places.release]
         """What is held by the task; the connection has it from when there is one."""
 
@@ -298,8 +298,8 @@ class Runtime:
             self._starter.stop()
 
 
-def _call_on(begun: OpenTransaction, *, ends_transaction: bool = False) -> Call:
-    call = Call(ends_transaction=ends_transaction)
+def _call_on(begun: OpenTransaction, *, ends_transaction: bool = False) -> InterruptibleCall:
+    call = InterruptibleCall(ends_transaction=ends_transaction)
     call.connection = begun.connection
     return call
 

@@ -10,7 +10,7 @@ from zapdb.storage.waiting import FairSemaphore
 FOREVER: Final = None
 
 
-async def acquire(places: FairSemaphore, timeout_seconds: float | None) -> bool:
+async def acquire_place(places: FairSemaphore, timeout_seconds: float | None) -> bool:
     """Whether a place was had within the time; that of a task that is cancelled is given on."""
     waiting = _Waiting(places)
     if places.request(waiting.grant):

@@ -14,7 +14,7 @@ from zapdb.catalog.kinds import load_value
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.schema import Index
 from zapdb.storage import Connection, Mode, Storage
-from zapdb.storage.physical import create_index_table, delete_entries, drop_index_table
+from zapdb.storage.physical import create_index_table, delete_index_entries, drop_index_table
 from zapdb.storage.tables import CATALOG
 
 
@@ -60,12 +60,12 @@ def sweep_entries(storage: Storage, tenant: int, index: int, physical: int) -> N
             # Once the row is gone, the tenant may have begun the index anew in this very table.
             if rows.get(connection, "retired", key, lock=True) is None:
                 return
-            if not delete_entries(connection, physical, tenant, PAGE_RECORDS_MAX):
+            if not delete_index_entries(connection, physical, tenant, PAGE_RECORDS_MAX):
                 rows.delete(connection, "retired", key)
                 return
 
 
-def drop_unused(storage: Storage) -> None:
+def drop_unused_entry_tables(storage: Storage) -> None:
     """Drop the tables of entries that no tenant uses, and none has anything left in.
 
     Raises `ConcurrencyError` where somebody is still reading one.

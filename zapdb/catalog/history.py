@@ -167,7 +167,7 @@ def read_logged_tables(connection: Connection, tenant: int) -> set[int]:
     return {int(number) for (number,) in connection.core_execute(query.distinct())}
 
 
-def delete_entries(
+def delete_revisions(
     connection: Connection, tenant: int, table_number: int, generations: Sequence[int]
 ) -> None:
     """Delete entries of a log; never its newest one, which says what the next generation is."""

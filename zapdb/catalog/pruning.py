@@ -125,7 +125,7 @@ def prune(storage: Storage, pruning: Pruning) -> None:
                 hint="nothing was pruned; try again",
             )
         generations = [entry.generation for entry in pruning.pruned]
-        history.delete_entries(connection, newest.tenant, newest.table_number, generations)
+        history.delete_revisions(connection, newest.tenant, newest.table_number, generations)
 
 
 Find = Callable[[Connection, Sequence[Entry], Sequence[Entry]], Iterator[Use]]

@@ -45,7 +45,7 @@ def _records_key(tenant: int, number: int) -> str:
     return f"{RECORDS}/{number}/{tenant}"
 
 
-def sweep(storage: Storage) -> None:
+def sweep_retired(storage: Storage) -> None:
     """Drop what is retired; what is still being read, or has records, stays for the next sweep."""
     try:
         for key in rows.list_rows(storage.connection(), "retired"):
@@ -79,14 +79,14 @@ def _sweep_records(storage: Storage, tenant: int, number: int, key: str) -> None
         rows.delete(connection, "retired", key)
 
 
-def drop_unused(storage: Storage) -> None:
+def drop_unused_record_tables(storage: Storage) -> None:
     """Drop what a tenant that was removed was the last to use, as far as nobody is reading it."""
     try:
         for number in list_record_tables(storage.connection()):
             with storage.transaction(Mode.ASIDE) as connection:
                 if not _is_in_force(connection, number):
                     drop_record_table_if_empty(connection, number)
-        entries.drop_unused(storage)
+        entries.drop_unused_entry_tables(storage)
     except ConcurrencyError as error:
         logger.info("tables that nobody uses stay for now: %s", error)
 

@@ -38,7 +38,7 @@ TABLES: Final[tuple[Level, ...]] = ("database", "tenant", "table")
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class IntegerRange:
     """The whole numbers that a setting may be."""
 
     lowest: int
@@ -57,7 +57,7 @@ class Setting:
     scopes: tuple[Level, ...]
     choices: tuple[str, ...]
     says: str
-    numbers: Numbers | None = None
+    numbers: IntegerRange | None = None
     binds_writers: bool = False
     """Whether every writer must know it when it was set: it is set under the gate then."""
 
@@ -116,7 +116,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             ("none",),
             "How many records a second the jobs of one process may go through; of each executor, "
             "on Spark.",
-            Numbers(1, 1_000_000_000),
+            IntegerRange(1, 1_000_000_000),
         ),
         Setting(
             DATASETS,
@@ -151,7 +151,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             TENANTS,
             ("all",),
             "How many migrations the files of a process may be behind and still be served.",
-            Numbers(0, MIGRATIONS_MAX),
+            IntegerRange(0, MIGRATIONS_MAX),
         ),
         Setting(
             "activation_wait_seconds",
@@ -159,7 +159,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             DATABASE,
             (),
             "How long opening a database waits for a migration that waits for other processes.",
-            Numbers(0, 86_400),
+            IntegerRange(0, 86_400),
         ),
         Setting(
             CHANGE_LOG,
@@ -175,7 +175,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             DATABASE,
             (),
             "Large values that are younger are left alone by a sweep.",
-            Numbers(0, 1_000_000_000),
+            IntegerRange(0, 1_000_000_000),
         ),
     )
 }

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from zapdb.catalog import principal, rows
 from zapdb.errors import CorruptCatalog
-from zapdb.migrations import Chain, Migration, Numbers, digest_of, label, read_stored
+from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label, read_stored
 from zapdb.schema import Schema
 from zapdb.storage import Connection
 from zapdb.storage.tables import MIGRATIONS
@@ -105,7 +105,7 @@ def source_hash(source: bytes) -> bytes:
     return hashlib.sha256(source).digest()
 
 
-class DrawnNumbers(Numbers):
+class DrawnNumbers(NumberAllocator):
     """Numbers from the database's counters, in the transaction that stores the migration."""
 
     def __init__(self, connection: Connection) -> None:
@@ -116,9 +116,9 @@ class DrawnNumbers(Numbers):
         return rows.draw(self.connection, kind)
 
 
-def provisional_numbers() -> Numbers:
+def provisional_numbers() -> NumberAllocator:
     """Numbers for validating what is not stored yet: they meet neither drawn nor negative ones."""
-    return Numbers(dict.fromkeys(("table", "field", "index", "type", "check"), 1 << 62))
+    return NumberAllocator(dict.fromkeys(("table", "field", "index", "type", "check"), 1 << 62))
 
 
 def list_stored(connection: Connection, state: ChainState) -> list[StoredMigration]:

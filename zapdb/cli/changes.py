@@ -21,9 +21,9 @@ from zapdb.cli.configuration import (
     find_tenant_name,
 )
 from zapdb.cli.durations import parse_duration
-from zapdb.cli.output import Output, Part, ask, format_count, note
-from zapdb.cli.records_out import show_value
-from zapdb.cli.texts import record_to_plain, to_plain, to_text
+from zapdb.cli.output import Output, Part, ask_user, format_count, note
+from zapdb.cli.records_out import format_cell
+from zapdb.cli.texts import record_to_plain, to_cell, to_plain
 from zapdb.database import Change, Database, SchemaEvent
 from zapdb.database.changes import FollowerStatus
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
@@ -116,7 +116,7 @@ def _to_row(made: Change | SchemaEvent) -> Sequence[Part]:
         return (*begin, (made.event, "yellow"), made.table or "", "", told)
     shape = made.shape_after or made.shape_before
     assert shape is not None
-    key = ", ".join(map(to_text, shape.key_fields, made.key))
+    key = ", ".join(map(to_cell, shape.key_fields, made.key))
     return (*begin, (made.operation, "bold"), made.table, key, _show_change(made))
 
 
@@ -148,7 +148,7 @@ def _show_both(shape: Table | None, record: Record | None) -> tuple[list[str], l
     assert record is not None
     keys = {field.number for field in shape.key_fields}
     fields = [field for field in shape.fields if field.number not in keys]
-    parts = [show_value(record, field, SHOWN_CHARS_MAX) for field in fields]
+    parts = [format_cell(record, field, SHOWN_CHARS_MAX) for field in fields]
     texts = [part if isinstance(part, str) else part[0] for part in parts]
     return [field.name for field in fields], texts
 
@@ -286,7 +286,7 @@ def changes_remove_follower_command(
 def _confirm(question: str, *, as_json: bool) -> bool:
     if as_json:
         raise UsageError("nothing is asked with --json", hint="add --yes")
-    answer = ask(f"{question} [y/N]")
+    answer = ask_user(f"{question} [y/N]")
     if answer is None:
         raise UsageError("it has to be confirmed, and nobody is there to ask", hint="add --yes")
     return answer.lower() in ("y", "yes")

@@ -12,7 +12,7 @@ from zapdb import release
 from zapdb.catalog.changelog import read_token
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import connected
-from zapdb.cli.output import Output, Part, ask, format_count, format_seconds
+from zapdb.cli.output import Output, Part, ask_user, format_count, format_seconds
 from zapdb.cluster import ensure_rows
 from zapdb.cluster import status as cluster
 from zapdb.cluster.registry import Node
@@ -265,7 +265,7 @@ def _find_wanted(connection: Connection, given: list[str], *, expired: bool) -> 
 def _confirm(count: int, *, as_json: bool) -> bool:
     if as_json:
         raise UsageError("nothing is asked with --json", hint="add --yes")
-    answer = ask(f"put {'it' if count == 1 else f'these {count} nodes'} out? [y/N]")
+    answer = ask_user(f"put {'it' if count == 1 else f'these {count} nodes'} out? [y/N]")
     if answer is None:
         raise UsageError(
             "an eviction has to be confirmed, and nobody is there to ask", hint="add --yes"
@@ -290,7 +290,7 @@ def cluster_upgrade_command(
     """
     output = Output(as_json)
     with _opened(database) as storage:
-        done = cluster.upgrade(storage, dry_run=dry_run)
+        done = cluster.upgrade_cluster(storage, dry_run=dry_run)
         token = read_token(storage.connection())
     _write_upgrade(done, output, dry_run=dry_run)
     output.document(

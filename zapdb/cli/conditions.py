@@ -13,8 +13,8 @@ from zapdb.cli.texts import from_plain
 from zapdb.database import Table
 from zapdb.database.fields import FieldExpression
 from zapdb.errors import UsageError
-from zapdb.expressions import Expression, ExpressionError, Literal, parse
-from zapdb.expressions.tree import Call, Compare, IsNull, Logic, Name, Not
+from zapdb.expressions import Expression, ExpressionError, Literal, parse_expression
+from zapdb.expressions.tree import Call, Compare, IsNull, Logic, LogicalNot, Name
 from zapdb.indexes.predicates import Predicate
 from zapdb.schema import Field
 from zapdb.schema import Table as Schema
@@ -41,7 +41,7 @@ FORMS: Final = (
 def read_condition(table: Table, schema: Schema, text: str) -> Predicate:
     """The predicate that a text means; raises `UsageError`, `UnknownField`, `InvalidValue`."""
     try:
-        return _Reader(table, schema).read(parse(text))
+        return _Reader(table, schema).read(parse_expression(text))
     except ExpressionError as error:
         hint = error.hint or FORMS
         if error.message.startswith("Constant"):
@@ -70,7 +70,7 @@ class _Reader:
                 for other in rest:
                     first = first & other if word == "and" else first | other
                 return first
-            case Not(operand):
+            case LogicalNot(operand):
                 return ~self.read(operand)
             case IsNull(Name() as name, negated):
                 is_null = self._field(name).is_null()

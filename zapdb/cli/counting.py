@@ -11,7 +11,7 @@ from zapdb.cli.output import format_count
 SHOWN_EVERY_SECONDS: Final = 0.1
 
 
-class Counter:
+class ProgressCounter:
     """A line that counts; a context manager, which takes the line away at its end."""
 
     def __init__(self, what: str = "record") -> None:
@@ -20,7 +20,7 @@ class Counter:
         self._is_shown = sys.stderr.isatty()
         self._due = 0.0
 
-    def __enter__(self) -> Counter:
+    def __enter__(self) -> ProgressCounter:
         return self
 
     def __exit__(self, *_: object) -> None:

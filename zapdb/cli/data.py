@@ -21,7 +21,7 @@ from zapdb.cli.configuration import (
     find_database,
     find_tenant_name,
 )
-from zapdb.cli.counting import Counter
+from zapdb.cli.counting import ProgressCounter
 from zapdb.cli.output import Output, format_count, note
 from zapdb.cli.records_in import (
     Given,
@@ -33,9 +33,9 @@ from zapdb.cli.records_in import (
 )
 from zapdb.cli.records_out import (
     Form,
+    format_cell,
     key_texts,
     opened_output,
-    show_value,
     write_lines,
     write_parquet,
 )
@@ -112,7 +112,7 @@ def data_get_command(
 def _write_record(schema: Schema, record: Record, output: Output) -> None:
     width = max(len(field.name) for field in schema.fields)
     for field in schema.fields:
-        output.write((f"{field.name:<{width}}  ", "bold"), show_value(record, field, 1_000))
+        output.write((f"{field.name:<{width}}  ", "bold"), format_cell(record, field, 1_000))
 
 
 def data_list_command(
@@ -157,7 +157,7 @@ def _write_page(schema: Schema, page: Page, output: Output) -> None:
     numbers = [f.name for f in schema.fields if f.type.name in ("integer", "decimal", "float")]
     output.table(
         [field.name for field in schema.fields],
-        [[show_value(record, field) for field in schema.fields] for record in page],
+        [[format_cell(record, field) for field in schema.fields] for record in page],
         right=numbers,
         empty="(no records)",
     )
@@ -212,7 +212,7 @@ def data_export_command(
     with _opened(database, tenant, table, read_only=True) as (db, found, schema):
         # A condition answered by an index would come in its order.
         query = _query(found, schema, where).order_by(*(f.name for f in schema.key_fields))
-        with opened_output(target, form) as stream, db.snapshot(), Counter() as counter:
+        with opened_output(target, form) as stream, db.snapshot(), ProgressCounter() as counter:
             if form == "parquet":
                 reader = found.to_arrow if where is None else query.to_arrow
                 with _told_to_people():
@@ -281,7 +281,7 @@ def data_put_command(
             plain = record_to_plain(schema, record) if as_json else None
             output.document({"table": table, "records": 1, "record": plain})
             return
-        with Counter() as counter:
+        with ProgressCounter() as counter:
             lines = read_lines(schema, sys.stdin, form)
             put_lines(db, found, schema, lines, batch, counter)
     output.write(("put ", "green"), f"{format_count(counter.count, 'record')} into {table}")
@@ -294,7 +294,7 @@ def put_lines(
     schema: Schema,
     records: Iterable[Given],
     batch: int | None,
-    counter: Counter,
+    counter: ProgressCounter,
 ) -> None:
     """All in one transaction, or each batch in one that is repeated where it meets another."""
     stream = iter(records)

@@ -7,7 +7,7 @@ from typing import Any
 
 from zapdb.activation import View, load_view
 from zapdb.cli.opening import read_view
-from zapdb.cli.output import Output, ask, format_count, format_seconds, note
+from zapdb.cli.output import Output, ask_user, format_count, format_seconds, note
 from zapdb.cli.running import stopping_on_interrupt, with_bar
 from zapdb.errors import UsageError
 from zapdb.jobs import Job, forget_newest, run_locally
@@ -65,7 +65,7 @@ def confirm(steps: list[ForgetStep], *, as_json: bool) -> bool:
     if as_json:
         raise UsageError("nothing is asked with --json", hint="add --yes")
     what = steps[0].migration.label if len(steps) == 1 else f"these {len(steps)} migrations"
-    answer = ask(f"forget {what}? [y/N]")
+    answer = ask_user(f"forget {what}? [y/N]")
     if answer is None:
         raise UsageError(
             "a forget has to be confirmed, and nobody is there to ask", hint="add --yes"

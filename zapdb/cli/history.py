@@ -40,7 +40,7 @@ TableNumberOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RevisionLine:
     """An entry as it is shown; both others are generations.
 
     `rolled_back` is the one before it, if the entry took that back; `returned_to` the newest
@@ -143,17 +143,17 @@ def find_log(
     return read_log(connection, tenant, table)
 
 
-def make_lines(log: Sequence[Entry]) -> list[Line]:
+def make_lines(log: Sequence[Entry]) -> list[RevisionLine]:
     lines = []
     last: dict[int, int] = {}
     for entry, rolled_back in zip(log, find_rollbacks(log), strict=True):
         returned_to = None if rolled_back is None else last[entry.fingerprint]
-        lines.append(Line(entry, rolled_back, returned_to))
+        lines.append(RevisionLine(entry, rolled_back, returned_to))
         last[entry.fingerprint] = entry.generation
     return lines
 
 
-def select_since(lines: list[Line], since: str, now_us: int) -> list[Line]:
+def select_since(lines: list[RevisionLine], since: str, now_us: int) -> list[RevisionLine]:
     """Those that `--since` asks for; raises `UsageError` for a text that is none of the three."""
     newest = lines[-1].entry
     if FINGERPRINT.fullmatch(since):
@@ -177,7 +177,7 @@ def select_since(lines: list[Line], since: str, now_us: int) -> list[Line]:
     return [line for line in lines if line.entry.generation >= int(since)]
 
 
-def _select_after(lines: list[Line], fingerprint: int) -> list[Line]:
+def _select_after(lines: list[RevisionLine], fingerprint: int) -> list[RevisionLine]:
     """Those after the last entry with a fingerprint; raises `UnknownName` if there is none."""
     log = [line.entry for line in lines]
     found = find_generations(log, fingerprint)
@@ -198,7 +198,7 @@ def show_time(entry: Entry) -> str:
 
 
 def _line_to_json(
-    line: Line, labels: dict[tuple[int, str], str], *, with_snapshot: bool
+    line: RevisionLine, labels: dict[tuple[int, str], str], *, with_snapshot: bool
 ) -> dict[str, Any]:
     described = entry_to_json(line.entry, labels) | {
         "rollback_from": line.rolled_back,

@@ -12,7 +12,7 @@ from zapdb.catalog.pruning import Bound, Pruning, plan_pruning, prune
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.durations import parse_duration
 from zapdb.cli.history import TableNumberOption, TableOption, find_log, show_time
-from zapdb.cli.output import Output, Part, ask
+from zapdb.cli.output import Output, Part, ask_user
 from zapdb.cli.tenancy import opened_for
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.storage import Mode
@@ -100,7 +100,7 @@ def _write_plan(pruning: Pruning, output: Output) -> None:
 def _confirm(pruning: Pruning, *, as_json: bool) -> bool:
     if as_json:
         raise UsageError("nothing is asked with --json", hint="add --yes")
-    answer = ask(f"delete {_count(pruning.pruned)} for good? [y/N]")
+    answer = ask_user(f"delete {_count(pruning.pruned)} for good? [y/N]")
     if answer is None:
         raise UsageError(
             "pruning has to be confirmed, and nobody is there to ask", hint="add --yes"

@@ -9,7 +9,7 @@ import typer
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output
-from zapdb.database.metrics import read_gauges, render
+from zapdb.database.metrics import read_gauges, render_metrics
 
 
 def metrics_command(
@@ -31,7 +31,7 @@ def metrics_command(
     output = Output(as_json)
     with opened(database, tenant) as (storage, view):
         if not as_json:
-            text = render(storage, view, count_records=not no_counts)
+            text = render_metrics(storage, view, count_records=not no_counts)
             print(text, end="", flush=True)
             return
         gauges = read_gauges(storage, view, count_records=not no_counts)

@@ -16,7 +16,7 @@ WIDTH: Final = 88
 TEXT: Final = re.compile(r' *(""".*"""|"[^"]*",|"[^"]*": "[^"]*",)')
 
 
-def quote(name: str) -> str:
+def quote_literal(name: str) -> str:
     """A name, or words about one, as a literal: no quote or backslash is in them."""
     return f'"{name}"'
 
@@ -64,7 +64,7 @@ def wrap(line: str, indent: str = "") -> list[str]:
     )
 
 
-def plain(text: str) -> str:
+def on_one_line(text: str) -> str:
     """Somebody's words as a docstring may have them: on one line, with nothing that ends it."""
     shown = "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode()
@@ -87,13 +87,13 @@ def subscript(before: str, parts: Sequence[str]) -> Iterator[str]:
 
 def tuple_of(before: str, names: Sequence[str]) -> Iterator[str]:
     """`before("name", …),`."""
-    line = f"{before}({', '.join(map(quote, names))}{',' * (len(names) == 1)}),"
+    line = f"{before}({', '.join(map(quote_literal, names))}{',' * (len(names) == 1)}),"
     if len(line) <= WIDTH:
         yield line
         return
     indent = " " * (len(before) - len(before.lstrip()))
     yield f"{before}("
-    yield from (f"{indent}    {quote(name)}," for name in names)
+    yield from (f"{indent}    {quote_literal(name)}," for name in names)
     yield f"{indent}),"
 
 
@@ -104,7 +104,9 @@ def dict_of(before: str, words: Mapping[str, str]) -> Iterator[str]:
         return
     indent = " " * (len(before) - len(before.lstrip()))
     yield f"{before}{{"
-    yield from (f"{indent}    {quote(name)}: {quote(said)}," for name, said in words.items())
+    yield from (
+        f"{indent}    {quote_literal(name)}: {quote_literal(said)}," for name, said in words.items()
+    )
     yield f"{indent}}},"
 
 

@@ -14,8 +14,8 @@ from zapdb.cli.model_format import (
     head,
     is_wide,
     method,
-    plain,
-    quote,
+    on_one_line,
+    quote_literal,
     subscript,
     tuple_of,
     wrap,
@@ -105,9 +105,9 @@ def _tell_history(chain: Chain, position: int, table: Table) -> list[str]:
         before = after
     if made is None or changed is None:
         return []
-    told = [f"Made by {made.label}: {plain(made.summary)}"]
+    told = [f"Made by {made.label}: {on_one_line(made.summary)}"]
     if changed is not made:
-        told.append(f"Changed last by {changed.label}: {plain(changed.summary)}")
+        told.append(f"Changed last by {changed.label}: {on_one_line(changed.summary)}")
     return told
 
 
@@ -154,10 +154,10 @@ class _Writer:
         """What the module was made of."""
         described = describe_models(self._schema, migration, given)
         yield f"{MODELS} = Models("
-        yield f"    migration={quote(described.migration)},"
+        yield f"    migration={quote_literal(described.migration)},"
         yield "    tables={" + "}," * (not described.tables)
         for name, model in described.tables.items():
-            yield f"        {quote(name)}: TableModel("
+            yield f"        {quote_literal(name)}: TableModel("
             yield f"            fingerprint=0x{model.fingerprint:016X},"
             yield from tuple_of("            key=", model.key)
             yield from dict_of("            fields=", model.fields)
@@ -166,7 +166,7 @@ class _Writer:
             yield "    },"
         yield "    types={" + "}," * (not described.types)
         for name, members in described.types.items():
-            yield from dict_of(f"        {quote(name)}: ", members)
+            yield from dict_of(f"        {quote_literal(name)}: ", members)
         if described.types:
             yield "    },"
         yield from dict_of("    names=", described.names)
@@ -177,7 +177,7 @@ class _Writer:
         for kind in self._schema.types:
             if isinstance(kind, Enum):
                 name = self._names.types[kind.declared_name]
-                members = [quote(member) for _, member in kind.members]
+                members = [quote_literal(member) for _, member in kind.members]
                 yield ""
                 yield from subscript(f"{name}: TypeAlias = Literal", members)
                 yield f'"""A member of the enum {kind.declared_name}."""'
@@ -212,7 +212,7 @@ class _Writer:
             f"{m.name}: {describe_type(m.type)}" + ", optional" * m.optional for m in kind.members
         ]
         yield from head(
-            f"@{MODELS}.struct({quote(kind.declared_name)})", f"class {name}(Model[None]):"
+            f"@{MODELS}.struct({quote_literal(kind.declared_name)})", f"class {name}(Model[None]):"
         )
         yield from docstring(f"A value of the struct {kind.declared_name}.", said)
         held = {m.name: self.types.held(m.type) + " | None" * m.optional for m in kind.members}
@@ -231,7 +231,7 @@ class _Writer:
     def table(self, table: Table, history: list[str]) -> Iterator[str]:
         record, name = self._names.records[table.name], self._names.tables[table.name]
         yield from head(
-            f"@{MODELS}.record({quote(table.name)})", f'class {record}(Model["{name}"]):'
+            f"@{MODELS}.record({quote_literal(table.name)})", f'class {record}(Model["{name}"]):'
         )
         said = [f"{f.name}: {_say(table, f)}" for f in table.fields]
         yield from docstring(f"A record of {table.name}.", [*history, "", *said])
@@ -242,7 +242,7 @@ class _Writer:
         fields = [f for f in table.fields if not is_hidden(f.name)]
         if fields:
             yield from ("", "")
-            literals = [quote(f.name) for f in fields]
+            literals = [quote_literal(f.name) for f in fields]
             yield from subscript(f"{record}Field: TypeAlias = Literal", literals)
         yield from head(f"class {name}(TypedTable[{record}], Protocol):")
         yield from docstring(f"The table {table.name}.")
@@ -275,7 +275,7 @@ class _Writer:
             return
         for name, target in targets.items():
             result = f"{self._names.records[target]} | None"
-            parameters = [f"path: Literal[{quote(name)}]"]
+            parameters = [f"path: Literal[{quote_literal(name)}]"]
             yield from method("follow", parameters, result, decorator=self.types.overload)
         path = f"path: {self.types.name('str')}"
         yield from method("follow", [path], "Any", decorator=self.types.overload)
@@ -313,9 +313,11 @@ class _Writer:
             return
         # Words of Python's own can't be written in the body of a class.
         yield from head(f"{name} = TypedDict(")
-        yield f"    {quote(name)},"
+        yield f"    {quote_literal(name)},"
         yield "    {"
-        yield from (f"        {quote(key)}: {quote(kind)}," for key, kind in entries.items())
+        yield from (
+            f"        {quote_literal(key)}: {quote_literal(kind)}," for key, kind in entries.items()
+        )
         yield "    },"
         yield ")"
         yield from docstring(about, indent="")

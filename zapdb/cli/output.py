@@ -170,7 +170,7 @@ def note(text: str) -> None:
     _write_to_stderr([(text, "dim"), "\n"])
 
 
-def ask(question: str) -> str | None:
+def ask_user(question: str) -> str | None:
     """The answer to a question, or None where nobody is there to give one."""
     _write_to_stderr([(question, "bold"), " "])
     answer = sys.stdin.readline()

@@ -21,7 +21,7 @@ from zapdb.cli.configuration import (
 from zapdb.cli.opening import connected, read_view_if_any
 from zapdb.cli.output import Output, Part, format_seconds
 from zapdb.errors import EXIT_PENDING
-from zapdb.jobs.plan import Loss, Plan, TablePlan, make_plan
+from zapdb.jobs.plan import MigrationPlan, ServedSchemaLoss, TablePlan, make_migration_plan
 from zapdb.migrations import Chain, Migration, list_files, resolve_files
 from zapdb.migrations.undo import to_yaml
 
@@ -61,12 +61,12 @@ def migrate_plan_command(
         view = read_view_if_any(storage, tenant)
         if view is None:
             chain = resolve_files(files)
-            plan = Plan(chain.migrations, _all_created(chain), ())
+            plan = MigrationPlan(chain.migrations, _all_created(chain), ())
         else:
             refuse_changes_while_forgetting(view)
             pending = compare_files(files, list(view.stored), view.chain).pending
             chain = resolve_files(pending, view.chain, provisional_numbers())
-            plan = make_plan(storage, view, chain, sample)
+            plan = make_migration_plan(storage, view, chain, sample)
     position = 0 if view is None else view.position
     _write_plan(plan, output)
     output.document(
@@ -108,7 +108,7 @@ def _migration_to_json(migration: Migration) -> dict[str, Any]:
     }
 
 
-def _write_plan(plan: Plan, output: Output) -> None:
+def _write_plan(plan: MigrationPlan, output: Output) -> None:
     if not plan.migrations:
         output.write("nothing is pending")
         return
@@ -154,8 +154,8 @@ def _write_plan(plan: Plan, output: Output) -> None:
             output.write((f"    {process.keeps_waiting} waits until it has the file", "yellow"))
 
 
-def _write_losses(plan: Plan, output: Output) -> None:
-    lossy = [table for table in plan.tables if table.loss != Loss()]
+def _write_losses(plan: MigrationPlan, output: Output) -> None:
+    lossy = [table for table in plan.tables if table.loss != ServedSchemaLoss()]
     if not lossy:
         return
     output.write()

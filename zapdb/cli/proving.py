@@ -25,7 +25,7 @@ from zapdb.cli.output import Output, Part, format_count, report_error
 from zapdb.errors import EXIT_ERROR
 from zapdb.jobs.sampling import SampledTable, prove_with_records
 from zapdb.migrations import Migration, list_files, load_directory, resolve_files
-from zapdb.migrations.finding import Finding, Loss
+from zapdb.migrations.finding import LossyField, ProofFinding
 from zapdb.migrations.prove import Proof, prove
 
 SAMPLE_RECORDS = 1_000
@@ -140,7 +140,7 @@ def _write_proofs(proofs: list[Proof], output: Output) -> None:
     )
 
 
-def _explain(loss: Loss) -> str:
+def _explain(loss: LossyField) -> str:
     because = loss.because
     if not because and loss.operation in ("transform", "change_type"):
         because = "no reason is given"
@@ -211,7 +211,7 @@ def _sampled_to_json(table: SampledTable) -> dict[str, Any]:
     }
 
 
-def _loss_to_json(loss: Loss) -> dict[str, Any]:
+def _loss_to_json(loss: LossyField) -> dict[str, Any]:
     return {
         "field": loss.field,
         "operation": loss.operation,
@@ -221,11 +221,11 @@ def _loss_to_json(loss: Loss) -> dict[str, Any]:
     }
 
 
-def _example_to_json(loss: Loss) -> dict[str, Any] | None:
+def _example_to_json(loss: LossyField) -> dict[str, Any] | None:
     if loss.example is None:
         return None
     return {"record": dict(loss.example.record), "back": dict(loss.example.back)}
 
 
-def _to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+def _to_json(findings: Sequence[ProofFinding]) -> list[dict[str, Any]]:
     return [finding.to_error().to_json() for finding in findings]

@@ -11,7 +11,7 @@ from zapdb.activation import load_view
 from zapdb.activation.up import refuse_while_forgetting
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.opening import opened, read_view
-from zapdb.cli.output import Output, Part, ask, format_count
+from zapdb.cli.output import Output, Part, ask_user, format_count
 from zapdb.cli.running import run_jobs, stopping_on_interrupt
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.jobs import Job, plan_jobs, run_locally
@@ -79,7 +79,7 @@ def _write_archived(archived: list[ArchivedValues], output: Output) -> None:
 def _confirm(*, as_json: bool) -> bool:
     if as_json:
         raise UsageError("nothing is asked with --json", hint="add --yes")
-    answer = ask("delete all of it for good? [y/N]")
+    answer = ask_user("delete all of it for good? [y/N]")
     if answer is None:
         raise UsageError(
             "pruning has to be confirmed, and nobody is there to ask", hint="add --yes"

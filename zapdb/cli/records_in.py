@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TextIO
 
-from zapdb.cli.texts import from_plain, from_text, make_reader, read_json
+from zapdb.cli.texts import from_plain, from_text, make_cell_reader, parse_json_cell
 from zapdb.errors import InvalidValue, UnknownField, UsageError, ZapdbError
 from zapdb.schema import Field, Table
 
@@ -40,11 +40,11 @@ def read_assignments(table: Table, texts: Sequence[str]) -> dict[str, Any]:
             raise UsageError("a field is given as name=value", got=text)
         if name in values:
             raise UsageError("a field is given twice", field=f"{table.name}.{name}")
-        values[name] = from_text(table, find_field(table, name), value)
+        values[name] = from_text(table, find_input_field(table, name), value)
     return values
 
 
-def find_field(table: Table, name: str) -> Field:
+def find_input_field(table: Table, name: str) -> Field:
     """Raises `UnknownField`, which names the closest one."""
     found = table.field_named(name)
     if found is not None:
@@ -80,12 +80,12 @@ def _read_json(table: Table, stream: TextIO) -> Iterator[Given]:
         for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue
-            plain = read_json(line, table.name, "a JSON object of fields")
+            plain = parse_json_cell(line, table.name, "a JSON object of fields")
             if not isinstance(plain, dict):
                 raise InvalidValue.of(table.name, "a JSON object of fields", plain)
             for name in plain:
                 if name not in known:
-                    known[name] = find_field(table, name)
+                    known[name] = find_input_field(table, name)
             yield number, {n: from_plain(table, known[n], v) for n, v in plain.items()}
     except ZapdbError as error:
         name_line(error, number)
@@ -115,10 +115,10 @@ def _read_csv(table: Table, stream: TextIO) -> Iterator[Given]:
 
 def _read_header(table: Table, row: Sequence[str]) -> list[tuple[str, Callable[[str], Any]]]:
     """The fields that the columns are, with what reads their cells."""
-    fields = [find_field(table, name) for name in row]
+    fields = [find_input_field(table, name) for name in row]
     if len({field.name for field in fields}) < len(fields):
         raise UsageError("a column is there twice", columns=", ".join(row))
-    return [(field.name, make_reader(table, field)) for field in fields]
+    return [(field.name, make_cell_reader(table, field)) for field in fields]
 
 
 def name_line(error: ZapdbError, number: int) -> None:

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final, Literal, TextIO
 
-from zapdb.cli.counting import Counter
+from zapdb.cli.counting import ProgressCounter
 from zapdb.cli.output import Part
-from zapdb.cli.texts import record_to_plain, to_text
+from zapdb.cli.texts import record_to_plain, to_cell
 from zapdb.errors import UsageError
 from zapdb.printing import one_line, printable
 from zapdb.records import Record, held_as
@@ -31,14 +31,14 @@ FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\u
 """How a cell begins that spreadsheets run, by OWASP's list: the last ones are the wide forms."""
 
 
-def show_value(record: Record, field: Field, longest: int = SHOWN_CHARS_MAX) -> Part:
+def format_cell(record: Record, field: Field, longest: int = SHOWN_CHARS_MAX) -> Part:
     """A value for people: shortened, a large one unread."""
     value, _ = held_as(record, field.name)
     if isinstance(value, Blob):
         return f"<{value.type.name} of {value.size:,} bytes>", "dim"
     if value is None and field.optional:
         return "null", "dim"
-    return one_line(to_text(field, value), longest)
+    return one_line(to_cell(field, value), longest)
 
 
 def write_lines(
@@ -46,7 +46,7 @@ def write_lines(
     records: Iterable[Record],
     form: Form,
     stream: TextIO,
-    counter: Counter,
+    counter: ProgressCounter,
     *,
     for_spreadsheets: bool = False,
 ) -> None:
@@ -63,7 +63,7 @@ def write_lines(
 def _csv_writer(
     table: Table, stream: TextIO, *, for_spreadsheets: bool
 ) -> Callable[[Record], object]:
-    change = _defuse if for_spreadsheets else to_text
+    change = _defuse if for_spreadsheets else to_cell
     plain = csv.writer(stream, lineterminator="\n")
     # Before Python 3.13 a carriage return is not quoted by itself.
     quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -81,7 +81,7 @@ def _defuse(field: Field, value: Any) -> str:
 
     Numbers stay as they are: a sign before digits is no formula.
     """
-    text = to_text(field, value)
+    text = to_cell(field, value)
     is_number = isinstance(field.type, Integer | Decimal | Float)
     return f"'{text}" if text.startswith(FORMULAS) and not is_number else text
 
@@ -91,7 +91,7 @@ def _json_writer(table: Table, stream: TextIO) -> Callable[[Record], object]:
     return lambda record: stream.write(encode(record_to_plain(table, record)) + "\n")
 
 
-def write_parquet(reader: Any, stream: IO[bytes], counter: Counter) -> None:
+def write_parquet(reader: Any, stream: IO[bytes], counter: ProgressCounter) -> None:
     """Batches of a `pyarrow.RecordBatchReader` as one Parquet file."""
     from pyarrow import parquet
 
@@ -140,4 +140,4 @@ class _Terminal:
 
 def key_texts(table: Table, record: Record) -> Sequence[str]:
     """The key of a record, as a command takes it."""
-    return [to_text(field, getattr(record, field.name)) for field in table.key_fields]
+    return [to_cell(field, getattr(record, field.name)) for field in table.key_fields]

@@ -14,7 +14,7 @@ from typing import Final
 
 from zapdb.errors import InvalidMigration, UsageError
 from zapdb.migrations import label, list_files
-from zapdb.migrations.document import Mapping, Scalar, Source, read_document
+from zapdb.migrations.document import DocumentText, Mapping, Scalar, read_document
 from zapdb.migrations.json_schema import json_schema
 from zapdb.migrations.operations.definitions import PARAMETERS
 from zapdb.migrations.operations.examples import EXAMPLES
@@ -39,7 +39,7 @@ def create_migration(directory: Path, summary: str, changes: str = "") -> Path:
             "a summary is a line of text", hint='for example: zapdb migrate new "Split the name"'
         )
     number = _next_number(directory)
-    text = render(shown, first=number == 1, changes=changes)
+    text = render_migration(shown, first=number == 1, changes=changes)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{label(number, make_slug(shown))}.yaml"
     with path.open("x", encoding="utf-8", newline="\n") as file:
@@ -103,7 +103,7 @@ def make_slug(summary: str) -> str:
     return slug or NAMELESS
 
 
-def render(summary: str, *, first: bool, changes: str = "") -> str:
+def render_migration(summary: str, *, first: bool, changes: str = "") -> str:
     """The text of a new migration."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -125,7 +125,7 @@ def render(summary: str, *, first: bool, changes: str = "") -> str:
 def _quote(summary: str) -> str:
     """The summary as YAML reads it back: plain where that means the same text, else quoted."""
     try:
-        read = read_document(Source("summary", f"summary: {summary}\n".encode()))
+        read = read_document(DocumentText("summary", f"summary: {summary}\n".encode()))
     except InvalidMigration:
         return json.dumps(summary, ensure_ascii=False)
     assert isinstance(read, Mapping)

@@ -39,7 +39,7 @@ IndexOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SettingTarget:
     """What a command is about: a scope, and how its options call it."""
 
     storage: Storage
@@ -70,7 +70,7 @@ def _opened(
     table: str | None,
     field: str | None,
     index: str | None,
-) -> Iterator[Place]:
+) -> Iterator[SettingTarget]:
     with opened(database) as (storage, view):
         schema, number = view.chain.schema_at(view.chain.end), None
         if tenant is not None:
@@ -80,7 +80,7 @@ def _opened(
             schema = view.chain.schema_at(view.position)
         names = {"tenant": tenant, "table": table, "field": field, "index": index}
         says = "".join(f" of {kind} {name}" for kind, name in names.items() if name is not None)
-        yield Place(storage, resolve_scope(schema, number, table, field, index), says)
+        yield SettingTarget(storage, resolve_scope(schema, number, table, field, index), says)
 
 
 def settings_list_command(
@@ -204,13 +204,13 @@ def settings_profile_command(
         output.write(f"{name} is ", (value, "bold"), ", where it is not set")
 
 
-def _write(place: Place, setting: Setting, value: str, output: Output) -> None:
+def _write(place: SettingTarget, setting: Setting, value: str, output: Output) -> None:
     with place.storage.transaction(setting.mode) as connection:
         token = write_setting(connection, setting.name, value, place.scope)
     _report(place, setting, token, output)
 
 
-def _report(place: Place, setting: Setting, token: int, output: Output) -> None:
+def _report(place: SettingTarget, setting: Setting, token: int, output: Output) -> None:
     found = place.describe(setting, place.read())
     output.write(f"{setting.name}{place.says} is ", (found["value"], "bold"))
     output.document(found | {"token": token})

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zapdb.cli.configuration import JsonOption, MigrationsOption, find_migrations
-from zapdb.cli.output import Output, ask, format_count
+from zapdb.cli.output import Output, ask_user, format_count
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.migrations import Migration, find_file, list_files, load_directory
 from zapdb.migrations.chain import MigrationFile
@@ -62,7 +62,7 @@ def _confirm(replaced: list[MigrationFile], path: Path, *, as_json: bool) -> boo
     if as_json:
         raise UsageError("nothing is asked with --json", hint="add --yes")
     count = format_count(len(replaced), "file")
-    answer = ask(f"write {path}, and delete the {count} that it replaces? [y/N]")
+    answer = ask_user(f"write {path}, and delete the {count} that it replaces? [y/N]")
     if answer is None:
         raise UsageError(
             "a squash has to be confirmed, and nobody is there to ask", hint="add --yes"

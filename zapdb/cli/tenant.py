@@ -11,7 +11,7 @@ from zapdb.catalog.changelog import read_token
 from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant_row, list_tenants
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
-from zapdb.cli.output import Output, ask, format_count
+from zapdb.cli.output import Output, ask_user, format_count
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.storage import Mode
 from zapdb.storage.cells import as_time
@@ -96,7 +96,7 @@ def tenant_remove_command(
 def _confirm(tenant: Tenant, *, as_json: bool) -> bool:
     if as_json:
         raise UsageError("nothing is asked with --json", hint="add --yes")
-    answer = ask(f"erase all that the tenant {tenant.name} has? [y/N]")
+    answer = ask_user(f"erase all that the tenant {tenant.name} has? [y/N]")
     if answer is None:
         raise UsageError(
             "a removal has to be confirmed, and nobody is there to ask", hint="add --yes"

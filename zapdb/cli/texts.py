@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from zapdb.errors import InvalidValue, describe
+from zapdb.errors import InvalidValue, describe_value
 from zapdb.printing import one_line
 from zapdb.records import Record
 from zapdb.schema import Field, Table
@@ -84,7 +84,7 @@ def from_plain(table: Table, field: Field, plain: Any) -> Any:
         raise
 
 
-def to_text(field: Field, value: Any) -> str:
+def to_cell(field: Field, value: Any) -> str:
     """A field's value as text."""
     plain = to_plain(field, value)
     if plain is None and (field.optional or not field.type.holds_null):
@@ -95,10 +95,10 @@ def to_text(field: Field, value: Any) -> str:
 
 def from_text(table: Table, field: Field, text: str) -> Any:
     """The value of a text; raises `InvalidValue`, naming the field and the expected form."""
-    return make_reader(table, field)(text)
+    return make_cell_reader(table, field)(text)
 
 
-def make_reader(table: Table, field: Field) -> Callable[[str], Any]:
+def make_cell_reader(table: Table, field: Field) -> Callable[[str], Any]:
     """`from_text` for many texts of a field: what depends on its type is looked up once."""
     path = f"{table.name}.{field.name}"
     read, from_document = _reader_of(field.type, path), field.type.from_document
@@ -160,7 +160,7 @@ def _reader_of(kind: ValueType, path: str) -> Callable[[str], Any] | None:
         return int(text)
 
     if is_json(kind):
-        return lambda text: read_json(text, path, form_of(kind))
+        return lambda text: parse_json_cell(text, path, form_of(kind))
     if isinstance(kind, Reference):
         return _reader_of(kind.key[0], path)
     if isinstance(kind, Boolean):
@@ -175,12 +175,12 @@ def _refuse(kind: ValueType, path: str, text: str) -> InvalidValue:
         "a text does not fit its field",
         field=path,
         expected=form_of(kind),
-        got=describe(text),
+        got=describe_value(text),
         value=one_line(text, REFUSED_CHARS_MAX),
     )
 
 
-def read_json(text: str, path: str, expected: str) -> Any:
+def parse_json_cell(text: str, path: str, expected: str) -> Any:
     """Plain data; raises `InvalidValue` for what is not JSON, or says a thing twice."""
     try:
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twice)

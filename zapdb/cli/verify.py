@@ -44,7 +44,7 @@ def verify_command(
     with opened(database, tenant) as (storage, view):
         if directory is not None:
             compare_files(list_files(directory), list(view.stored), view.chain)
-        reports = jobs.verify(storage, view.tenant)
+        reports = jobs.verify_tenant(storage, view.tenant)
         blobs = _count_blobs(storage)
     problems = sum(report.problem_count for report in reports)
     _write_reports(reports, output)

@@ -16,7 +16,7 @@ from zapdb.catalog import rows
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
 from zapdb.cluster.level import check_level, read_level, settle_level
-from zapdb.cluster.registry import Datasets, Node, evict, holds, lease_name, list_nodes, remove
+from zapdb.cluster.registry import Datasets, Node, evict, holds, lease_name, list_nodes, remove_node
 from zapdb.errors import IncompatibleVersion, LeaseLost, ZapdbError
 from zapdb.limits import NODE_HEARTBEAT_SECONDS, NODE_KEPT_SECONDS, NODE_LEASE_SECONDS
 from zapdb.storage import Connection, Mode, Storage
@@ -72,7 +72,7 @@ def register(
 
 def deregister(storage: Storage, node: Node) -> None:
     with storage.transaction(Mode.CATALOG) as connection:
-        remove(connection, node.id)
+        remove_node(connection, node.id)
     _settle(storage)
 
 

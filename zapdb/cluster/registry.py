@@ -109,14 +109,14 @@ def list_leases(connection: Connection, prefix: str = "") -> list[Lease]:
     ]
 
 
-def remove(connection: Connection, node_id: str) -> None:
+def remove_node(connection: Connection, node_id: str) -> None:
     rows.delete(connection, "node", node_id)
     rows.delete(connection, "lease", lease_name(node_id))
 
 
 def evict(connection: Connection, node: Node) -> None:
     """Inside a CHANGE transaction: what the node does from now on can't commit."""
-    remove(connection, node.id)
+    remove_node(connection, node.id)
     log_event(
         logger,
         "node.evicted",

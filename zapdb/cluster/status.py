@@ -193,7 +193,7 @@ class Upgrade:
     lacking: tuple[Node, ...]
 
 
-def upgrade(storage: Storage, *, dry_run: bool = False) -> Upgrade:
+def upgrade_cluster(storage: Storage, *, dry_run: bool = False) -> Upgrade:
     """Raise the level to the highest that all support, and bring the layout up.
 
     Raises `IncompatibleVersion` where the layout waits for a level that a live node does not

@@ -20,7 +20,7 @@ from zapdb.catalog.stored_settings import read_settings, unset_setting, write_se
 from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant, list_tenants
 from zapdb.cluster.nodes import read_level
 from zapdb.cluster.status import NodeStatus, read_nodes
-from zapdb.database.metrics import render as render_metrics
+from zapdb.database.metrics import render_metrics
 from zapdb.database.process import Process
 from zapdb.database.session import Session
 from zapdb.database.tokens import purge_tokens
@@ -34,7 +34,7 @@ from zapdb.jobs import (
     run_job,
     run_locally,
     sweep_blobs,
-    verify,
+    verify_tenant,
 )
 from zapdb.jobs.job import Job, JobKind, list_jobs
 from zapdb.limits import CATALOG_WAIT_SECONDS
@@ -111,7 +111,7 @@ class DatabaseAdmin:
 
     def verify(self) -> list[TableReport]:
         """Check that every record decodes, and that indexes and blobs hold what they must."""
-        return verify(self._storage, self._tenant)
+        return verify_tenant(self._storage, self._tenant)
 
     def sweep(
         self, *, older_than_seconds: float | None = None, dry_run: bool = False

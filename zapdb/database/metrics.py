@@ -121,7 +121,7 @@ FAMILIES: Final = (
 )
 
 
-def render(
+def render_metrics(
     storage: Storage, view: View, *, view_token: int | None = None, count_records: bool = True
 ) -> str:
     """The text, for the view's tenant as of now; `view_token` is that of the process's local view,

@@ -18,7 +18,7 @@ from zapdb.activation.datasets import datasets_in_use, settle_datasets
 from zapdb.activation.pinning import Pins
 from zapdb.activation.up import Applied
 from zapdb.catalog import DEFAULT_TENANT_NAME, rows
-from zapdb.catalog.retirement import sweep
+from zapdb.catalog.retirement import sweep_retired
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
 from zapdb.catalog.zones import append_zones
@@ -172,7 +172,7 @@ def _open_as_node(
         check_pins(storage, current, opening.pins)
         if current.chain_state.forgetting is None:
             current = settle_datasets(storage, current, node)
-            sweep(storage)
+            sweep_retired(storage)
             if list_rebuilds(current):
                 current = _rebuild_alive(storage, current, node)
         return opening.make(node, current, applied)

@@ -2,8 +2,8 @@
 
 One zone can be written in many ways. Fat files repeat in transitions up to 2037 what slim ones say
 in the rule at the end; a transition may change nothing but the abbreviation; winter time may be the
-standard or the saving (Europe/Dublin). `describe` reads a file (RFC 9636) and brings all of them to
-one form, which is equal exactly where the offsets are:
+standard or the saving (Europe/Dublin). `describe_zone` reads a file (RFC 9636) and brings all of
+them to one form, which is equal exactly where the offsets are:
 
     transitions   (UTC instant in seconds, offset after it in seconds) where the offset changes, the
                   first with no instant; those of the rule are written out up to the end of 2037
@@ -61,7 +61,7 @@ Change = tuple[YearlyDate, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class YearlyRule:
     """What holds after the last transition: one offset, or else yearly changes."""
 
     offset: int | None
@@ -73,7 +73,7 @@ class Description:
     """A zone in its one form; see the module."""
 
     transitions: tuple[tuple[int | None, int], ...]
-    rule: Rule
+    rule: YearlyRule
 
     def to_json(self) -> str:
         """The form that fingerprints cover: indexes are rebuilt if it changes."""
@@ -85,10 +85,10 @@ class Description:
         return json.dumps(plain, separators=(",", ":"))
 
 
-def describe(data: bytes) -> Description:
+def describe_zone(data: bytes) -> Description:
     """Raises `ValueError` for bytes that are no TZif file, or one with leap seconds."""
     instants, offsets, before, footer = _read(data)
-    rule = read_rule(footer) if footer else Rule(offsets[-1] if offsets else before)
+    rule = read_rule(footer) if footer else YearlyRule(offsets[-1] if offsets else before)
     if not instants:  # then the rule has always held
         return Description((), rule)
     found = list(zip(instants, offsets, strict=True))
@@ -100,7 +100,7 @@ def describe(data: bytes) -> Description:
     return Description(tuple(transitions), rule)
 
 
-def _write_out(rule: Rule, after: int) -> list[tuple[int, int]]:
+def _write_out(rule: YearlyRule, after: int) -> list[tuple[int, int]]:
     """The changes that a rule makes after an instant, as long as fat files would."""
     found = [
         (change.in_year(year) * DAY + seconds, offset)
@@ -171,7 +171,7 @@ DATE: Final = rf"(?:J\d+|\d+|M\d+\.\d\.\d)(?:/{TIME})?"
 RULE: Final = re.compile(rf"{NAME}({TIME})(?:{NAME}({TIME})?,({DATE}),({DATE}))?", re.ASCII)
 
 
-def read_rule(text: str) -> Rule:
+def read_rule(text: str) -> YearlyRule:
     """The rule of a footer, such as `EST5EDT,M3.2.0,M11.1.0`; raises `ValueError`."""
     match = RULE.fullmatch(text)
     if match is None:
@@ -179,14 +179,14 @@ def read_rule(text: str) -> Rule:
     standard_text, saving_text, start, end = match.groups()
     standard = -_read_seconds(standard_text)  # POSIX counts westwards
     if start is None:
-        return Rule(standard)
+        return YearlyRule(standard)
     saving = standard + 3_600 if saving_text is None else -_read_seconds(saving_text)
     changes = (_read_change(start, standard, saving), _read_change(end, saving, standard))
     if standard == saving:
-        return Rule(standard)
+        return YearlyRule(standard)
     # In one order, so that it does not matter which of the two offsets is called the standard.
     ordered = sorted(changes, key=lambda change: (change[0].kind, change[0].numbers, *change[1:]))
-    return Rule(None, tuple(ordered))
+    return YearlyRule(None, tuple(ordered))
 
 
 def _read_change(text: str, before: int, after: int) -> Change:

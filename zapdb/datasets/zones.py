@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final
 
 import tzdata
 
-from zapdb.datasets.tzif import Description, describe
+from zapdb.datasets.tzif import Description, describe_zone
 from zapdb.errors import UnknownZone, UsageError
 
 VARIABLE: Final = "ZAPDB_TZDATA"
@@ -98,7 +98,7 @@ class ZoneData:
         path = self._directory / name
         try:
             data = path.read_bytes()
-            return data, describe(data)  # stricter than `zoneinfo`, which fails in many ways
+            return data, describe_zone(data)  # stricter than `zoneinfo`, which fails in many ways
         except (ValueError, OSError) as error:
             raise UsageError(
                 "a file of the time zone data can't be read",

@@ -1,9 +1,9 @@
 """The typed expression language: parse, check, emit; its functions are a closed registry."""
 
-from zapdb.expressions.check import SPECIAL, check, check_as
+from zapdb.expressions.check import SPECIAL, check_as, infer_type
 from zapdb.expressions.emit import Emitter
 from zapdb.expressions.functions import FUNCTIONS, Function
-from zapdb.expressions.parse import parse
+from zapdb.expressions.parse import parse_expression
 from zapdb.expressions.tokens import ExpressionError
 from zapdb.expressions.tree import Expression, Literal, names_in, unparse
 from zapdb.expressions.typed import Type
@@ -17,9 +17,9 @@ __all__ = [
     "Function",
     "Literal",
     "Type",
-    "check",
     "check_as",
+    "infer_type",
     "names_in",
-    "parse",
+    "parse_expression",
     "unparse",
 ]

@@ -29,9 +29,9 @@ from zapdb.expressions.tree import (
     IsNull,
     Literal,
     Logic,
+    LogicalNot,
     Name,
     Negate,
-    Not,
 )
 from zapdb.expressions.typed import Checked, Type
 from zapdb.limits import DECIMAL_SCALE_MAX
@@ -51,7 +51,9 @@ SPECIAL: Final = {
 """Functions whose types no entry of the registry could say."""
 
 
-def check(expression: Expression, fields: Mapping[str, Type], wanted: Type | None = None) -> Type:
+def infer_type(
+    expression: Expression, fields: Mapping[str, Type], wanted: Type | None = None
+) -> Type:
     """The type of the expression over these fields; raises `ExpressionError`.
 
     It need not fit the wanted type: that is what `check_as` is for.
@@ -61,7 +63,7 @@ def check(expression: Expression, fields: Mapping[str, Type], wanted: Type | Non
 
 def check_as(expression: Expression, fields: Mapping[str, Type], wanted: Type) -> None:
     """Raises `ExpressionError` unless the expression gives what may be stored as `wanted`."""
-    found = check(expression, fields, wanted)
+    found = infer_type(expression, fields, wanted)
     if not found.fits(wanted):
         raise ExpressionError(f"the result must be {wanted}, this is {found}")
 
@@ -134,7 +136,7 @@ class _Checker:
                     tests.append(checker._check_boolean(operand))
                     checker = checker.after(operand, outcome=operator == "and")
                 return Checked(expression, BOOLEAN_TYPE, tuple(tests))
-            case Not(operand):
+            case LogicalNot(operand):
                 return Checked(expression, BOOLEAN_TYPE, (self._check_boolean(operand),))
             case Arithmetic(operator, left, right):
                 return _check_arithmetic(expression, operator, self.check(left), self.check(right))

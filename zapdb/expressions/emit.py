@@ -16,9 +16,9 @@ from zapdb.expressions.tree import (
     IsNull,
     Literal,
     Logic,
+    LogicalNot,
     Name,
     Negate,
-    Not,
 )
 from zapdb.expressions.typed import Checked, Type
 from zapdb.values import Decimal, Float
@@ -68,7 +68,7 @@ class Emitter:
                 return f"({parts[0]} is {'not ' if negated else ''}None)"
             case Logic(operator):
                 return "(" + f" {operator} ".join(parts) + ")"
-            case Not():
+            case LogicalNot():
                 return f"(not {parts[0]})"
             case Negate():
                 return self._emit_arithmetic(checked, f"-{parts[0]}", parts)

@@ -222,7 +222,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "join",
             (TEXT, TEXT),
             STRING,
-            texts.join,
+            texts.join_text,
             "The texts, with the first argument between them.",
             variadic=True,
         ),
@@ -230,7 +230,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "replace",
             (TEXT, TEXT, TEXT),
             STRING,
-            texts.replace,
+            texts.replace_text,
             "The text with the third in place of the second, everywhere; as it is where the second "
             "is empty.",
         ),

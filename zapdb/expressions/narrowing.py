@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zapdb.expressions.tree import Conditional, Expression, IsNull, Logic, Name, Not
+from zapdb.expressions.tree import Conditional, Expression, IsNull, Logic, LogicalNot, Name
 
 NO_FIELDS = frozenset[str]()
 
@@ -38,7 +38,7 @@ def find_not_null(test: Expression) -> NotNull:
         case IsNull(Name(name), negated):
             found = NotNull(if_false=frozenset((name,)))
             return found.flip() if negated else found
-        case Not(operand):
+        case LogicalNot(operand):
             return find_not_null(operand).flip()
         case Logic(operator, operands):
             first, *rest = map(find_not_null, operands)

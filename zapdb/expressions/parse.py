@@ -27,9 +27,9 @@ from zapdb.expressions.tree import (
     IsNull,
     Literal,
     Logic,
+    LogicalNot,
     Name,
     Negate,
-    Not,
     unparse,
 )
 from zapdb.limits import (
@@ -73,7 +73,7 @@ REFUSED: Final[dict[type[ast.AST], tuple[str, str]]] = {
 ELSE_KEYWORD: Final = "els_"
 
 
-def parse(text: str) -> Expression:
+def parse_expression(text: str) -> Expression:
     """Parse one expression; raises `ExpressionError`."""
     if len(text) > EXPRESSION_CANONICAL_LENGTH_CHARS_MAX:
         raise _too_long()
@@ -158,7 +158,7 @@ class _Reader:
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return Negate(read(operand), column)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return Not(read(operand), column)
+                return LogicalNot(read(operand), column)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
                 return Arithmetic(ARITHMETIC[type(op)], read(left), read(right), column)
             case ast.BinOp(op=op) | ast.UnaryOp(op=op):

@@ -46,7 +46,7 @@ def substring(text: str, start: int, count: int) -> str:
     return text[max(start, 1) - 1 : end] if count > 0 and end > 0 else ""
 
 
-def join(separator: str, *texts: str) -> str:
+def join_text(separator: str, *texts: str) -> str:
     if sum(map(len, texts)) + len(separator) * (len(texts) - 1) <= CHARS_SAFE:
         return separator.join(texts)
     return _put_together(_alternate(separator, texts))
@@ -70,7 +70,7 @@ def _put_together(parts: Iterable[str]) -> str:
     return decode_cut(b"".join(kept))
 
 
-def replace(text: str, old: str, new: str) -> str:
+def replace_text(text: str, old: str, new: str) -> str:
     if not old:
         return text
     if len(text) + text.count(old) * max(len(new) - len(old), 0) <= CHARS_SAFE:

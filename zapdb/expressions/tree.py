@@ -62,7 +62,7 @@ class Logic:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class LogicalNot:
     operand: Expression
     column: int = field(default=0, compare=False)
 
@@ -84,7 +84,16 @@ class Negate:
 
 
 Expression = (
-    Literal | Name | Call | Conditional | Compare | IsNull | Logic | Not | Arithmetic | Negate
+    Literal
+    | Name
+    | Call
+    | Conditional
+    | Compare
+    | IsNull
+    | Logic
+    | LogicalNot
+    | Arithmetic
+    | Negate
 )
 
 
@@ -108,7 +117,7 @@ def unparse(expression: Expression) -> str:
             return f"{_operand(operand)} is {'not ' if negated else ''}None"
         case Logic(operator, operands):
             return f" {operator} ".join(_operand(operand) for operand in operands)
-        case Not(operand):
+        case LogicalNot(operand):
             return f"not {_operand(operand)}"
         case Negate(operand):
             return f"-{_operand(operand)}"
@@ -127,7 +136,7 @@ def names_in(expression: Expression) -> frozenset[str]:
             parts = (test, then, otherwise)
         case Compare(_, left, right) | Arithmetic(_, left, right):
             parts = (left, right)
-        case IsNull(operand) | Not(operand) | Negate(operand):
+        case IsNull(operand) | LogicalNot(operand) | Negate(operand):
             parts = (operand,)
         case Logic(_, operands):
             parts = operands

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zapdb.expressions import Emitter, Type, names_in, parse
+from zapdb.expressions import Emitter, Type, names_in, parse_expression
 from zapdb.records import Record
 from zapdb.schema import Check, Table
 from zapdb.values import Boolean
@@ -29,7 +29,7 @@ class LiveCheck:
 
 def compile_check(table: Table, check: Check) -> LiveCheck:
     """The check as a function of a record that has at least the fields it reads."""
-    expression, names = parse(check.expression), Namespace()
+    expression, names = parse_expression(check.expression), Namespace()
     read = names_in(expression)
     fields = tuple(f.name for f in table.fields if f.name in read)
     types = {f.name: Type(f.type, f.optional) for f in table.fields}

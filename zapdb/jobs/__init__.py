@@ -1,16 +1,16 @@
 """Background work: range tasks (conversion, index builds, forgets), verification, the sweep."""
 
-from zapdb.jobs.findings import Finding
+from zapdb.jobs.findings import ConstraintFinding
 from zapdb.jobs.forget import Forgotten, forget_newest
 from zapdb.jobs.job import Job, Progress, list_jobs, read_progress
 from zapdb.jobs.rebuilding import list_rebuilds, rebuild_when_opening, run_rebuilds
 from zapdb.jobs.run import JobReport, Runner, count_stale, plan_jobs, run_job, run_locally
 from zapdb.jobs.sweep import SweepReport, sweep_blobs
-from zapdb.jobs.verify import BlobsReport, TableReport, verify, verify_blobs
+from zapdb.jobs.verify import BlobsReport, TableReport, verify_blobs, verify_tenant
 
 __all__ = [
     "BlobsReport",
-    "Finding",
+    "ConstraintFinding",
     "Forgotten",
     "Job",
     "JobReport",
@@ -29,6 +29,6 @@ __all__ = [
     "run_locally",
     "run_rebuilds",
     "sweep_blobs",
-    "verify",
     "verify_blobs",
+    "verify_tenant",
 ]

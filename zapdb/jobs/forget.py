@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from zapdb.activation import load_view
-from zapdb.activation.forget import end, list_reverts, mark, publish
+from zapdb.activation.forget import end, list_reverts, publish, start_rollback
 from zapdb.activation.up import CHAIN_LEASE
-from zapdb.catalog.retirement import sweep
+from zapdb.catalog.retirement import sweep_retired
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Lease, Owner
 from zapdb.errors import ZapdbError
@@ -49,14 +49,16 @@ def forget_newest(
     owner = Owner.here()
     reports: list[JobReport] = []
     with leases.held(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, 0) as lease:
-        marked = mark(storage, lease, digest=digest, evict=evict)
+        marked = start_rollback(storage, lease, digest=digest, evict=evict)
         with _renewed(storage, lease):
             for tenant in marked.tenants:
                 reports += _revert(storage, tenant, runner)
-                sweep(storage)  # what the migration discarded is gone before its table comes back
+                sweep_retired(
+                    storage
+                )  # what the migration discarded is gone before its table comes back
                 publish(storage, tenant, lease, marked.migration)
             end(storage, lease, marked.migration)
-    sweep(storage)
+    sweep_retired(storage)
     for tenant in marked.tenants:
         sweep_archives(storage, tenant)
     log_event(

@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from zapdb.catalog import rows
 from zapdb.cluster.leases import Owner
 from zapdb.errors import LeaseLost, UnknownName
-from zapdb.jobs.findings import Finding, clear_findings
+from zapdb.jobs.findings import ConstraintFinding, clear_findings
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
 from zapdb.printing import show_moment
 from zapdb.storage import Connection, IndexTable, Mode, RecordTable, Storage
@@ -64,7 +64,7 @@ class Job:
     state: JobState
     records: int
     created_at: int
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ConstraintFinding, ...] = ()
     """What blocks it, if it is blocked."""
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class Job:
 
     @classmethod
     def from_row(cls, job_id: str, row: dict[str, Any]) -> Job:
-        findings = tuple(map(Finding.from_row, row.get("findings", ())))
+        findings = tuple(map(ConstraintFinding.from_row, row.get("findings", ())))
         return cls(id=job_id, **row | {"findings": findings})
 
 

@@ -28,7 +28,7 @@ from zapdb.storage import Connection, Mode, RecordTable, Storage
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class ServedSchemaLoss:
     """Fields that a process goes without that works with the shape of now, when all is applied.
 
     What it reads of those `declared` is what the rollbacks say, and no value that was stored. What
@@ -54,7 +54,7 @@ class TablePlan:
     converted: int
     indexes: tuple[str, ...]
     seconds: float | None
-    loss: Loss = Loss()
+    loss: ServedSchemaLoss = ServedSchemaLoss()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class ProcessPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MigrationPlan:
     """`older` are the live processes that will be served an older shape, or keep it waiting."""
 
     migrations: tuple[Migration, ...]
@@ -81,7 +81,7 @@ class Plan:
     older: tuple[ProcessPlan, ...]
 
 
-def make_plan(storage: Storage, view: View, chain: Chain, sample: int) -> Plan:
+def make_migration_plan(storage: Storage, view: View, chain: Chain, sample: int) -> MigrationPlan:
     """The plan of bringing a tenant from the view's position to the end of the chain."""
     pending = chain.after(view.position)
     with storage.transaction(Mode.READ) as connection:
@@ -103,7 +103,7 @@ def make_plan(storage: Storage, view: View, chain: Chain, sample: int) -> Plan:
             # One without files works with whatever is in force.
             if is_alive and node.files_end and node.serves < chain.end
         ]
-    return Plan(pending, tuple(tables), tuple(older))
+    return MigrationPlan(pending, tuple(tables), tuple(older))
 
 
 def _plan_process(node: Node, pending: tuple[Migration, ...]) -> ProcessPlan:
@@ -134,7 +134,7 @@ def _plan_table(
         if old is None or not keeps_entries(chain, old, table, index, view.position, chain.end)
     )
     fate = "restored" if old is None else "changed"
-    loss = Loss() if old is None else find_loss(chain, old, view.position, chain.end)
+    loss = ServedSchemaLoss() if old is None else find_loss(chain, old, view.position, chain.end)
     if is_same_layout(chain, kept, table, view.position, chain.end):
         return TablePlan(table.name, fate, records, 0, built, None, loss)
     seconds = None
@@ -145,7 +145,7 @@ def _plan_table(
     return TablePlan(table.name, fate, records, records, built, seconds, loss)
 
 
-def find_loss(chain: Chain, old: Table, source: int, target: int) -> Loss:
+def find_loss(chain: Chain, old: Table, source: int, target: int) -> ServedSchemaLoss:
     """What a process loses that works with a table's shape at `source`, when `target` is in force.
 
     A field whose values nothing is made of, there or in the archive, is not stored; and if what
@@ -161,7 +161,7 @@ def find_loss(chain: Chain, old: Table, source: int, target: int) -> Loss:
             unstored.append(field.name)
         if not (inputs_of(derivation) & made) and not restored_in(derivation):
             declared.append(field.name)
-    return Loss(tuple(declared), tuple(unstored))
+    return ServedSchemaLoss(tuple(declared), tuple(unstored))
 
 
 def _plan_drop(connection: Connection, view: View, chain: Chain, table: Table) -> TablePlan:

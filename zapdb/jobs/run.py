@@ -23,7 +23,7 @@ from zapdb.errors import CatalogChanged, JobError, LeaseLost
 from zapdb.indexes import find_collision, violations
 from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.building import IndexWork, RewriteWork, remove_strays
-from zapdb.jobs.findings import EXAMPLES_MAX, Finding, clear_findings
+from zapdb.jobs.findings import EXAMPLES_MAX, ConstraintFinding, clear_findings
 from zapdb.jobs.job import (
     Job,
     JobKind,
@@ -285,7 +285,7 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> _End | None:
     return ended
 
 
-def _end(storage: Storage, job: Job, findings: tuple[Finding, ...]) -> _End:
+def _end(storage: Storage, job: Job, findings: tuple[ConstraintFinding, ...]) -> _End:
     with storage.transaction(Mode.CATALOG) as connection:
         known = read_job(connection, job.id, lock=True)
         if not findings:
@@ -297,7 +297,9 @@ def _end(storage: Storage, job: Job, findings: tuple[Finding, ...]) -> _End:
         return _End(blocked, is_ours=True)
 
 
-def _find_duplicates(connection: Connection, work: Work, *, is_last: bool) -> tuple[Finding, ...]:
+def _find_duplicates(
+    connection: Connection, work: Work, *, is_last: bool
+) -> tuple[ConstraintFinding, ...]:
     """The records that have no entry since their key of a unique index is another's.
 
     None if the build has to be gone through again: an entry is missing whose key is free, since the
@@ -317,7 +319,7 @@ def _find_duplicates(connection: Connection, work: Work, *, is_last: bool) -> tu
     (count,) = connection.fetch_one(work.records.count_sql)
     if count <= entries:
         return ()
-    return (Finding(f"index {index.name}", int(count - entries), tuple(examples)),)
+    return (ConstraintFinding(f"index {index.name}", int(count - entries), tuple(examples)),)
 
 
 def _remove_strays(storage: Storage, work: RewriteWork) -> None:

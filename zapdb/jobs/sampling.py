@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from zapdb.activation import View
 from zapdb.indexes import LiveTable
 from zapdb.migrations import Migration
-from zapdb.migrations.finding import Finding, Loss
+from zapdb.migrations.finding import LossyField, ProofFinding
 from zapdb.migrations.prove import converted_tables
 from zapdb.migrations.trial import PREFIX, Memory, Trial
 from zapdb.records import Beside, decode_prefix
@@ -46,8 +46,8 @@ class SampledTable:
     records: int
     sampled: int
     returned: int
-    failures: tuple[Finding, ...]
-    losses: tuple[tuple[str, Loss], ...]
+    failures: tuple[ProofFinding, ...]
+    losses: tuple[tuple[str, LossyField], ...]
 
 
 def prove_with_records(

@@ -38,7 +38,7 @@ from zapdb.storage.archives import list_archived_fields, walk_archive
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.changes import walk_changes
 from zapdb.storage.identifiers import first_id_at_ms
-from zapdb.storage.physical import RecordTable, list_record_tables, list_tenants
+from zapdb.storage.physical import RecordTable, list_record_tables, list_tenants_with_records
 from zapdb.storage.retries import retry
 from zapdb.values.blob import REFERENCE_SIZE_BYTES_MIN, is_blob, read_blob
 
@@ -55,7 +55,7 @@ class SweepReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class SweepSlice:
     """One slice: how many blobs it has, the last of them, and the unowned ones with their sizes."""
 
     blobs: int
@@ -98,23 +98,23 @@ def count_blobs(connection: Connection) -> tuple[int, int]:
     """How many blobs there are, and how many of them nobody owns, as of one snapshot."""
     blobs = unowned = 0
     after = b""
-    while (marked := mark(connection, after, None)) is not None:
+    while (marked := mark_slice(connection, after, None)) is not None:
         blobs += marked.blobs
         unowned += len(marked.unowned)
         after = marked.last
     return blobs, unowned
 
 
-def _mark_in_snapshot(storage: Storage, after: bytes, before: bytes) -> Marked | None:
-    def mark_once() -> Marked | None:
+def _mark_in_snapshot(storage: Storage, after: bytes, before: bytes) -> SweepSlice | None:
+    def mark_once() -> SweepSlice | None:
         with storage.transaction(Mode.READ) as connection:
-            return mark(connection, after, before)
+            return mark_slice(connection, after, before)
 
     # A retired table may be dropped under the walk: it had no records.
     return retry(CATALOG, mark_once, on=MissingTable)
 
 
-def mark(connection: Connection, after: bytes, before: bytes | None) -> Marked | None:
+def mark_slice(connection: Connection, after: bytes, before: bytes | None) -> SweepSlice | None:
     """The next slice of blobs behind the id `after`; None if there is none below `before`."""
     table = BlobTable(connection.storage)
     ids = table.page_ids(connection, after, before, SWEEP_SLICE_BLOBS)
@@ -126,7 +126,7 @@ def mark(connection: Connection, after: bytes, before: bytes | None) -> Marked |
         if not left:
             break
     sizes = {made: table.measure(connection, made)[0] for made in sorted(left)}
-    return Marked(len(ids), ids[-1], sizes)
+    return SweepSlice(len(ids), ids[-1], sizes)
 
 
 def delete_blobs(storage: Storage, ids: list[bytes]) -> int:
@@ -145,7 +145,7 @@ def _walk(connection: Connection) -> Iterator[list[bytes]]:
     yield from _walk_archives(connection)
     yield from _walk_changes(connection)
     for number in list_record_tables(connection):
-        for tenant in list_tenants(connection, number):
+        for tenant in list_tenants_with_records(connection, number):
             owned = OwnedBlobs(load_layouts(connection, tenant, number))
             if owned.are_possible:
                 records = RecordTable(connection.storage, number, tenant)

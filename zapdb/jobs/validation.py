@@ -13,7 +13,7 @@ from typing import Any
 from zapdb.activation.activate import publish_constraint
 from zapdb.activation.view import TableState, View, load_view
 from zapdb.indexes import LiveTable, make_reader, violations
-from zapdb.jobs.findings import Finding, add_findings, read_findings
+from zapdb.jobs.findings import ConstraintFinding, add_findings, read_findings
 from zapdb.jobs.job import Job
 from zapdb.jobs.work import Superseded, Work
 from zapdb.records import Record
@@ -42,7 +42,7 @@ class ValidateWork(Work):
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         records = [(key, self.read(key, value)) for key, value in batch]
         found = [
-            Finding(str(what), 1, (example,))
+            ConstraintFinding(str(what), 1, (example,))
             for what, example in find_violations(connection, self.live, records, validated=False)
         ]
         if found:
@@ -74,7 +74,7 @@ def find_violations(
                 yield str(constraint), text
 
 
-def publish_validated(storage: Storage, work: ValidateWork) -> tuple[Finding, ...]:
+def publish_validated(storage: Storage, work: ValidateWork) -> tuple[ConstraintFinding, ...]:
     """Mark what no record violates, once all ranges are done; returns the findings on the rest."""
     with storage.transaction(Mode.CHANGE) as connection:
         findings = read_findings(connection, work.job.id)

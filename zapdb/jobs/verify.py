@@ -66,7 +66,7 @@ class _Problems:
             self.shown.append(text)
 
 
-def verify(storage: Storage, tenant: int) -> list[TableReport]:
+def verify_tenant(storage: Storage, tenant: int) -> list[TableReport]:
     """Check all tables of a tenant in one snapshot, in memory that does not grow with them."""
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, tenant)

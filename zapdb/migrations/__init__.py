@@ -10,7 +10,7 @@ from zapdb.migrations.chain import (
     resolve_files,
 )
 from zapdb.migrations.migration import Migration, label
-from zapdb.migrations.operations import OPERATIONS, Numbers
+from zapdb.migrations.operations import OPERATIONS, NumberAllocator
 from zapdb.migrations.resolution import resolve
 from zapdb.migrations.stored import read_stored
 
@@ -19,7 +19,7 @@ __all__ = [
     "Chain",
     "Migration",
     "MigrationFile",
-    "Numbers",
+    "NumberAllocator",
     "digest_of",
     "find_file",
     "label",

@@ -17,10 +17,10 @@ from typing import Final
 
 from zapdb.errors import InvalidMigration, Location, UnknownName, UsageError, Violation
 from zapdb.limits import MIGRATIONS_MAX
-from zapdb.migrations.document import Source, read_document
+from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.draft import Draft, parse_document
 from zapdb.migrations.migration import Migration, label
-from zapdb.migrations.operations import Numbers
+from zapdb.migrations.operations import NumberAllocator
 from zapdb.migrations.resolution import resolve
 from zapdb.records import Conversion, Input, Layout, Route, compile_conversion
 from zapdb.schema import Field, Schema, Table
@@ -41,8 +41,8 @@ class MigrationFile:
     def label(self) -> str:
         return label(self.number, self.name)
 
-    def read(self) -> Source:
-        return Source.read(self.path)
+    def read(self) -> DocumentText:
+        return DocumentText.read(self.path)
 
     def is_squash(self) -> bool:
         """Whether it stands for all migrations up to its number; what can't be read is none."""
@@ -51,7 +51,7 @@ class MigrationFile:
         except InvalidMigration:
             return False
 
-    def parse(self, source: Source) -> Draft:
+    def parse(self, source: DocumentText) -> Draft:
         return parse_document(read_document(source), source, self.number, self.name)
 
 
@@ -243,14 +243,16 @@ def _first_number(files: list[MigrationFile]) -> int:
 
 
 def resolve_files(
-    files: Iterable[MigrationFile], chain: Chain | None = None, numbers: Numbers | None = None
+    files: Iterable[MigrationFile],
+    chain: Chain | None = None,
+    numbers: NumberAllocator | None = None,
 ) -> Chain:
     """The chain, extended by files that follow its end.
 
     Without `numbers`, numbers are provisional: counted from 1, as for a database of its own.
     """
     chain = chain or Chain()
-    numbers = numbers or Numbers()
+    numbers = numbers or NumberAllocator()
     migrations = list(chain.migrations)
     for file in files:
         before = migrations[-1].after if migrations else Schema()

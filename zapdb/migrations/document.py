@@ -60,15 +60,15 @@ class Mapping:
 Node = Scalar | Sequence | Mapping
 
 
-def plain(node: Node) -> Any:
+def as_plain_data(node: Node) -> Any:
     """The node as plain data, without places."""
     match node:
         case Scalar(value):
             return value
         case Sequence(items):
-            return [plain(item) for item in items]
+            return [as_plain_data(item) for item in items]
         case Mapping(entries):
-            return {key: plain(value) for key, value in entries.items()}
+            return {key: as_plain_data(value) for key, value in entries.items()}
 
 
 def node_of(data: Any, location: Location) -> Node:
@@ -85,14 +85,14 @@ def node_of(data: Any, location: Location) -> Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DocumentText:
     """A document's text, kept for excerpts in errors."""
 
     name: str
     raw: bytes
 
     @classmethod
-    def read(cls, path: Path, name: str | None = None) -> Source:
+    def read(cls, path: Path, name: str | None = None) -> DocumentText:
         """Raises `InvalidMigration` for a file that can't be read; too large ones are cut."""
         shown = name or str(path)
         try:
@@ -126,7 +126,7 @@ def _lines_of(raw: bytes) -> list[str]:
     return raw.decode(errors="replace").splitlines()
 
 
-def read_document(source: Source) -> Node:
+def read_document(source: DocumentText) -> Node:
     """The one document of a file; raises `InvalidMigration`."""
     whole = Location(source.name)
     if len(source.raw) > DOCUMENT_SIZE_BYTES_MAX:
@@ -155,12 +155,12 @@ def read_document(source: Source) -> Node:
         ) from None
 
 
-def _location_after(source: Source, before: str) -> Location:
+def _location_after(source: DocumentText, before: str) -> Location:
     lines = before.split("\n")
     return Location(source.name, len(lines), len(lines[-1]) + 1)
 
 
-def _build(source: Source, events: Iterator[Any]) -> Node:
+def _build(source: DocumentText, events: Iterator[Any]) -> Node:
     """Nodes of the event stream, with a stack of our own, so that no nesting exhausts Python's."""
     stack: list[_Open] = []
     root: Node | None = None
@@ -196,7 +196,7 @@ def _build(source: Source, events: Iterator[Any]) -> Node:
 class _Open:
     """A mapping or sequence whose end has not come yet."""
 
-    def __init__(self, source: Source, location: Location, is_mapping: bool) -> None:
+    def __init__(self, source: DocumentText, location: Location, is_mapping: bool) -> None:
         self.source = source
         self.location = location
         self.is_mapping = is_mapping
@@ -228,7 +228,7 @@ class _Open:
         return Mapping(entries, self.keys, self.location)
 
 
-def _resolve(source: Source, event: Any, location: Location) -> str | int | bool | None:
+def _resolve(source: DocumentText, event: Any, location: Location) -> str | int | bool | None:
     text: str = event.value
     if event.style:  # quoted or a block: text, whatever it looks like
         return text

@@ -13,10 +13,17 @@ from zapdb.errors import Location
 from zapdb.formats import LEVELS
 from zapdb.migrations.activation import Activation
 from zapdb.migrations.canonical import DOCUMENT_VERSION
-from zapdb.migrations.document import Mapping, Node, Scalar, Sequence, Source
-from zapdb.migrations.examples import Example, parse_examples
+from zapdb.migrations.document import DocumentText, Mapping, Node, Scalar, Sequence
+from zapdb.migrations.examples import RecordExample, parse_examples
 from zapdb.migrations.operations import OPERATIONS, Operation
-from zapdb.migrations.structure import Refused, Reporter, check_line, join_lines, parse, parse_at
+from zapdb.migrations.structure import (
+    Refused,
+    Reporter,
+    check_line,
+    join_lines,
+    parse_at,
+    parse_value,
+)
 
 KEYS: Final = ("zapdb", "summary", "changes", "rollback")
 OPTIONAL_KEYS: Final = ("examples", "replaces", "activation")
@@ -31,16 +38,16 @@ class Draft:
     summary: str
     changes: tuple[Operation, ...]
     rollback: tuple[Operation, ...] | None
-    source: Source
+    source: DocumentText
     place: Location
-    examples: tuple[Example, ...] = ()
+    examples: tuple[RecordExample, ...] = ()
     replaces: tuple[str, ...] = ()
     """Of a squash: the digests of the migrations that it stands for, all up to its own number."""
     activation: Activation | None = None
     version: int = DOCUMENT_VERSION
 
 
-def parse_document(node: Node, source: Source, number: int, name: str) -> Draft:
+def parse_document(node: Node, source: DocumentText, number: int, name: str) -> Draft:
     """Read a document's structure; raises `InvalidMigration` with every violation."""
     reporter = Reporter(source)
     if not isinstance(node, Mapping):
@@ -61,7 +68,7 @@ def parse_document(node: Node, source: Source, number: int, name: str) -> Draft:
         check_line(summary, "a summary", reporter)
     changes = _parse_operations(node.entries.get("changes"), reporter, rollback=False)
     rollback = _parse_rollback(node.entries.get("rollback"), reporter)
-    examples: tuple[Example, ...] = ()
+    examples: tuple[RecordExample, ...] = ()
     if "examples" in node.entries:
         with contextlib.suppress(Refused):
             examples = parse_examples(node.entries["examples"], reporter)
@@ -89,7 +96,7 @@ def _parse_optional(kind: Any, node: Node | None, reporter: Reporter) -> Any:
     if node is None:
         return None
     with contextlib.suppress(Refused):
-        return parse(kind, node, reporter)
+        return parse_value(kind, node, reporter)
     return None
 
 

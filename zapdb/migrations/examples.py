@@ -19,12 +19,12 @@ from typing import Any
 from zapdb.errors import Location
 from zapdb.migrations.document import Mapping, Node, Sequence
 from zapdb.migrations.operations.definitions import check_plain
-from zapdb.migrations.structure import Name, Plain, Reporter, located, parse
+from zapdb.migrations.structure import Name, Plain, Reporter, located, parse_value
 from zapdb.schema import Field, Schema, Table
 
 
 @dataclass(frozen=True)
-class Example:
+class RecordExample:
     """A record before the migration and what becomes of it; `table` is its name before."""
 
     table: Name
@@ -41,9 +41,9 @@ class Example:
         return self.places.get((side, name), self.location)
 
 
-def parse_examples(node: Node, reporter: Reporter) -> tuple[Example, ...]:
+def parse_examples(node: Node, reporter: Reporter) -> tuple[RecordExample, ...]:
     """The examples of a document; raises `Refused` after reporting why not."""
-    parsed: tuple[Example, ...] = parse(tuple[Example, ...], node, reporter)
+    parsed: tuple[RecordExample, ...] = parse_value(tuple[RecordExample, ...], node, reporter)
     assert isinstance(node, Sequence)
     placed = []
     for example, item in zip(parsed, node.items, strict=True):
@@ -63,7 +63,7 @@ def _values_of(item: Mapping, side: str) -> list[tuple[str, Location]]:
 
 
 def validate_examples(
-    examples: tuple[Example, ...], before: Schema, after: Schema, reporter: Reporter
+    examples: tuple[RecordExample, ...], before: Schema, after: Schema, reporter: Reporter
 ) -> None:
     """Report tables and fields that there are not, and values that don't fit."""
     for example in examples:
@@ -85,7 +85,7 @@ def validate_examples(
 
 
 def _validate_value(
-    example: Example, side: str, table: Table, name: str, plain: Any, reporter: Reporter
+    example: RecordExample, side: str, table: Table, name: str, plain: Any, reporter: Reporter
 ) -> None:
     place = example.place(side, name)
     field = table.field_named(name)
@@ -100,7 +100,9 @@ def _validate_value(
     check_plain(plain, field.type, field.optional, name, place, reporter)
 
 
-def find_tables(example: Example, before: Schema, after: Schema) -> tuple[Table, Table] | None:
+def find_tables(
+    example: RecordExample, before: Schema, after: Schema
+) -> tuple[Table, Table] | None:
     """The table of an example before the migration and after it."""
     old = before.table_named(example.table)
     new = None if old is None else after.table_numbered(old.number)

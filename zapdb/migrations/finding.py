@@ -16,7 +16,7 @@ Kind = Literal["rollback", "conversion", "example", "remark"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProofFinding:
     """What trying a table showed: a failure, or, where `kind` is "remark", no more than that.
 
     `record` is what went in, `became` what came of it, `back` what came back, as far as they have
@@ -57,7 +57,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LossyField:
     """A field whose rollback is not claimed to be exact, and the operation that says so.
 
     `returned` of the `tried` records came back as they were in it, or all with one value where it
@@ -71,7 +71,7 @@ class Loss:
     tried: int
     returned: int
     is_constant: bool
-    example: Finding | None
+    example: ProofFinding | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,10 @@ class TableProof:
     table: str
     tried: int
     exact: tuple[str, ...]
-    lossy: tuple[Loss, ...]
+    lossy: tuple[LossyField, ...]
 
 
-def show(value: Any) -> str:
+def format_proof_value(value: Any) -> str:
     """A value made up by zapdb or given in a document, shortened."""
     if isinstance(value, str | bytes) and len(value) > SHOWN_CHARS_MAX:
         unit = "characters" if isinstance(value, str) else "bytes"

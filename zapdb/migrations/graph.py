@@ -21,7 +21,7 @@ Thing = tuple[Literal["table", "type"], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedObject:
     """What a migration does to a table or type, by the name that this has after it, or had."""
 
     verb: Verb
@@ -35,7 +35,7 @@ class MigrationNode:
 
     number: int
     label: str
-    changes: tuple[Change, ...]
+    changes: tuple[ChangedObject, ...]
     after: tuple[int, ...]
 
 
@@ -80,31 +80,31 @@ def build_graph(chain: Chain) -> Graph:
     return Graph(tuple(nodes), tuple(_things_of(chain.schema_at(chain.end))))
 
 
-def _changes_of(migration: Migration) -> Iterator[Change]:
+def _changes_of(migration: Migration) -> Iterator[ChangedObject]:
     before, after = migration.before, migration.after
     types = {kind.number: kind for kind in before.types}
     for kind in after.types:
         if types.get(kind.number) != kind:
             verb: Verb = "changes" if kind.number in types else "creates"
-            yield Change(verb, ("type", kind.number), kind.declared_name)
+            yield ChangedObject(verb, ("type", kind.number), kind.declared_name)
     left = {kind.number for kind in after.types}
     for kind in before.types:
         if kind.number not in left:
-            yield Change("drops", ("type", kind.number), kind.declared_name)
+            yield ChangedObject("drops", ("type", kind.number), kind.declared_name)
     for table in after:
         old = before.table_numbered(table.number)
         if old is None:
             kept = before.table_kept(table.number)
             verb = "creates" if kept is None else "restores"
-            yield Change(verb, ("table", table.number), table.name)
+            yield ChangedObject(verb, ("table", table.number), table.name)
         elif old != table:
-            yield Change("changes", ("table", table.number), table.name)
+            yield ChangedObject("changes", ("table", table.number), table.name)
     for table in before:
         if after.table_numbered(table.number) is None:
-            yield Change("drops", ("table", table.number), table.name)
+            yield ChangedObject("drops", ("table", table.number), table.name)
 
 
-def _needs_of(migration: Migration, changes: tuple[Change, ...]) -> Iterator[Thing]:
+def _needs_of(migration: Migration, changes: tuple[ChangedObject, ...]) -> Iterator[Thing]:
     """What the tables and types that a migration changes refer to, once it is done."""
     changed = {change.thing for change in changes}
     for table in migration.after:

@@ -20,7 +20,7 @@ from zapdb.limits import NAME_LENGTH_MAX, SUMMARY_LENGTH_CHARS_MAX
 from zapdb.migrations.activation import Activation
 from zapdb.migrations.canonical import DOCUMENT_VERSION
 from zapdb.migrations.draft import KEYS, OPTIONAL_KEYS
-from zapdb.migrations.examples import Example
+from zapdb.migrations.examples import RecordExample
 from zapdb.migrations.operations import OPERATIONS
 from zapdb.migrations.structure import (
     ABSENT,
@@ -209,7 +209,7 @@ TOP: Final[dict[str, tuple[Any, str]]] = {
         "How the changes are taken back: `inferred`, or the list of operations.",
     ),
     "examples": (
-        tuple[Example, ...],
+        tuple[RecordExample, ...],
         "Records before the migration and after it; no part of its digest.",
     ),
     "replaces": (

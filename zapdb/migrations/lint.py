@@ -17,11 +17,11 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final, Literal
 
 from zapdb.errors import Location
-from zapdb.expressions import parse
+from zapdb.expressions import parse_expression
 from zapdb.expressions.tree import Call
 from zapdb.migrations.chain import Chain
-from zapdb.migrations.document import Source
-from zapdb.migrations.finding import Loss
+from zapdb.migrations.document import DocumentText
+from zapdb.migrations.finding import LossyField
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.alter_type import AlterType
@@ -43,7 +43,7 @@ PAGE: Final = "docs/reference/lint.md"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LintRule:
     """A code, and what it means wherever it is found."""
 
     code: str
@@ -57,10 +57,10 @@ class Rule:
         return f"{PAGE}#{self.code.lower()}"
 
 
-RULES: Final[dict[str, Rule]] = {
+RULES: Final[dict[str, LintRule]] = {
     rule.code: rule
     for rule in (
-        Rule(
+        LintRule(
             "ZL001",
             "warning",
             "a field is dropped without its values",
@@ -68,21 +68,21 @@ RULES: Final[dict[str, Rule]] = {
             "else there.",
             "say restore: {archive: true, otherwise: …}",
         ),
-        Rule(
+        LintRule(
             "ZL002",
             "warning",
             "a table is dropped with its records",
             "Discarded records are deleted in the background; a rollback makes an empty table.",
             "say records: archive",
         ),
-        Rule(
+        LintRule(
             "ZL003",
             "warning",
             "a field becomes required",
             "What was null is filled, and no rollback knows which records that were.",
             "look how many records have null, and whether the fill is right for them",
         ),
-        Rule(
+        LintRule(
             "ZL004",
             "warning",
             "an index becomes unique over records that are there",
@@ -90,7 +90,7 @@ RULES: Final[dict[str, Rule]] = {
             "until none are.",
             "look for equal records first",
         ),
-        Rule(
+        LintRule(
             "ZL005",
             "warning",
             "a check is added over records that are there",
@@ -98,7 +98,7 @@ RULES: Final[dict[str, Rule]] = {
             "are corrected.",
             "look for records that violate it first",
         ),
-        Rule(
+        LintRule(
             "ZL006",
             "warning",
             "a reference is added over records that are there",
@@ -106,7 +106,7 @@ RULES: Final[dict[str, Rule]] = {
             "they are corrected.",
             "look for records that refer to nothing first",
         ),
-        Rule(
+        LintRule(
             "ZL007",
             "warning",
             "values that can't be converted are replaced",
@@ -114,14 +114,14 @@ RULES: Final[dict[str, Rule]] = {
             "there is gone.",
             "look for values that the function fails for, with `zapdb migrate prove --database …`",
         ),
-        Rule(
+        LintRule(
             "ZL008",
             "warning",
             "members of a type are removed",
             "Records that have them get another member, or lose the part; a rollback can't tell.",
             "rename the member, or leave it",
         ),
-        Rule(
+        LintRule(
             "ZL009",
             "note",
             "older processes are not served exactly",
@@ -129,7 +129,7 @@ RULES: Final[dict[str, Rule]] = {
             "which does not bring back everything.",
             "ship code that does without the field before this migration, or archive it",
         ),
-        Rule(
+        LintRule(
             "ZL010",
             "note",
             "an index is built over records that are there",
@@ -137,28 +137,28 @@ RULES: Final[dict[str, Rule]] = {
             "takes a while.",
             "apply it when the build may run: `zapdb migrate up --no-build`, `zapdb convert run`",
         ),
-        Rule(
+        LintRule(
             "ZL011",
             "error",
             "a lossy rollback has no reason",
             "Who rolls back has to know what is lost, and why that is all right.",
             "add because: …",
         ),
-        Rule(
+        LintRule(
             "ZL012",
             "warning",
             "a rollback brings nothing back",
             "Of all records that were tried, none had its value again, or all had the same one.",
             "correct down, or drop the field and say so",
         ),
-        Rule(
+        LintRule(
             "ZL013",
             "note",
             "a rollback that is declared lossy brings everything back",
             "All records that were tried came back as they were.",
             "say reversibility: exact, and have it proven",
         ),
-        Rule(
+        LintRule(
             "ZL014",
             "warning",
             "a name is used again for another field or table",
@@ -166,14 +166,14 @@ RULES: Final[dict[str, Rule]] = {
             "think so.",
             "take another name, or bring the earlier one back: restore_field, restore_table",
         ),
-        Rule(
+        LintRule(
             "ZL015",
             "error",
             "an allowance has no reason",
             "A finding is allowed for a reason, which the next reader wants to know.",
             "write `# zapdb: allow CODE because …`",
         ),
-        Rule(
+        LintRule(
             "ZL016",
             "warning",
             "an allowance allows nothing",
@@ -195,7 +195,7 @@ class LintFinding:
     allowed: str = ""
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> LintRule:
         return RULES[self.code]
 
     @property
@@ -204,7 +204,9 @@ class LintFinding:
 
 
 def lint(
-    chain: Chain, sources: Mapping[int, Source], only: Callable[[int], bool] = lambda number: True
+    chain: Chain,
+    sources: Mapping[int, DocumentText],
+    only: Callable[[int], bool] = lambda number: True,
 ) -> list[LintFinding]:
     """The findings of the migrations whose numbers are wanted, in the order of the files.
 
@@ -311,10 +313,10 @@ def _can_fail(text: str) -> bool:
             return any(map(look, part))
         return is_dataclass(part) and any(look(getattr(part, f.name)) for f in fields(part))
 
-    return look(parse(text))
+    return look(parse_expression(text))
 
 
-def _lint_losses(losses: list[Loss]) -> Iterator[tuple[str, str]]:
+def _lint_losses(losses: list[LossyField]) -> Iterator[tuple[str, str]]:
     for loss in losses:
         if loss.is_constant:
             yield "ZL012", f"{loss.field} came back as one and the same in {loss.tried:,} records"
@@ -356,7 +358,7 @@ CODE: Final = re.compile(r"\bZL[0-9]+\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class SuppressedFinding:
     codes: tuple[str, ...]
     reason: str
     place: Location
@@ -364,7 +366,7 @@ class Allowance:
     """The line of the operation that it is for."""
 
 
-def read_allowances(source: Source) -> list[Allowance]:
+def read_suppressed(source: DocumentText) -> list[SuppressedFinding]:
     """The comments of a file that allow findings; those on lines of their own are for the next."""
     lines = source.raw.decode("utf-8", "replace").splitlines()
     found = []
@@ -377,15 +379,15 @@ def read_allowances(source: Source) -> list[Allowance]:
         while target <= len(lines) and lines[target - 1].lstrip()[:1] in ("#", ""):
             target += 1
         place = Location(source.name, at, match.start("comment") + 1)
-        found.append(Allowance(tuple(CODE.findall(codes)), reason.strip(), place, target))
+        found.append(SuppressedFinding(tuple(CODE.findall(codes)), reason.strip(), place, target))
     return found
 
 
 def _apply_allowances(
-    findings: list[LintFinding], source: Source, migration: Migration
+    findings: list[LintFinding], source: DocumentText, migration: Migration
 ) -> list[LintFinding]:
     added = []
-    for allowance in read_allowances(source):
+    for allowance in read_suppressed(source):
         meant = [
             at
             for at, finding in enumerate(findings)

@@ -25,7 +25,7 @@ FIELDS: Final = {"colnumeric": "numeric", "colstrength": "strength"}
 """Keywords for what a collation says beside its locale, which would override them."""
 
 
-def find_violations(locale: str) -> Iterator[tuple[str, str]]:
+def check_locale(locale: str) -> Iterator[tuple[str, str]]:
     """What is wrong with the keywords of a locale that is known otherwise, each with a hint."""
     base, at, given = locale.partition("@")
     spelled = {name.lower(): name for name in ("collation", *ATTRIBUTES)}

@@ -25,12 +25,12 @@ CURE: Final = "if the files are right, run `zapdb migrate check --write`"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LockLine:
     label: str
     digest: str
 
 
-def read_lock(directory: Path) -> list[Line] | None:
+def read_lock(directory: Path) -> list[LockLine] | None:
     """The lines of the lock file, or None where there is none; raises on a broken line."""
     path = directory / FILE
     try:
@@ -54,7 +54,7 @@ def read_lock(directory: Path) -> list[Line] | None:
                 file=f"{path}:{at}",
                 hint=hint,
             )
-        lines.append(Line(*content))
+        lines.append(LockLine(*content))
     return lines
 
 
@@ -69,7 +69,7 @@ def check_lock(directory: Path, chain: Chain) -> None:
             raise LockfileMismatch(
                 "a migration is not locked yet", file=path, migration=migration.label, hint=CURE
             )
-        if locked[at] != Line(migration.label, migration.digest):
+        if locked[at] != LockLine(migration.label, migration.digest):
             raise LockfileMismatch(
                 "a migration differs from its locked digest",
                 file=path,
@@ -93,7 +93,7 @@ def write_lock(directory: Path, chain: Chain) -> int:
         known = read_lock(directory) or []
     except LockfileMismatch:
         known = []
-    lines = [Line(m.label, m.digest) for m in chain.migrations]
+    lines = [LockLine(m.label, m.digest) for m in chain.migrations]
     text = "".join(f"{line.label} {line.digest}\n" for line in lines)
     (directory / FILE).write_text(f"{HEADER}\n{text}", encoding="utf-8")
     return sum(1 for line in lines if line not in known)

@@ -21,9 +21,9 @@ from zapdb.migrations.canonical import (
     encode_structure,
     reading_stored,
 )
-from zapdb.migrations.examples import Example
+from zapdb.migrations.examples import RecordExample
 from zapdb.migrations.numbers import ReplayedNumbers
-from zapdb.migrations.operations import Numbers, Operation
+from zapdb.migrations.operations import NumberAllocator, Operation
 from zapdb.migrations.steps import Step, apply_all, compose_route, make_steps
 from zapdb.records import Route, Slot
 from zapdb.schema import Schema
@@ -47,7 +47,7 @@ class Migration:
     after: Schema
     drawn: dict[str, list[int]] = field(compare=False)
     """The numbers that its operations drew, by kind, in order."""
-    examples: tuple[Example, ...] = field(default=(), compare=False)
+    examples: tuple[RecordExample, ...] = field(default=(), compare=False)
     """None for one that the database stored: they are in the file alone."""
     replaces: tuple[str, ...] = ()
     """Of a squash: the digests of the migrations that it stands for."""
@@ -118,7 +118,7 @@ class Migration:
 
     def steps_down(self) -> list[Step]:
         """As `steps_up`, for the rollback; what it adds again has provisional numbers."""
-        numbers = Numbers(step=-1, migration=self.number)
+        numbers = NumberAllocator(step=-1, migration=self.number)
         with self._reading():
             return make_steps(apply_all(self.after, self.rollback, numbers), self.rollback)
 
@@ -135,7 +135,9 @@ class Migration:
             return self._compose_route_down(table)
 
     def _compose_route_down(self, table: int) -> Route:
-        states = apply_all(self.after, self.rollback, Numbers(step=-1, migration=self.number))
+        states = apply_all(
+            self.after, self.rollback, NumberAllocator(step=-1, migration=self.number)
+        )
         route = compose_route(states, self.rollback, table)
         reached = states[-1].table_kept(table)
         target = self.before.table_kept(table)

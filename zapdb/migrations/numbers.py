@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from zapdb.migrations.operations import Numbers
+from zapdb.migrations.operations import NumberAllocator
 
 
-class RecordedNumbers(Numbers):
+class RecordedNumbers(NumberAllocator):
     """Draws from other numbers, and notes by kind what was drawn."""
 
-    def __init__(self, inner: Numbers, migration: int) -> None:
+    def __init__(self, inner: NumberAllocator, migration: int) -> None:
         super().__init__(migration=migration)
         self.inner = inner
         self.drawn: dict[str, list[int]] = {}
@@ -22,7 +22,7 @@ class RecordedNumbers(Numbers):
         return number
 
 
-class ReplayedNumbers(Numbers):
+class ReplayedNumbers(NumberAllocator):
     """Gives out again what was drawn when the migration was stored."""
 
     def __init__(self, drawn: dict[str, list[int]], migration: int) -> None:

@@ -23,8 +23,8 @@ from typing import Any, Final
 from zapdb.datasets import zone_names
 from zapdb.limits import PROOFS_REMEMBERED_MAX
 from zapdb.migrations.boundaries import ZONE_NAMES, neutral
-from zapdb.migrations.examples import Example, find_tables, read_value
-from zapdb.migrations.finding import Finding, TableProof, show
+from zapdb.migrations.examples import RecordExample, find_tables, read_value
+from zapdb.migrations.finding import ProofFinding, TableProof, format_proof_value
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.trial import NO_ARCHIVE, Journey, Trial, is_same_value
 from zapdb.records import Input, Layout, Route
@@ -46,8 +46,8 @@ class Proof:
     label: str
     tables: tuple[TableProof, ...] = ()
     examples: int = 0
-    failures: tuple[Finding, ...] = ()
-    remarks: tuple[Finding, ...] = ()
+    failures: tuple[ProofFinding, ...] = ()
+    remarks: tuple[ProofFinding, ...] = ()
 
 
 _remembered: dict[bytes, Proof] = {}
@@ -85,8 +85,8 @@ def _identify(migration: Migration) -> bytes:
 
 def _try(migration: Migration) -> Proof:
     tables: list[TableProof] = []
-    failures: list[Finding] = []
-    remarks: list[Finding] = []
+    failures: list[ProofFinding] = []
+    remarks: list[ProofFinding] = []
     trials: dict[int, Trial] = {}
     for number in converted_tables(migration):
         trial = trials[number] = Trial(migration, number, ZONES)
@@ -136,8 +136,8 @@ def _recasts_nothing(*routes: Route) -> bool:
 
 
 def _try_example(
-    migration: Migration, example: Example, trials: dict[int, Trial]
-) -> Iterator[Finding]:
+    migration: Migration, example: RecordExample, trials: dict[int, Trial]
+) -> Iterator[ProofFinding]:
     """Run one example both ways."""
     tables = find_tables(example, migration.before, migration.after)
     assert tables is not None, "the examples were validated"
@@ -189,7 +189,7 @@ def _field(table: Table, name: str) -> Field:
 
 def _example_finding(
     trial: Trial,
-    example: Example,
+    example: RecordExample,
     side: str,
     name: str,
     message: str,
@@ -197,9 +197,9 @@ def _example_finding(
     journey: Journey,
     found: Any,
     wanted: Any,
-) -> Finding:
+) -> ProofFinding:
     record = trial.decode("up", journey.key, journey.values[0])
-    return Finding(
+    return ProofFinding(
         "example",
         trial.migration.label,
         trial.name,
@@ -207,8 +207,11 @@ def _example_finding(
         example.place(side, name),
         message,
         hint,
-        {field_name: show(getattr(record, field_name)) for field_name in example.before},
+        {
+            field_name: format_proof_value(getattr(record, field_name))
+            for field_name in example.before
+        },
         {},
         {},
-        f"{name} is {show(found)}, not {show(wanted)}",
+        f"{name} is {format_proof_value(found)}, not {format_proof_value(wanted)}",
     )

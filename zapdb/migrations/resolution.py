@@ -14,14 +14,14 @@ from zapdb.migrations.draft import Draft
 from zapdb.migrations.examples import validate_examples
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.numbers import RecordedNumbers
-from zapdb.migrations.operations import Numbers, Operation
+from zapdb.migrations.operations import NumberAllocator, Operation
 from zapdb.migrations.structure import Refused, Reporter, locate
 from zapdb.schema import Schema, shape, shape_of
 
 SPLIT: Final = "put the change into a migration of its own, or write the rollback out"
 
 
-def resolve(draft: Draft, before: Schema, numbers: Numbers) -> Migration:
+def resolve(draft: Draft, before: Schema, numbers: NumberAllocator) -> Migration:
     """Validate a draft against the schema before it and resolve its rollback.
 
     Raises `InvalidMigration`, or `NotExhaustive` where a rollback is missing and nothing else is.
@@ -90,7 +90,7 @@ def _refuse_round_trips(migration: Migration, draft: Draft, reporter: Reporter) 
 
 
 def _apply_checked(
-    operation: Operation, schema: Schema, numbers: Numbers, reporter: Reporter
+    operation: Operation, schema: Schema, numbers: NumberAllocator, reporter: Reporter
 ) -> tuple[Operation, Schema]:
     """Normalize and apply if valid; else stop here, since what follows may rest on it."""
     noted = len(reporter.violations)
@@ -110,7 +110,7 @@ def _check_rollback(
     reporter: Reporter,
 ) -> tuple[Operation, ...]:
     """The rollback, normalized; it must lead from the schema after the migration to that before."""
-    reached, numbers = after, Numbers(step=-1, migration=draft.number)
+    reached, numbers = after, NumberAllocator(step=-1, migration=draft.number)
     normal = []
     for given in rollback:
         context: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

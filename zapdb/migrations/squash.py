@@ -13,10 +13,10 @@ from zapdb.errors import Location, UsageError
 from zapdb.migrations.boundaries import neutral
 from zapdb.migrations.canonical import DOCUMENT_VERSION
 from zapdb.migrations.chain import Chain
-from zapdb.migrations.document import Source
+from zapdb.migrations.document import DocumentText
 from zapdb.migrations.draft import Draft
 from zapdb.migrations.migration import Migration
-from zapdb.migrations.operations import Numbers, Operation
+from zapdb.migrations.operations import NumberAllocator, Operation
 from zapdb.migrations.operations.base import Fill
 from zapdb.migrations.operations.declared_type import CreateType
 from zapdb.migrations.operations.definitions import FieldDefinition
@@ -49,7 +49,7 @@ def squash(chain: Chain, to: int) -> Migration:
     replaced = tuple(
         digest for m in chain.up_to(to).migrations for digest in m.replaces or (m.digest,)
     )
-    source = Source(f"the squash of {to}", b"")
+    source = DocumentText(f"the squash of {to}", b"")
     draft = Draft(
         to,
         NAME,
@@ -60,7 +60,7 @@ def squash(chain: Chain, to: int) -> Migration:
         Location(source.name),
         replaces=replaced,
     )
-    made = resolve(draft, Schema(), Numbers())
+    made = resolve(draft, Schema(), NumberAllocator())
     _check_same(schema, made.after)
     return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zapdb.migrations.operations import Numbers, Operation
+from zapdb.migrations.operations import NumberAllocator, Operation
 from zapdb.records import Input, Route
 from zapdb.schema import Schema, Table
 
@@ -10,7 +10,9 @@ Step = tuple[Operation, Schema, Schema]
 """An operation, with the schema before it and after it."""
 
 
-def apply_all(schema: Schema, operations: tuple[Operation, ...], numbers: Numbers) -> list[Schema]:
+def apply_all(
+    schema: Schema, operations: tuple[Operation, ...], numbers: NumberAllocator
+) -> list[Schema]:
     """The schema that they begin with, and that after each of them."""
     states = [schema]
     for operation in operations:

@@ -23,7 +23,7 @@ from typing import Any, Final, NewType
 
 from zapdb.errors import InvalidMigration, Location, NotExhaustive, Violation
 from zapdb.limits import NAME_LENGTH_MAX, SUMMARY_LENGTH_CHARS_MAX, VIOLATIONS_SHOWN_MAX
-from zapdb.migrations.document import Mapping, Node, Scalar, Sequence, Source, plain
+from zapdb.migrations.document import DocumentText, Mapping, Node, Scalar, Sequence, as_plain_data
 
 Name = NewType("Name", str)
 """A table's, field's or index's name."""
@@ -57,7 +57,7 @@ class Refused(Exception):
 class Reporter:
     """Collects the violations of one document."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: DocumentText) -> None:
         self.source = source
         self.violations: list[Violation] = []
         self.unresolved: list[Violation] = []
@@ -139,13 +139,13 @@ def takes_scalar(kind: type) -> bool:
     return "from_scalar" in vars(kind)
 
 
-def parse(kind: Any, node: Node, reporter: Reporter) -> Any:
+def parse_value(kind: Any, node: Node, reporter: Reporter) -> Any:
     """The value of type `kind` that `node` describes; raises `Refused` after reporting why not."""
     return reader_of(kind)(node, reporter)
 
 
 def parse_at(kind: type, node: Node, reporter: Reporter, place: Location) -> Any:
-    """As `parse`, for a dataclass that is said to stand at `place`: at a key, not at its value."""
+    """As `parse_value`, for a dataclass that stands at `place`: at a key, not at its value."""
     return _parse_dataclass(kind, node, reporter, place)
 
 
@@ -179,7 +179,7 @@ def _refuse(reporter: Reporter, node: Node, message: str, hint: str = "") -> Ref
 
 
 def _parse_plain(node: Node, reporter: Reporter) -> Any:
-    return plain(node)
+    return as_plain_data(node)
 
 
 def _parse_name(node: Node, reporter: Reporter) -> str:

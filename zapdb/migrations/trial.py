@@ -17,16 +17,16 @@ from zapdb.errors import (
     InvalidValue,
     Location,
     UnknownZone,
-    describe,
+    describe_value,
 )
 from zapdb.migrations.claims import Claims
 from zapdb.migrations.finding import (
-    Finding,
     Kind,
-    Loss,
+    LossyField,
+    ProofFinding,
     TableProof,
+    format_proof_value,
     shorten,
-    show,
 )
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Operation
@@ -136,13 +136,13 @@ class Trial:
             for side, table, route in sides
         }
         self._stored = before.value_fields
-        self.failures: dict[tuple[Kind, str], Finding] = {}
+        self.failures: dict[tuple[Kind, str], ProofFinding] = {}
         """The first of each kind for each field."""
-        self.remarks: list[Finding] = []
+        self.remarks: list[ProofFinding] = []
         self.tried = 0
         self._memory = memory or Memory()
         self._returned = dict.fromkeys(self.claims.lost, 0)
-        self._differed: dict[int, Finding] = {}
+        self._differed: dict[int, ProofFinding] = {}
         self._came_back: dict[int, set[str]] = {number: set() for number in self.claims.lost}
 
     @property
@@ -181,9 +181,9 @@ class Trial:
             ),
         )
 
-    def _loss(self, lost: Field, operation: Operation) -> Loss:
+    def _loss(self, lost: Field, operation: Operation) -> LossyField:
         because = getattr(operation, "because", ABSENT)
-        return Loss(
+        return LossyField(
             lost.name,
             operation.keyword,
             operation.place,
@@ -311,7 +311,7 @@ class Trial:
                 self._differed[f.number] = self._loss_example(f, operation, journey)
         return came_back
 
-    def _loss_example(self, f: Field, operation: Operation, journey: Journey) -> Finding:
+    def _loss_example(self, f: Field, operation: Operation, journey: Journey) -> ProofFinding:
         """A record that comes back otherwise, as declared.
 
         Of one that is private no more is shown than the field that is lost, and its key.
@@ -320,7 +320,7 @@ class Trial:
         if not self.is_private:
             return found
         values = (self.decode("up", journey.key, journey.values[step]) for step in (0, 2))
-        was, back = ({f.name: show(getattr(record, f.name))} for record in values)
+        was, back = ({f.name: format_proof_value(getattr(record, f.name))} for record in values)
         return replace(found, record=_name_record(journey) | was, back=back)
 
     def _note_rollback(self, f: Field, journey: Journey) -> None:
@@ -348,7 +348,7 @@ class Trial:
         cause = type(error).__name__
         if str(error) and not self.is_private:
             cause += f": {shorten(str(error).splitlines()[0])}"
-        self.failures["conversion", way] = Finding(
+        self.failures["conversion", way] = ProofFinding(
             "conversion",
             self.migration.label,
             self.name,
@@ -367,7 +367,7 @@ class Trial:
             if not is_same_value(f, getattr(first, f.name), getattr(last, f.name)):
                 operation = self.claims_down.culprit(f.number)
                 self.remarks.append(
-                    Finding(
+                    ProofFinding(
                         "remark",
                         self.migration.label,
                         self.name,
@@ -391,12 +391,12 @@ class Trial:
         journey: Journey,
         message: str,
         hint: str,
-    ) -> Finding:
+    ) -> ProofFinding:
         """A finding about what came back in a field, with what it is made of."""
         read = inputs_of(self.down.derivations[f.number])
         made = [self.up.derivations[n] for n in read if n in self.up.derivations]
         origins = frozenset({f.number}).union(*(inputs_of(derivation) for derivation in made))
-        return Finding(
+        return ProofFinding(
             kind,
             self.migration.label,
             self.name,
@@ -432,7 +432,7 @@ class Trial:
         return shown
 
     def _show(self, value: Any) -> str:
-        return describe(value) if self.is_private else show(value)
+        return describe_value(value) if self.is_private else format_proof_value(value)
 
 
 def _name_record(journey: Journey) -> dict[str, str]:

@@ -16,10 +16,10 @@ import yaml
 
 from zapdb.errors import InvalidMigration, Location, UsageError
 from zapdb.migrations.chain import Chain
-from zapdb.migrations.document import Source
+from zapdb.migrations.document import DocumentText
 from zapdb.migrations.draft import Draft
 from zapdb.migrations.migration import Migration
-from zapdb.migrations.operations import Numbers, Operation
+from zapdb.migrations.operations import NumberAllocator, Operation
 from zapdb.migrations.operations.base import Fill
 from zapdb.migrations.operations.field import AddField, DropField, Restore
 from zapdb.migrations.operations.table import DropTable
@@ -36,11 +36,11 @@ def undo(chain: Chain, number: int) -> tuple[Operation, ...]:
     undone = chain.at(number)
     changes = tuple(_keep(operation, undone) for operation in undone.rollback)
     following = chain.end + 1
-    source = Source(f"the undoing of {undone.label}", b"")
+    source = DocumentText(f"the undoing of {undone.label}", b"")
     place = Location(source.name)
     draft = Draft(following, "undo", "", changes, None, source, place)
     try:
-        resolve(draft, chain.schema_at(chain.end), Numbers(step=-1))
+        resolve(draft, chain.schema_at(chain.end), NumberAllocator(step=-1))
     except InvalidMigration as error:
         first = error.violations[0]
         raise UsageError(

@@ -14,7 +14,7 @@ from typing import Any, Final
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
 from zapdb.migrations.boundaries import Harvest, field_values, values_of
 from zapdb.records import Computed, Input, Restored, Route
-from zapdb.records.derivation import inputs_of, parts_of
+from zapdb.records.derivation import inputs_of, subderivations
 from zapdb.schema import Table
 from zapdb.values import Zones
 
@@ -41,7 +41,7 @@ def make_archives(route: Route, zones: Zones) -> Iterator[Mapping[int, bytes]]:
     slots = {
         part.slot.number: part.slot
         for derivation in route.derivations.values()
-        for part in parts_of(derivation)
+        for part in subderivations(derivation)
         if isinstance(part, Restored)
     }
     for number, slot in slots.items():
@@ -59,7 +59,7 @@ def _harvest(*routes: Route) -> Harvest:
         part.expression
         for route in routes
         for derivation in route.derivations.values()
-        for part in parts_of(derivation)
+        for part in subderivations(derivation)
         if isinstance(part, Computed)
     )
 

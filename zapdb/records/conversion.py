@@ -31,8 +31,8 @@ from zapdb.records.derivation import (
     Restored,
     copied_from,
     inputs_of,
-    parts_of,
     restored_in,
+    subderivations,
 )
 from zapdb.records.layout import Layout, Slot
 from zapdb.values import ValueType, Zones
@@ -125,7 +125,7 @@ class _Program:
 
     @property
     def is_self_contained(self) -> bool:
-        parts = [part for derivation in self.made for part in parts_of(derivation)]
+        parts = [part for derivation in self.made for part in subderivations(derivation)]
         read = {part.number for part in parts if isinstance(part, Input)}
         touched = [slot for slot in self.source.slots if slot.number in read]
         touched += (slot for slot in self.target.slots if slot.number not in self.copies)
@@ -135,7 +135,7 @@ class _Program:
     def compile(self) -> tuple[Callable[..., bytes], str]:
         read = frozenset[int]().union(*map(inputs_of, self.made))
         for derivation in self.made:
-            for part in parts_of(derivation):
+            for part in subderivations(derivation):
                 if isinstance(part, Computed):
                     self.read_by_expressions |= inputs_of(part)
                     self.restored_for_expressions |= {r.slot.number for r in restored_in(part)}
@@ -325,7 +325,7 @@ class _Program:
 
     def _variable(self, derivation: Derivation, lines: list[str]) -> str:
         """The variable that holds the derivation's value; adds what computes it, once."""
-        for part in parts_of(derivation):
+        for part in subderivations(derivation):
             if id(part) in self.variables:
                 continue
             variable = f"x{len(self.variables)}"

@@ -159,15 +159,15 @@ def copied_from(derivation: Derivation) -> int | None:
 
 def inputs_of(derivation: Derivation) -> frozenset[int]:
     """The numbers of the source fields that the derivation reads."""
-    return frozenset(part.number for part in parts_of(derivation) if isinstance(part, Input))
+    return frozenset(part.number for part in subderivations(derivation) if isinstance(part, Input))
 
 
 def restored_in(derivation: Derivation) -> list[Restored]:
     """The archived values that a derivation takes back."""
-    return [part for part in parts_of(derivation) if isinstance(part, Restored)]
+    return [part for part in subderivations(derivation) if isinstance(part, Restored)]
 
 
-def parts_of(derivation: Derivation) -> list[Derivation]:
+def subderivations(derivation: Derivation) -> list[Derivation]:
     """A derivation's parts and itself, each once and after those that it reads.
 
     A derivation is as deep as the chain is long, and its parts are shared: so no recursion, and no

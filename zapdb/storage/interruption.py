@@ -20,7 +20,7 @@ class CallInterrupted(BaseException):
     """Ends a call that was interrupted. No `Exception`, since nobody is to handle it on its way."""
 
 
-class Call:
+class InterruptibleCall:
     """One call that a worker makes; its state is read and set by the worker and by who ends it."""
 
     def __init__(self, *, ends_transaction: bool = False) -> None:
@@ -128,12 +128,12 @@ def refuse_interrupted() -> NoReturn:
 
 
 class _Local(threading.local):
-    call: Call | None = None
+    call: InterruptibleCall | None = None
 
 
 _local = _Local()
 
 
-def current_call() -> Call | None:
+def current_call() -> InterruptibleCall | None:
     """The call that this thread makes, where another one may end it."""
     return _local.call

@@ -80,7 +80,7 @@ def _find_session(connection: Connection) -> tuple[object, int]:
         return None, 0
 
 
-def watch(
+def watch_loop(
     pool: ConnectionPool, opened: Collection[ConnectionPool], connection: Connection
 ) -> AbstractContextManager[object]:
     """While the block runs statements on a PostgreSQL connection, look whether they can go on."""

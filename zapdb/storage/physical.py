@@ -70,7 +70,7 @@ def delete_of_tenant(
     )
 
 
-def delete_entries(connection: Connection, physical: int, tenant: int, limit: int) -> int:
+def delete_index_entries(connection: Connection, physical: int, tenant: int, limit: int) -> int:
     """Delete some of a tenant's entries; returns how many."""
     name, mark = index_table_name(physical), connection.storage.mark
     rows = connection.fetch_all(
@@ -89,7 +89,7 @@ def list_record_tables(connection: Connection) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def list_tenants(connection: Connection, number: int) -> Iterator[int]:
+def list_tenants_with_records(connection: Connection, number: int) -> Iterator[int]:
     """The tenants that have records in a table: one search in its index for each."""
     name, mark = record_table_name(number), connection.storage.mark
     (tenant,) = connection.fetch_one(f"SELECT min(tenant) FROM {name}")

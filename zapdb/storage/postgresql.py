@@ -45,7 +45,7 @@ from zapdb.storage.faults import (
     unexpected,
 )
 from zapdb.storage.gate import END_SQL, SESSION_PREFIX, Holder, find_holders
-from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch
+from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch_loop
 from zapdb.storage.modes import Mode
 from zapdb.storage.pool import OPENED
 from zapdb.storage.retries import retry
@@ -228,7 +228,7 @@ class PostgreSQL(Storage):
             raise refuse_waiting(blocker)
 
     def refusing_deadlock(self, connection: Connection) -> AbstractContextManager[object]:
-        return watch(self, OPENED, connection)
+        return watch_loop(self, OPENED, connection)
 
     def free_gate(self) -> None:
         connection = self.connection()

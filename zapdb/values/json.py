@@ -41,7 +41,7 @@ class Json(ValueType):
 
     def decode(self, data: bytes, position: int) -> tuple[Any, int]:
         start, end = read_extent(data, position)
-        return read_json(data, start, end), end
+        return decode_json(data, start, end), end
 
     def skip(self, data: bytes, position: int) -> int:
         return read_extent(data, position)[1]
@@ -60,7 +60,7 @@ class Json(ValueType):
             "if p > n:",
             "    p = q - 1",
             "    raise IndexError",
-            f"{target} = {names.bind(read_json, 'read_json')}(b, q, p)",
+            f"{target} = {names.bind(decode_json, 'read_json')}(b, q, p)",
         ]
 
     def skip_source(self, names: Namespace) -> list[str]:
@@ -81,7 +81,7 @@ def encode_json(value: Any, path: str) -> bytes:
     return encode_varint(size) + raw
 
 
-def read_json(data: bytes, start: int, end: int) -> Any:
+def decode_json(data: bytes, start: int, end: int) -> Any:
     """The value whose CBOR lies between `start` and `end`; raises `CorruptRecord`."""
     try:
         value, after = unpack(data[start:end], 0, JSON_DEPTH_MAX)

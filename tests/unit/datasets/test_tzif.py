@@ -13,9 +13,9 @@ from tests.timezones import write_tzif
 from zapdb.datasets.tzif import (
     WRITTEN_OUT_UNTIL,
     Description,
-    Rule,
     YearlyDate,
-    describe,
+    YearlyRule,
+    describe_zone,
     read_rule,
 )
 from zapdb.datasets.zones import ZoneData, data_in_use
@@ -23,7 +23,7 @@ from zapdb.datasets.zones import ZoneData, data_in_use
 LMT, EST, EDT = (-17_762, False, "LMT"), (-18_000, False, "EST"), (-14_400, True, "EDT")
 NEW_YORK = "EST5EDT,M3.2.0,M11.1.0"
 MARCH, NOVEMBER = YearlyDate("M", (3, 2, 0)), YearlyDate("M", (11, 1, 0))
-RULE = Rule(None, ((MARCH, 25_200, -14_400), (NOVEMBER, 21_600, -18_000)))
+RULE = YearlyRule(None, ((MARCH, 25_200, -14_400), (NOVEMBER, 21_600, -18_000)))
 
 
 def utc(*parts: int) -> int:
@@ -40,7 +40,7 @@ def offset_at(found: Description, instant: int) -> int:
 
 
 def test_a_zone_is_described_by_its_changes() -> None:
-    found = describe(SLIM)
+    found = describe_zone(SLIM)
     assert found.rule == RULE
     assert found.transitions[:5] == (
         (None, -17_762),
@@ -53,7 +53,7 @@ def test_a_zone_is_described_by_its_changes() -> None:
 
 
 def test_what_a_rule_says_may_be_written_out() -> None:
-    found = describe(SLIM)
+    found = describe_zone(SLIM)
     for years in (2008, 2020, 2037):
         written = [
             (at, 2 if offset == -14_400 else 1)
@@ -62,14 +62,14 @@ def test_what_a_rule_says_may_be_written_out() -> None:
         ]
         fat = write_tzif(written, [LMT, EST, EDT], NEW_YORK)
         assert fat != SLIM
-        assert describe(fat) == found
+        assert describe_zone(fat) == found
 
 
 def test_transitions_that_change_no_offset_do_not_count() -> None:
     big_bang, renamed = (-(2**59), 0), (utc(1950, 1, 1), 3)
     transitions = [big_bang, (utc(1900, 1, 1), 1), renamed, (utc(2007, 3, 11, 7), 2)]
     again = write_tzif(transitions, [LMT, EST, EDT, (-18_000, False, "XST")], NEW_YORK)
-    assert describe(again) == describe(SLIM)
+    assert describe_zone(again) == describe_zone(SLIM)
 
 
 def test_it_does_not_matter_which_offset_is_the_standard() -> None:
@@ -81,21 +81,21 @@ def test_it_does_not_matter_which_offset_is_the_standard() -> None:
 
 def test_version_1_files_end_without_a_rule() -> None:
     old = write_tzif([(0, 1), (1_000, 2)], [LMT, EST, EDT], None, version=b"\0")
-    found = describe(old)
-    assert found.rule == Rule(-14_400)
+    found = describe_zone(old)
+    assert found.rule == YearlyRule(-14_400)
     assert found.transitions == ((None, -17_762), (0, -18_000), (1_000, -14_400))
 
 
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("UTC0", Rule(0)),
-        ("<-0330>3:30", Rule(-12_600)),
-        ("<+1245>-12:45:30", Rule(45_930)),
-        ("XXX0YYY0,J1,J2", Rule(0)),
+        ("UTC0", YearlyRule(0)),
+        ("<-0330>3:30", YearlyRule(-12_600)),
+        ("<+1245>-12:45:30", YearlyRule(45_930)),
+        ("XXX0YYY0,J1,J2", YearlyRule(0)),
         (
             "AAA3BBB,J60/0,300/-1",
-            Rule(
+            YearlyRule(
                 None,
                 (
                     (YearlyDate("J", (60,)), 10_800, -7_200),
@@ -105,7 +105,7 @@ def test_version_1_files_end_without_a_rule() -> None:
         ),
         (
             "<-02>2<-01>,M3.5.0/-1,M10.5.0/24",
-            Rule(
+            YearlyRule(
                 None,
                 (
                     (YearlyDate("M", (3, 5, 0)), 3_600, -3_600),
@@ -115,7 +115,7 @@ def test_version_1_files_end_without_a_rule() -> None:
         ),
     ],
 )
-def test_rules(text: str, rule: Rule) -> None:
+def test_rules(text: str, rule: YearlyRule) -> None:
     assert read_rule(text) == rule
 
 
@@ -166,7 +166,7 @@ def test_days_of_a_year(day: YearlyDate, year: int, expected: tuple[int, int, in
 )
 def test_files_that_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        describe(data)
+        describe_zone(data)
 
 
 def test_every_zone_is_described_as_zoneinfo_reads_it() -> None:
@@ -175,7 +175,7 @@ def test_every_zone_is_described_as_zoneinfo_reads_it() -> None:
     checked = 0
     for name in sorted(data.names):
         raw = (data._directory / name).read_bytes()
-        found = describe(raw)
+        found = describe_zone(raw)
         known = zoneinfo.ZoneInfo.from_file(io.BytesIO(raw), name)
         for at, _ in found.transitions:
             if at is None or not utc(1800, 1, 1) < at < WRITTEN_OUT_UNTIL:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zapdb.expressions import ExpressionError, Type, check, check_as, parse
+from zapdb.expressions import ExpressionError, Type, check_as, infer_type, parse_expression
 from zapdb.values import (
     Binary,
     Boolean,
@@ -162,7 +162,7 @@ FIELDS = {
     ],
 )
 def test_this_expression_has_this_type(text: str, shown: str) -> None:
-    assert str(check(parse(text), FIELDS)) == shown
+    assert str(infer_type(parse_expression(text), FIELDS)) == shown
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_this_expression_has_this_type(text: str, shown: str) -> None:
 )
 def test_this_expression_is_refused_at_this_column(text: str, column: int, message: str) -> None:
     with pytest.raises(ExpressionError) as caught:
-        check(parse(text), FIELDS)
+        infer_type(parse_expression(text), FIELDS)
     assert caught.value.column == column
     assert caught.value.message.startswith(message)
 
@@ -329,7 +329,7 @@ def test_an_optional_value_fits_optional_places_only() -> None:
     ],
 )
 def test_this_is_what_is_wanted(text: str, wanted: Type) -> None:
-    check_as(parse(text), FIELDS, wanted)
+    check_as(parse_expression(text), FIELDS, wanted)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_this_is_what_is_wanted(text: str, wanted: Type) -> None:
 )
 def test_this_is_not_what_is_wanted(text: str, wanted: Type, column: int, message: str) -> None:
     with pytest.raises(ExpressionError) as caught:
-        check_as(parse(text), FIELDS, wanted)
+        check_as(parse_expression(text), FIELDS, wanted)
     assert (caught.value.column, caught.value.message[: len(message)]) == (column, message)
 
 
@@ -372,5 +372,5 @@ def test_this_is_not_what_is_wanted(text: str, wanted: Type, column: int, messag
 )
 def test_hints_name_the_way_out(text: str, hint: str) -> None:
     with pytest.raises(ExpressionError) as caught:
-        check(parse(text), FIELDS)
+        infer_type(parse_expression(text), FIELDS)
     assert caught.value.hint == hint

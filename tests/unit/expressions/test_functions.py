@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from zapdb.datasets import zone
-from zapdb.expressions import FUNCTIONS, SPECIAL, Emitter, Type, check_as, parse
+from zapdb.expressions import FUNCTIONS, SPECIAL, Emitter, Type, check_as, parse_expression
 from zapdb.expressions.failure import FAILED
 from zapdb.limits import BINARY_SIZE_BYTES_MAX, EXPRESSION_DEPTH_MAX, VALUE_SIZE_BYTES_MAX
 from zapdb.values import (
@@ -87,7 +87,7 @@ def run(text: str, wanted: Type | None = None, **given: tuple[Type, Any]) -> Any
     """The value of an expression over FIELDS and whatever else is given."""
     fields = FIELDS | given
     types = {name: kind for name, (kind, _) in fields.items()}
-    tree, names = parse(text), Namespace()
+    tree, names = parse_expression(text), Namespace()
     if wanted is not None:
         check_as(tree, types, wanted)
     variables = {name: f"v_{name}" for name in fields}

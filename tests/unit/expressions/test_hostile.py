@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.expressions.hostile import HARMLESS, REFUSED
-from zapdb.expressions import Emitter, ExpressionError, Type, check, parse, unparse
+from zapdb.expressions import Emitter, ExpressionError, Type, infer_type, parse_expression, unparse
 from zapdb.limits import VALUE_SIZE_BYTES_MAX
 from zapdb.values import (
     Binary,
@@ -59,7 +59,7 @@ def shorten(text: str) -> str:
 def test_hostile_text_is_refused_in_time(text: str) -> None:
     started = time.process_time()
     with pytest.raises(ExpressionError) as caught:
-        check(parse(text), TYPES)
+        infer_type(parse_expression(text), TYPES)
     assert time.process_time() - started < SECONDS_MAX
     assert 1 <= caught.value.column <= len(text) + 1
     assert caught.value.message
@@ -68,9 +68,9 @@ def test_hostile_text_is_refused_in_time(text: str) -> None:
 @pytest.mark.parametrize("text", HARMLESS, ids=shorten)
 def test_harmless_text_gives_a_bounded_value_in_time(text: str) -> None:
     started = time.process_time()
-    tree = parse(text)
-    kind = check(tree, TYPES).kind
-    assert parse(unparse(tree)) == tree
+    tree = parse_expression(text)
+    kind = infer_type(tree, TYPES).kind
+    assert parse_expression(unparse(tree)) == tree
     names = Namespace()
     source = Emitter(TYPES, {name: name for name in FIELDS}, names, "x").emit(tree)
     lines = [f"def run({', '.join(FIELDS)}):", f"    return {source}"]
@@ -91,7 +91,7 @@ def test_a_deep_stack_below_makes_no_other_error(text: str) -> None:
             descend(levels - 1)
             return
         with pytest.raises(ExpressionError):
-            check(parse(text), TYPES)
+            infer_type(parse_expression(text), TYPES)
 
     here, frame = 0, sys._getframe()
     while frame.f_back is not None:
@@ -109,12 +109,12 @@ def test_whatever_python_raises_is_an_expression_error(
     with monkeypatch.context() as patched:
         patched.setattr(ast, "parse", fail)
         with pytest.raises(ExpressionError, match="can be read"):
-            parse("s")
+            parse_expression("s")
 
 
 def test_the_text_is_never_compiled() -> None:
     """What runs names bound objects, variables and operators: strings of the author are bound."""
-    tree = parse("join('__import__', s, 'os') if s == 'exec' else replace(s, 'a', 'b')")
+    tree = parse_expression("join('__import__', s, 'os') if s == 'exec' else replace(s, 'a', 'b')")
     source = Emitter({"s": Type(String())}, {"s": "v"}, Namespace(), "x").emit(tree)
     assert not {"import", "os", "exec"} & set(source.replace("(", " ").replace(",", " ").split())
     assert "'" not in source

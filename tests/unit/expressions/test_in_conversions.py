@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.blobs import BESIDE
-from zapdb.expressions import Type, check_as, parse
+from zapdb.expressions import Type, check_as, parse_expression
 from zapdb.records import Computed, Derivation, Input, Layout, codec_for, compile_conversion
 from zapdb.schema import Field, Table
 from zapdb.values import Decimal, Enum, Float, Integer, String, ValueType, asdict
@@ -33,7 +33,7 @@ def convert(record: dict[str, Any], *made: tuple[str, ValueType, bool]) -> dict[
     derivations: dict[int, Derivation] = {f.number: Input(f.number) for f in SOURCE.fields}
     fields = list(SOURCE.fields)
     for number, (text, kind, optional) in enumerate(made, 10):
-        tree, wanted = parse(text), Type(kind, optional)
+        tree, wanted = parse_expression(text), Type(kind, optional)
         check_as(tree, TYPES, wanted)
         derivations[number] = Computed(tree, INPUTS, TYPES, wanted)
         fields.append(Field(number, f"f{number}", kind, optional))

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from zapdb.expressions import Expression, ExpressionError, Literal, parse, unparse
+from zapdb.expressions import Expression, ExpressionError, Literal, parse_expression, unparse
 from zapdb.expressions.tree import (
     Arithmetic,
     Call,
@@ -14,9 +14,9 @@ from zapdb.expressions.tree import (
     Conditional,
     IsNull,
     Logic,
+    LogicalNot,
     Name,
     Negate,
-    Not,
 )
 from zapdb.limits import (
     EXPRESSION_CANONICAL_LENGTH_CHARS_MAX,
@@ -50,7 +50,7 @@ A, B, C = Name("a"), Name("b"), Name("c")
         ("a >= -1", Compare(">=", A, Literal(-1))),
         ("a is None", IsNull(A)),
         ("a is not None", IsNull(A, True)),
-        ("not a", Not(A)),
+        ("not a", LogicalNot(A)),
         ("a and b and c", Logic("and", (A, B, C))),
         ("-a", Negate(A)),
         ("--5", Negate(Literal(-5))),
@@ -77,8 +77,8 @@ A, B, C = Name("a"), Name("b"), Name("c")
     ],
 )
 def test_this_text_is_this_tree(text: str, tree: Expression) -> None:
-    assert parse(text) == tree
-    assert parse(unparse(tree)) == tree
+    assert parse_expression(text) == tree
+    assert parse_expression(unparse(tree)) == tree
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_this_text_is_this_tree(text: str, tree: Expression) -> None:
 )
 def test_this_text_is_refused_at_this_column(text: str, column: int, message: str) -> None:
     with pytest.raises(ExpressionError) as caught:
-        parse(text)
+        parse_expression(text)
     assert caught.value.column == column
     assert caught.value.message.startswith(message)  # Python's own words follow
 
@@ -192,12 +192,12 @@ def test_this_text_is_refused_at_this_column(text: str, column: int, message: st
 )
 def test_hostile_text_is_refused_with_a_column_and_nothing_else(text: str) -> None:
     with pytest.raises(ExpressionError) as caught:
-        parse(text)
+        parse_expression(text)
     assert 1 <= caught.value.column <= len(text) + 1
 
 
 def test_calling_import_is_no_syntax_error_but_no_function_either() -> None:
-    assert parse("__import__('os')") == Call("__import__", (Literal("os"),))
+    assert parse_expression("__import__('os')") == Call("__import__", (Literal("os"),))
 
 
 DEEP = {
@@ -224,28 +224,28 @@ def test_deep_nesting_is_refused_quickly(text: str) -> None:
     assert len(text) <= EXPRESSION_LENGTH_CHARS_MAX
     started = time.process_time()
     with pytest.raises(ExpressionError):
-        parse(text)
+        parse_expression(text)
     assert time.process_time() - started < 1
 
 
 def test_an_expression_is_bounded_in_length_depth_and_parts() -> None:
     longest = "'" + "x" * (EXPRESSION_LENGTH_CHARS_MAX - 2) + "'"
-    assert parse(longest) == Literal(longest[1:-1])
+    assert parse_expression(longest) == Literal(longest[1:-1])
     with pytest.raises(ExpressionError, match="has at most 2000 characters"):
-        parse(longest + " ")
+        parse_expression(longest + " ")
     with pytest.raises(ExpressionError, match="has at most 2000 characters"):
-        parse("'" + "x" * (EXPRESSION_CANONICAL_LENGTH_CHARS_MAX - 1) + "'")
+        parse_expression("'" + "x" * (EXPRESSION_CANONICAL_LENGTH_CHARS_MAX - 1) + "'")
 
     deepest = "not " * EXPRESSION_DEPTH_MAX + "a"
-    assert unparse(parse(deepest)).count("not") == EXPRESSION_DEPTH_MAX
+    assert unparse(parse_expression(deepest)).count("not") == EXPRESSION_DEPTH_MAX
     with pytest.raises(ExpressionError, match="at most 32 deep") as caught:
-        parse("not " + deepest)
+        parse_expression("not " + deepest)
     assert caught.value.column == 4 * (EXPRESSION_DEPTH_MAX + 1) + 1
 
     widest = "f(" + ",".join(["a"] * (EXPRESSION_NODES_MAX - 1)) + ")"
-    assert len(parse(widest).arguments) == EXPRESSION_NODES_MAX - 1
+    assert len(parse_expression(widest).arguments) == EXPRESSION_NODES_MAX - 1
     with pytest.raises(ExpressionError, match="has at most 500 parts"):
-        parse(widest[:-1] + ",a)")
+        parse_expression(widest[:-1] + ",a)")
 
 
 LONGER = {
@@ -263,23 +263,23 @@ LONGER = {
 @pytest.mark.parametrize("text", LONGER.values(), ids=LONGER.keys())
 def test_what_was_accepted_is_accepted_in_its_longer_canonical_text(text: str) -> None:
     assert len(text) <= EXPRESSION_LENGTH_CHARS_MAX
-    tree = parse(text)
+    tree = parse_expression(text)
     canonical = unparse(tree)
     assert len(text) < len(canonical) <= EXPRESSION_CANONICAL_LENGTH_CHARS_MAX
-    assert parse(canonical) == tree
+    assert parse_expression(canonical) == tree
     if len(canonical) > EXPRESSION_LENGTH_CHARS_MAX:  # of authors, it is no text all the same
         with pytest.raises(ExpressionError, match="has at most 2000 characters"):
-            parse(canonical + " ")
+            parse_expression(canonical + " ")
 
 
 def test_hints_name_the_way_out() -> None:
     with pytest.raises(ExpressionError) as caught:
-        parse("a / b")
+        parse_expression("a / b")
     assert caught.value.hint == "write divide(a, b, scale, else=…)"
 
 
 def test_parts_know_their_columns_in_characters() -> None:
-    tree = parse("  lower('ä😀') == b if c else None")
+    tree = parse_expression("  lower('ä😀') == b if c else None")
     assert isinstance(tree, Conditional)
     assert isinstance(tree.then, Compare)
     columns = [tree, tree.then.left, tree.then.right, tree.test, tree.otherwise]

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from zapdb.expressions import ExpressionError, Literal, parse
+from zapdb.expressions import ExpressionError, Literal, parse_expression
 
 REFUSED = [
     (r"'\d'", 2, "makes no escape", "r'…'"),
@@ -64,12 +64,12 @@ def test_what_other_pythons_read_otherwise_is_refused_at_its_place(
     text: str, column: int, message: str, hint: str
 ) -> None:
     with pytest.raises(ExpressionError) as caught:
-        parse(text)
+        parse_expression(text)
     assert caught.value.column == column
     assert message in caught.value.message
     assert hint in caught.value.hint
     with pytest.raises(ExpressionError) as caught:
-        parse(f"  f(a, {text})")
+        parse_expression(f"  f(a, {text})")
     assert caught.value.column == column + 7
 
 
@@ -97,11 +97,11 @@ ESCAPES = "".join(f"\\{c}" for c in "\\'\"abfnrtv") + r"\0\18\377\x7f\u00e4\U000
     ],
 )
 def test_what_means_the_same_to_all_is_read(text: str, value: str | int) -> None:
-    assert parse(text) == Literal(value)
+    assert parse_expression(text) == Literal(value)
     assert ast.literal_eval(text) == value
 
 
 def test_parentheses_are_bounded() -> None:
     with pytest.raises(ExpressionError, match="at most 100 parentheses") as caught:
-        parse("(" * 101 + "a" + ")" * 101)
+        parse_expression("(" * 101 + "a" + ")" * 101)
     assert caught.value.column == 101

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from zapdb.expressions import parse, unparse
+from zapdb.expressions import parse_expression, unparse
 from zapdb.indexes.checks import compile_check
 from zapdb.schema import Check, Field, Table
 from zapdb.values import Boolean, Integer, String
@@ -26,7 +26,7 @@ TABLE = Table(
 
 
 def compiled(text: str) -> Any:
-    return compile_check(TABLE, Check(1, "test", unparse(parse(text))))
+    return compile_check(TABLE, Check(1, "test", unparse(parse_expression(text))))
 
 
 @pytest.mark.parametrize(

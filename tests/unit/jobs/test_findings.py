@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from zapdb.jobs.findings import EXAMPLES_MAX, Finding, unite
+from zapdb.jobs.findings import EXAMPLES_MAX, ConstraintFinding, unite
 
 
 def test_findings_are_added_up_by_what_is_violated() -> None:
     found = unite(
         [
-            Finding("check a", 1, ("1",)),
-            Finding("check b", 2, ("2", "3")),
-            Finding("check a", 1, ()),
+            ConstraintFinding("check a", 1, ("1",)),
+            ConstraintFinding("check b", 2, ("2", "3")),
+            ConstraintFinding("check a", 1, ()),
         ]
     )
-    assert found == (Finding("check a", 2, ("1",)), Finding("check b", 2, ("2", "3")))
+    assert found == (
+        ConstraintFinding("check a", 2, ("1",)),
+        ConstraintFinding("check b", 2, ("2", "3")),
+    )
 
 
 def test_a_finding_names_some_and_counts_all() -> None:
-    (found,) = unite(Finding("check a", 1, (str(at),)) for at in range(100))
+    (found,) = unite(ConstraintFinding("check a", 1, (str(at),)) for at in range(100))
     assert found.count == 100
     assert found.examples == tuple(map(str, range(EXAMPLES_MAX)))
-    assert Finding.from_row(found.to_json()) == found
+    assert ConstraintFinding.from_row(found.to_json()) == found

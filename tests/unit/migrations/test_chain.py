@@ -8,7 +8,14 @@ import pytest
 
 from tests.documents import PEOPLE, document, people_of, resolve_documents, show
 from zapdb.errors import InvalidMigration, UnknownName, UsageError
-from zapdb.migrations import Chain, Numbers, find_file, list_files, load_directory, resolve_files
+from zapdb.migrations import (
+    Chain,
+    NumberAllocator,
+    find_file,
+    list_files,
+    load_directory,
+    resolve_files,
+)
 from zapdb.records import Computed, Constant, Input
 from zapdb.schema import Schema
 
@@ -133,7 +140,7 @@ def test_a_chain_is_the_sum_of_its_files(directory: Path) -> None:
 
 
 def test_a_chain_is_extended_by_the_files_that_follow(directory: Path) -> None:
-    numbers = Numbers()
+    numbers = NumberAllocator()
     files = list_files(directory)
     half = resolve_files(files[:2], numbers=numbers)
     assert resolve_files(files[2:], half, numbers) == load_directory(directory)

@@ -14,12 +14,12 @@ from zapdb.errors import InvalidMigration, Location
 from zapdb.limits import DOCUMENT_DEPTH_MAX, DOCUMENT_SIZE_BYTES_MAX
 from zapdb.migrations import document
 from zapdb.migrations.document import (
+    DocumentText,
     Mapping,
     Scalar,
     Sequence,
-    Source,
+    as_plain_data,
     node_of,
-    plain,
     read_document,
 )
 
@@ -34,7 +34,7 @@ def _loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def read(raw: str | bytes) -> Any:
     data = raw if isinstance(raw, bytes) else raw.encode()
-    return plain(read_document(Source("0001_a.yaml", data)))
+    return as_plain_data(read_document(DocumentText("0001_a.yaml", data)))
 
 
 def refused(raw: str | bytes) -> str:
@@ -243,7 +243,7 @@ def test_a_file_has_a_largest_size(tmp_path: Path) -> None:
     with huge.open("wb") as file:
         file.truncate(1 << 40)  # a terabyte of nothing
     with pytest.raises(InvalidMigration, match="a migration file has at most"):
-        read_document(Source.read(huge))
+        read_document(DocumentText.read(huge))
 
 
 def test_many_keys_take_time_in_proportion(request: pytest.FixtureRequest) -> None:
@@ -257,7 +257,7 @@ def test_many_keys_take_time_in_proportion(request: pytest.FixtureRequest) -> No
 
 
 def test_nodes_know_their_places() -> None:
-    root = read_document(Source("a.yaml", b"a: 1\nlist:\n  - {b: 'c'}\n"))
+    root = read_document(DocumentText("a.yaml", b"a: 1\nlist:\n  - {b: 'c'}\n"))
     assert isinstance(root, Mapping)
     assert root.location == Location("a.yaml", 1, 1)
     assert root.keys == {"a": Location("a.yaml", 1, 1), "list": Location("a.yaml", 2, 1)}
@@ -274,7 +274,7 @@ def test_plain_data_becomes_nodes_and_back() -> None:
     data = {"a": [1, True, None, "x", {"b": []}]}
     place = Location("<stored>")
     node = node_of(data, place)
-    assert plain(node) == data
+    assert as_plain_data(node) == data
     assert isinstance(node, Mapping)
     assert node.keys == {"a": place}
     assert node_of((1,), place) == node_of([1], place)
@@ -292,7 +292,7 @@ def test_a_violation_shows_its_line_with_a_caret() -> None:
 
 
 def test_a_long_line_is_shown_around_the_caret() -> None:
-    source = Source("a.yaml", ("x" * 200 + "!" + "y" * 200).encode())
+    source = DocumentText("a.yaml", ("x" * 200 + "!" + "y" * 200).encode())
     excerpt = source.violation(Location("a.yaml", 1, 201), "here").excerpt
     line, caret = excerpt.splitlines()
     assert len(line) == 104
@@ -300,7 +300,7 @@ def test_a_long_line_is_shown_around_the_caret() -> None:
 
 
 def test_a_place_outside_of_the_text_has_no_excerpt() -> None:
-    source = Source("a.yaml", b"a: 1\n")
+    source = DocumentText("a.yaml", b"a: 1\n")
     for line in (0, 2, 99):
         assert source.violation(Location("a.yaml", line, 1), "there").excerpt == ""
 
@@ -308,8 +308,10 @@ def test_a_place_outside_of_the_text_has_no_excerpt() -> None:
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none.yaml", tmp_path):
         with pytest.raises(InvalidMigration, match="the file can't be read") as caught:
-            Source.read(path)
+            DocumentText.read(path)
         assert caught.value.location == Location(str(path))
     (tmp_path / "a.yaml").write_bytes(b"a: 1\r\n")
-    assert Source.read(tmp_path / "a.yaml") == Source(str(tmp_path / "a.yaml"), b"a: 1\r\n")
-    assert Source.read(tmp_path / "a.yaml", "shown").name == "shown"
+    assert DocumentText.read(tmp_path / "a.yaml") == DocumentText(
+        str(tmp_path / "a.yaml"), b"a: 1\r\n"
+    )
+    assert DocumentText.read(tmp_path / "a.yaml", "shown").name == "shown"

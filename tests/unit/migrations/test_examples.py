@@ -7,7 +7,7 @@ import pytest
 from tests.documents import PEOPLE, document, resolve_documents, show
 from zapdb.errors import InvalidMigration
 from zapdb.migrations import Migration, read_stored
-from zapdb.migrations.examples import Example
+from zapdb.migrations.examples import RecordExample
 
 SPLIT = """\
 transform: {table: people, from: {name: string}, into: {first: string, last: string},
@@ -37,7 +37,7 @@ def refused(examples: str, *operations: str) -> list[str]:
 def test_examples_are_read_with_their_places() -> None:
     migration = migrate(EXAMPLES)
     (example,) = migration.examples
-    assert example == Example(
+    assert example == RecordExample(
         "people",
         {"name": "Ada Lovelace", "balance": "1.50"},
         {"first": "Ada", "last": "Lovelace"},

@@ -8,8 +8,8 @@ import pytest
 
 from tests.documents import PEOPLE, document, resolve_documents, violations_of
 from zapdb.errors import InvalidMigration, Location
-from zapdb.migrations import Numbers, resolve
-from zapdb.migrations.document import Source
+from zapdb.migrations import NumberAllocator, resolve
+from zapdb.migrations.document import DocumentText
 from zapdb.migrations.draft import Draft
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.base import Fill
@@ -49,12 +49,12 @@ class Misled(RenameTable):
 
 
 def test_a_violation_says_which_change_the_rollback_was_inferred_from() -> None:
-    source = Source("0002_test.yaml", document("rename_table: {}").encode())
+    source = DocumentText("0002_test.yaml", document("rename_table: {}").encode())
     change = Misled(Name("people"), Name("persons"), PLACE)
     draft = Draft(2, "test", "", (change,), None, source, Location(source.name, 1, 1))
     before = resolve_documents(document(PEOPLE)).schema_at(1)
     with pytest.raises(InvalidMigration) as caught:
-        resolve(draft, before, Numbers({"field": 100}))
+        resolve(draft, before, NumberAllocator({"field": 100}))
     assert [(v.location, v.message) for v in caught.value.violations] == [
         (
             PLACE,

@@ -14,7 +14,7 @@ from tests.docs.test_documents import DOCUMENTS, blocks
 from tests.documents import PEOPLE, document
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.migrations import OPERATIONS
-from zapdb.migrations.document import Source, plain, read_document
+from zapdb.migrations.document import DocumentText, as_plain_data, read_document
 from zapdb.migrations.draft import KEYS, OPTIONAL_KEYS
 from zapdb.migrations.json_schema import DIALECT, LINE, MARK, TOP, _Schemas, json_schema
 from zapdb.migrations.structure import ABSENT, Name, located, reason
@@ -40,7 +40,7 @@ BLOCKS = {
 
 def read(text: str | bytes) -> Any:
     raw = text if isinstance(text, bytes) else text.encode()
-    return plain(read_document(Source("a.yaml", raw)))
+    return as_plain_data(read_document(DocumentText("a.yaml", raw)))
 
 
 def accepts(*operations: str, rollback: str = "inferred") -> bool:

@@ -18,7 +18,7 @@ import pytest
 from tests.documents import resolve_documents
 from tests.unit.migrations.kept import write
 from zapdb.migrations import OPERATIONS, Migration, digest_of, load_directory, read_stored
-from zapdb.migrations.document import Source, plain, read_document
+from zapdb.migrations.document import DocumentText, as_plain_data, read_document
 from zapdb.schema import Schema
 
 CHAIN = load_directory(write.KEPT)
@@ -136,7 +136,7 @@ def test_a_digest_that_is_there_is_never_changed(
 
 def test_only_spelling_may_change(copied: Path) -> None:
     def content(path: Path) -> Any:
-        return plain(read_document(Source.read(path)))
+        return as_plain_data(read_document(DocumentText.read(path)))
 
     path = copied / "0002_people.yaml"
     given = content(path)

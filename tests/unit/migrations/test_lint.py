@@ -9,8 +9,8 @@ import pytest
 
 from tests.documents import PEOPLE, document
 from zapdb.migrations import Chain, list_files, resolve_files
-from zapdb.migrations.document import Source
-from zapdb.migrations.lint import RULES, LintFinding, lint, read_allowances
+from zapdb.migrations.document import DocumentText
+from zapdb.migrations.lint import RULES, LintFinding, lint, read_suppressed
 
 TYPES = (
     "create_type: {type: state, enum: [open, done, lost]}",
@@ -37,7 +37,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def load(directory: Path) -> tuple[Chain, dict[int, Source]]:
+def load(directory: Path) -> tuple[Chain, dict[int, DocumentText]]:
     files = list_files(directory)
     return resolve_files(files), {file.number: file.read() for file in files}
 
@@ -266,4 +266,4 @@ def test_an_allowance_is_for_one_operation(directory: Path) -> None:
 
 def test_other_comments_allow_nothing() -> None:
     text = "# zapdb allow ZL001\n# zapdb: allowed\nx: 'a#zapdb: allow ZL001'\n# allow ZL001\n"
-    assert read_allowances(Source("x", text.encode())) == []
+    assert read_suppressed(DocumentText("x", text.encode())) == []

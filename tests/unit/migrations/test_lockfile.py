@@ -9,7 +9,7 @@ import pytest
 from tests.documents import PEOPLE, document, resolve_documents
 from zapdb.errors import LockfileMismatch
 from zapdb.migrations import Chain
-from zapdb.migrations.lockfile import FILE, HEADER, Line, check_lock, read_lock, write_lock
+from zapdb.migrations.lockfile import FILE, HEADER, LockLine, check_lock, read_lock, write_lock
 
 TEXTS = [
     document(PEOPLE),
@@ -38,7 +38,7 @@ def test_a_lock_file_has_a_line_per_migration(locked: Path) -> None:
     )
     assert HEADER.startswith("#")
     assert "\n" not in HEADER
-    assert read_lock(locked) == [Line(m.label, m.digest) for m in CHAIN.migrations]
+    assert read_lock(locked) == [LockLine(m.label, m.digest) for m in CHAIN.migrations]
     check_lock(locked, CHAIN)
 
 

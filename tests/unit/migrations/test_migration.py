@@ -19,7 +19,7 @@ from tests.documents import (
     violations_of,
 )
 from zapdb.errors import CorruptCatalog
-from zapdb.migrations import Migration, Numbers, digest_of, label, read_stored
+from zapdb.migrations import Migration, NumberAllocator, digest_of, label, read_stored
 from zapdb.records import Layout
 from zapdb.schema import fingerprint
 
@@ -189,7 +189,7 @@ def test_rule_05_a_digest_says_its_algorithm_and_stays_what_it_is() -> None:
 
 
 def test_rule_03_numbers_are_beside_the_structure_and_outside_the_digest() -> None:
-    later = Numbers({"table": 40, "field": 70, "index": 9})
+    later = NumberAllocator({"table": 40, "field": 70, "index": 9})
     chain = resolve_documents(document(PEOPLE), TEXT, numbers=later)
     assert chain.migrations[1].digest == BASE.digest
     assert chain.migrations[1].drawn == {"field": [76, 77, 78], "index": [9]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.documents import document, resolve_documents
-from zapdb.migrations import Numbers, resolve
-from zapdb.migrations.document import Source, read_document
+from zapdb.migrations import NumberAllocator, resolve
+from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.draft import parse_document
 from zapdb.migrations.squash import squash, to_document
 from zapdb.schema import Schema, shape
@@ -38,8 +38,10 @@ def test_tables_in_a_circle_are_created_and_then_referred_to(rest: str) -> None:
     assert [op.keyword for op in made.changes[:3]] == ["create_table"] * 3
     added = [op.field.name for op in made.changes if op.keyword == "add_field"]
     assert len(added) < 5, "what can be created at once, is"
-    source = Source("0004_squashed.yaml", to_document(made).encode())
-    read = resolve(parse_document(read_document(source), source, 4, "x"), Schema(), Numbers())
+    source = DocumentText("0004_squashed.yaml", to_document(made).encode())
+    read = resolve(
+        parse_document(read_document(source), source, 4, "x"), Schema(), NumberAllocator()
+    )
     assert read.digest == made.digest
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.blobs import MemoryBlobs
-from zapdb.expressions import Type, parse
+from zapdb.expressions import Type, parse_expression
 from zapdb.records import (
     Archives,
     Beside,
@@ -116,7 +116,7 @@ def test_rule_19_without_an_archive_the_declared_value_is_used(splice: bool) -> 
 def test_rule_19_computed_values_are_archived_by_the_slot_that_was_dropped(splice: bool) -> None:
     """A field that a path makes and drops again is archived as it was made."""
     made = Slot(9, String())
-    loud = Computed(parse("upper(name)"), {"name": Input(2)}, {"name": Type(String())},
+    loud = Computed(parse_expression("upper(name)"), {"name": Input(2)}, {"name": Type(String())},
                     Type(String()))  # fmt: skip
     archives = compose_archives({**KEEP, 9: loud}, {}, KEEP, {made: Input(9)})
     assert archives == {made: loud}
@@ -139,8 +139,8 @@ def test_rule_02_what_is_archived_and_taken_back_never_leaves_the_record() -> No
 
 def test_an_expression_reads_a_restored_value_and_its_blob(splice: bool) -> None:
     text = Type(String(), optional=True)
-    length = Computed(parse("length(coalesce(fax, ''))"), {"fax": RESTORE[3]}, {"fax": text},
-                      Type(Integer()))  # fmt: skip
+    expression = parse_expression("length(coalesce(fax, ''))")
+    length = Computed(expression, {"fax": RESTORE[3]}, {"fax": text}, Type(Integer()))
     target = AFTER.with_fields((*AFTER.fields, Field(8, "size", Integer())))
     program = compile_conversion(
         Layout.of(AFTER), Layout.of(target), {**KEEP, 8: length}, splice=splice

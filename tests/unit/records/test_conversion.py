@@ -10,7 +10,7 @@ import pytest
 from tests.blobs import BESIDE
 from tests.documents import PEOPLE, document, people_of, resolve_documents
 from zapdb.errors import CorruptRecord
-from zapdb.expressions import Type, parse
+from zapdb.expressions import Type, parse_expression
 from zapdb.migrations import Chain
 from zapdb.records import (
     Computed,
@@ -103,7 +103,9 @@ def test_an_added_null_takes_no_bytes() -> None:
 
 
 def test_only_what_is_read_is_decoded() -> None:
-    expression = Computed(parse("lower(a)"), {"a": Input(2)}, {"a": Type(String())}, Type(String()))
+    expression = Computed(
+        parse_expression("lower(a)"), {"a": Input(2)}, {"a": Type(String())}, Type(String())
+    )
     target = without("a").with_fields((*without("a").fields, Field(9, "low", String())))
     program, result = convert(SOURCE, target, KEEP | {9: expression}, RECORD)
     assert result["low"] == "ada lovelace"
@@ -113,9 +115,13 @@ def test_only_what_is_read_is_decoded() -> None:
 
 
 def test_a_shared_part_is_computed_once() -> None:
-    shared = Computed(parse("lower(a)"), {"a": Input(2)}, {"a": Type(String())}, Type(String()))
+    shared = Computed(
+        parse_expression("lower(a)"), {"a": Input(2)}, {"a": Type(String())}, Type(String())
+    )
     made = {
-        9 + at: Computed(parse(f"{f}(s)"), {"s": shared}, {"s": Type(String())}, Type(String()))
+        9 + at: Computed(
+            parse_expression(f"{f}(s)"), {"s": shared}, {"s": Type(String())}, Type(String())
+        )
         for at, f in enumerate(("strip", "upper"))
     }
     fields = (Field(9, "one", String()), Field(10, "two", String()))
@@ -126,7 +132,7 @@ def test_a_shared_part_is_computed_once() -> None:
 
 
 def test_the_key_can_be_read_and_is_not_changed() -> None:
-    fill = Computed(parse("join('-', id, a)"), {"id": Input(1), "a": Input(2)},
+    fill = Computed(parse_expression("join('-', id, a)"), {"id": Input(1), "a": Input(2)},
                     {"id": Type(String()), "a": Type(String())}, Type(String()))  # fmt: skip
     target = SOURCE.with_fields((*SOURCE.fields, Field(9, "both", String())))
     _, result = convert(SOURCE, target, KEEP | {9: fill}, RECORD)
@@ -175,7 +181,9 @@ CORRUPT = ["", "03", "03 8c 41", "04 80 80 80 80", "03 ff", "03 7f", "01 80", "0
 def test_bytes_that_no_encoder_wrote_are_corrupt_now_or_when_decoded(
     raw: str, splice: bool
 ) -> None:
-    expression = Computed(parse("lower(a)"), {"a": Input(2)}, {"a": Type(String())}, Type(String()))
+    expression = Computed(
+        parse_expression("lower(a)"), {"a": Input(2)}, {"a": Type(String())}, Type(String())
+    )
     target = without("a", "b").with_fields((*without("a", "b").fields, Field(9, "low", String())))
     program = compile_conversion(
         Layout.of(SOURCE), Layout.of(target), KEEP | {9: expression}, splice=splice

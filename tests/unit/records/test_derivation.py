@@ -1,13 +1,13 @@
-from zapdb.expressions import Type, parse
+from zapdb.expressions import Type, parse_expression
 from zapdb.records import Computed, Constant, Derivation, Input, compose
-from zapdb.records.derivation import inputs_of, parts_of
+from zapdb.records.derivation import inputs_of, subderivations
 from zapdb.values import String
 
 TEXT = Type(String())
 
 
 def computed(text: str, **inputs: Derivation) -> Computed:
-    return Computed(parse(text), inputs, dict.fromkeys(inputs, TEXT), TEXT)
+    return Computed(parse_expression(text), inputs, dict.fromkeys(inputs, TEXT), TEXT)
 
 
 def test_composition_substitutes_what_the_first_step_made() -> None:
@@ -43,12 +43,12 @@ def test_parts_come_once_and_after_what_they_read() -> None:
     inner = computed("lower(a)", a=Input(1))
     left, right = computed("upper(a)", a=inner), computed("strip(a)", a=inner)
     outer = computed("join(a, b)", a=left, b=right, c=Constant("x"))
-    ordered = [part for part in parts_of(outer) if isinstance(part, Computed)]
+    ordered = [part for part in subderivations(outer) if isinstance(part, Computed)]
     assert {id(part) for part in ordered} == {id(part) for part in (inner, left, right, outer)}
     assert len(ordered) == 4
     assert ordered[0] is inner
     assert ordered[-1] is outer
-    assert parts_of(Input(1)) == [Input(1)]
+    assert subderivations(Input(1)) == [Input(1)]
 
 
 def test_long_and_shared_derivations_take_neither_stack_nor_time() -> None:
@@ -56,4 +56,4 @@ def test_long_and_shared_derivations_take_neither_stack_nor_time() -> None:
     for _ in range(5_000):
         derivation = computed("join(a, b)", a=derivation, b=derivation)
     assert inputs_of(derivation) == {1}
-    assert len(parts_of(derivation)) == 5_001
+    assert len(subderivations(derivation)) == 5_001

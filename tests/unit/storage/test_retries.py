@@ -13,7 +13,7 @@ from zapdb import limits
 from zapdb.errors import CatalogChanged, LeaseHeld, TransactionConflict
 from zapdb.limits import RetryPolicy
 from zapdb.metrics import RETRIES, RETRIES_EXHAUSTED
-from zapdb.storage.interruption import Call, CallInterrupted
+from zapdb.storage.interruption import CallInterrupted, InterruptibleCall
 from zapdb.storage.retries import attempts, pauses, retry
 
 QUICK = RetryPolicy("quick", seconds=30, tries=5, pause_seconds=0.0)
@@ -137,7 +137,7 @@ def test_metrics_count_tries_by_their_policy() -> None:
 
 
 def test_a_call_that_was_interrupted_tries_nothing_again() -> None:
-    call = Call()
+    call = InterruptibleCall()
 
     def act() -> None:
         call.is_interrupted = True

@@ -58,7 +58,7 @@ def ask(statement: str, parameters: Any, offer: Offer, allowance: Allowance) -> 
             raise explain_end(process.end(), allowance) from None
         except wire.TooLate:
             raise too_late(allowance) from None
-        except wire.TooLarge:
+        except wire.MessageTooLarge:
             raise too_much_memory(allowance) from None
         if failure is not None:
             raise explain_failure(failure, statement, offer.names, allowance)
@@ -116,7 +116,7 @@ class _Answer:
         else:
             batches = self._read_ahead(scan)
             if batches:
-                self._channel.send(wire.BATCH, wire.pack(batches[0].schema, *batches))
+                self._channel.send(wire.BATCH, wire.pack_batches(batches[0].schema, *batches))
             else:
                 self._channel.send(wire.END)
 
@@ -135,7 +135,7 @@ class _Answer:
     def _keep(self, data: bytearray) -> None:
         self._size_bytes += len(data)
         try:
-            self.schema, batches = wire.unpack(data)
+            self.schema, batches = wire.unpack_batches(data)
             for batch in batches:
                 batch.validate()
         except pyarrow.ArrowException:

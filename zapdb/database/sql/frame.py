@@ -27,7 +27,7 @@ FINITE_MAX: Final = (1 << 63) - 2
 """Times are integers of 64 bits; the greatest, and its negative, are infinite."""
 
 
-def make_frame(columns: Sequence[str], kinds: Sequence[Kind], held: Any) -> Any:
+def make_result_frame(columns: Sequence[str], kinds: Sequence[Kind], held: Any) -> Any:
     """A `pandas.DataFrame`; raises `SqlError` for what neither pandas nor Python has."""
     described = zip(columns, kinds, held.columns, strict=True)
     return frames.make_frame(columns, [_make_series(*column) for column in described])

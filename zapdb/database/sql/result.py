@@ -73,9 +73,9 @@ class Result:
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`, its values as rows have them. Needs the extra `pandas`."""
-        from zapdb.database.sql.frame import make_frame
+        from zapdb.database.sql.frame import make_result_frame
 
-        return make_frame(self.columns, self._kinds, self._held)
+        return make_result_frame(self.columns, self._kinds, self._held)
 
     def show(self, limit: int = SQL_ROWS_SHOWN) -> None:
         """Print the rows as a table, the first and last ones where there are more than `limit`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zapdb.database.sql.sandbox.carried import quote
+from zapdb.database.sql.sandbox.carried import quote_identifier
 from zapdb.records.arrow import DECIMAL_DIGITS_MAX
 from zapdb.values import (
     Binary,
@@ -71,7 +71,10 @@ def sql_type(kind: ValueType, *, as_text: bool = False) -> str:
         case List(items):
             return f"{sql_type(items, as_text=as_text)}[]"
         case Struct():
-            parts = [f"{quote(m.name)} {sql_type(m.type, as_text=as_text)}" for m in kind.members]
+            parts = [
+                f"{quote_identifier(m.name)} {sql_type(m.type, as_text=as_text)}"
+                for m in kind.members
+            ]
             return f"STRUCT({', '.join(parts)})"
     raise NotImplementedError(f"{kind.name} has no SQL type")
 
@@ -92,10 +95,11 @@ def needs_cast(kind: ValueType) -> bool:
 
 def view_sql(name: str, source: str, columns: Iterable[tuple[str, ValueType, bool]]) -> str:
     """The view of this name: the columns (name, type, as_text) of a source as what they are."""
-    parts = [
-        f"CAST({quote(column)} AS {sql_type(kind, as_text=as_text)}) AS {quote(column)}"
-        if needs_cast(kind)
-        else quote(column)
-        for column, kind, as_text in columns
-    ]
-    return f"CREATE TEMP VIEW {quote(name)} AS SELECT {', '.join(parts)} FROM {quote(source)}"
+    parts = []
+    for column, kind, as_text in columns:
+        part = quote_identifier(column)
+        if needs_cast(kind):
+            part = f"CAST({part} AS {sql_type(kind, as_text=as_text)}) AS {part}"
+        parts.append(part)
+    view, scanned = quote_identifier(name), quote_identifier(source)
+    return f"CREATE TEMP VIEW {view} AS SELECT {', '.join(parts)} FROM {scanned}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from zapdb.migrations.operations.alter_type import AlterType
-from zapdb.migrations.operations.base import Numbers, Operation
+from zapdb.migrations.operations.base import NumberAllocator, Operation
 from zapdb.migrations.operations.change_type import ChangeType
 from zapdb.migrations.operations.check import AddCheck, DropCheck
 from zapdb.migrations.operations.declared_type import CreateType, DropType
@@ -19,7 +19,7 @@ from zapdb.migrations.operations.reorder_field import ReorderField
 from zapdb.migrations.operations.table import CreateTable, DropTable, RestoreTable
 from zapdb.migrations.operations.transform import Transform
 
-__all__ = ["OPERATIONS", "Numbers", "Operation"]
+__all__ = ["OPERATIONS", "NumberAllocator", "Operation"]
 
 OPERATIONS: Final[dict[str, type[Operation]]] = {
     kind.keyword: kind

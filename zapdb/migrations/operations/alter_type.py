@@ -8,8 +8,8 @@ from typing import Any
 
 from zapdb.errors import Location
 from zapdb.limits import ENUM_MEMBERS_MAX, STRUCT_MEMBERS_MAX, TYPE_DEPTH_MAX
-from zapdb.migrations.operations.base import Numbers, Operation
-from zapdb.migrations.operations.constraints import checks_on, parts_of
+from zapdb.migrations.operations.base import NumberAllocator, Operation
+from zapdb.migrations.operations.constraints import checks_on, nested_types
 from zapdb.migrations.operations.definitions import (
     check_plain,
     parameters_of,
@@ -137,7 +137,7 @@ class AlterType(Operation):
                 continue
             if kind.depth >= TYPE_DEPTH_MAX:
                 reporter.report(added.location, f"types nest at most {TYPE_DEPTH_MAX} deep")
-            if declared in parts_of(kind):
+            if declared in nested_types(kind):
                 reporter.report(added.location, f"{self.type!r} can't be a part of itself")
             if added.fill is not ABSENT:
                 where = f"{self.type}.{added.name}"
@@ -170,7 +170,7 @@ class AlterType(Operation):
                 reporter.report(self.place, f"{outer} would nest deeper: {most}")
         for before, after in zip(schema, changed, strict=True):
             for old, new in zip(before.fields, after.fields, strict=True):
-                if declared in parts_of(old.type):
+                if declared in nested_types(old.type):
                     self._validate_user(before, old, new, declared, altered, reporter)
 
     def _validate_user(
@@ -251,7 +251,7 @@ class AlterType(Operation):
         remove = {name: replace(removed, restore=ABSENT) for name, removed in self.remove.items()}
         return replace(self, add=add, remove=remove)
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         declared = self._declared(schema)
         altered = self._alter(declared, schema)
         changed = schema.with_type_replaced(altered)
@@ -351,7 +351,7 @@ class AlterType(Operation):
         if not self.remove:
             return frozenset()
         names = {
-            f.number: {getattr(kind, "declared_name", "") for kind in parts_of(f.type)}
+            f.number: {getattr(kind, "declared_name", "") for kind in nested_types(f.type)}
             for f in before.fields
         }
         return frozenset(number for number, found in names.items() if self.type in found)
@@ -359,7 +359,7 @@ class AlterType(Operation):
     def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
         derived: dict[int, Derivation] = {}
         for old, new in zip(before.fields, after.fields, strict=True):
-            pairs = zip(parts_of(old.type), parts_of(new.type), strict=False)
+            pairs = zip(nested_types(old.type), nested_types(new.type), strict=False)
             found = next(
                 (pair for pair in pairs if getattr(pair[0], "declared_name", "") == self.type), None
             )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 from zapdb.errors import Location
-from zapdb.expressions import ExpressionError, Type, check_as, names_in, parse, unparse
+from zapdb.expressions import ExpressionError, Type, check_as, names_in, parse_expression, unparse
 from zapdb.migrations.operations.definitions import check_plain, normal_plain
 from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
 from zapdb.records import Computed, Constant, Derivation, Input, Slot
@@ -28,7 +28,7 @@ Reversibility = Literal["exact", "lossy"]
 Placed = TypeVar("Placed")
 
 
-class Numbers:
+class NumberAllocator:
     """Draws numbers for what is new, each kind from a counter of its own.
 
     `migration` is the number of the migration whose operations draw.
@@ -70,7 +70,7 @@ class Operation(ABC):
         return self
 
     @abstractmethod
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         """The schema after this operation, which must be valid."""
 
     @abstractmethod
@@ -246,7 +246,7 @@ def check_expression(
 ) -> None:
     """Report what is wrong with an expression, with its own column where that is known."""
     try:
-        check_as(parse(text), names, wanted)
+        check_as(parse_expression(text), names, wanted)
     except ExpressionError as error:
         message = f"in the expression {text!r}, column {error.column}: {error.message}"
         reporter.report(location, message, error.hint)
@@ -255,14 +255,14 @@ def check_expression(
 def canonical_expression(text: str) -> str:
     """One text for all spellings of an expression: blanks and quotes are no part of a digest."""
     try:
-        return unparse(parse(text))
+        return unparse(parse_expression(text))
     except ExpressionError:
         return text
 
 
 def compute(text: str, table: Table, target: Field) -> Computed:
     """The derivation of `target` by an expression over the fields of `table`."""
-    expression = parse(text)
+    expression = parse_expression(text)
     read = names_in(expression)
     inputs: dict[str, Derivation] = {
         f.name: Input(f.number) for f in table.fields if f.name in read

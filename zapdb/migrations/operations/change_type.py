@@ -6,12 +6,12 @@ import dataclasses
 from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
-from zapdb.expressions import Literal, Type, parse
+from zapdb.expressions import Literal, Type, parse_expression
 from zapdb.expressions.tree import Conditional, IsNull
 from zapdb.expressions.tree import Name as FieldName
 from zapdb.migrations.operations.base import (
     FieldOperation,
-    Numbers,
+    NumberAllocator,
     Operation,
     Reversibility,
     canonical_expression,
@@ -114,7 +114,7 @@ class ChangeType(FieldOperation):
     def without_way_back(self) -> Operation:
         return replace(self, down=ABSENT)
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, old = self.found_in(schema)
         return schema.with_table(table.with_field(self._change(old, schema)))
 
@@ -153,7 +153,7 @@ class ChangeType(FieldOperation):
         new = after.field_named(self.field)
         assert old is not None
         assert new is not None
-        expression = parse(self.up)
+        expression = parse_expression(self.up)
         if old.optional:
             name = FieldName(self.field)
             expression = Conditional(IsNull(name), Literal(None), expression)

@@ -8,7 +8,7 @@ from zapdb.errors import Location
 from zapdb.expressions import Type
 from zapdb.limits import CHECKS_PER_TABLE_MAX
 from zapdb.migrations.operations.base import (
-    Numbers,
+    NumberAllocator,
     Operation,
     TableOperation,
     canonical_expression,
@@ -51,7 +51,7 @@ class AddCheck(TableOperation):
         wanted = Type(Boolean())
         check_expression(self.expression, types_of(table), wanted, self.place, reporter)
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)
         added = Check(numbers.draw("check"), self.check, self.expression)
         return schema.with_table(replace(table, checks=(*table.checks, added)))
@@ -77,7 +77,7 @@ class DropCheck(TableOperation):
                 self.place, f"no check {self.check!r} on {table.name!r}", f"there are: {there}"
             )
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)
         rest = tuple(check for check in table.checks if check.name != self.check)
         return schema.with_table(replace(table, checks=rest))

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from zapdb.errors import Location
-from zapdb.expressions import ExpressionError, names_in, parse, unparse
+from zapdb.expressions import ExpressionError, names_in, parse_expression, unparse
 from zapdb.expressions.tree import Name
 from zapdb.migrations.structure import ABSENT, Reporter
 from zapdb.schema import Check, Field, Index, Schema, Table, shape_of
@@ -49,7 +49,7 @@ def refuse_constrained(table: Table, field: Field, place: Location, reporter: Re
 
 def checks_on(table: Table, name: str) -> Iterator[Check]:
     """The checks whose expression reads the field with this name."""
-    return (check for check in table.checks if name in names_in(parse(check.expression)))
+    return (check for check in table.checks if name in names_in(parse_expression(check.expression)))
 
 
 def refuse_changed_types(
@@ -60,7 +60,7 @@ def refuse_changed_types(
     `table` is the number of the field's own table, which may be on its way back itself. Numbers
     may be others: a type that went and came back, or members of it, have the same names.
     """
-    for kind in parts_of(schema.with_current_names(archived.type)):
+    for kind in nested_types(schema.with_current_names(archived.type)):
         if isinstance(kind, Enum | Struct):
             found = schema.type_named(kind.declared_name)
             if found is None:
@@ -88,7 +88,7 @@ def refuse_changed_types(
             )
 
 
-def parts_of(kind: ValueType) -> Iterator[ValueType]:
+def nested_types(kind: ValueType) -> Iterator[ValueType]:
     """A type and those within it, the types of the keys that references hold among them."""
     yield kind
     inner: tuple[ValueType, ...] = ()
@@ -100,7 +100,7 @@ def parts_of(kind: ValueType) -> Iterator[ValueType]:
         case Reference(key=key):
             inner = key
     for part in inner:
-        yield from parts_of(part)
+        yield from nested_types(part)
 
 
 def has_same_bytes(old: ValueType, new: ValueType) -> bool:
@@ -119,7 +119,7 @@ def refuse_unreadable(
     for check in checks_on(table, old):
         renamed = rename_in(check.expression, old, new)
         try:
-            is_readable = unparse(parse(renamed)) == renamed
+            is_readable = unparse(parse_expression(renamed)) == renamed
         except ExpressionError:
             is_readable = False
         if not is_readable:
@@ -150,7 +150,7 @@ def rename_in(text: str, old: str, new: str) -> str:
             return replace(part, **{f.name: rename(getattr(part, f.name)) for f in fields(part)})
         return part
 
-    return unparse(rename(parse(text)))
+    return unparse(rename(parse_expression(text)))
 
 
 def refuse_no_migration(by: int, place: Location, reporter: Reporter) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zapdb.errors import Location
 from zapdb.limits import ENUM_MEMBERS_MAX, STRUCT_MEMBERS_MAX, TYPE_DEPTH_MAX
-from zapdb.migrations.operations.base import Numbers, Operation, report_taken
+from zapdb.migrations.operations.base import NumberAllocator, Operation, report_taken
 from zapdb.migrations.operations.definitions import TypeDefinition, parameters_of
 from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located
 from zapdb.schema import Schema
@@ -78,7 +78,7 @@ class CreateType(Operation):
             if kind.depth >= TYPE_DEPTH_MAX:
                 reporter.report(member.location, f"types nest at most {TYPE_DEPTH_MAX} deep")
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         return schema.with_type(self._build(schema, numbers.draw("type")))
 
     def _build(self, schema: Schema, number: int) -> Enum | Struct:
@@ -116,7 +116,7 @@ class DropType(Operation):
                 "drop it, or change its type, before this change",
             )
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         dropped = schema.type_named(self.type)
         assert dropped is not None
         return schema.without_type(dropped.number)

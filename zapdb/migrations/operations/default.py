@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from zapdb.errors import Location
 from zapdb.migrations.operations.base import (
     FieldOperation,
-    Numbers,
+    NumberAllocator,
     Operation,
 )
 from zapdb.migrations.operations.definitions import (
@@ -59,7 +59,7 @@ class ChangeDefault(FieldOperation):
             return replace(self, default=ABSENT, remove=True)
         return replace(self, default=Plain(normal_plain(self.default, field.type, self.field)))
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, field = self.found_in(schema)
         default = read_default(self.default, field.type, self.field)
         return schema.with_table(table.with_field(replace(field, default=default)))

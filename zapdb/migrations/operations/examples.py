@@ -35,7 +35,7 @@ FIRST: Final = """\
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class OperationExample:
     """`text` is one item of `changes`; `needs` are the operations whose examples come before.
 
     The rest says of the operation itself, in words: what of it a key field allows, which records
@@ -54,9 +54,9 @@ ALLOWED: Final = "allowed"
 REFUSED: Final = "refused"
 ALL: Final = "all of the table"
 
-EXAMPLES: Final[dict[str, Example]] = {
-    "create_type": Example("- create_type: {type: color, enum: [red, green]}"),
-    "alter_type": Example(
+EXAMPLES: Final[dict[str, OperationExample]] = {
+    "create_type": OperationExample("- create_type: {type: color, enum: [red, green]}"),
+    "alter_type": OperationExample(
         """\
 - alter_type:
     type: membership
@@ -69,8 +69,8 @@ EXAMPLES: Final[dict[str, Example]] = {
         rollback="with `back` for what is added to an enum, and `restore` for a required member "
         "that is removed from a struct",
     ),
-    "drop_type": Example("- drop_type: {type: color}", needs=("create_type",)),
-    "create_table": Example(
+    "drop_type": OperationExample("- drop_type: {type: color}", needs=("create_type",)),
+    "create_table": OperationExample(
         """\
 - create_table:
     table: visits
@@ -80,18 +80,18 @@ EXAMPLES: Final[dict[str, Example]] = {
       - {name: day, type: date}
       - {name: notes, type: string, optional: true}""",
     ),
-    "drop_table": Example(
+    "drop_table": OperationExample(
         "- drop_table: {table: visits, records: archive}", needs=("create_table",)
     ),
-    "restore_table": Example(
+    "restore_table": OperationExample(
         "- restore_table: {table: visits, archived_by: 3}",
         records="those that were not converted before it was dropped, and all where members of "
         "their types were removed and added again meanwhile",
         indexes="all of the table",
         needs=("create_table", "drop_table"),
     ),
-    "rename_table": Example("- rename_table: {table: people, to: persons}"),
-    "add_field": Example(
+    "rename_table": OperationExample("- rename_table: {table: people, to: persons}"),
+    "add_field": OperationExample(
         """\
 - add_field:
     table: people
@@ -99,7 +99,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     fill: {expression: "before(name, ' ')"}""",
         records=ALL,
     ),
-    "drop_field": Example(
+    "drop_field": OperationExample(
         """\
 - drop_field:
     table: people
@@ -109,7 +109,7 @@ EXAMPLES: Final[dict[str, Example]] = {
         records=ALL,
         rollback="with `restore`; of an archived field that is required, with `otherwise`",
     ),
-    "restore_field": Example(
+    "restore_field": OperationExample(
         """\
 - restore_field:
     table: people
@@ -119,13 +119,13 @@ EXAMPLES: Final[dict[str, Example]] = {
         records=ALL,
         needs=("drop_field",),
     ),
-    "rename_field": Example(
+    "rename_field": OperationExample(
         "- rename_field: {table: people, field: joined, to: member_since}", key=ALLOWED
     ),
-    "reorder_field": Example(
+    "reorder_field": OperationExample(
         "- reorder_field: {table: people, field: town, position: 2}", key=ALLOWED
     ),
-    "change_type": Example(
+    "change_type": OperationExample(
         """\
 - change_type:
     table: people
@@ -139,22 +139,22 @@ EXAMPLES: Final[dict[str, Example]] = {
         indexes="those of the field",
         rollback="with `down`",
     ),
-    "change_default": Example(
+    "change_default": OperationExample(
         '- change_default: {table: people, field: fax, default: "none"}', key=ALLOWED
     ),
-    "make_required": Example(
+    "make_required": OperationExample(
         '- make_required: {table: people, field: joined, fill: {value: "2020-01-01"}}',
         key="always required",
         records=ALL,
         indexes="those of the field",
     ),
-    "make_optional": Example(
+    "make_optional": OperationExample(
         '- make_optional: {table: people, field: name, fill: {value: "nobody"}}',
         key=REFUSED,
         records=ALL,
         rollback="with `fill`, or where the field has a default",
     ),
-    "transform": Example(
+    "transform": OperationExample(
         """\
 - transform:
     table: people
@@ -168,7 +168,7 @@ EXAMPLES: Final[dict[str, Example]] = {
         records=ALL,
         rollback="with `down`",
     ),
-    "create_index": Example(
+    "create_index": OperationExample(
         """\
 - create_index:
     table: people
@@ -177,9 +177,11 @@ EXAMPLES: Final[dict[str, Example]] = {
         key=ALLOWED,
         indexes="the new one",
     ),
-    "drop_index": Example("- drop_index: {table: people, index: by_town}", key=ALLOWED),
-    "rename_index": Example("- rename_index: {table: people, index: by_town, to: by_home}"),
-    "add_check": Example(
+    "drop_index": OperationExample("- drop_index: {table: people, index: by_town}", key=ALLOWED),
+    "rename_index": OperationExample(
+        "- rename_index: {table: people, index: by_town, to: by_home}"
+    ),
+    "add_check": OperationExample(
         """\
 - add_check:
     table: people
@@ -187,14 +189,14 @@ EXAMPLES: Final[dict[str, Example]] = {
     expression: balance >= 0""",
         key=ALLOWED,
     ),
-    "drop_check": Example(
+    "drop_check": OperationExample(
         "- drop_check: {table: people, check: not_in_debt}", key=ALLOWED, needs=("add_check",)
     ),
-    "add_reference": Example(
+    "add_reference": OperationExample(
         "- add_reference: {table: people, field: town, on_delete: set_null}",
         key="allowed, but for `set_null`",
     ),
-    "drop_reference": Example(
+    "drop_reference": OperationExample(
         "- drop_reference: {table: people, field: town}", key=ALLOWED, needs=("add_reference",)
     ),
 }

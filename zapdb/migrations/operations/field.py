@@ -12,7 +12,7 @@ from zapdb.limits import FIELDS_PER_TABLE_MAX
 from zapdb.migrations.operations.base import (
     FieldOperation,
     Fill,
-    Numbers,
+    NumberAllocator,
     Operation,
     TableOperation,
     canonical_expression,
@@ -29,7 +29,7 @@ from zapdb.migrations.operations.constraints import (
     refuse_used,
 )
 from zapdb.migrations.operations.definitions import FieldDefinition, normal_default, normal_plain
-from zapdb.migrations.operations.table import keep
+from zapdb.migrations.operations.table import same_value
 from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
 from zapdb.records import Constant, Derivation, Input, Recast, Restored, Slot
 from zapdb.schema import ArchivedField, Field, Schema, Table
@@ -87,7 +87,7 @@ class AddField(TableOperation):
         position = normal_position(self.position, len(table.fields))
         return replace(self, field=definition, fill=fill, position=position)
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)
         added = self.field.build(self.field.name, numbers.draw("field"), schema)
         return schema.with_table(table.with_fields(insert_at(self.position, added, table.fields)))
@@ -212,7 +212,7 @@ class DropField(FieldOperation):
             self, restore=replace(self.restore, otherwise=ABSENT) if self._archives else ABSENT
         )
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, dropped = self.found_in(schema)
         table = table.with_fields(tuple(f for f in table.fields if f is not dropped))
         if self._archives:
@@ -312,7 +312,7 @@ class RestoreField(TableOperation):
         position = normal_position(self.position, len(table.fields))
         return replace(self, otherwise=otherwise, position=position)
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, archived = self._archived_in(schema)
         restored = replace(archived.field, type=schema.with_current_types(archived.field.type))
         return schema.with_table(
@@ -345,4 +345,4 @@ class RestoreField(TableOperation):
         if has_same_bytes(field.type, kind):
             return {field.number: restored}
         # members of types that went and came back meanwhile are numbered anew
-        return {field.number: Recast(restored, keep, field.type, kind, keeps_bytes=False)}
+        return {field.number: Recast(restored, same_value, field.type, kind, keeps_bytes=False)}

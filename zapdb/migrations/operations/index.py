@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from zapdb.datasets import Collation, Strength, is_known_locale
 from zapdb.errors import Location
 from zapdb.limits import INDEX_COMPONENTS_MAX
-from zapdb.migrations.locales import find_violations, normal_locale
-from zapdb.migrations.operations.base import Numbers, Operation, TableOperation
+from zapdb.migrations.locales import check_locale, normal_locale
+from zapdb.migrations.operations.base import NumberAllocator, Operation, TableOperation
 from zapdb.migrations.operations.constraints import can_find_referrers
 from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located
 from zapdb.schema import Index, IndexComponent, Schema, Table
@@ -98,13 +98,13 @@ class CreateIndex(TableOperation):
                     "use und for the order of no language in particular",
                 )
             else:
-                for violation, hint in find_violations(locale):
+                for violation, hint in check_locale(locale):
                     reporter.report(place, violation, hint)
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         return replace(self, fields=tuple(component.normalize() for component in self.fields))
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)
         components = []
         for component in self.fields:
@@ -141,7 +141,7 @@ class DropIndex(TableOperation):
                     f"put a drop_reference of {name!r} before this change",
                 )
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)
         rest = tuple(i for i in table.indexes if i.name != self.index)
         return schema.with_table(table.with_indexes(rest))

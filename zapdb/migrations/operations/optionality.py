@@ -12,7 +12,7 @@ from zapdb.expressions.tree import Name as FieldName
 from zapdb.migrations.operations.base import (
     FieldOperation,
     Fill,
-    Numbers,
+    NumberAllocator,
     Operation,
     field_in,
 )
@@ -78,7 +78,7 @@ class MakeRequired(_Optionality):
                 "add fill: {value: …} or fill: {expression: …}",
             )
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, field = self.found_in(schema)
         return schema.with_table(table.with_field(replace(field, optional=False)))
 
@@ -119,7 +119,7 @@ class MakeOptional(_Optionality):
     def without_way_back(self) -> Operation:
         return replace(self, fill=ABSENT)
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, field = self.found_in(schema)
         default = NO_DEFAULT if field.default is None else field.default
         changed = replace(field, optional=True, default=default)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zapdb.migrations.operations.constraints import parts_of
+from zapdb.migrations.operations.constraints import nested_types
 from zapdb.values import List, Reference, Struct, ValueType
 
 Convert = Callable[[Any], Any]
@@ -16,7 +16,7 @@ Convert = Callable[[Any], Any]
 
 def within(old: ValueType, new: ValueType, declared: ValueType, convert: Convert) -> Convert:
     """`convert` applied wherever `declared` stands in values of `old`, which become `new`'s."""
-    if declared not in parts_of(old):
+    if declared not in nested_types(old):
         return lambda value: value
     if old == declared:
         return convert

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import FieldOperation, Numbers, Operation
+from zapdb.migrations.operations.base import FieldOperation, NumberAllocator, Operation
 from zapdb.migrations.operations.constraints import can_find_referrers
 from zapdb.migrations.structure import Reporter, located
 from zapdb.schema import ForeignKey, OnDelete, Schema
@@ -56,7 +56,7 @@ class AddReference(FieldOperation):
                 self.place, f"{self.field!r} is part of the key: a record keeps its key"
             )
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, field = self.found_in(schema)
         added = ForeignKey(field.number, self.on_delete)
         return schema.with_table(replace(table, foreign_keys=(*table.foreign_keys, added)))
@@ -84,7 +84,7 @@ class DropReference(FieldOperation):
                 f"fields with a reference to drop: {there}",
             )
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, field = self.found_in(schema)
         rest = tuple(key for key in table.foreign_keys if key.field != field.number)
         return schema.with_table(replace(table, foreign_keys=rest))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from zapdb.errors import Location
 from zapdb.migrations.operations.base import (
     FieldOperation,
-    Numbers,
+    NumberAllocator,
     Operation,
     TableOperation,
     report_taken,
@@ -33,7 +33,7 @@ class RenameTable(TableOperation):
         self.find_table(schema, reporter)
         report_taken(self.to, self.place, schema, reporter)
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)
         return schema.with_table_renamed(table, self.to)
 
@@ -59,7 +59,7 @@ class RenameField(FieldOperation):
             reporter.report(self.place, f"there is a field {self.to!r} in {self.table!r} already")
         refuse_unreadable(table, self.field, self.to, self.place, reporter)
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, renamed = self.found_in(schema)
         table = with_field_renamed_in_checks(table, self.field, self.to)
         return schema.with_table(table.with_field(replace(renamed, name=self.to)))
@@ -84,7 +84,7 @@ class RenameIndex(TableOperation):
         if table.index_named(self.to) is not None:
             reporter.report(self.place, f"there is an index {self.to!r} on {table.name!r} already")
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)
         indexes = tuple(
             replace(index, name=self.to) if index.name == self.index else index

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import FieldOperation, Numbers, Operation
+from zapdb.migrations.operations.base import FieldOperation, NumberAllocator, Operation
 from zapdb.migrations.structure import Reporter, located
 from zapdb.schema import Schema
 
@@ -29,7 +29,7 @@ class ReorderField(FieldOperation):
         elif table.fields[self.position] is field:
             reporter.report(self.place, f"{self.field!r} stands there already")
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, field = self.found_in(schema)
         rest = [f for f in table.fields if f is not field]
         rest.insert(self.position, field)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from zapdb.errors import Location
 from zapdb.limits import FIELDS_PER_TABLE_MAX
 from zapdb.migrations.operations.base import (
-    Numbers,
+    NumberAllocator,
     Operation,
     TableOperation,
     check_position,
@@ -23,7 +23,7 @@ from zapdb.migrations.operations.base import (
 from zapdb.migrations.operations.check import AddCheck
 from zapdb.migrations.operations.constraints import (
     has_same_bytes,
-    parts_of,
+    nested_types,
     refuse_changed_types,
     refuse_no_migration,
 )
@@ -73,7 +73,10 @@ class CreateTable(TableOperation):
     def _with_key(self, schema: Schema, number: int, numbers: dict[str, int]) -> Schema:
         """The schema with this table, its key alone: fields may refer to their own table."""
         defined = {definition.name: definition for definition in self.fields}
-        fields = tuple(defined[name].build(name, numbers[name], schema) for name in self.key)
+        fields = tuple(
+            replace(defined[name], default=ABSENT).build(name, numbers[name], schema)
+            for name in self.key
+        )
         return schema.with_table(Table(number, self.table, tuple(f.number for f in fields), fields))
 
     def _validate_key(self, schema: Schema, reporter: Reporter) -> None:
@@ -98,7 +101,7 @@ class CreateTable(TableOperation):
         within = self._with_key(schema, 0, dict.fromkeys(self._names, 0))
         return replace(self, fields=tuple(d.normalize(d.name, within) for d in self.fields))
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         number = numbers.draw("table")
         drawn = {name: numbers.draw("field") for name in self._names}
         within = self._with_key(schema, number, drawn)
@@ -142,7 +145,7 @@ class DropTable(TableOperation):
     def normalize(self, schema: Schema, number: int) -> Operation:
         return replace(self, archived_by=normal_archiver(self.archived_by, number))
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)
         rest = schema.without_table(table.number)
         if self.records == "discard":
@@ -204,7 +207,7 @@ class RestoreTable(TableOperation):
         for field in archived.table.fields:
             refuse_changed_types(schema, archived.table.number, field, self.place, reporter)
         for field in archived.table.key_fields:
-            for kind in parts_of(field.type):
+            for kind in nested_types(field.type):
                 found = schema.type_named(kind.declared_name) if isinstance(kind, Enum) else None
                 if isinstance(found, Enum) and found.members != kind.members:  # type: ignore[attr-defined]  # it is an Enum
                     reporter.report(
@@ -217,7 +220,7 @@ class RestoreTable(TableOperation):
     def normalize(self, schema: Schema, number: int) -> Operation:
         return replace(self, position=normal_position(self.position, len(schema.tables)))
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         archived = schema.archived_named(self.table, self.archived_by)
         assert archived is not None
         fields = tuple(
@@ -236,13 +239,13 @@ class RestoreTable(TableOperation):
     def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
         """Members of types that went and came back meanwhile are numbered anew."""
         return {
-            old.number: Recast(Input(old.number), keep, old.type, new.type, keeps_bytes=False)
+            old.number: Recast(Input(old.number), same_value, old.type, new.type, keeps_bytes=False)
             for old, new in zip(before.fields, after.fields, strict=True)
             if not has_same_bytes(old.type, new.type)
         }
 
 
-def keep(value: Any) -> Any:
+def same_value(value: Any) -> Any:
     """The same value: values hold names, and those have not changed."""
     return value
 

@@ -14,7 +14,7 @@ from zapdb.errors import Location
 from zapdb.expressions import Type
 from zapdb.limits import FIELDS_PER_TABLE_MAX
 from zapdb.migrations.operations.base import (
-    Numbers,
+    NumberAllocator,
     Operation,
     Reversibility,
     TableOperation,
@@ -149,7 +149,7 @@ class Transform(TableOperation):
         """Where the first of the old fields stands."""
         return min(i for i, f in enumerate(table.fields) if f.name in self.source)
 
-    def apply(self, schema: Schema, numbers: Numbers) -> Schema:
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)
         at = self._first(table)
         fields = [f for f in table.fields if f.name not in self.source]

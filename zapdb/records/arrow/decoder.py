@@ -17,7 +17,7 @@ import pyarrow
 
 from zapdb.errors import CorruptRecord, InvalidValue, UnknownField, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, RECORD_KEY_SIZE_BYTES_MAX
-from zapdb.records.arrow.columns import Column, Lists, TooLarge, make_column
+from zapdb.records.arrow.columns import Column, Lists, NumberTooLarge, make_column
 from zapdb.records.beside import Beside, MakeBeside, Moved
 from zapdb.records.codec import (
     Decode,
@@ -85,7 +85,7 @@ class ArrowDecoder:
         begin, taken = _Begin(make_beside, reader), list[Row]()
         try:
             arrays = self._to_arrays(rows, begin, taken.append)
-        except (CorruptRecord, IndexError, KeyError, ValueError, OverflowError, TooLarge):
+        except (CorruptRecord, IndexError, KeyError, ValueError, OverflowError, NumberTooLarge):
             self._explain(taken, begin)
             raise
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema) if taken else None
@@ -102,7 +102,7 @@ class ArrowDecoder:
             self.decode_record(key, *begin(key, value))
             try:
                 self._to_arrays([(key, value)], begin, lambda row: None)
-            except TooLarge as error:
+            except NumberTooLarge as error:
                 field = error.path.removeprefix(f"{self.table.name}.").split(".")[0].split("[")[0]
                 raise InvalidValue(
                     "a number is too large for its Arrow column",

@@ -11,7 +11,7 @@ from tests.documents import (
     violations_of,
 )
 from zapdb.datasets import zone_version
-from zapdb.expressions import parse
+from zapdb.expressions import parse_expression
 from zapdb.limits import FIELDS_PER_TABLE_MAX
 from zapdb.migrations.operations.field import DropField
 from zapdb.records import Computed, Constant, Input
@@ -49,7 +49,7 @@ def test_older_records_may_get_an_expression_over_their_fields() -> None:
     migration = resolve_after_people(add("type: string", ", fill: {expression: 'upper( name )'}"))
     derivation = migration.route_up(1).derivations[7]
     assert isinstance(derivation, Computed)
-    assert derivation.expression == parse("upper(name)")
+    assert derivation.expression == parse_expression("upper(name)")
     assert derivation.inputs == {"name": Input(2)}
     other = resolve_after_people(add("type: string", ', fill: {expression: "upper(name)"}'))
     assert other.digest == migration.digest

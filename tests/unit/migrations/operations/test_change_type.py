@@ -4,7 +4,7 @@ import pytest
 
 from tests.documents import marked_place, people_of, resolve_after_people, violations_of
 from zapdb.errors import NotExhaustive
-from zapdb.expressions import parse
+from zapdb.expressions import parse_expression
 from zapdb.migrations.operations.change_type import ChangeType
 from zapdb.records import Computed
 from zapdb.schema import NO_DEFAULT
@@ -25,7 +25,7 @@ def test_the_field_keeps_its_number_and_gets_its_type() -> None:
     assert (changed.number, changed.type, changed.default) == (2, Integer(), NO_DEFAULT)
     derived = migration.route_up(1).derivations[2]
     assert isinstance(derived, Computed)
-    assert derived.expression == parse("integer(name, else=0)")
+    assert derived.expression == parse_expression("integer(name, else=0)")
 
 
 def test_the_inferred_rollback_goes_the_other_way() -> None:
@@ -45,7 +45,7 @@ def test_null_stays_null_and_the_expression_sees_values_only() -> None:
     ):
         derived = derivations[3]
         assert isinstance(derived, Computed)
-        assert derived.expression == parse(f"None if age is None else {function}(age)")
+        assert derived.expression == parse_expression(f"None if age is None else {function}(age)")
     changed = people_of(migration.after).field_named("age")
     assert changed is not None
     assert changed.optional

@@ -125,6 +125,14 @@ def test_this_table_is_refused_here(operation: str, violation: str) -> None:
     assert f"{marked_place(operation)}: {violation}" in violations_of(operation)
 
 
+def test_a_default_of_a_key_field_that_does_not_fit_is_refused() -> None:
+    text = (
+        "create_table: {table: towns, key: [id], fields: [{name: id, type: integer, default: x}]}"
+    )
+    (violation,) = violations_of(text)
+    assert "a value of 'id' must be an integer" in violation
+
+
 def test_a_table_has_at_most_1000_fields() -> None:
     def fields(count: int) -> str:
         return "".join(f", {{name: f{at}, type: integer}}" for at in range(count))

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.documents import marked_place, people_of, resolve_after_people, violations_of
-from zapdb.expressions import parse
+from zapdb.expressions import parse_expression
 from zapdb.migrations.operations.base import Fill
 from zapdb.migrations.operations.optionality import MakeOptional
 from zapdb.records import Computed, Constant, Input
@@ -18,7 +18,7 @@ def test_a_field_becomes_required_and_null_is_filled() -> None:
     assert (field.number, field.optional) == (3, False)
     derived = migration.route_up(1).derivations[3]
     assert isinstance(derived, Computed)
-    assert derived.expression == parse("coalesce(value, fill)")
+    assert derived.expression == parse_expression("coalesce(value, fill)")
     fill = derived.inputs["fill"]
     assert isinstance(fill, Constant)
     assert (derived.inputs["value"], fill.value) == (Input(3), 7)

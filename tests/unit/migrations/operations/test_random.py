@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.documents import PEOPLE, document, resolve_documents
 from tests.strategies import document_of, extend
 from zapdb.errors import InvalidMigration
-from zapdb.migrations import OPERATIONS, Chain, Numbers
+from zapdb.migrations import OPERATIONS, Chain, NumberAllocator
 from zapdb.migrations.structure import Name, Plain, keys_of
 from zapdb.records import Layout
-from zapdb.records.derivation import parts_of
+from zapdb.records.derivation import subderivations
 from zapdb.schema import Schema, fingerprint, read_snapshot, snapshot, types_in
 from zapdb.values import Enum, Reference, Struct
 
@@ -168,7 +168,7 @@ def test_operations_with_random_parameters_are_refused_or_sound() -> None:
     @given(st.lists(operations(), min_size=1, max_size=1) | st.lists(operations(), max_size=2))
     def try_them(drawn: list[dict[str, Any]]) -> None:
         try:
-            chain = extend(BASE, document_of(drawn), Numbers(dict.fromkeys(KINDS, 1_000)))
+            chain = extend(BASE, document_of(drawn), NumberAllocator(dict.fromkeys(KINDS, 1_000)))
         except InvalidMigration:
             return
         migration = chain.migrations[-1]
@@ -181,8 +181,8 @@ def test_operations_with_random_parameters_are_refused_or_sound() -> None:
                 continue
             for source, target in ((2, 3), (3, 2)):
                 route = reached.route(table.number, source, target)
-                assert all(parts_of(d) for d in route.derivations.values())
-        schema, numbers = migration.after, Numbers(step=-1, migration=3)
+                assert all(subderivations(d) for d in route.derivations.values())
+        schema, numbers = migration.after, NumberAllocator(step=-1, migration=3)
         for operation in migration.rollback:
             schema = operation.apply(schema, numbers)
         check_schema(schema)

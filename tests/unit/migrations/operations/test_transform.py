@@ -12,9 +12,9 @@ from tests.documents import (
     violations_of,
 )
 from zapdb.errors import NotExhaustive
-from zapdb.expressions import parse
+from zapdb.expressions import parse_expression
 from zapdb.limits import FIELDS_PER_TABLE_MAX
-from zapdb.migrations import Numbers, read_stored
+from zapdb.migrations import NumberAllocator, read_stored
 from zapdb.migrations.operations.definitions import FieldType
 from zapdb.migrations.operations.transform import Transform
 from zapdb.records import Computed, Input
@@ -44,7 +44,7 @@ def test_the_new_fields_stand_where_the_old_ones_stood_with_numbers_of_their_own
     derived = migration.route_up(1).derivations
     first = derived[7]
     assert isinstance(first, Computed)
-    assert first.expression == parse("before(name, ' ')")
+    assert first.expression == parse_expression("before(name, ' ')")
     assert first.inputs == {"name": Input(2)}
     assert 2 not in derived
 
@@ -254,6 +254,6 @@ def test_a_transform_cannot_fill_a_table_beyond_its_bound() -> None:
     full = f"create_table: {{table: people, key: [f0], fields: [{fields}]}}"
     split = transform("f1: integer", "a: integer, b: integer", "a: f1, b: f1", ", down: {f1: a}")
     with pytest.raises(Exception, match="a table has at most 1000 fields"):
-        resolve_documents(document(full, split), numbers=Numbers())
+        resolve_documents(document(full, split), numbers=NumberAllocator())
     same = transform("f1: integer", "a: integer", "a: f1", ", down: {f1: a}")
     assert resolve_documents(document(full, same))

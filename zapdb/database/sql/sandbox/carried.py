@@ -19,11 +19,11 @@ def carried_type(kind: Any) -> str | None:
     return _carried(kind) if _needs_text(kind) else None
 
 
-def describe(kind: Any) -> dict[str, Any]:
+def describe_arrow_type(kind: Any) -> dict[str, Any]:
     """A type as plain data: its id, its text, and what it consists of."""
     found = {"id": kind.id, "text": str(kind)}
     if kind.id in NESTED:
-        found["parts"] = [[name, describe(part)] for name, part in _parts(kind)]
+        found["parts"] = [[name, describe_arrow_type(part)] for name, part in _parts(kind)]
     return found
 
 
@@ -57,10 +57,10 @@ def _carried(kind: Any) -> str:
             return f"MAP({parts[0][1]}, {parts[1][1]})"
         case "tuple":
             return f"TUPLE({', '.join(part for _, part in parts)})"
-    named = ", ".join(f"{quote(name)} {part}" for name, part in parts)
+    named = ", ".join(f"{quote_identifier(name)} {part}" for name, part in parts)
     return f"{kind.id.upper()}({named})"
 
 
-def quote(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """An identifier."""
     return '"' + name.replace('"', '""') + '"'

@@ -91,7 +91,7 @@ def _begin(control: socket.socket, ready: Any, held: dict[int, Held]) -> Held | 
         leash.close()
         for other in held.values():
             other.leash.close()
-        statement.run(ready, connection, None if spill is None else spill.path)
+        statement.run_statement(ready, connection, None if spill is None else spill.path)
     connection.close()
     return Held(process, leash, spill)
 

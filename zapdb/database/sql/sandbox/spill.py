@@ -22,7 +22,7 @@ class Spill:
     """A directory with mode 0700, under `parent`; raises `OSError`."""
 
     def __init__(self, parent: str) -> None:
-        sweep(parent)
+        sweep_spilled(parent)
         while True:
             self.path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -36,7 +36,7 @@ class Spill:
         os.close(self._lock)
 
 
-def sweep(parent: str) -> None:
+def sweep_spilled(parent: str) -> None:
     """Remove what statements left under `parent` whose processes are gone."""
     for path in Path(parent).glob(f"{PREFIX}*"):
         try:

@@ -23,7 +23,7 @@ import pyarrow.acero  # now, since nothing can be imported later: filtering batc
 import pyarrow.compute
 from pyarrow import dataset
 
-from .carried import carried_type, describe, quote
+from .carried import carried_type, describe_arrow_type, quote_identifier
 from .wire import (
     ANSWER,
     BATCH,
@@ -35,8 +35,8 @@ from .wire import (
     NEXT,
     SCAN,
     Channel,
-    pack,
-    unpack,
+    pack_batches,
+    unpack_batches,
     unpack_schema,
 )
 
@@ -69,7 +69,7 @@ ABOUT_VALUES: Final = (
 PLACE: Final = "\n\nLINE "
 
 
-def run(ready: Any, connection: socket.socket, spill: str | None) -> NoReturn:
+def run_statement(ready: Any, connection: socket.socket, spill: str | None) -> NoReturn:
     """Answer the one statement that is asked on the connection, by the DuckDB that is ready, or
     where it may spill by one of its own; and end."""
     try:
@@ -154,26 +154,30 @@ def _answer(channel: Channel, cursor: Any, request: dict[str, Any]) -> None:
         channel.send_json(FAILED, {"kinds": kinds})
         return
     for number, (name, schema, view) in enumerate(request["sources"]):
-        cursor.register(name, Source(channel, number, unpack_schema(schema)))
+        cursor.register(name, ScannedTable(channel, number, unpack_schema(schema)))
         cursor.execute(view)
     relation = cursor.sql(statement, params=parameters)
     if relation is None:
         channel.send_json(FAILED, {"kinds": ["UNKNOWN"]})
         return
     columns, kinds = list(relation.columns), list(relation.types)
-    channel.send_json(COLUMNS, {"columns": columns, "types": [describe(kind) for kind in kinds]})
+    channel.send_json(
+        COLUMNS, {"columns": columns, "types": [describe_arrow_type(kind) for kind in kinds]}
+    )
     carried = [carried_type(kind) for kind in kinds]
     if any(carried):
         relation = relation.project(
             ", ".join(
-                f"#{at}" if kind is None else f"CAST(#{at} AS {kind}) AS {quote(f'c{at}')}"
+                f"#{at}"
+                if kind is None
+                else f"CAST(#{at} AS {kind}) AS {quote_identifier(f'c{at}')}"
                 for at, kind in enumerate(carried, 1)
             )
         )
     reader = relation.to_arrow_reader(ANSWER_ROWS)
-    channel.send(ANSWER, pack(reader.schema))
+    channel.send(ANSWER, pack_batches(reader.schema))
     for batch in reader:
-        channel.send(ANSWER, pack(batch.schema, batch))
+        channel.send(ANSWER, pack_batches(batch.schema, batch))
     channel.send(DONE)
 
 
@@ -206,7 +210,7 @@ def _describe(error: BaseException, cursor: Any, request: dict[str, Any]) -> dic
     return failure
 
 
-class Source(dataset.Dataset):  # type: ignore[misc]  # pyarrow has no types
+class ScannedTable(dataset.Dataset):  # type: ignore[misc]  # pyarrow has no types
     """A table of the process that asks, as DuckDB scans it: by columns and a filter, a stream.
 
     DuckDB takes any `pyarrow.dataset.Dataset`, asks its scanner for a `RecordBatchReader` whenever
@@ -233,13 +237,13 @@ class Source(dataset.Dataset):  # type: ignore[misc]  # pyarrow has no types
     def read(self, names: Sequence[str], filter: Any) -> Iterator[Any]:
         """Batches of these columns."""
         wanted = pyarrow.schema([self._schema.field(name) for name in names])
-        read = {*names, *(() if filter is None else names_in(filter, self._schema))}
+        read = {*names, *(() if filter is None else columns_in(filter, self._schema))}
         for batch in self._fetch([name for name in self._schema.names if name in read]):
             full = batch if filter is None else batch.filter(filter)
             yield pyarrow.RecordBatch.from_arrays([full.column(n) for n in names], schema=wanted)
 
     def _fetch(self, names: list[str]) -> Iterator[Any]:
-        scan, Source.scans = Source.scans, Source.scans + 1
+        scan, ScannedTable.scans = ScannedTable.scans, ScannedTable.scans + 1
         self._channel.send_json(SCAN, {"scan": scan, "source": self._number, "names": names})
         try:
             while True:
@@ -247,7 +251,7 @@ class Source(dataset.Dataset):  # type: ignore[misc]  # pyarrow has no types
                 kind, data = self._channel.receive()
                 if kind != BATCH:
                     return
-                yield from unpack(data)[1]
+                yield from unpack_batches(data)[1]
         except GeneratorExit:  # no more is wanted
             self._channel.send_json(CLOSE, {"scan": scan})
             raise
@@ -256,7 +260,7 @@ class Source(dataset.Dataset):  # type: ignore[misc]  # pyarrow has no types
 class _Scanner:
     """One reading of a source: what DuckDB asks of a `pyarrow.dataset.Scanner`."""
 
-    def __init__(self, source: Source, names: Sequence[str], filter: Any) -> None:
+    def __init__(self, source: ScannedTable, names: Sequence[str], filter: Any) -> None:
         self._source = source
         self._names = names
         self._filter = filter
@@ -271,7 +275,7 @@ class _Scanner:
         )
 
 
-def names_in(filter: Any, schema: Any) -> list[str]:
+def columns_in(filter: Any, schema: Any) -> list[str]:
     """The columns that an Arrow expression reads: those that it can't do without."""
     nothing = pyarrow.RecordBatch.from_pylist([], schema)
     found = []

@@ -40,7 +40,7 @@ class Ended(Exception):
     """The other side closed the connection."""
 
 
-class TooLarge(Exception):
+class MessageTooLarge(Exception):
     """A message is larger than what its receiver takes."""
 
 
@@ -65,12 +65,12 @@ class Channel:
         self.send(kind, json.dumps(value).encode())
 
     def receive(self, size_bytes_max: int | None = None) -> tuple[bytes, bytearray]:
-        """The next message; raises `Ended`, `TooLate`, or `TooLarge` before it is read."""
+        """The next message; raises `Ended`, `TooLate`, or `MessageTooLarge` before it is read."""
         kind, size = HEAD.unpack(self._receive_bytes(HEAD.size))
         if size_bytes_max is not None and kind == ANSWER and size > size_bytes_max:
-            raise TooLarge
+            raise MessageTooLarge
         if kind not in (ANSWER, BATCH, REQUEST) and size > TEXT_SIZE_BYTES_MAX:
-            raise TooLarge
+            raise MessageTooLarge
         return kind, self._receive_bytes(size)
 
     def _send_bytes(self, data: bytes | memoryview) -> None:
@@ -107,7 +107,7 @@ class Channel:
         self._connection.settimeout(left)
 
 
-def pack(schema: Any, *batches: Any) -> memoryview:
+def pack_batches(schema: Any, *batches: Any) -> memoryview:
     """Record batches with their schema and dictionaries."""
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(sink, schema) as writer:
@@ -124,7 +124,7 @@ def unpack_schema(data: bytes) -> Any:
     return pyarrow.ipc.read_schema(pyarrow.py_buffer(data))
 
 
-def unpack(data: bytes | bytearray) -> tuple[Any, list[Any]]:
-    """The schema and the batches that `pack` packed."""
+def unpack_batches(data: bytes | bytearray) -> tuple[Any, list[Any]]:
+    """The schema and the batches that `pack_batches` packed."""
     with pyarrow.ipc.open_stream(pyarrow.py_buffer(data)) as reader:
         return reader.schema, list(reader)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zapdb.records.arrow.columns.base import Column, Lists, Place, TooLarge
+from zapdb.records.arrow.columns.base import Column, Lists, NumberTooLarge, Place
 from zapdb.records.arrow.columns.nested import CompositeKeyColumn, ListColumn, Part, StructColumn
 from zapdb.records.arrow.columns.numbers import (
     DECIMAL_DIGITS_MAX,
@@ -48,7 +48,7 @@ from zapdb.values import (
     ZonedTimestamp,
 )
 
-__all__ = ["DECIMAL_DIGITS_MAX", "Column", "Lists", "TooLarge", "make_column"]
+__all__ = ["DECIMAL_DIGITS_MAX", "Column", "Lists", "NumberTooLarge", "make_column"]
 
 
 def make_column(

@@ -30,7 +30,7 @@ BINARIES: tuple[IsType, ...] = (
 )
 
 
-class TooLarge(Exception):
+class NumberTooLarge(Exception):
     """A number that the column at `path` has no room for."""
 
     def __init__(self, path: str, expected: str) -> None:
@@ -75,7 +75,7 @@ class Column(ABC):
 
     @abstractmethod
     def to_array(self, lists: Lists) -> Any:
-        """The array of what was appended; raises `TooLarge`, and `ValueError` for bad bytes."""
+        """The array of what was appended; raises `NumberTooLarge`, `ValueError` for bad bytes."""
 
     def to_values(self, array: Any) -> list[Any]:
         """What an array holds, as the type's `check` takes it; raises `InvalidValue`."""

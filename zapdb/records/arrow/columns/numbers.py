@@ -9,7 +9,7 @@ import numpy
 import pyarrow
 from pyarrow import types
 
-from zapdb.records.arrow.columns.base import STRINGS, Leaf, TooLarge, each, is_any_of
+from zapdb.records.arrow.columns.base import STRINGS, Leaf, NumberTooLarge, each, is_any_of
 from zapdb.records.arrow.columns.words import MIDDLE, WordColumn, with_nulls_of
 from zapdb.values import Boolean, Decimal, Integer
 from zapdb.values.decimal import with_scale
@@ -48,7 +48,7 @@ class IntegerColumn(NumberColumn):
         try:
             return super().make(raw)
         except (OverflowError, pyarrow.ArrowInvalid):
-            raise TooLarge(self.path, "an integer of 64 bits") from None
+            raise NumberTooLarge(self.path, "an integer of 64 bits") from None
 
     def to_text(self, raw: int) -> str:
         return str(raw)
@@ -81,7 +81,7 @@ class DecimalColumn(NumberColumn):
 
     def _to_bytes(self, raw: int) -> bytes:
         if abs(raw) >= 10**DECIMAL_DIGITS_MAX:
-            raise TooLarge(self.path, f"a decimal of {DECIMAL_DIGITS_MAX} digits")
+            raise NumberTooLarge(self.path, f"a decimal of {DECIMAL_DIGITS_MAX} digits")
         return raw.to_bytes(16, "little", signed=True)
 
     def to_text(self, raw: int) -> str:
