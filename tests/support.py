@@ -25,10 +25,12 @@ from sqlalchemy import make_url
 
 import zapdb
 from tests.documents import document
+from zapdb.activation import View
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import StorageError, ZapdbError
-from zapdb.storage import Connection, Storage, connect
+from zapdb.jobs.inspection import read_table_statuses
+from zapdb.storage import Connection, Mode, Storage, connect
 
 ROOT = Path(__file__).parents[1]
 
@@ -237,6 +239,13 @@ def error_of(action: Callable[[], object]) -> ZapdbError | None:
     except ZapdbError as error:
         return error
     return None
+
+
+def count_stale(storage: Storage, view: View, table: str) -> int:
+    """How many records of a table have an older layout."""
+    with storage.transaction(Mode.READ) as connection:
+        statuses = read_table_statuses(connection, view)
+    return next(status.stale for status in statuses if status.table == table)
 
 
 def advance_clock(monkeypatch: pytest.MonkeyPatch, storage: Storage, seconds: float) -> None:

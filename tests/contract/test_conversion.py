@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
-from tests.support import WAYS, Faults, Way, Workspace, dead_owner, error_of
+from tests.support import WAYS, Faults, Way, Workspace, count_stale, dead_owner, error_of
 from zapdb.activation import load_view
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
@@ -19,7 +19,6 @@ from zapdb.database import Database
 from zapdb.errors import ExecutorUnfit, JobError, LeaseLost
 from zapdb.jobs import (
     Job,
-    count_stale,
     forget_newest,
     plan_jobs,
     read_progress,
@@ -81,7 +80,7 @@ EXPECTED = {at: new_record(at) for at in range(COUNT)}
 def stale(db: Database) -> int:
     with db._storage.transaction(Mode.READ) as connection:
         view = load_view(connection, DEFAULT_TENANT)
-    return count_stale(db._storage, view, view.table("items"))
+    return count_stale(db._storage, view, "items")
 
 
 def only_job(storage: Storage) -> Job:

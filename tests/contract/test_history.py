@@ -325,11 +325,11 @@ def test_a_snapshot_that_was_tampered_with_is_corrupt(workspace: Workspace) -> N
 
 def test_migrated_by_is_who_acts(workspace: Workspace) -> None:
     up(workspace, 1, ITEMS)
-    with principal.acting_as(principal.of_token("rodrigo@example.org", 1)):
+    with principal.acting_as("rodrigo@example.org"):
         up(workspace, 2, ADD_COLOR)
         # Another thread acts for nobody but the process.
         assert run_threads(lambda: up(workspace, 3, ADD_WEIGHT)) == []
-        with principal.acting_as(principal.of_token(None, 7)):
+        with principal.acting_as("token:tenant=7"):
             up(workspace, 4, RENAME_SIZE)
         assert principal.current() == "rodrigo@example.org"
     with principal.acting_as(principal.SYSTEM):

@@ -15,11 +15,10 @@ import pytest
 from tests.contract.tables import ITEMS
 from tests.contract.traffic import RECORDS, Ledger, start_traffic
 from tests.documents import document
-from tests.support import Workspace, wait_until
+from tests.support import Workspace, count_stale, wait_until
 from zapdb.catalog.tenants import find_tenant
 from zapdb.database import Database
 from zapdb.jobs import forget_newest
-from zapdb.jobs.run import count_stale
 
 pytestmark = pytest.mark.long_on("sqlite")
 
@@ -127,7 +126,7 @@ def position(place: Workspace) -> int:
 
 
 def is_converted(tool: Database) -> bool:
-    return count_stale(tool._storage, tool._view, tool._view.table("items")) == 0
+    return count_stale(tool._storage, tool._view, "items") == 0
 
 
 def assert_written(db: Database, ledger: Ledger, first: dict[str, object]) -> None:

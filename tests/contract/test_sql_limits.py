@@ -23,6 +23,7 @@ from zapdb.database.sql import processes
 from zapdb.database.sql.sandbox.spill import PREFIX, Spill
 from zapdb.database.sql.sources import TableSource
 from zapdb.errors import InvalidValue, SqlError, SqlLimitExceeded, StorageError
+from zapdb.storage.interruption import Call
 
 ORDERS = (
     "create_table: {table: orders, key: [id], fields: ["
@@ -222,16 +223,16 @@ def test_a_directory_that_can_not_be_written_is_named_in_the_error(
 @engine_does_not_matter
 def test_another_thread_can_interrupt_it(db: Database) -> None:
     """As a cancelled task does."""
-    thread = threading.get_ident()
-    processes.interrupt_statement(thread)  # there is none
+    call = Call()
+    assert call.start()
 
     def interrupt() -> None:
-        wait_for(lambda: thread in processes._running)
-        processes.interrupt_statement(thread)
+        wait_for(running)
+        call.strike(lambda *_: None)
 
     other = threading.Thread(target=interrupt)
     other.start()
-    with pytest.raises(SqlError, match="was interrupted"):
+    with call.being_made(), pytest.raises(SqlError, match="was interrupted"):
         db.sql(ENDLESS["one call"], **UNBOUNDED)
     other.join()
     assert not running()

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "zapdb"
 
 ORDER = [
-    {"errors", "formats", "limits", "printing", "release", "datasets", "logs", "metrics"},
+    {"errors", "formats", "limits", "printing", "release", "datasets", "logs", "memo", "metrics"},
     {"values"},
     {"schema"},
     {"expressions"},

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
 
 from zapdb.storage.waiting import FairSemaphore
-
-FOREVER: Final = None
 
 
 async def acquire_place(places: FairSemaphore, timeout_seconds: float | None) -> bool:

@@ -44,11 +44,6 @@ def acting_as(principal: str) -> Iterator[None]:
         _acting.reset(token)
 
 
-def of_token(subject: str | None, tenant: int | str) -> str:
-    """The principal that a token stands for; one without a subject is named by its tenant."""
-    return subject or f"token:tenant={tenant}"
-
-
 def _read_user() -> str:
     try:
         user = getpass.getuser()

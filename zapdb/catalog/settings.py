@@ -281,10 +281,6 @@ class Settings:
         """Whether changes of a table's records are kept in the change log."""
         return self.get(CHANGE_LOG, table) == "on"
 
-    @property
-    def refuses_schema_changes(self) -> bool:
-        return self.get("schema_changes") == "refuse"
-
 
 def find_setting(name: str) -> Setting:
     if name not in SETTINGS:

@@ -28,8 +28,6 @@ from zapdb.storage import Connection, Mode, Storage
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
 Sample = tuple[tuple[str, ...], float]
 
 

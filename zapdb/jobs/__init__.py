@@ -4,7 +4,7 @@ from zapdb.jobs.findings import ConstraintFinding
 from zapdb.jobs.forget import Forgotten, forget_newest
 from zapdb.jobs.job import Job, Progress, list_jobs, read_progress
 from zapdb.jobs.rebuilding import list_rebuilds, rebuild_when_opening, run_rebuilds
-from zapdb.jobs.run import JobReport, Runner, count_stale, plan_jobs, run_job, run_locally
+from zapdb.jobs.run import JobReport, Runner, plan_jobs, run_job, run_locally
 from zapdb.jobs.sweep import SweepReport, sweep_blobs
 from zapdb.jobs.verify import BlobsReport, TableReport, verify_blobs, verify_tenant
 
@@ -18,7 +18,6 @@ __all__ = [
     "Runner",
     "SweepReport",
     "TableReport",
-    "count_stale",
     "forget_newest",
     "list_jobs",
     "list_rebuilds",

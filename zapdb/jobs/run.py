@@ -414,12 +414,3 @@ def _wait_for_others(storage: Storage, job: Job, batch_records_max: int, pace: P
             continue
         except Stopped:
             return
-
-
-def count_stale(storage: Storage, view: View, state: TableState) -> int:
-    """How many records of a table have an older layout."""
-    records = RecordTable(storage, state.table.number, view.tenant)
-    (count,) = storage.connection().fetch_one(
-        f"{records.count_sql} AND value < {storage.mark}", (encode_prefix(state.layout_revision),)
-    )
-    return int(count)

@@ -13,10 +13,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from zapdb.errors import InvalidMigration, Location, UnknownName, UsageError, Violation
-from zapdb.limits import MIGRATIONS_MAX
+from zapdb.limits import COMPILED_MAX, MIGRATIONS_MAX
+from zapdb.memo import Memo
 from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.draft import Draft, parse_document
 from zapdb.migrations.migration import Migration, label
@@ -55,6 +56,10 @@ class MigrationFile:
         return parse_document(read_document(source), source, self.number, self.name)
 
 
+def _new_memo() -> Memo[Any, Any]:
+    return Memo(COMPILED_MAX)
+
+
 @dataclass(frozen=True)
 class Chain:
     """Migrations in order, each resolved on the schema that those before it make.
@@ -63,12 +68,14 @@ class Chain:
     """
 
     migrations: tuple[Migration, ...] = ()
-    _routes: dict[tuple[int, int, int], Route] = field(
-        default_factory=dict, compare=False, repr=False
+    _routes: Memo[tuple[int, int, int], Route] = field(
+        default_factory=_new_memo, compare=False, repr=False
     )
-    _archived: dict[int, dict[int, Field]] = field(default_factory=dict, compare=False, repr=False)
-    _programs: dict[tuple[int, int, int, Zones], Conversion] = field(
-        default_factory=dict, compare=False, repr=False
+    _archived: Memo[int, dict[int, Field]] = field(
+        default_factory=_new_memo, compare=False, repr=False
+    )
+    _programs: Memo[tuple[int, int, int, Zones], Conversion] = field(
+        default_factory=_new_memo, compare=False, repr=False
     )
 
     @property
@@ -102,23 +109,22 @@ class Chain:
     def route(self, table: int, source: int, target: int) -> Route:
         """How a table's fields at position `target` come from those at position `source`."""
         key = (table, source, target)
-        if key not in self._routes:
-            self._routes[key] = self._compose(table, source, target)
-        return self._routes[key]
+        return self._routes.get(key, lambda: self._compose(table, source, target))
 
     def program(self, table: int, source: int, target: int, zones: Zones) -> Conversion:
         """The compiled conversion of a table's records from one position to another."""
-        key = (table, source, target, zones)
-        if key not in self._programs:
+
+        def compile_program() -> Conversion:
             route = self.route(table, source, target)
-            self._programs[key] = compile_conversion(
+            return compile_conversion(
                 Layout.of(self.table_at(source, table), zones),
                 Layout.of(self.table_at(target, table), zones),
                 route.derivations,
                 route.archives,
                 zones=zones,
             )
-        return self._programs[key]
+
+        return self._programs.get((table, source, target, zones), compile_program)
 
     def table_at(self, position: int, number: int) -> Table:
         """A table that is in force or archived there."""
@@ -128,14 +134,15 @@ class Chain:
 
     def archived_fields(self, table: int) -> dict[int, Field]:
         """Every field of the table whose values any migration archives, by number."""
-        if table not in self._archived:
-            found: dict[int, Field] = {}
-            for m in self._touching(table, self.start, self.end):
-                kept = m.after.table_kept(table)
-                if kept is not None:
-                    found |= {archived.field.number: archived.field for archived in kept.archived}
-            self._archived[table] = found
-        return self._archived[table]
+        return self._archived.get(table, lambda: self._find_archived(table))
+
+    def _find_archived(self, table: int) -> dict[int, Field]:
+        found: dict[int, Field] = {}
+        for m in self._touching(table, self.start, self.end):
+            kept = m.after.table_kept(table)
+            if kept is not None:
+                found |= {archived.field.number: archived.field for archived in kept.archived}
+        return found
 
     def _compose(self, table: int, source: int, target: int) -> Route:
         start = self.table_at(source, table)

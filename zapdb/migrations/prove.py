@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from zapdb.datasets import zone_names
 from zapdb.limits import PROOFS_REMEMBERED_MAX
+from zapdb.memo import Memo
 from zapdb.migrations.boundaries import ZONE_NAMES, neutral
 from zapdb.migrations.examples import RecordExample, find_tables, read_value
 from zapdb.migrations.finding import ProofFinding, TableProof, format_proof_value
@@ -50,7 +51,7 @@ class Proof:
     remarks: tuple[ProofFinding, ...] = ()
 
 
-_remembered: dict[bytes, Proof] = {}
+_remembered = Memo[bytes, Proof](PROOFS_REMEMBERED_MAX)
 """By what was tried, the last ones: `migrate up` proves before it takes the lease, and under it."""
 
 
@@ -59,14 +60,7 @@ def prove(migration: Migration) -> Proof:
 
     What this process has tried already is not tried again.
     """
-    key = _identify(migration)
-    proof = _remembered.get(key)
-    if proof is None:
-        proof = _try(migration)
-        while len(_remembered) >= PROOFS_REMEMBERED_MAX:
-            _remembered.pop(next(iter(_remembered)), None)
-        _remembered[key] = proof
-    return proof
+    return _remembered.get(_identify(migration), lambda: _try(migration))
 
 
 def _identify(migration: Migration) -> bytes:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zapdb.errors import CorruptRecord, InvalidValue, UnknownField
-from zapdb.limits import RECORD_KEY_SIZE_BYTES_MAX
+from zapdb.limits import COMPILED_MAX, RECORD_KEY_SIZE_BYTES_MAX
+from zapdb.memo import Memo
 from zapdb.records.beside import Beside
 from zapdb.records.layout import Layout
 from zapdb.records.record import Record, defer, record_class
@@ -44,33 +45,32 @@ class Codec:
 Decode = Callable[[bytes, bytes, int, Beside], Record]
 """As `Codec.decode`; the record may have some of the fields only."""
 
-_compiled: dict[Any, Any] = {}
+_compiled = Memo[Any, Any](COMPILED_MAX)
 """By shape, for all databases. What has a database's zones in it is kept with them instead."""
 
 
 def codec_for(table: Table, zones: Zones | None = None) -> Codec:
     """The codec of the table's shape in a database with these zones, compiled once."""
     bound = bind_zones(table, zones)
-    compiled, digest = compiled_with(table, bound, zones), snapshot(table)
-    known: Codec | None = compiled.get(digest)
-    if known is None:
-        known = compiled[digest] = _compile(bound)
-    return known
+    codec: Codec = compiled_with(table, bound, zones).get(snapshot(table), lambda: _compile(bound))
+    return codec
 
 
 def decoder_of(table: Table, numbers: frozenset[int], zones: Zones | None = None) -> Decode:
     """A decoder of the fields with these numbers: the others are stepped over, or not reached."""
     bound = bind_zones(table, zones)
-    compiled, wanted = compiled_with(table, bound, zones), (snapshot(table), numbers)
-    known: Decode | None = compiled.get(wanted)
-    if known is None:
+
+    def compile_decoder() -> Decode:
         fields = tuple(f.name for f in table.fields if f.number in numbers)
-        known, _ = _compile_decode(bound, record_class(table.name, fields), numbers)
-        compiled[wanted] = known
-    return known
+        decoder, _ = _compile_decode(bound, record_class(table.name, fields), numbers)
+        return decoder
+
+    compiled = compiled_with(table, bound, zones)
+    decode: Decode = compiled.get((snapshot(table), numbers), compile_decoder)
+    return decode
 
 
-def compiled_with(table: Table, bound: Table, zones: Zones | None) -> dict[Any, Any]:
+def compiled_with(table: Table, bound: Table, zones: Zones | None) -> Memo[Any, Any]:
     """Where what is compiled for a table is kept."""
     return _compiled if zones is None or bound is table else zones.compiled
 

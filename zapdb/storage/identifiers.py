@@ -61,8 +61,3 @@ def first_id_at_ms(milliseconds: int) -> bytes:
     """No identifier that was made then or later is lower; those that were made before are, unless
     the clock went back meanwhile."""
     return milliseconds.to_bytes(6, "big") + bytes(10)
-
-
-def made_at_ms(made: bytes) -> int:
-    """When an identifier was made, in milliseconds since 1970-01-01 UTC."""
-    return int.from_bytes(made[:6], "big")

@@ -189,10 +189,6 @@ class ChangeLog:
 
     # Timestamps
 
-    @property
-    def has_stamps(self) -> bool:
-        return not self.is_numbered
-
     def read_newest(self, connection: Connection) -> int:
         """The newest timestamp; 0 before the first."""
         if self.is_numbered:

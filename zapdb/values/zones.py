@@ -10,6 +10,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from zapdb.limits import COMPILED_MAX
+from zapdb.memo import Memo
+
 
 class Zones:
     """The numbers known so far; what is not among them is looked for once more.
@@ -22,7 +25,7 @@ class Zones:
         names: Mapping[int, str],
         reload: Callable[[], Mapping[int, str]] | None = None,
     ) -> None:
-        self.compiled: dict[Any, Any] = {}
+        self.compiled = Memo[Any, Any](COMPILED_MAX)
         """What was compiled with these numbers bound: it goes when they go."""
         self._reload = reload
         self._lock = threading.Lock()

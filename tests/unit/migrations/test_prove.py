@@ -14,6 +14,7 @@ from tests.unit.migrations.kept import write
 from zapdb.errors import ExampleNotProven, NotProven, RollbackNotProven
 from zapdb.expressions import FUNCTIONS
 from zapdb.limits import PROOFS_REMEMBERED_MAX
+from zapdb.memo import Memo
 from zapdb.migrations import Migration, load_directory
 from zapdb.migrations.boundaries import Harvest, field_values, neutral, values_of
 from zapdb.migrations.prove import Proof, _remembered, converted_tables, prove, require_proven
@@ -167,7 +168,9 @@ def test_a_conversion_that_raises_is_a_failure(monkeypatch: pytest.MonkeyPatch) 
             raise RuntimeError("agent")
         return text
 
-    monkeypatch.setattr("zapdb.migrations.prove._remembered", {})  # functions are no part of a key
+    monkeypatch.setattr(
+        "zapdb.migrations.prove._remembered", Memo(1)
+    )  # functions are no part of a key
     monkeypatch.setitem(FUNCTIONS, "before", replace(FUNCTIONS["before"], apply=fail))
     proof = prove(migration)
     stopped = [f for f in proof.failures if f.kind == "conversion"]
@@ -546,13 +549,10 @@ def test_a_proof_of_something_else_is_another_one() -> None:
     assert proof.failures[0].place.line == 6
 
 
-def test_the_proofs_that_are_remembered_are_bounded() -> None:
-    kept = dict(_remembered)
-    try:
-        for at in range(PROOFS_REMEMBERED_MAX):
-            _remembered[str(at).encode()] = Proof(1, "a")
-        prove_text(RAISE.replace("remembered", "bounded"))
-        assert len(_remembered) == PROOFS_REMEMBERED_MAX
-    finally:
-        _remembered.clear()
-        _remembered.update(kept)
+def test_the_proofs_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _remembered.most == PROOFS_REMEMBERED_MAX
+    few = Memo[bytes, Proof](2)
+    monkeypatch.setattr("zapdb.migrations.prove._remembered", few)
+    for name in ("one", "two", "three"):
+        prove_text(RAISE.replace("remembered", name))
+    assert len(few) == 2

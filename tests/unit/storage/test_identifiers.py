@@ -11,7 +11,11 @@ from uuid import RFC_4122, UUID
 import pytest
 
 from zapdb.storage import identifiers
-from zapdb.storage.identifiers import first_id_at_ms, made_at_ms, make_uuid7
+from zapdb.storage.identifiers import first_id_at_ms, make_uuid7
+
+
+def made_at_ms(made: bytes) -> int:
+    return int.from_bytes(made[:6], "big")
 
 
 def test_identifiers_are_uuids_of_version_7_and_of_now() -> None:

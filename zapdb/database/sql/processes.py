@@ -61,7 +61,6 @@ class StatementProcess:
         self.channel = Channel(self._connection, time.monotonic() + seconds)
 
     def __enter__(self) -> StatementProcess:
-        _running[threading.get_ident()] = self
         call = current_call()
         if call is not None:
             self._interruptible.enter_context(call.ending_by(self.interrupt))
@@ -79,7 +78,6 @@ class StatementProcess:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _running.pop(threading.get_ident(), None)
         self.end(is_awaited=kind is not None or self._spills)
 
     def end(self, *, is_awaited: bool = True) -> dict[str, Any]:
@@ -166,15 +164,6 @@ _lock = threading.Lock()
 _keepers: list[_Keeper] = []
 """The one of this process, once there was a statement."""
 _leashes: set[socket.socket] = set()
-_running: dict[int, StatementProcess] = {}
-"""By the number of the thread that waits for it."""
-
-
-def interrupt_statement(thread: int) -> None:
-    """End the statement that a thread (its `ident`) waits for, if it does; it raises `SqlError`."""
-    process = _running.get(thread)
-    if process is not None:
-        process.interrupt()
 
 
 def _begin_statement(spill_to: str | None) -> tuple[socket.socket, socket.socket]:
@@ -226,7 +215,6 @@ def _forget() -> None:
     for leash in _leashes:
         leash.close()
     _leashes.clear()
-    _running.clear()
 
 
 atexit.register(_end)

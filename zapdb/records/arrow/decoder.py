@@ -127,10 +127,10 @@ def arrow_decoder(
     bound = bind_zones(table, zones)
     compiled = compiled_with(table, bound, zones)
     wanted = ("arrow", snapshot(table), numbers, texts)
-    known: ArrowDecoder | None = compiled.get(wanted)
-    if known is None:
-        known = compiled[wanted] = _compile(table, bound, zones, numbers, texts)
-    return known
+    decoder: ArrowDecoder = compiled.get(
+        wanted, lambda: _compile(table, bound, zones, numbers, texts)
+    )
+    return decoder
 
 
 def _numbers_of(table: Table, names: Collection[str]) -> frozenset[int]:

@@ -1,0 +1,34 @@
+"""What was made once and is needed again: so much of it and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+Made = TypeVar("Made")
+
+
+class Memo(Generic[Key, Made]):
+    """Keeps up to `most` things by their keys; the one that was made first is given up first.
+
+    Threads may share it: two may make the same thing at once, and one of both is kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._made: dict[Key, Made] = {}
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def get(self, key: Key, make: Callable[[], Made]) -> Made:
+        """What is kept under the key, or was made now. None is nothing to keep."""
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = make()
+            with suppress(RuntimeError, StopIteration):  # another thread does the same
+                while len(self._made) > self.most:
+                    self._made.pop(next(iter(self._made)), None)
+        return found
