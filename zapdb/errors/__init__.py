@@ -1,0 +1,221 @@
+"""The one tree of zapdb's errors.
+
+    ZapdbError
+    ├── InvalidValue (ValueError)          a value does not fit its field          caller
+    ├── UnknownName (LookupError)          no such table, field, index, migration  caller
+    │   └── UnknownField (AttributeError)  a table has no such field
+    ├── UsageError (RuntimeError)          a call that makes no sense now          caller
+    │   └── ImmutableRecord (AttributeError) a field of a record is set or deleted
+    ├── InvalidCursor (ValueError)         a cursor of another query, or none      caller
+    ├── SqlError (ValueError)              an SQL statement that can't be answered caller
+    │   └── SqlLimitExceeded               it takes more memory, time or rows than it may
+    ├── SeveralRecords (LookupError)       one record is expected, several match   caller
+    ├── RecordNotFound (KeyError)          no record has this key                  caller
+    ├── RecordExists (ValueError)          a record with this key is there         caller
+    ├── TenantExists (ValueError)          a tenant of this name is there          caller
+    ├── BlobMissing (LookupError)          a large value is looked at too late     caller
+    ├── ChangesPruned (LookupError)        the change log begins behind the place caller
+    ├── ConstraintViolation (ValueError)   a write breaks what its table demands   caller
+    │   ├── UniqueViolation                another record has the values of a unique index
+    │   ├── CheckViolation                 a check of the table is not true of the record
+    │   └── ReferenceViolation             what a record refers to is not there, or would go
+    ├── MigrationError
+    │   ├── InvalidMigration (ValueError)  the file does not say what it must
+    │   │   └── NotExhaustive              a rollback is missing
+    │   ├── NotProven                      trying a migration shows that it is not what it says
+    │   │   ├── RollbackNotProven          a rollback does not bring back what it claims to
+    │   │   └── ExampleNotProven           an example of the document comes out otherwise
+    │   ├── MigrationConflict              files and database disagree
+    │   ├── LockfileMismatch               zapdb.lock and files disagree
+    │   ├── SchemaFrozen                   a setting refuses changes of the schema
+    │   ├── PendingMigrations              files beyond what the database stores   exit 3
+    │   └── ActivationPending              a migration waits for running processes exit 3
+    ├── CorruptionError
+    │   ├── CorruptRecord                  stored bytes that no encoder wrote
+    │   │   └── CorruptBlob                a large value is not what was written
+    │   └── CorruptCatalog                 a stored migration or catalog row that was tampered with
+    │       └── MissingHistory             a table in force has no fingerprint history
+    ├── CompatibilityError
+    │   ├── NotZapdb                       the database is somebody else's
+    │   ├── NewerLayout                    written by a later release
+    │   ├── IncompatibleVersion            the cluster's level is above this release
+    │   ├── DatasetMismatch                collation or tz data differ between processes
+    │   ├── UnknownZone                    the tz data in use lack a time zone
+    │   ├── ServedShapeUnavailable         the files end before the active migration
+    │   ├── FingerprintUnknown             a pinned schema, or the one in force, is not known
+    │   ├── ModelsMismatch                 generated models are not those of the schema
+    │   └── UnsupportedServer              the server lacks a feature in use
+    ├── ConcurrencyError
+    │   ├── GateTimeout (TimeoutError)     writers did not let a change of state through
+    │   ├── LeaseLost                      another process took over, or this one was evicted
+    │   ├── LeaseHeld                      another process is at work
+    │   ├── ForgetInProgress               writes wait until a forget is finished
+    │   ├── CatalogBehind (TimeoutError)   this process has not seen a change of the catalog yet
+    │   ├── ConnectionsBusy (TimeoutError) too many transactions are open in this process
+    │   ├── TransactionConflict            serialization failure; run it again
+    │   │   └── CatalogChanged             a migration changed what it works with; run it again
+    │   ├── StaleUpdate                    the record is not what `if_unchanged` says any more
+    │   └── CommitUnknown                  COMMIT reported an error; the outcome is not known
+    ├── JobError
+    │   └── ExecutorUnfit                  a task's process differs from what its job needs
+    ├── StorageError                       the database driver reported an error
+    │   ├── DiskFull                       no room was left for what was to be written
+    │   └── DatabaseReplaced               the open SQLite file was moved, deleted or replaced
+    └── MissingExtra (ImportError)         an optional dependency is not installed
+
+Each class has a stable code, an exit status for the command line, and the name of a gRPC status.
+The message is a static sentence; what varies is in the context, by key; the hint names the way out.
+All errors pickle, since they cross Spark. No record contents appear beyond a short hex prefix.
+"""
+
+from __future__ import annotations
+
+from zapdb.errors.base import EXIT_ERROR, EXIT_PENDING, EXIT_USAGE, Location, ZapdbError
+from zapdb.errors.caller import (
+    BlobMissing,
+    ChangesPruned,
+    CheckViolation,
+    ConstraintViolation,
+    ImmutableRecord,
+    InvalidCursor,
+    InvalidValue,
+    RecordExists,
+    RecordNotFound,
+    ReferenceViolation,
+    SeveralRecords,
+    SqlError,
+    SqlLimitExceeded,
+    TenantExists,
+    UniqueViolation,
+    UnknownField,
+    UnknownName,
+    UsageError,
+)
+from zapdb.errors.describing import REFUSED, describe_value, suggest
+from zapdb.errors.migration import (
+    ActivationPending,
+    ExampleNotProven,
+    InvalidMigration,
+    LockfileMismatch,
+    MigrationConflict,
+    MigrationError,
+    NotExhaustive,
+    NotProven,
+    PendingMigrations,
+    RollbackNotProven,
+    SchemaFrozen,
+    Violation,
+)
+from zapdb.errors.running import (
+    CatalogBehind,
+    CatalogChanged,
+    CommitUnknown,
+    ConcurrencyError,
+    ConnectionsBusy,
+    DatabaseReplaced,
+    DiskFull,
+    ExecutorUnfit,
+    ForgetInProgress,
+    GateTimeout,
+    JobError,
+    LeaseHeld,
+    LeaseLost,
+    MissingExtra,
+    StaleUpdate,
+    StorageError,
+    TransactionConflict,
+)
+from zapdb.errors.stored import (
+    CompatibilityError,
+    CorruptBlob,
+    CorruptCatalog,
+    CorruptionError,
+    CorruptRecord,
+    DatasetMismatch,
+    FingerprintUnknown,
+    IncompatibleVersion,
+    MissingHistory,
+    ModelsMismatch,
+    NewerLayout,
+    NotZapdb,
+    ServedShapeUnavailable,
+    UnknownZone,
+    UnsupportedServer,
+)
+
+__all__ = [
+    "EXIT_ERROR",
+    "EXIT_PENDING",
+    "EXIT_USAGE",
+    "REFUSED",
+    "ActivationPending",
+    "BlobMissing",
+    "CatalogBehind",
+    "CatalogChanged",
+    "ChangesPruned",
+    "CheckViolation",
+    "CommitUnknown",
+    "CompatibilityError",
+    "ConcurrencyError",
+    "ConnectionsBusy",
+    "ConstraintViolation",
+    "CorruptBlob",
+    "CorruptCatalog",
+    "CorruptRecord",
+    "CorruptionError",
+    "DatabaseReplaced",
+    "DatasetMismatch",
+    "DiskFull",
+    "ExampleNotProven",
+    "ExecutorUnfit",
+    "FingerprintUnknown",
+    "ForgetInProgress",
+    "GateTimeout",
+    "ImmutableRecord",
+    "IncompatibleVersion",
+    "InvalidCursor",
+    "InvalidMigration",
+    "InvalidValue",
+    "JobError",
+    "LeaseHeld",
+    "LeaseLost",
+    "Location",
+    "LockfileMismatch",
+    "MigrationConflict",
+    "MigrationError",
+    "MissingExtra",
+    "MissingHistory",
+    "ModelsMismatch",
+    "NewerLayout",
+    "NotExhaustive",
+    "NotProven",
+    "NotZapdb",
+    "PendingMigrations",
+    "RecordExists",
+    "RecordNotFound",
+    "ReferenceViolation",
+    "RollbackNotProven",
+    "SchemaFrozen",
+    "ServedShapeUnavailable",
+    "SeveralRecords",
+    "SqlError",
+    "SqlLimitExceeded",
+    "StaleUpdate",
+    "StorageError",
+    "TenantExists",
+    "TransactionConflict",
+    "UniqueViolation",
+    "UnknownField",
+    "UnknownName",
+    "UnknownZone",
+    "UnsupportedServer",
+    "UsageError",
+    "Violation",
+    "ZapdbError",
+    "describe_value",
+    "suggest",
+]
+
+for _kind in list(globals().values()):
+    if isinstance(_kind, type) and issubclass(_kind, ZapdbError):
+        _kind.__module__ = __name__  # so tracebacks and pickles name it by where users import it

@@ -1,0 +1,98 @@
+"""The root of the tree: message, hint, place and context, as text and as plain data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from zapdb.errors.describing import REFUSED
+from zapdb.limits import ERROR_VALUE_CHARS_MAX
+from zapdb.printing import one_line
+
+EXIT_ERROR = 1
+
+
+EXIT_USAGE = 2
+
+
+EXIT_PENDING = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a file; line and column count from 1, and 0 stands for the file as a whole."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+class ZapdbError(Exception):
+    """The root of all errors that zapdb raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    exit_status: ClassVar[int] = EXIT_ERROR
+    rpc_status: ClassVar[str] = "INTERNAL"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        location: Location | None = None,
+        **context: Any,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.location = location
+        self.context = context
+
+    def __str__(self) -> str:
+        lines = [f"{self.location}: {self.message}" if self.location else self.message]
+        for key, value in self._shown():
+            first, *rest = INDENTED.split(_short(value))
+            lines += [f"  {key}: {first}", *rest]
+        if self.hint:
+            lines.append(f"  way out: {self.hint}")
+        return "\n".join(map(one_line, lines))  # what a value says is never a line of its own
+
+    def _shown(self) -> Iterator[tuple[str, Any]]:
+        return ((key, value) for key, value in self.context.items() if key != REFUSED)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.__dict__.copy())
+
+    def to_json(self) -> dict[str, Any]:
+        """The error as plain data, for `--json` and for the wire."""
+        place = self.location
+        return {
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            "location": None
+            if place is None
+            else {"file": place.file, "line": place.line, "column": place.column},
+            "context": {key: str(value) for key, value in self._shown()},
+        }
+
+
+INDENTED: Final = re.compile(r"\n(?=    )")
+"""The line ends of a value that are kept: what follows stands too far to the right to be ours."""
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= ERROR_VALUE_CHARS_MAX else f"{text[:ERROR_VALUE_CHARS_MAX]}…"
+
+
+def _rebuild(kind: type[ZapdbError], state: dict[str, Any]) -> ZapdbError:
+    error = kind.__new__(kind)
+    error.args = (state["message"],)
+    error.__dict__.update(state)
+    return error

@@ -1,0 +1,116 @@
+"""What is wrong with migrations: with their files, and with what the database stores of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from zapdb.errors.base import EXIT_PENDING, Location, ZapdbError
+from zapdb.limits import VIOLATIONS_SHOWN_MAX
+from zapdb.printing import one_line
+
+
+class MigrationError(ZapdbError):
+    code = "migration"
+    rpc_status = "FAILED_PRECONDITION"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing wrong with a document, and where."""
+
+    location: Location
+    message: str
+    hint: str = ""
+    excerpt: str = ""
+
+    def __str__(self) -> str:
+        lines = [one_line(f"{self.location}: {self.message}")]
+        lines += [one_line(line) for line in self.excerpt.split("\n") if self.excerpt]
+        if self.hint:
+            lines.append(one_line(f"  way out: {self.hint}"))
+        return "\n".join(lines)
+
+
+class InvalidMigration(MigrationError, ValueError):
+    """The first violations that were found, in the order of the file; `hidden` counts the rest."""
+
+    code = "migration.invalid"
+    rpc_status = "INVALID_ARGUMENT"
+
+    def __init__(self, violations: Iterable[Violation], hidden: int = 0) -> None:
+        found = tuple(violations)
+        self.violations = found[:VIOLATIONS_SHOWN_MAX]
+        self.hidden = hidden + len(found) - len(self.violations)
+        first = self.violations[0]
+        super().__init__(first.message, hint=first.hint, location=first.location)
+
+    def __str__(self) -> str:
+        return "\n".join(self.texts())
+
+    def texts(self) -> list[str]:
+        """Each violation, and how many more there are."""
+        rest = [f"… and {self.hidden:,} more"] if self.hidden else []
+        return [*map(str, self.violations), *rest]
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {
+            "violations": [
+                {
+                    "file": violation.location.file,
+                    "line": violation.location.line,
+                    "column": violation.location.column,
+                    "message": violation.message,
+                    "hint": violation.hint,
+                }
+                for violation in self.violations
+            ],
+            "violations_hidden": self.hidden,
+        }
+
+
+class NotExhaustive(InvalidMigration):
+    code = "migration.not_exhaustive"
+
+
+class NotProven(MigrationError):
+    """Trying the conversions of a migration on records made up for it, or read, failed."""
+
+    code = "migration.not_proven"
+
+
+class RollbackNotProven(NotProven):
+    """A record came back otherwise, in a field whose rollback is claimed to be exact."""
+
+    code = "migration.rollback_not_proven"
+
+
+class ExampleNotProven(NotProven):
+    code = "migration.example_not_proven"
+
+
+class MigrationConflict(MigrationError):
+    code = "migration.conflict"
+
+
+class LockfileMismatch(MigrationError):
+    code = "migration.lockfile"
+
+
+class SchemaFrozen(MigrationError):
+    """The setting `schema_changes` is `refuse`."""
+
+    code = "migration.frozen"
+
+
+class PendingMigrations(MigrationError):
+    code = "migration.pending"
+    exit_status = EXIT_PENDING
+
+
+class ActivationPending(MigrationError):
+    """A migration takes force only once the files of all running processes hold it (rule 12)."""
+
+    code = "migration.activation_pending"
+    exit_status = EXIT_PENDING
