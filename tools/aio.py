@@ -24,7 +24,6 @@ from zapdb.database import (
     change_log,
     changes,
     database,
-    lookup,
     opening,
     query,
     table,
@@ -57,7 +56,6 @@ class Method:
 
 BUILD, READ, WRITE, TASK = (Method(k) for k in ("build", "read", "write", "task"))
 ROWS, OWN = Method("rows"), Method("own")
-MADE_OF = Method("none", "what it was made of, for zapdb itself")
 ARROW = Method(
     "read",
     then=".read_all()",
@@ -111,7 +109,8 @@ FACES = {
             "order_by": BUILD,
             "__getattr__": OWN,
             "__getitem__": OWN,
-            "index": OWN,
+            "using": BUILD,
+            "readable_indexes": READ,
             "insert": WRITE,
             "upsert": WRITE,
             "insert_many": OWN,
@@ -125,12 +124,11 @@ FACES = {
         ((query, "Query"),),
         "QueryFace",
         {
-            **dict.fromkeys(
-                ("session", "live", "predicate", "orders", "size", "includes"), MADE_OF
-            ),
             "__repr__": OWN,
             "where": BUILD,
             "order_by": BUILD,
+            "using": BUILD,
+            "reverse": BUILD,
             "limit": BUILD,
             "include": BUILD,
             "__iter__": ROWS,
@@ -146,18 +144,6 @@ FACES = {
             "to_arrow": ARROW,
             "to_pandas": READ,
             "delete": WRITE,
-        },
-    ),
-    "IndexLookup": Source(
-        ((lookup, "IndexLookup"),),
-        "IndexLookupFace",
-        {
-            "live": MADE_OF,
-            "is_readable": READ,
-            "find": ROWS,
-            "starts_with": ROWS,
-            "range": ROWS,
-            "walk": Method("none", "how queries read an index, for zapdb itself"),
         },
     ),
     "ChangeFollower": Source(

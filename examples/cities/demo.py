@@ -165,11 +165,13 @@ class Demo:
     def show_order(self) -> None:
         title("5. Names in the order of the Unicode Collation Algorithm, several scripts")
         with self.open() as db:
-            names = db.table("cities").index("by_local_name")
+            cities = db.table("cities")
+            names, local_name = cities.using("by_local_name"), cities.local_name.collated()
             for start in ("zu", "α", "я", "א", "ي", "न", "บ", "한", "東"):
-                found = [city.local_name for city in names.range(start, limit=5)]
+                first = names.where(local_name >= start).limit(5)
+                found = [city.local_name for city in first]
                 console.print(f"   from {start}:  {'  <  '.join(found)}")
-            largest = db.table("cities").index("by_people").range(descending=True, limit=5)
+            largest = cities.using("by_people").reverse().limit(5)
             shown = ", ".join(f"{city.name} {city.population:,}" for city in largest)
             console.print(f"   by population, largest first:  {shown}")
 

@@ -119,10 +119,11 @@ def test_the_faces_do_what_the_synchronous_ones_do(place: Workspace) -> None:
             assert [item.id for item in page] == [7, 6, 5]
             assert [item.id for item in await large.page(3, page.cursor)] == [4]
             assert "by_size" in str(await large.explain())
-            lookup = items.index("by_size")
-            assert [item.id async for item in lookup.range(2, 4)] == [2, 1, 3]
-            assert await lookup.is_readable()
-            assert isinstance(await error_of(items.index("by_nothing").is_readable()), UnknownName)
+            some = items.using("by_size").where(items.size >= 2, items.size < 4)
+            assert [item.id async for item in some] == [2, 1, 3]
+            assert await items.readable_indexes() == ("by_size",)
+            with pytest.raises(UnknownName):
+                items.using("by_nothing")
             assert (await db.sql("SELECT count(*) FROM items")).fetchall() == [(7,)]
             assert (await items.to_arrow(["id"])).num_rows == 7
             await items.delete(7)
@@ -377,15 +378,15 @@ def test_what_was_made_from_a_handle_ends_with_it(place: Workspace) -> None:
             for enter in (db.transaction, db.snapshot):
                 async with enter() as handle:
                     items = handle.table("items")
-                    query, lookup = items.where(items.size >= 0), items.index("by_size")
-                    streams = [items.scan(), aiter(query), lookup.range()]
+                    query, lookup = items.where(items.size >= 0), items.using("by_size")
+                    streams = [items.scan(), aiter(query), aiter(lookup)]
                     for stream in streams:
                         assert (await anext(stream)).id == 0
                 for act in (
                     lambda items=items: items.get(1),
                     lambda query=query: query.count(),
                     lambda query=query: query.delete(),
-                    lambda lookup=lookup: lookup.is_readable(),
+                    lambda items=items: items.readable_indexes(),
                     lambda: handle.sql("SELECT 1"),
                     *[lambda stream=stream: anext(stream) for stream in streams],
                 ):
@@ -627,7 +628,8 @@ def test_nothing_waits_on_the_loops_thread(place: Workspace) -> None:
             async with db.snapshot() as snap:
                 found = snap.table("items")
                 assert [r.note async for r in found.where(found.id == key)] == [NOTE]
-                assert [r.id async for r in found.index("by_size").find(turn)]
+                some = found.using("by_size").where(found["size"] == turn)
+                assert [r.id async for r in some]
             assert await db.run(lambda tx, key=key: tx.table("items").get(key)) is not None
             await items.insert_many([{"id": 5_000 + key, "title": "z"}])
             await items.where(items.id == 5_000 + key).delete()

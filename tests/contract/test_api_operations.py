@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
+from tests.lookups import find
 from tests.support import Workspace, error_of
 from zapdb.database import Database, Table
 from zapdb.errors import (
@@ -158,7 +159,7 @@ def test_an_upsert_inserts_or_changes(db: Database, items: Table) -> None:
             assert items.upsert(id=9) == changed
             assert items.upsert(id=4, title="other").size == 40
             assert (items.count(), items.get(9)) == (7, changed)
-            assert [r.id for r in items.index("by_size").find(7)] == [9]
+            assert [r.id for r in find(items, "by_size", 7)] == [9]
             for values, field in (
                 ({"id": 8}, "items.title"),
                 ({"title": "no key"}, "items.id"),
@@ -401,7 +402,7 @@ def test_many_are_deleted_and_inserted(db: Database, items: Table) -> None:
             assert items.delete_many([5, 99, 0, 5]) == 2
             assert items.delete_many([]) == 0
             assert [r.id for r in items.scan()] == [1, 2, 3, 4]
-            assert [r.id for r in items.index("by_size").range()] == [1, 2, 3, 4]
+            assert [r.id for r in items.using("by_size")] == [1, 2, 3, 4]
             records = ({"id": at, "title": "x"} for at in (0, 5, 6, 7, 8))
             assert items.insert_many(records, batch_records=2, progress=told.append) == 5
             assert items.count() == 9

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ITEMS
+from tests.lookups import find
 from tests.support import Workspace
 from zapdb.activation import load_view
 from zapdb.catalog import DEFAULT_TENANT
@@ -210,7 +211,7 @@ def test_rule_19_an_archived_table_comes_back_with_its_records(
     with workspace.open() as db:
         assert contents(db) == base
         db.admin.run_jobs()
-        assert [r.id for r in db.table("items").index("by_size").find(3)] == [
+        assert [r.id for r in find(db.table("items"), "by_size", 3)] == [
             r["id"] for r in base if r["size"] == 3
         ]
         db.table("items").insert(id=COUNT, title="t", size=3)

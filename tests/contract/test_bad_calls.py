@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ITEMS
+from tests.lookups import find
 from tests.support import Workspace, dump, error_of, wait_until
 from zapdb.database import Database, Table
 from zapdb.errors import (
@@ -80,7 +81,7 @@ CALLS: list[tuple[Call, type[ZapdbError], str]] = [
         UnknownName,
         "did you mean 'lines'?",
     ),
-    (lambda d, t: t.index("by_sise"), UnknownName, "did you mean 'by_size'?"),
+    (lambda d, t: t.using("by_sise"), UnknownName, "did you mean 'by_size'?"),
     (lambda d, t: t.insert(id=50, titel="x"), UnknownField, "did you mean 'title'?"),
     (lambda d, t: t.insert_many([{"id": 50, "titel": 1}]), UnknownField, "did you mean 'title'?"),
     (lambda d, t: t.update(1, titel="x"), UnknownField, "did you mean 'title'?"),
@@ -234,7 +235,7 @@ def test_hostile_values_are_values(workspace: Workspace, db: Database, items: Ta
         assert [r.id for r in items.where(items.title == text)] == [n]
         assert [r.id for r in items.where(items.note == text)] == [n]
         assert n in [r.id for r in items.where(items.title.startswith(text))]
-        assert [r.id for r in items.index("one_title").find(text)] == [n]
+        assert [r.id for r in find(items, "one_title", text)] == [n]
         assert items.where(items.title.in_([text]), items.note >= text).count() == 1
         page = items.where(items.note >= text).order_by("note").page(1)
         assert page.records[0].note == text
@@ -263,7 +264,7 @@ def test_hostile_names_and_cursors_are_refused(
             (lambda t=text: db.admin.set_setting(t, t), UnknownName),
             (lambda t=text: db.admin.set_setting("convert", t), UsageError),
             (lambda t=text: db.admin.set_setting("convert", "background", table=t), UnknownName),
-            (lambda t=text: items.index(t), UnknownName),
+            (lambda t=text: items.using(t), UnknownName),
             (lambda t=text: items[t], UnknownField),
             (lambda t=text: items.order_by(t), UnknownField),
             (lambda t=text: items.order_by("-" + t), UnknownField),

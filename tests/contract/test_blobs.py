@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.lookups import find
 from tests.support import WAYS, Faults, Way, Workspace, error_of
 from zapdb.database import Database, table
 from zapdb.errors import (
@@ -398,8 +399,8 @@ def test_an_update_beside_an_index_on_a_large_field(
         photos.update(1, notes="b")
         assert sent.take() == []
         photos.update(1, title=LONG + "!")
-        assert [r.id for r in photos.index("by_title").find(LONG + "!")] == [1]
-        assert list(photos.index("by_title").find(LONG)) == []
+        assert [r.id for r in find(photos, "by_title", LONG + "!")] == [1]
+        assert list(find(photos, "by_title", LONG)) == []
         photos.delete(1)
         photos.insert(id=1, title="short", notes="a")
         assert db.admin.verify()[0].problems == ()

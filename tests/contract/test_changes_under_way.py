@@ -16,6 +16,7 @@ from tests.contract.tables import (
     ITEMS,
     RENAME_SIZE,
 )
+from tests.lookups import between, find
 from tests.support import Workspace
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
@@ -114,17 +115,16 @@ def test_rule_08_a_table_that_was_taken_away_is_named(workspace: Workspace, db: 
         lambda: tags.find("dairy"),
         lambda: list(tags.scan()),
         tags.count,
-        lambda: tags.index("by_name"),
+        lambda: tags.using("by_name"),
     ):
         with pytest.raises(UnknownName):
             read()
 
 
 def test_rule_08_an_index_that_was_taken_away_is_named(workspace: Workspace, db: Database) -> None:
-    lookup = db.table("items").index("by_size")
     activate(workspace, "drop_index: {table: items, index: by_size}")
     with pytest.raises(UsageError, match="the index was dropped"):
-        list(lookup.find(3))
+        list(find(db.table("items"), "by_size", 3))
 
 
 # In the middle of a scan, a lookup, a snapshot
@@ -145,7 +145,7 @@ def test_rule_08_a_scan_goes_on_across_an_activation(workspace: Workspace, db: D
 def test_rule_08_a_lookup_goes_on_across_an_activation(
     workspace: Workspace, db: Database, descending: bool
 ) -> None:
-    found = db.table("items").index("by_size").range(descending=descending)
+    found = iter(between(db.table("items"), "by_size", descending=descending))
     seen = [next(found)]
     activate(workspace, DROP_NOTE, ADD_COLOR)
     seen += found
@@ -158,7 +158,7 @@ def test_rule_23_a_lookup_goes_on_though_its_index_is_built_again(
     workspace: Workspace, db: Database, descending: bool
 ) -> None:
     """From its entries to a scan, with nothing missing and nothing twice."""
-    found = db.table("items").index("by_size").range(5, descending=descending)
+    found = iter(between(db.table("items"), "by_size", 5, descending=descending))
     seen = [next(found) for _ in range(100)]
     rebuild(workspace)
     seen += found
@@ -182,25 +182,23 @@ def rebuild(workspace: Workspace) -> None:
 def test_rule_23_a_lookup_held_across_a_rebuild_answers_by_a_scan_and_then_by_the_index(
     workspace: Workspace, db: Database
 ) -> None:
-    lookup = db.table("items").index("by_size")
-    assert lookup.is_readable
+    assert "by_size" in db.table("items").readable_indexes()
     rebuild(workspace)
-    assert [record.id for record in lookup.find(3)][:2] == [3, 53]
-    assert not lookup.is_readable
+    assert [record.id for record in find(db.table("items"), "by_size", 3)][:2] == [3, 53]
+    assert "by_size" not in db.table("items").readable_indexes()
     # While it scans, it meets records of a revision that it does not know.
     activate(workspace, ADD_COLOR)
     write_as_newest(workspace, id=-1, title="new", size=3, color="blue")
-    assert next(lookup.find(3)).color == "blue"
+    assert next(iter(find(db.table("items"), "by_size", 3))).color == "blue"
     db.admin.run_jobs()
-    assert [record.id for record in lookup.find(3)][:2] == [-1, 3]
-    assert lookup.is_readable
+    assert [record.id for record in find(db.table("items"), "by_size", 3)][:2] == [-1, 3]
+    assert "by_size" in db.table("items").readable_indexes()
 
 
 def test_rule_20_a_lookup_follows_a_change_of_its_key_bytes(
     workspace: Workspace, db: Database
 ) -> None:
-    lookup = db.table("items").index("by_size")
-    started = lookup.range()
+    started = iter(db.table("items").using("by_size"))
     first = next(started)
     activate(
         workspace,
@@ -208,13 +206,13 @@ def test_rule_20_a_lookup_follows_a_change_of_its_key_bytes(
         " up: 'decimal(size, 2, else=0)', down: 'integer(size, else=0)', default: 0,"
         " reversibility: lossy, because: fractions are cut}",
     )
-    assert [record.id for record in lookup.find(3)][:2] == [3, 53]
+    assert [record.id for record in find(db.table("items"), "by_size", 3)][:2] == [3, 53]
     assert first.size == 0
     with pytest.raises(TransactionConflict, match="changed while it was read"):
         list(started)
     db.admin.run_jobs()
-    assert [record.id for record in lookup.find(3)][:2] == [3, 53]
-    assert lookup.is_readable
+    assert [record.id for record in find(db.table("items"), "by_size", 3)][:2] == [3, 53]
+    assert "by_size" in db.table("items").readable_indexes()
 
 
 def test_rule_08_a_snapshot_keeps_the_shape_of_its_moment(
@@ -228,7 +226,7 @@ def test_rule_08_a_snapshot_keeps_the_shape_of_its_moment(
         see_it_in_another_thread(db)
         assert asdict(items.get(1)) == before
         assert asdict(next(items.scan())) == before | {"id": 0, "title": "title 0", "size": 0}
-        assert [record.id for record in items.index("by_size").find(3)][:2] == [3, 53]
+        assert [record.id for record in find(items, "by_size", 3)][:2] == [3, 53]
         assert items.field_names == ("id", "title", "size", "note")
         assert items.find(-1) is None
         assert db.position == 1
@@ -246,12 +244,10 @@ def test_rule_23_a_snapshot_keeps_the_index_states_of_its_moment(
     with db.snapshot():
         assert items.get(1).id == 1
         in_another_thread(db.admin.run_jobs)
-        lookup = items.index("by_title")
-        assert not lookup.is_readable
-        assert [record.id for record in lookup.find("title 7")] == [7]
-    lookup = items.index("by_title")
-    assert lookup.is_readable
-    assert [record.id for record in lookup.find("title 7")] == [7]
+        assert "by_title" not in items.readable_indexes()
+        assert [record.id for record in find(items, "by_title", "title 7")] == [7]
+    assert "by_title" in items.readable_indexes()
+    assert [record.id for record in find(items, "by_title", "title 7")] == [7]
 
 
 def test_rule_27_a_snapshot_does_not_hold_up_the_end_of_an_index(
@@ -260,11 +256,11 @@ def test_rule_27_a_snapshot_does_not_hold_up_the_end_of_an_index(
     """On PostgreSQL a DROP TABLE waits for all who read it; nobody can write meanwhile."""
     items = db.table("items")
     with db.snapshot():
-        assert next(items.index("by_size").find(3)).id == 3
+        assert next(iter(find(items, "by_size", 3))).id == 3
         in_another_thread(lambda: activate(workspace, "drop_index: {table: items, index: by_size}"))
         see_it_in_another_thread(db)
         in_another_thread(lambda: items.insert(id=-1, title="new", size=3))
-        assert [record.id for record in items.index("by_size").find(3)][:2] == [3, 53]
+        assert [record.id for record in find(items, "by_size", 3)][:2] == [3, 53]
     workspace.open()
     names = db._storage.table_names(db._storage.connection())
     assert [name for name in names if name.startswith("zapdb_x")] == []
@@ -327,7 +323,7 @@ def test_rule_08_many_threads_see_each_change_once_it_is_there(
                 turn += 1
                 items.get(turn % COUNT)
                 items.update(worker, size=turn % 50)
-                list(items.index("by_size").range(49))
+                list(between(items, "by_size", 49))
         except BaseException as error:
             problems.append(error)
 
@@ -362,8 +358,7 @@ def test_rule_08_threads_that_meet_a_revision_at_one_moment_all_read_it(
             if threading.current_thread() is first:
                 in_another_thread(lambda: items.get(1))
 
-    lookup = items.index("by_size")  # the view is loaded, and no record was read yet
     reader = db._session.live("items").reader
     reader._read, reader._convert = Watched(), Watched()
     assert items.get(2).color == "red"
-    assert lookup.is_readable
+    assert "by_size" in items.readable_indexes()

@@ -26,6 +26,7 @@ from tests.contract.test_datasets import (  # noqa: F401 - the fixture is used b
     row_of,
 )
 from tests.contract.test_zones import INDEX_ID, INDEX_MET, MET, VISITS, in_order, local
+from tests.lookups import between, find
 from tests.support import ROOT, Workspace, dump
 from tests.timezones import release
 from zapdb.activation.datasets import datasets_in_use, needs_rebuilding, restart_indexes
@@ -130,7 +131,7 @@ def check_whole(db: Database) -> None:
     (report,) = db.admin.verify()
     assert (report.problems, report.building) == ((), ())
     items = db.table("items")
-    assert sorted(r.id for r in items.index("by_title").range()) == [r.id for r in items.scan()]
+    assert sorted(r.id for r in items.using("by_title")) == [r.id for r in items.scan()]
 
 
 # --- block ----------------------------------------------------------------------------------------
@@ -150,7 +151,7 @@ def test_rule_26_block_builds_another_table_of_entries_and_scans_meanwhile(
     assert row["entry_table"] != before["entry_table"]
     assert db._storage.connection().fetch_all(f"SELECT * FROM zapdb_x{row['entry_table']}") == []
     assert found(db) == RIGHT
-    assert [r.id for r in db.table("items").index("by_title").find("Ä")] == [2]
+    assert [r.id for r in find(db.table("items"), "by_title", "Ä")] == [2]
     (report,) = db.admin.run_jobs()
     assert report.progress.written == len(TITLES)
     assert found(db) == RIGHT
@@ -176,7 +177,7 @@ def test_rule_26_background_leaves_entries_alone_whose_key_is_unchanged(
     (name,) = before["built_with"]
     assert row["built_with"] == before["built_with"]
     assert row["rewritten_from"] == {name: {"version": "ICU 1.0", "fingerprint": OLD}}
-    assert not db.table("items").index("by_title").is_readable
+    assert "by_title" not in db.table("items").readable_indexes()
     assert found(db) == RIGHT
     watch_entries(workspace, f"zapdb_x{row['entry_table']}")
     (report,) = db.admin.run_jobs()
@@ -186,7 +187,7 @@ def test_rule_26_background_leaves_entries_alone_whose_key_is_unchanged(
     )
     assert (report.progress.read, report.progress.written) == (len(TITLES), 3)
     assert row_of(workspace, 1) == before | {"build": row["build"], "former": {name: [OLD]}}
-    assert db.table("items").index("by_title").is_readable
+    assert "by_title" in db.table("items").readable_indexes()
     assert found(db) == RIGHT
     check_whole(db)
     assert db.admin.run_jobs() == []
@@ -203,7 +204,7 @@ def test_rule_26_background_warns_on_every_query_that_needs_the_index(
     here = datasets_in_use(db._view).popitem()[1][0]
     title = items.title.collated("und")
     affected = (
-        lambda: list(items.index("by_title").find("Ä")),
+        lambda: list(find(items, "by_title", "Ä")),
         lambda: found(db),
         lambda: list(items.where(title.matches("Ä"))),
         lambda: items.where(title.between("a", "c")).count(),
@@ -211,7 +212,7 @@ def test_rule_26_background_warns_on_every_query_that_needs_the_index(
     )
     others = (
         lambda: items.get(1),
-        lambda: list(items.index("by_size").find(3)),
+        lambda: list(find(items, "by_size", 3)),
         lambda: list(items.where(items.size == 3)),
         lambda: items.where(items.id == 3).count(),
         lambda: list(items.scan()),
@@ -316,7 +317,7 @@ def test_rule_26_any_writes_between_the_batches_of_a_rewriting(
             items.delete_many([key])
         else:
             items.upsert(id=key, title=title)
-        assert [r.title for r in items.index("by_title").find(title)] == [
+        assert [r.title for r in find(items, "by_title", title)] == [
             r.title for r in items.scan() if r.title == title
         ]
         return chance.random() < 0.1  # the runner stops, and another one goes on
@@ -328,7 +329,7 @@ def test_rule_26_any_writes_between_the_batches_of_a_rewriting(
         with suppress(JobError):  # the runner stopped before it was done
             report = run_job(db._storage, job, runner)
     check_whole(db)
-    keys = [sort_keys(Collation("und")).get(r.title) for r in items.index("by_title").range()]
+    keys = [sort_keys(Collation("und")).get(r.title) for r in items.using("by_title")]
     assert keys == sorted(keys)
 
 
@@ -495,8 +496,8 @@ def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
     items = db.table("items")
     for _ in range(2):
         assert found(db) == RIGHT
-        assert items.index("by_size").is_readable
-        assert not items.index("by_title").is_readable
+        assert "by_size" in items.readable_indexes()
+        assert "by_title" not in items.readable_indexes()
         explained = items.where().explain()
         assert explained.warnings == ("nobody keeps the index by_title until `zapdb reindex run`",)
         assert db.admin.run_jobs() == []
@@ -560,8 +561,8 @@ def test_rule_26_a_unique_index_that_nobody_keeps_lets_no_new_value_in(
         workspace.open()  # it would keep them from writing
     db.close()
     db = workspace.open()
-    items, one_title = db.table("items"), db.table("items").index("one_title")
-    assert [r.title for r in one_title.range("a", "c")] == RIGHT
+    items = db.table("items")
+    assert [r.title for r in between(items, "one_title", "a", "c")] == RIGHT
     for write in (
         lambda: items.insert(id=30, title="new"),
         lambda: items.insert_many([{"id": 30, "title": "new"}]),
@@ -713,13 +714,13 @@ def test_rule_26_two_processes_with_different_data_both_give_right_answers(
     def ask() -> list[str]:
         utc = [local("UTC", 2023, 3, 26, 8, 30), local("UTC", 2023, 3, 26, 9, 15)]
         ordered = in_order(visits), [r.id for r in here.where().order_by("met")]
-        between = [r.id for r in here.index("by_met").range(*utc)]
-        return [" ".join(map(str, ids)) for ids in (*ordered, between)]
+        found = [r.id for r in between(here, "by_met", *utc)]
+        return [" ".join(map(str, ids)) for ids in (*ordered, found)]
 
     try:
         assert other.read()[-1] == "reopened"
-        assert not here.index("by_met").is_readable
-        assert here.index("by_id").is_readable
+        assert "by_met" not in here.readable_indexes()
+        assert "by_id" in here.readable_indexes()
         assert ask() == ["1 2 3 4 5 6 7"] * 2 + ["5"]
         assert other.go_on() == ["1 2 3 4 6 5 7"] * 2 + [""]
         here.insert(id=9, met=local("Asia/Beirut", 2023, 3, 26, 11, 5))
@@ -760,11 +761,11 @@ def test_rule_26_background_rewrites_the_instants_that_moved(
         "ok by_met by_id",
     ]
     again = workspace.open()
-    assert not again.table("visits").index("by_met").is_readable
+    assert "by_met" not in again.table("visits").readable_indexes()
     assert in_order(again) == [*MET]
     (report,) = again.admin.run_jobs()
     assert report.progress.written == 1
-    assert again.table("visits").index("by_met").is_readable
+    assert "by_met" in again.table("visits").readable_indexes()
     assert in_order(again) == [*MET]
     (verified,) = again.admin.verify()
     assert verified.problems == ()

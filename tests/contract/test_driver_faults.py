@@ -340,7 +340,7 @@ def _read_in_snapshot(db: Database) -> object:
 def _read_through_handle(db: Database) -> object:
     with db.snapshot() as snap:
         items = snap.table("items")
-        return items.count(), items.get(1).note, [r.id for r in items.index("by_size").range()]
+        return items.count(), items.get(1).note, [r.id for r in items.using("by_size")]
 
 
 def _read_begun_elsewhere(db: Database) -> object:
@@ -598,10 +598,10 @@ def test_jobs_that_were_interrupted_are_finished(
         place.execute("UPDATE zapdb_ranges SET expires_at = 0 WHERE expires_at IS NOT NULL")
         db.admin.run_jobs()
         assert db.admin.count_by_revision("items") == {2: 6}, where
-        assert [r.id for r in db.table("items").index("again").range()] == list(range(6)), where
-        assert db.table("items").index("again").is_readable
+        assert [r.id for r in db.table("items").using("again")] == list(range(6)), where
+        assert "again" in db.table("items").readable_indexes()
         begin_anew()
     db.admin.run_jobs()
     assert db.admin.count_by_revision("items") == {2: 6}
-    assert [r.id for r in db.table("items").index("again").range()] == list(range(6))
+    assert [r.id for r in db.table("items").using("again")] == list(range(6))
     assert db.admin.verify()[0].records == 6

@@ -12,6 +12,7 @@ import pytest
 
 from tests.contract.peer import OFTEN, QUICK, open_peer
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
+from tests.lookups import find
 from tests.support import Workspace, dump, error_of, wait_until
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
@@ -264,7 +265,7 @@ def test_rule_07_a_writer_that_began_before_a_change_of_state(
             {2: 1} if change == "activation" else {1: 1}
         )
         if change == "index":
-            assert [r.id for r in newer.table("items").index("by_size").find(5)] == [1]
+            assert [r.id for r in find(newer.table("items"), "by_size", 5)] == [1]
         (report,) = newer.admin.verify()
         assert report.problems == ()
         return

@@ -190,7 +190,7 @@ def test_a_handle_is_used_from_any_thread(db: Database, pool: ThreadPoolExecutor
         assert items.get_many([2])[0].note == NOTE + "more"
         with items.open(2, field="note") as file:
             assert file.read() == (NOTE + "more").encode()
-        assert [record.id for record in items.index("by_size").range()] == [1, 2]
+        assert [record.id for record in items.using("by_size")] == [1, 2]
         assert tx.sql("SELECT count(*) AS n FROM items").fetchall() == [(2,)]
         assert items.to_arrow(["id"]).read_all().num_rows == 2
         return found
@@ -277,7 +277,7 @@ def test_what_was_made_from_a_handle_ends_with_it(db: Database, kind: str) -> No
     with getattr(db, kind)() as handle:
         items = handle.table("items")
         query = items.where(items.size >= 0)
-        iterators = [iter(items), iter(query), items.index("by_size").range()]
+        iterators = [iter(items), iter(query), iter(items.using("by_size"))]
         for one in iterators:
             assert next(one).id == 0
     for act in (

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
+from tests.lookups import find
 from tests.support import Workspace, dump, error_of
 from zapdb.activation.inspection import read_log
 from zapdb.activation.up import migrate_up
@@ -239,7 +240,7 @@ def test_rule_31_after_pruning_everything_goes_on(base: Workspace) -> None:
         assert db._view.table("items").revision == 4
         assert db.table("items").get(0).title == "changed"
         db.admin.run_jobs()
-        assert len(list(db.table("items").index("by_size").find(0))) == COUNT
+        assert len(list(find(db.table("items"), "by_size", 0))) == COUNT
         assert db.admin.count_by_revision("items") == {3: COUNT}  # nothing is stale
     up(base, 5, "drop_field: {table: items, field: color, restore: {value: green}}")
     convert(base)

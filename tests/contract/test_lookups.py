@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import icu
 import pytest
 
+from tests.lookups import between, find, starts_with
 from tests.support import Workspace
-from zapdb.database import Database, IndexLookup
-from zapdb.errors import InvalidValue, UsageError
-from zapdb.indexes import search_prefix
+from zapdb.database import Database, Table
+from zapdb.errors import InvalidCursor, InvalidValue, UnknownName, UsageError
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX, PAGE_RECORDS_MAX
 
 WORDS = """\
@@ -139,16 +139,16 @@ def ids(records: list[dict[str, Any]]) -> list[int]:
     return [record["id"] for record in records]
 
 
-def found(lookup: IndexLookup, *values: Any, **bounds: Any) -> list[int]:
-    records = lookup.range(**bounds) if bounds else lookup.find(*values)
+def found(words: Table, index: str, *values: Any, **bounds: Any) -> list[int]:
+    records = between(words, index, **bounds) if bounds else find(words, index, *values)
     return [record.id for record in records]
 
 
-def check_index(lookup: IndexLookup, index: str, records: list[dict[str, Any]], seed: int) -> None:
+def check_index(words: Table, index: str, records: list[dict[str, Any]], seed: int) -> None:
     """Order both ways, ranges and exact lookups, with bounds from the records and others."""
     ordered = in_order(index, records)
-    assert found(lookup, descending=False) == ids(ordered)
-    assert found(lookup, descending=True) == ids(ordered[::-1])
+    assert found(words, index, descending=False) == ids(ordered)
+    assert found(words, index, descending=True) == ids(ordered[::-1])
     generator = random.Random(seed)
     others = [values_of(index, record) for record in make_records(20, seed + 1)]
     bounds = [values_of(index, generator.choice(records)) for _ in range(25)] + others
@@ -165,14 +165,14 @@ def check_index(lookup: IndexLookup, index: str, records: list[dict[str, Any]], 
             ]
             limit = generator.choice([None, None, 0, 1, 7])
             assert (
-                found(lookup, lower=lower, upper=upper, include_upper=inclusive, limit=limit)
+                found(words, index, lower=lower, upper=upper, include_upper=inclusive, limit=limit)
                 == (ids(expected)[:limit])
             )
             assert found(
-                lookup, lower=lower, upper=upper, include_upper=inclusive, descending=True
+                words, index, lower=lower, upper=upper, include_upper=inclusive, descending=True
             ) == (ids(expected[::-1]))
         equal = [record for record in ordered if values_of(index, record)[: len(lower)] == lower]
-        assert found(lookup, *lower) == ids(equal)
+        assert found(words, index, *lower) == ids(equal)
 
 
 @pytest.mark.parametrize("index", INDEXES)
@@ -185,25 +185,25 @@ def test_rule_23_an_index_answers_as_comparison_does_built_or_not(
         db.table("words").insert_many(records)
     workspace.write(2, create_index(index))
     db = workspace.open()
-    lookup = db.table("words").index(index)
-    assert not lookup.is_readable
-    check_index(lookup, index, records, seed=7)
+    words = db.table("words")
+    assert index not in words.readable_indexes()
+    check_index(words, index, records, seed=7)
     db.admin.run_jobs()
-    check_index(lookup, index, records, seed=7)
-    assert lookup.is_readable
+    check_index(words, index, records, seed=7)
+    assert index in words.readable_indexes()
 
 
 def test_rule_24_nulls_come_first_or_last_when_descending(workspace: Workspace) -> None:
     workspace.write(1, WORDS, create_index("by_rank"), create_index("by_rank_down"))
     words = workspace.open().table("words")
     words.insert_many({"id": n, "rank": rank} for n, rank in enumerate([3, None, -5, None, 0]))
-    assert found(words.index("by_rank"), descending=False) == [1, 3, 2, 4, 0]
-    assert found(words.index("by_rank_down"), descending=False) == [0, 4, 2, 1, 3]
-    assert found(words.index("by_rank"), None) == [1, 3]
-    assert found(words.index("by_rank_down"), None) == [1, 3]
-    assert found(words.index("by_rank"), lower=(None,), upper=(0,)) == [1, 3, 2]
-    assert found(words.index("by_rank_down"), lower=(0,), upper=(None,)) == [4, 2]
-    assert found(words.index("by_rank_down"), lower=(0,), upper=(None,), include_upper=True) == (
+    assert found(words, "by_rank", descending=False) == [1, 3, 2, 4, 0]
+    assert found(words, "by_rank_down", descending=False) == [0, 4, 2, 1, 3]
+    assert found(words, "by_rank", None) == [1, 3]
+    assert found(words, "by_rank_down", None) == [1, 3]
+    assert found(words, "by_rank", lower=(None,), upper=(0,)) == [1, 3, 2]
+    assert found(words, "by_rank_down", lower=(0,), upper=(None,)) == [4, 2]
+    assert found(words, "by_rank_down", lower=(0,), upper=(None,), include_upper=True) == (
         [4, 2, 1, 3]
     )
 
@@ -214,11 +214,16 @@ def test_rule_24_equal_under_the_collation_is_not_equal(workspace: Workspace) ->
     words = workspace.open().table("words")
     variants = ["resume", "Résumé", "RESUME", "résumé", "re\u0301sume\u0301"]
     words.insert_many({"id": n, "word": word} for n, word in enumerate([*variants, "resumf"]))
-    lookup = words.index("by_sound")
     for number, word in enumerate(variants):
-        assert found(lookup, word) == [number]
-        assert found(lookup, lower=word, upper=word, include_upper=True) == [0, 1, 2, 3, 4]
-    assert found(lookup, "reSume") == []
+        assert found(words, "by_sound", word) == [number]
+        assert found(words, "by_sound", lower=word, upper=word, include_upper=True) == [
+            0,
+            1,
+            2,
+            3,
+            4,
+        ]
+    assert found(words, "by_sound", "reSume") == []
 
 
 # Keys that are cut
@@ -245,14 +250,14 @@ def test_rule_24_keys_that_are_cut_are_put_in_order_by_the_whole_value(
     workspace.write(1, WORDS, create_index(index))
     db = workspace.open()
     db.table("words").insert_many(records)
-    lookup = db.table("words").index(index)
-    assert lookup.is_readable
-    check_index(lookup, index, records, seed=11)
+    words = db.table("words")
+    assert index in words.readable_indexes()
+    check_index(words, index, records, seed=11)
     for record in records:
         equal = [r for r in records if values_of(index, r) == values_of(index, record)]
-        assert found(lookup, *values_of(index, record)) == ids(in_order(index, equal))
+        assert found(words, index, *values_of(index, record)) == ids(in_order(index, equal))
     (state,) = db._view.table("words").indexes
-    sizes = workspace.execute(f"SELECT length(key) FROM zapdb_x{state.physical}")
+    sizes = workspace.execute(f"SELECT length(key) FROM zapdb_x{state.entry_table}")
     assert max(size for (size,) in sizes) <= INDEX_KEY_SIZE_BYTES_MAX
     if index != "by_rank" and index != "by_rank_down":
         assert max(size for (size,) in sizes) == INDEX_KEY_SIZE_BYTES_MAX
@@ -268,10 +273,12 @@ def test_rule_24_a_run_of_cut_keys_may_be_longer_than_a_page(workspace: Workspac
     db.table("words").insert_many(
         {"id": n, "word": LONG + ending} for n, ending in enumerate(endings)
     )
-    lookup = db.table("words").index("by_word")
-    assert [record.word[-4:] for record in lookup.range()] == sorted(endings)
-    assert [record.word[-4:] for record in lookup.range(descending=True)] == sorted(endings)[::-1]
-    some = lookup.range(LONG + "0500", LONG + "0503")
+    words = db.table("words")
+    assert [record.word[-4:] for record in words.using("by_word")] == sorted(endings)
+    assert [record.word[-4:] for record in words.using("by_word").reverse()] == sorted(endings)[
+        ::-1
+    ]
+    some = between(words, "by_word", LONG + "0500", LONG + "0503")
     assert [record.word[-4:] for record in some] == ["0500", "0501", "0502"]
 
 
@@ -328,7 +335,7 @@ def test_rule_24_strings_that_begin_with_a_prefix_are_found_in_order(
         db.table("words").insert_many(records)
     workspace.write(2, create_index(index))
     db = workspace.open()
-    lookup = db.table("words").index(index)
+    words = db.table("words")
     ordered = in_order(index, records)
 
     def check() -> None:
@@ -342,11 +349,11 @@ def test_rule_24_strings_that_begin_with_a_prefix_are_found_in_order(
                     and values_of(index, record)[-1] is not None
                     and values_of(index, record)[-1].startswith(prefix)
                 ]
-                assert [r.id for r in lookup.starts_with(*values, prefix)] == wanted
+                assert [r.id for r in starts_with(words, index, *values, prefix)] == wanted
 
     check()
     db.admin.run_jobs()
-    assert lookup.is_readable
+    assert index in words.readable_indexes()
     check()
 
 
@@ -359,14 +366,15 @@ def test_a_lookup_by_prefix_reads_no_more_than_begins_alike(workspace: Workspace
         for number, word in enumerate(a + b + "x" * 10 for a in letters for b in letters)
     )
     for name in ("by_word", "by_code"):
-        lookup = words.index(name)
-        keys = lookup._index(lookup._live).keys
-        search = search_prefix(keys, ["cd"])
-        assert [key for record in words.scan() if search.holds(key := keys.build(record))] == (
-            [keys.encode(["cd" + "x" * 10])]
-        )
-        assert [record.word for record in lookup.starts_with("cd")] == ["cd" + "x" * 10]
-        assert search.ambiguity == ("stem" if name == "by_word" else None)
+        query = starts_with(words, name, "cd")
+        live, asked = query._live, query._selection
+        keys = next(index.keys for index in live.shape.indexes if index.name == name)
+        plan = asked.plan(live, asked.ordering(live))
+        built = [keys.build(record) for record in words.scan()]
+        read = [key for key in built if any(span.holds(key) for span in plan.spans)]
+        assert read == [keys.encode(["cd" + "x" * 10])]
+        assert [record.word for record in query] == ["cd" + "x" * 10]
+        assert bool(plan.rechecked) == (name == "by_word")
 
 
 def test_what_is_not_ambiguous_is_not_compared(workspace: Workspace) -> None:
@@ -384,10 +392,10 @@ def test_what_is_not_ambiguous_is_not_compared(workspace: Workspace) -> None:
     points.insert_many(
         {"id": number, "x": x, "word": "a"} for number, x in enumerate([1.0, float("nan"), -0.0])
     )
-    assert found(points.index("by_x"), float("nan")) == [1]
-    assert found(points.index("by_both"), float("nan"), "a") == [1]
-    assert found(points.index("by_both"), 0.0, "a") == [2]
-    assert found(points.index("by_both"), 0.0, "A") == []
+    assert found(points, "by_x", float("nan")) == [1]
+    assert found(points, "by_both", float("nan"), "a") == [1]
+    assert found(points, "by_both", 0.0, "a") == [2]
+    assert found(points, "by_both", 0.0, "A") == []
 
 
 # Entries equal records
@@ -395,7 +403,7 @@ def test_what_is_not_ambiguous_is_not_compared(workspace: Workspace) -> None:
 
 def entries_of(workspace: Workspace, db: Database, index: str) -> list[tuple[bytes, bytes]]:
     state = next(i for i in db._view.table("words").indexes if i.index.name == index)
-    rows = workspace.execute(f"SELECT key, record FROM zapdb_x{state.physical}")
+    rows = workspace.execute(f"SELECT key, record FROM zapdb_x{state.entry_table}")
     return sorted((bytes(key), bytes(record)) for key, record in rows)
 
 
@@ -445,32 +453,78 @@ def test_rule_23_entries_equal_records_after_random_changes(
         other.admin.run_jobs()
         assert {name: entries_of(workspace, other, name) for name in INDEXES} == entries
         for name in ("by_word", "by_both"):
-            check_index(other.table("words").index(name), name, rows, seed=13)
+            check_index(other.table("words"), name, rows, seed=13)
 
 
 # What is refused
 
 
-def lookups(workspace: Workspace) -> Iterator[IndexLookup]:
+def test_conditions_with_values_that_do_not_fit(workspace: Workspace) -> None:
     workspace.write(1, WORDS, create_index("by_both"))
-    yield workspace.open().table("words").index("by_both")
-
-
-def test_lookups_with_values_that_do_not_fit(workspace: Workspace) -> None:
-    (lookup,) = lookups(workspace)
-    with pytest.raises(UsageError, match="more values than the index has fields"):
-        list(lookup.find("a", 1, 2))
+    words = workspace.open().table("words")
     with pytest.raises(InvalidValue):
-        list(lookup.find(5))
+        find(words, "by_both", 5)
     with pytest.raises(InvalidValue):
-        list(lookup.range(lower=("a", "b")))
-    with pytest.raises(UsageError, match="a prefix is needed"):
-        list(lookup.starts_with())
+        between(words, "by_both", lower=("a", "b"))
     with pytest.raises(UsageError, match="only strings have prefixes"):
-        list(lookup.starts_with("a", "b"))
-    with pytest.raises(UsageError, match="more values than the index has fields"):
-        list(lookup.starts_with("a", 1, "b"))
+        starts_with(words, "by_both", "a", "b")
     for wrong in (None, 5, "\ud800"):
         with pytest.raises(InvalidValue):
-            list(lookup.starts_with(wrong))
-    assert list(lookup.find()) == []
+            starts_with(words, "by_both", wrong)
+    assert list(find(words, "by_both")) == []
+
+
+# Pinned to an index
+
+
+def test_a_query_is_read_by_the_index_that_it_names(workspace: Workspace) -> None:
+    workspace.write(1, WORDS, create_index("by_rank"), create_index("by_code"))
+    words = workspace.open().table("words")
+    words.insert_many({"id": n, "code": "ab"[n % 2], "rank": -n} for n in range(6))
+    both = words.where(words.code == "a", words.rank > -5)
+    assert both.explain().index == "by_code"
+    pinned = both.using("by_rank")
+    assert pinned.explain().index == "by_rank"
+    assert [record.id for record in pinned] == [4, 2, 0]
+    assert [record.id for record in pinned.reverse()] == [0, 2, 4]
+    assert [record.id for record in pinned.reverse().reverse()] == [4, 2, 0]
+    assert [record.id for record in pinned.order_by("id")] == [0, 2, 4]
+    assert [record.id for record in pinned.order_by("-rank", "id").reverse()] == [4, 2, 0]
+    assert (pinned.count(), pinned.min("id"), pinned.sum("rank")) == (3, 0, -6)
+    assert pinned.first().id == 4
+    assert pinned.delete() == 3
+    assert [record.id for record in words.using("by_rank")] == [5, 3, 1]
+
+
+def test_pages_of_a_pinned_query_keep_its_order(workspace: Workspace) -> None:
+    workspace.write(1, WORDS, create_index("by_both"))
+    words = workspace.open().table("words")
+    records = make_records(60, seed=23)
+    words.insert_many(records)
+    for query, wanted in (
+        (words.using("by_both"), in_order("by_both", records)),
+        (words.using("by_both").reverse(), in_order("by_both", records)[::-1]),
+    ):
+        seen, cursor = list[int](), None
+        while True:
+            page = query.page(7, cursor)
+            seen += [record.id for record in page]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        assert seen == ids(wanted)
+    with pytest.raises(InvalidCursor):
+        words.using("by_both").page(7, words.using("by_both").reverse().page(7).cursor)
+
+
+def test_what_can_be_pinned_and_turned(workspace: Workspace) -> None:
+    workspace.write(1, WORDS, create_index("by_rank"))
+    words = workspace.open().table("words")
+    with pytest.raises(UnknownName, match="did you mean 'by_rank'"):
+        words.using("by_rang")
+    with pytest.raises(UsageError, match="an index is given by its name"):
+        words.using(3)
+    with pytest.raises(UsageError, match="the query has no order yet"):
+        words.where().reverse()
+    with pytest.raises(UsageError, match="nulls last can't be read from its end"):
+        words.order_by(words.rank.nulls_last()).reverse()

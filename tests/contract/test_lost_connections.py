@@ -92,7 +92,7 @@ READS: dict[str, Callable[[Database], object]] = {
     "scan": lambda db: [r.title for r in db.table("items").scan()],
     "query": lambda db: [r.id for r in db.table("items").order_by("title", "-size")],
     "query_count": lambda db: db.table("items").where(db.table("items").size > 2).count(),
-    "index": lambda db: [r.id for r in db.table("items").index("by_size").range()],
+    "index": lambda db: [r.id for r in db.table("items").using("by_size")],
     "blob": lambda db: db.table("items").get(1).note,
     "to_arrow": lambda db: db.table("items").to_arrow(["id"]).read_all().num_rows,
     "snapshot": read_in_snapshot,

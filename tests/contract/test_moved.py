@@ -33,7 +33,7 @@ ALL = [(at, f"title {at}", f"note {at}") for at in range(COUNT)]
 READS: dict[str, Callable[[Any], Iterator[Any]]] = {
     "scan": lambda items: items.scan(),
     "query": lambda items: iter(items.where(items.title != "none")),
-    "index": lambda items: items.index("by_size").range(),
+    "index": lambda items: iter(items.using("by_size")),
 }
 
 

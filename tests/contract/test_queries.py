@@ -15,7 +15,8 @@ import icu
 import pytest
 
 from tests.support import Workspace
-from zapdb.database import Database, racing, reading
+from zapdb.database import Database, plan_execution, racing
+from zapdb.database.selection import any_order
 from zapdb.errors import (
     InvalidCursor,
     InvalidValue,
@@ -205,7 +206,7 @@ def check_delete(items: Any, query: Any, meant: list[int], every: list[int]) -> 
         assert query.delete() == len(meant), query
         assert [record.id for record in items.scan()] == sorted(set(every) - set(meant)), query
         assert len(list(items.order_by("due"))) == len(every) - len(meant)
-        assert query.size is not None or query.delete() == 0
+        assert query._selection.limit is not None or query.delete() == 0
         raise Undo
     assert items.count() == len(every)
 
@@ -299,10 +300,10 @@ def test_two_ways_read_in_turn_answer_as_each_by_itself(
 ) -> None:
     """With turns so short that each of them is the first to be done now and then."""
     items, records = start(workspace).table("items"), make_records(300)
-    raced, kept = list[int](), reading.race
+    raced, kept = list[int](), plan_execution.race
     monkeypatch.setattr(racing, "RACE_HEAD_START_RECORDS", 3)
     monkeypatch.setattr(racing, "RACE_TURN_RECORDS", 2)
-    monkeypatch.setattr(reading, "race", lambda *given: raced.append(1) or kept(*given))
+    monkeypatch.setattr(plan_execution, "race", lambda *given: raced.append(1) or kept(*given))
     check_queries(items, records, seed=20 + seed, count=8)
     assert len(raced) > 5
 
@@ -322,14 +323,14 @@ def test_the_first_of_an_order_cost_twice_the_shorter_way_at_most(
     rows = workspace.open().table("rows")
     # Kind 0 is nearly all of them; the few of kind 1 come last in the order.
     rows.insert_many({"id": n, "kind": n // 9_960, "due": n} for n in range(10_000))
-    looked, read_spans = list[bytes](), reading.read_spans
+    looked, read_spans = list[bytes](), plan_execution.read_spans
 
     def count(*given: Any) -> Any:
         for found in read_spans(*given):
             looked.append(found[0])
             yield found
 
-    monkeypatch.setattr(reading, "read_spans", count)
+    monkeypatch.setattr(plan_execution, "read_spans", count)
     common = rows.where(rows.kind == 0).order_by("-due").limit(10)
     assert [row.id for row in common] == list(range(9_959, 9_949, -1))
     assert len(looked) <= 2 * (320 + 50)
@@ -664,7 +665,7 @@ class Rows:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read = 0
-        for owner, name in ((RecordTable, "range_page"), (IndexTable, "page")):
+        for owner, name in ((RecordTable, "page"), (IndexTable, "page")):
             self._count(monkeypatch, owner, name)
 
     def _count(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
@@ -844,8 +845,8 @@ create_table: {table: sales, key: [id], fields: [
 def test_aggregates_decode_what_they_need(workspace: Workspace) -> None:
     items = start(workspace, 20).table("items")
     query = items.where(items.done == True, items["count"] == 1)  # noqa: E712
-    number = next(f.number for f in query.live.shape.table.fields if f.name == "weight")
-    found = list(query._read(None, frozenset([number])).read())
+    number = next(f.number for f in query._live.shape.table.fields if f.name == "weight")
+    found = list(query._read(any_order, frozenset([number])).read())
     assert {record._fields for _, record in found} == {("done", "due", "weight", "count")}
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import make_url
 
 import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, INDEX_TITLE, ITEMS
+from tests.lookups import find, starts_with
 from tests.support import ROOT, PostgresServer, Workspace, count_connections, error_of, wait_until
 from zapdb import release
 from zapdb.database import Database
@@ -83,8 +84,8 @@ def read_everything(db: Database) -> None:
     assert len(items.get(4).note) == 10_000
     assert items.get_many([3, 99])[0].note == "short"
     assert [r.id for r in items.scan()] == list(range(20))
-    assert [r.id for r in items.index("by_size").find(2)] == [2, 7, 12, 17]
-    assert next(items.index("by_title").starts_with("Item 19")).id == 19
+    assert [r.id for r in find(items, "by_size", 2)] == [2, 7, 12, 17]
+    assert next(iter(starts_with(items, "by_title", "Item 19"))).id == 19
     assert items.where(items.size > 3, items.color == "red").order_by("title").count() == 4
     page = items.order_by("-size").page(3)
     assert len(items.order_by("-size").page(30, page.cursor)) == 17
@@ -178,7 +179,7 @@ def test_rule_10_a_read_only_process_is_no_node_and_looks_at_the_level_itself(
         lambda: items.count(),
         lambda: list(items.scan()),
         lambda: items.where(items.size == 3).first(),
-        lambda: list(items.index("by_size").find(3)),
+        lambda: list(find(items, "by_size", 3)),
         lambda: db.snapshot().__enter__(),
         lambda: db.admin.schema_history("items"),
         lambda: open_read_only(place),

@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
+from tests.lookups import find
 from tests.support import WAYS, Faults, Way, Workspace, error_of
 from zapdb.database import Database, Table
 from zapdb.errors import (
@@ -73,8 +74,8 @@ def test_an_update_changes_what_it_names(db: Database, items: Table) -> None:
     changed = items.update(1, size=4, note=None)
     assert asdict(changed) == {"id": 1, "title": "Milk", "size": 4, "note": None}
     assert items.get(1) == changed
-    assert [record.id for record in items.index("by_size").find(4)] == [1]
-    assert list(items.index("by_size").find(3)) == []
+    assert [record.id for record in find(items, "by_size", 4)] == [1]
+    assert list(find(items, "by_size", 3)) == []
     assert_clean(db)
 
 
@@ -83,7 +84,7 @@ def test_a_deleted_record_is_gone(db: Database, items: Table) -> None:
     items.delete(1)
     assert items.find(1) is None
     assert items.count() == 0
-    assert list(items.index("by_size").range()) == []
+    assert list(items.using("by_size")) == []
     assert_clean(db)
 
 
@@ -139,7 +140,7 @@ def test_unknown_tables_and_indexes_are_named(db: Database, items: Table) -> Non
         db.table("boxes")
     assert caught.value.context["tables"] == "items"
     with pytest.raises(UnknownName, match="no such index") as found:
-        items.index("by_color")
+        items.using("by_color")
     assert found.value.context["indexes"] == "by_size"
 
 
@@ -202,7 +203,7 @@ def test_a_transaction_takes_force_whole(db: Database, items: Table) -> None:
         items.update(1, size=5)
         items.delete(3)
         assert [record.id for record in items.scan()] == [1, 2]
-        assert [record.id for record in items.index("by_size").find(5)] == [1]
+        assert [record.id for record in find(items, "by_size", 5)] == [1]
     assert contents(items) == [(1, "Milk", 5, None), (2, "Bread", 0, None)]
     assert_clean(db)
 
@@ -294,7 +295,7 @@ def test_a_snapshot_reads_as_of_one_moment(workspace: Workspace, db: Database) -
         assert items.get(1).size == 1
         assert items.count() == 1
         assert [record.id for record in items.scan()] == [1]
-        assert [record.id for record in items.index("by_size").find(1)] == [1]
+        assert [record.id for record in find(items, "by_size", 1)] == [1]
         with pytest.raises(UsageError, match="a snapshot reads only"):
             items.insert(id=3, title="Cheese")
         with pytest.raises(UsageError, match="in a transaction already"):
@@ -450,8 +451,8 @@ WRITE_BACK_READS: dict[str, Callable[[Table], object]] = {
     "order_by": lambda items: list(items.order_by("title").limit(9)),
     "first_pages": lambda items: items.where().page(9),
     "by_index": lambda items: list(items.where(items.extent > 0).order_by("extent")),
-    "index_range": lambda items: list(items.index("by_size").range()),
-    "index_find": lambda items: [list(items.index("by_size").find(n)) for n in range(1, 5)],
+    "index_range": lambda items: list(items.using("by_size")),
+    "index_find": lambda items: [list(find(items, "by_size", n)) for n in range(1, 5)],
 }
 
 
@@ -540,7 +541,7 @@ def test_rule_15_a_write_takes_force_whole_or_not_at_all(
             struck = faults.struck
             faults.arm(0)
             found = [(record.id, record.size) for record in look.table("items").scan()]
-            assert [(r.id, r.size) for r in look.table("items").index("by_size").range()] == found
+            assert [(r.id, r.size) for r in look.table("items").using("by_size")] == found
             assert_clean(look)
             if error is None:
                 assert struck == []

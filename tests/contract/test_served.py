@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
+from tests.lookups import find, starts_with
 from tests.support import Workspace, error_of
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
@@ -528,7 +529,7 @@ def test_rule_11_what_is_being_read_goes_on_in_its_shape(workspace: Workspace) -
     older = workspace.open()
     mine = older.table("people")
     mine.insert_many({"id": at, "name": f"Ada {at:05}", "fax": str(at)} for at in range(2500))
-    scan, lookup = mine.scan(), mine.index("by_name").starts_with("Ada")
+    scan, lookup = mine.scan(), iter(starts_with(mine, "by_name", "Ada"))
     stream = mine.to_arrow()
     seen, found = [next(scan)], [next(lookup)]
     batches = [stream.read_next_batch()]
@@ -554,17 +555,17 @@ def test_rule_11_an_index_that_goes_is_scanned_for_on(workspace: Workspace) -> N
     older = workspace.open()
     mine = older.table("people")
     mine.insert_many({"id": at, "name": f"Ada {at:05}"} for at in range(1500))
-    lookup = mine.index("by_name").range()
+    lookup = iter(mine.using("by_name"))
     found = [next(lookup)]
     workspace.write(2, "drop_index: {table: people, index: by_name}", SPLIT)
     newer = workspace.open()
     newer.admin.run_jobs()
     found += list(lookup)
     assert [record.id for record in found] == list(range(1500))
-    assert not mine.index("by_name").is_readable
-    assert [record.id for record in mine.index("by_name").find("Ada 00007")] == [7]
+    assert "by_name" not in mine.readable_indexes()
+    assert [record.id for record in find(mine, "by_name", "Ada 00007")] == [7]
     newer.table("people").insert(id=1500, first="Ada", last="01500")
-    assert [record.id for record in mine.index("by_name").find("Ada 01500")] == [1500]
+    assert [record.id for record in find(mine, "by_name", "Ada 01500")] == [1500]
 
 
 def test_rule_11_a_snapshot_stays_where_it_began(workspace: Workspace) -> None:

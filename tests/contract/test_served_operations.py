@@ -9,6 +9,7 @@ import pytest
 
 from tests.contract.model import Key, Model, Row, compare
 from tests.contract.test_operations import row_of, value_of, write
+from tests.lookups import find
 from tests.support import Workspace, error_of
 from zapdb.database import Database
 from zapdb.errors import (
@@ -63,14 +64,17 @@ class Beside:
 
     def check_lookups(self, table: Table, wanted: dict[Key, Row]) -> None:
         for index in table.indexes:
-            lookup = self.older.table(table.name).index(index.name)
             name = table.field_numbered(index.components[0].field).name
             for value in {row[name] for row in wanted.values()}:
-                mine = [record_to_row(r) for r in lookup.find(value)]
+                mine = [
+                    record_to_row(r) for r in find(self.older.table(table.name), index.name, value)
+                ]
                 assert keys_of(table, mine) == keys_of(
                     table, [row for row in wanted.values() if row[name] == value]
                 )
-            assert keys_of(table, [record_to_row(r) for r in lookup.range()]) == sorted(wanted)
+            assert keys_of(
+                table, [record_to_row(r) for r in self.older.table(table.name).using(index.name)]
+            ) == sorted(wanted)
 
     def write(self, first: int) -> None:
         """All that the older process can do to records, of its own and of the newer one's."""

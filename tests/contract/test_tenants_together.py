@@ -42,7 +42,7 @@ def test_rule_07_a_write_in_another_tenants_transaction_knows_what_is_in_force(
         acme.table("items").insert(id=1, title="x", size=5)
         with acme.transaction():
             acme.table("items").insert(id=2, title="y", size=6)
-    assert [record.id for record in theirs.table("items").index("by_size").range()] == [1, 2]
+    assert [record.id for record in theirs.table("items").using("by_size")] == [1, 2]
     (report,) = theirs.admin.verify()
     assert report.problems == ()
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 import pytest
 
 from tests.contract.tables import INDEX_SIZE, ITEMS
+from tests.lookups import between
 from tests.support import BACKGROUND, WAYS, Faults, Way, Workspace, error_of, wait_until
 from zapdb.database import Database, Table, tokens
 from zapdb.database.tokens import _took_effect, write_token
@@ -41,7 +42,7 @@ def items(db: Database) -> Table:
 
 def ids(items: Table) -> list[int]:
     found = [record.id for record in items.scan()]
-    assert sorted(record.id for record in items.index("by_size").range()) == found
+    assert sorted(record.id for record in items.using("by_size")) == found
     return found
 
 
@@ -137,7 +138,7 @@ def test_rule_15_no_lock_error_reaches_the_application(db: Database, items: Tabl
         try:
             while time.monotonic() < stop:
                 if number < 8:
-                    assert len(list(items.index("by_size").range(limit=20))) == 20
+                    assert len(list(between(items, "by_size", limit=20))) == 20
                     assert items.get_many([number, 500 + number])[0] is not None
                 else:
                     with db.transaction():

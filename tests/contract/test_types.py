@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tests.lookups import find
 from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.datasets import zone_version
@@ -84,9 +85,9 @@ def test_enums_sort_as_declared_in_indexes_and_keys_are_read_back(db: Database) 
     items = db.table("items")
     for state, mood in (("done", "waiting"), ("waiting", "done"), ("open", "open")):
         items.insert(state=state, mood=mood)
-    assert [r.mood for r in items.index("by_mood").range()] == ["waiting", "open", "done"]
+    assert [r.mood for r in items.using("by_mood")] == ["waiting", "open", "done"]
     assert [r.state for r in items.scan()] == ["waiting", "open", "done"]  # by member id
-    assert [r.state for r in items.index("by_mood").find("done")] == ["waiting"]
+    assert [r.state for r in find(items, "by_mood", "done")] == ["waiting"]
 
 
 def test_structs_and_references_are_indexed_part_by_part(db: Database) -> None:
@@ -95,12 +96,12 @@ def test_structs_and_references_are_indexed_part_by_part(db: Database) -> None:
     for at, (height, unit) in enumerate(sizes):
         owner = None if at == 0 else ("de", at)
         items.insert(state="open", size={"height": height, "unit": unit}, owner=owner)
-    found = [(r.size.height, r.size.unit) for r in items.index("by_size").range()]
+    found = [(r.size.height, r.size.unit) for r in items.using("by_size")]
     assert found == [(-300, "m"), (2, None), (2, "cm"), (2, "m")]
-    owners = [r.owner for r in items.index("by_owner").range()]
+    owners = [r.owner for r in items.using("by_owner")]
     assert owners == [("de", 3), ("de", 2), ("de", 1), None]
-    assert [r.owner for r in items.index("by_owner").find(("de", 2))] == [("de", 2)]
-    exact = items.index("by_size").find({"height": 2, "unit": "m"})
+    assert [r.owner for r in find(items, "by_owner", ("de", 2))] == [("de", 2)]
+    exact = find(items, "by_size", {"height": 2, "unit": "m"})
     assert [(r.size.height, r.size.unit) for r in exact] == [(2, "m")]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ITEMS
+from tests.lookups import between, find, starts_with
 from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
@@ -158,11 +159,10 @@ def test_rule_24_nulls_never_collide(workspace: Workspace) -> None:
         items.update(2, note="n")
     items.update(5, note=None)
     items.update(2, note="n")
-    lookup = items.index("one")
-    assert [r.id for r in lookup.range()] == [2, 0, 1, 3, 4, 5]
-    assert [r.id for r in lookup.find(None)] == [0, 1, 3, 4, 5]
-    assert [r.id for r in lookup.find("n", "same")] == [2]
-    assert [r.id for r in lookup.range(descending=True)] == [5, 4, 3, 1, 0, 2]
+    assert [r.id for r in items.using("one")] == [2, 0, 1, 3, 4, 5]
+    assert [r.id for r in find(items, "one", None)] == [0, 1, 3, 4, 5]
+    assert [r.id for r in find(items, "one", "n", "same")] == [2]
+    assert [r.id for r in items.using("one").reverse()] == [5, 4, 3, 1, 0, 2]
     assert_clean(db)
 
 
@@ -175,8 +175,8 @@ def test_rule_24_uniqueness_is_equality_under_the_collation(workspace: Workspace
         items.insert(id=2, title="CAFE")
     assert caught.value.context["values"] == "title='CAFE'"
     items.update(1, title="Cafe")  # the same entry: nothing is touched
-    assert [r.id for r in items.index("one").find("Cafe")] == [1]
-    assert list(items.index("one").find("cafe")) == []
+    assert [r.id for r in find(items, "one", "Cafe")] == [1]
+    assert list(find(items, "one", "cafe")) == []
     assert_clean(db)
 
 
@@ -194,17 +194,18 @@ def test_rule_24_long_values_differ_behind_the_cut(db: Database, items: Table) -
         with pytest.raises(UniqueViolation) as caught:
             items.insert(id=-1, title=title)
         assert len(caught.value.context["values"]) < 100
-    lookup = items.index("one")
-    assert [r.title for r in lookup.range()] == titles
-    assert [r.title for r in lookup.range(descending=True)] == titles[::-1]
+    assert [r.title for r in items.using("one")] == titles
+    assert [r.title for r in items.using("one").reverse()] == titles[::-1]
     for title in titles:
-        assert [r.title for r in lookup.find(title)] == [title]
+        assert [r.title for r in find(items, "one", title)] == [title]
         behind = [t for t in titles if t >= title]
-        assert [r.title for r in lookup.range(title)] == behind
+        assert [r.title for r in between(items, "one", title)] == behind
         before = [t for t in titles if t < title]
-        assert [r.title for r in lookup.range(None, title)] == before
-        assert [r.title for r in lookup.range(None, title, descending=True)] == before[::-1]
-        assert [r.title for r in lookup.starts_with(title)] == [
+        assert [r.title for r in between(items, "one", None, title)] == before
+        assert [r.title for r in between(items, "one", None, title, descending=True)] == before[
+            ::-1
+        ]
+        assert [r.title for r in starts_with(items, "one", title)] == [
             t for t in titles if t.startswith(title)
         ]
     assert_clean(db)
@@ -217,11 +218,10 @@ def test_rule_24_lookups_with_nulls_go_on_page_by_page(workspace: Workspace) -> 
     notes = [None if n % 3 else f"{n:04}" for n in range(3_000)]
     items.insert_many({"id": n, "title": "t", "note": note} for n, note in enumerate(notes))
     wanted = sorted(range(3_000), key=lambda n: (notes[n] is not None, notes[n] or "", n))
-    lookup = items.index("one")
-    assert [r.id for r in lookup.range()] == wanted
+    assert [r.id for r in items.using("one")] == wanted
     for descending in (True, False):
         found = []
-        for at, record in enumerate(lookup.range(descending=descending)):
+        for at, record in enumerate(between(items, "one", descending=descending)):
             found.append(record.id)
             if at == 100:  # from the next page on, by a scan, and then by the entries again
                 change_state(workspace, "readable", "building")
@@ -348,8 +348,8 @@ def test_rule_25_duplicates_that_the_build_finds_are_listed_until_they_are_gone(
         "8 has the values of 3: title='title 3'",
         "9 has the values of 4: title='title 4'",
     )
-    assert not items.index("one").is_readable
-    assert [r.id for r in items.index("one").find("title 3")] == [3, 8]
+    assert "one" not in items.readable_indexes()
+    assert [r.id for r in find(items, "one", "title 3")] == [3, 8]
     with pytest.raises(UniqueViolation):  # it binds new writes
         items.insert(id=20, title="title 3")
     with pytest.raises(UniqueViolation):
@@ -362,8 +362,8 @@ def test_rule_25_duplicates_that_the_build_finds_are_listed_until_they_are_gone(
     items.update(9, title="another")
     (report,) = run_jobs(storage)
     assert (report.job.state, report.job.findings) == ("done", ())
-    assert items.index("one").is_readable
-    assert [r.id for r in items.index("one").find("title 3")] == [8]
+    assert "one" in items.readable_indexes()
+    assert [r.id for r in find(items, "one", "title 3")] == [8]
     assert run_jobs(storage) == []
     assert_clean(doubled)
 
@@ -407,7 +407,7 @@ def test_rule_25_a_writer_that_took_anothers_entry_would_let_a_duplicate_in(
     items = doubled.table("items")
     items.delete(8)
     items.insert(id=30, title="title 3")
-    assert [r.id for r in items.index("one").find("title 3")] == [3, 30]
+    assert [r.id for r in find(items, "one", "title 3")] == [3, 30]
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
@@ -539,7 +539,7 @@ def test_rule_25_an_index_that_is_built_under_writers_ends_up_unique(workspace: 
         for report in run_jobs(storage):
             for finding in report.job.findings:
                 items.delete(int(finding.examples[0].split()[0]))
-        if items.index("one").is_readable:
+        if "one" in items.readable_indexes():
             break
     titles = [record.title for record in items.scan()]
     assert len(set(titles)) == len(titles)
@@ -565,7 +565,7 @@ def test_rule_26_a_rebuild_of_a_unique_index_lists_what_has_become_equal(
         "UPDATE zapdb_r1 SET value = ? WHERE key = ?", (bytes(table[0][1]), bytes(table[1][0]))
     )
     db = workspace.open()
-    assert not db.table("items").index("one").is_readable
+    assert "one" not in db.table("items").readable_indexes()
     (report,) = db.admin.run_jobs()
     assert report.job.findings[0].examples == ("2 has the values of 1: title='ae'",)
     db.table("items").update(2, title="be")

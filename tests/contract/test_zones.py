@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.lookups import between, find
 from tests.support import ROOT, Workspace, dump
 from tests.timezones import release
 from zapdb.catalog.zones import append_zones, load_zones
@@ -55,7 +56,7 @@ def db(workspace: Workspace) -> Database:
 
 
 def in_order(db: Database) -> list[int]:
-    return [record.id for record in db.table("visits").index("by_met").range()]
+    return [record.id for record in db.table("visits").using("by_met")]
 
 
 def open_elsewhere(workspace: Workspace, version: str, *commands: str) -> list[str]:
@@ -85,22 +86,23 @@ def test_values_come_back_as_they_were_meant(db: Database) -> None:
 
 
 def test_an_index_has_the_order_of_instants(db: Database) -> None:
-    lookup = db.table("visits").index("by_met")
-    assert lookup.is_readable
+    assert "by_met" in db.table("visits").readable_indexes()
     assert in_order(db) == [*MET]
-    assert [r.id for r in lookup.range(MET[3], MET[5])] == [3, 4]
-    assert [r.id for r in lookup.range(descending=True)] == [*reversed(MET)]
+    assert [r.id for r in between(db.table("visits"), "by_met", MET[3], MET[5])] == [3, 4]
+    assert [r.id for r in db.table("visits").using("by_met").reverse()] == [*reversed(MET)]
     (report,) = db.admin.verify()
     assert (report.problems, report.entries) == ((), {"by_met": 7, "by_id": 7})
 
 
 def test_a_lookup_finds_what_was_meant_and_nothing_else_of_that_instant(db: Database) -> None:
-    lookup = db.table("visits").index("by_met")
     for at, met in MET.items():
-        assert [record.id for record in lookup.find(met)] == [at]
-        folded = [record.id for record in lookup.find(met.replace(fold=1 - met.fold))]
+        assert [record.id for record in find(db.table("visits"), "by_met", met)] == [at]
+        folded = [
+            record.id
+            for record in find(db.table("visits"), "by_met", met.replace(fold=1 - met.fold))
+        ]
         assert folded == {2: [4], 4: [2]}.get(at, [])
-        assert [*lookup.find(met.astimezone(zone("Asia/Kathmandu")))] == []
+        assert [*find(db.table("visits"), "by_met", met.astimezone(zone("Asia/Kathmandu")))] == []
     assert MET[2] == MET[4]  # to Python, which passes over the fold within one zone
 
 
@@ -118,7 +120,7 @@ def test_a_struct_is_compared_by_what_its_members_mean(workspace: Workspace) -> 
         stays.insert(id=at, span={"since": MET[at]}, all=[MET[at], MET[1]])
         assert repr(stays.get(at).all) == repr([MET[at], MET[1]])
     for at in (2, 4):
-        assert [r.id for r in stays.index("by_span").find({"since": MET[at]})] == [at]
+        assert [r.id for r in find(stays, "by_span", {"since": MET[at]})] == [at]
     (state,) = db._view.tables["stays"].indexes
     assert state.dependencies == (TimeZones(),)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import zapdb
+from tests.lookups import between
 from zapdb.activation import removal, up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.zones import append_zones
@@ -72,7 +73,7 @@ def crowd(address: str, directory: str, readers: str, writers: str, seconds: str
 
     def read(db: Any, number: int, _: int) -> None:
         items = db.table("items")
-        assert len(list(items.index("by_size").range(limit=20))) == 20
+        assert len(list(between(items, "by_size", limit=20))) == 20
         assert items.get_many([number, -1])[1] is None
         with db.snapshot():
             found = items.where(items.size >= 0).count()
@@ -204,9 +205,9 @@ def zoned(address: str, directory: str, *commands: str) -> None:
             match command.split():
                 case ["readable"]:
                     names = [index.index.name for index in db._view.tables["visits"].indexes]
-                    print(*(f"{n} {visits.index(n).is_readable}" for n in names), sep=", ")
+                    print(*(f"{n} {n in visits.readable_indexes()}" for n in names), sep=", ")
                 case ["order"]:
-                    print(*(record.id for record in visits.index("by_met").range()))
+                    print(*(record.id for record in visits.using("by_met")))
                 case ["run"]:
                     print("ran", *(report.job.kind for report in db.admin.run_jobs()))
                 case ["get", key]:
@@ -224,8 +225,8 @@ def zoned(address: str, directory: str, *commands: str) -> None:
                     else:
                         print("ok", *report.entries)
                 case ["between", lower, upper]:
-                    index, bounds = visits.index("by_met"), (read_utc(lower), read_utc(upper))
-                    print(*(record.id for record in index.range(*bounds)))
+                    bounds = read_utc(lower), read_utc(upper)
+                    print(*(record.id for record in between(visits, "by_met", *bounds)))
                 case ["page", cursor]:
                     try:
                         page = visits.order_by("met").page(2, cursor)

@@ -16,16 +16,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.forms import cases
+from tests.lookups import before, behind, equal_to
 from tests.strategies import INDEX_TYPES, collations, index_order_of, values_of
+from zapdb.database.fields import FieldExpression
 from zapdb.datasets import STRENGTHS, Collation, collator, sort_keys, zone
-from zapdb.indexes import Search, build_keys, cut, is_cut, search_equal, search_prefix, search_range
+from zapdb.indexes import build_keys, cut, is_cut
+from zapdb.indexes.choosing import Planner, Union
 from zapdb.indexes.keys import (
     UNIQUE_ORDERED_SIZE_BYTES,
     KeyBuilder,
     cut_unique,
     encode_component,
 )
+from zapdb.indexes.paths import Path
+from zapdb.indexes.planning import Plan
+from zapdb.indexes.predicates import EVERYTHING, And, Predicate, compile_predicate
 from zapdb.indexes.prefixes import _root_contractions, _strings, encode_stem
+from zapdb.indexes.spans import Span, sort_ties
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
 from zapdb.records.record import record_class
 from zapdb.schema import Field, Index, IndexComponent, Table
@@ -86,6 +93,7 @@ class Drawn(NamedTuple):
     """The rows' values as records hold them: by these values are the same or not."""
     full: list[bytes]
     """Full keys, one for each row."""
+    table: Table
 
     def distinct(self, count: int) -> list[int]:
         """The rows without those whose leading values another one has, too."""
@@ -146,21 +154,41 @@ def indexes(draw: st.DrawFn, *, strings: bool = False) -> Drawn:
         )
         for row in rows
     ]
-    return Drawn(keys, rows, stored, [keys.encode(row) for row in rows])
+    return Drawn(keys, rows, stored, [keys.encode(row) for row in rows], table)
 
 
 def sign(left: Any, right: Any) -> int:
     return (left > right) - (left < right)
 
 
-def found_by(search: Search, drawn: Drawn) -> list[int]:
+def plan_by(drawn: Drawn, *predicates: Predicate) -> Plan | Union:
+    """How a query that is pinned to the index is answered."""
+    paths = (Path.by_index(drawn.keys),)
+    parts = [part for p in predicates for part in (p.parts if isinstance(p, And) else (p,))]
+    return Planner(drawn.table, paths).plan(And(tuple(parts)), None)
+
+
+def found_by(plan: Plan | Union, drawn: Drawn) -> list[int]:
     """The rows whose entries lie between the bounds as entries hold them."""
-    low, high = search.entry_bounds
+    spans = [span for branch in plan.branches for span in branch.spans]
+    bounds = [span.entry_bounds(unique=False) for span in spans]
     return [
         number
         for number, key in enumerate(map(cut, drawn.full))
-        if (low is None or key >= low) and (high is None or key < high)
+        if any((low is None or key >= low) and (high is None or key < high) for low, high in bounds)
     ]
+
+
+def answer(plan: Plan | Union, drawn: Drawn) -> list[int]:
+    """The rows that reading the plan gives; none comes twice."""
+    found = list[int]()
+    for branch in plan.branches:
+        matches = compile_predicate(branch.filter, drawn.table)
+        for number, key in enumerate(drawn.full):
+            if any(span.holds(key) for span in branch.spans) and matches(drawn.record(number)):
+                found.append(number)
+    assert set(found) <= set(found_by(plan, drawn))
+    return sorted(found)
 
 
 # --- keys ----------------------------------------------------------------------------------------
@@ -238,7 +266,7 @@ def test_rule_24_readers_put_ties_in_order() -> None:
             reverse=descending,
         )
         entries = [(drawn.full[number], key, drawn.record(number)) for _, key, number in stored]
-        settled = Search(None, None, None).settle(entries, descending=descending)
+        settled = sort_ties(entries, Span(None, None), unique=False, descending=descending)
         wanted = sorted(
             range(len(drawn.rows)),
             key=functools.cmp_to_key(
@@ -274,19 +302,16 @@ def test_rule_24_an_exact_search_knows_whether_it_may_find_something_else() -> N
 
 def check_exact_search(drawn: Drawn, at: int, count: int) -> None:
     values, equal = drawn.rows[at][:count], drawn.same_as(at, count)
-    search = search_equal(drawn.keys, values)
-    found = found_by(search, drawn)
-    assert (search.ambiguity == "cut") == (
-        len(drawn.keys.encode(values)) >= INDEX_KEY_SIZE_BYTES_MAX
-    )
-    if search.ambiguity is None:
-        assert search.matches is None
-        assert found == equal
-    else:
-        matches = search.matches
-        assert matches is not None
-        assert [number for number in found if matches(drawn.record(number))] == equal
-    if search.ambiguity == "equal keys":
+    plan = plan_by(drawn, equal_to(drawn.table, drawn.keys.index.components, values))
+    assert isinstance(plan, Plan)
+    assert plan.residual == ()
+    assert len(plan.spans) == 1
+    assert answer(plan, drawn) == equal
+    is_cut_off = len(drawn.keys.encode(values)) >= INDEX_KEY_SIZE_BYTES_MAX
+    if not plan.rechecked:
+        assert not is_cut_off
+        assert found_by(plan, drawn) == equal
+    elif not is_cut_off:
         kinds = (field.type for field in drawn.keys.fields)
         components = zip(values, kinds, drawn.keys.index.components, strict=False)
         assert any(
@@ -336,19 +361,22 @@ def test_rule_24_a_range_knows_whether_entries_tell_what_is_in_it() -> None:
 
 
 def check_range(drawn: Drawn, low: Bound, high: Bound, include_upper: bool) -> None:
-    search = search_range(drawn.keys, low.values, high.values, include_upper=include_upper)
+    table, components = drawn.table, drawn.keys.index.components
+    conditions = []
+    if low.values is not None:
+        conditions.append(behind(table, components, low.values, included=True))
+    if high.values is not None:
+        conditions.append(before(table, components, high.values, included=include_upper))
+    plan = plan_by(drawn, *conditions)
     within = [
         number
         for number in range(len(drawn.rows))
         if (low.values is None or low.signs[number] >= 0)
         and (high.values is None or high.signs[number] < include_upper)
     ]
-    found = found_by(search, drawn)
-    assert [number for number in found if search.holds(drawn.full[number])] == within
-    if search.ambiguity is None:
-        assert found == within
-    reaches_limit = max(low.size_bytes, high.size_bytes) >= INDEX_KEY_SIZE_BYTES_MAX
-    assert (search.ambiguity == "cut") == reaches_limit
+    assert answer(plan, drawn) == within
+    if all(branch.filter == EVERYTHING for branch in plan.branches):
+        assert found_by(plan, drawn) == within
 
 
 ends = st.tuples(st.integers(0, 1100), st.sampled_from(["", "a"]))
@@ -374,22 +402,20 @@ def test_rule_24_a_search_by_prefix_finds_what_python_says_begins_with_it() -> N
 
 def check_prefix_search(drawn: Drawn, at: int, prefix: str) -> None:
     *leading, _ = drawn.rows[at]
-    search = search_prefix(drawn.keys, (*leading, prefix))
+    components = drawn.keys.index.components
+    last = FieldExpression(drawn.table, drawn.keys.fields[-1])
+    plan = plan_by(drawn, equal_to(drawn.table, components, leading), last.startswith(prefix))
     texts = [row[-1] for row in drawn.rows]
     wanted = [
         number
         for number in drawn.same_as(at, len(leading))
         if texts[number] is not None and texts[number].startswith(prefix)
     ]
-    found = found_by(search, drawn)
-    matches = search.matches
-    if search.ambiguity is None:
-        assert matches is None
-        assert found == wanted
-    else:
-        assert matches is not None
-        within = [number for number in found if search.holds(drawn.full[number])]
-        assert [number for number in within if matches(drawn.record(number))] == wanted
+    assert isinstance(plan, Plan)
+    assert plan.residual == ()
+    assert answer(plan, drawn) == wanted
+    if not plan.rechecked:
+        assert found_by(plan, drawn) == wanted
 
 
 LOCALES = [

@@ -16,6 +16,7 @@ from zapdb.datasets import Collation
 from zapdb.indexes import build_keys
 from zapdb.indexes.choosing import Planner, Union, make_plan
 from zapdb.indexes.ordering import Order, Ordering
+from zapdb.indexes.paths import list_paths
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import And, Comparison, Not, Or, Predicate, compile_predicate
 from zapdb.records.record import record_class
@@ -184,7 +185,7 @@ def test_a_way_that_was_kept_is_the_one_that_would_be_found(
     alike: tuple[Predicate, Predicate], ordering: Ordering | None, many: Any
 ) -> None:
     keys = [build_keys(TABLE, make_index(at, c)) for at, c in enumerate(many, start=1)]
-    planner = Planner(TABLE, keys)
+    planner = Planner(TABLE, list_paths(TABLE, keys))
     for condition in alike:
         assert planner.plan(condition, ordering) == make_plan(TABLE, keys, condition, ordering)
     assert len(planner._choices) == 1

@@ -128,7 +128,7 @@ def test_rule_26_an_executor_with_other_collation_data_refuses(workspace, spark)
         rows.put(connection, "job", job.id, job.to_row() | {"datasets": other})
     with pytest.raises(ExecutorUnfit, match="other collation or time zone data"):
         run_job(db._storage, job, run_on_spark)
-    assert not db.table("cities").index("by_local_name").is_readable
+    assert "by_local_name" not in db.table("cities").readable_indexes()
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

@@ -15,7 +15,7 @@ import pytest
 import zapdb
 from tools import aio as tool
 from zapdb import aio
-from zapdb.database import admin, change_log, changes, database, lookup, query, table, transactions
+from zapdb.database import admin, change_log, changes, database, query, table, transactions
 from zapdb.database.sql import Result
 
 PAIRS: dict[type, type] = {
@@ -25,7 +25,6 @@ PAIRS: dict[type, type] = {
     transactions.Block: aio.Block,
     table.Table: aio.Table,
     query.Query: aio.Query,
-    lookup.IndexLookup: aio.IndexLookup,
     changes.ChangeFollower: aio.ChangeFollower,
     admin.DatabaseAdmin: aio.DatabaseAdmin,
     change_log.DatabaseChangeLog: aio.DatabaseChangeLog,

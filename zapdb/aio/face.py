@@ -28,7 +28,7 @@ from zapdb.aio.records import Records, loaded
 from zapdb.aio.retries import retry
 from zapdb.aio.runtime import Kind, Runtime
 from zapdb.aio.workers import Worker
-from zapdb.database import admin, change_log, changes, database, lookup, query, table, transactions
+from zapdb.database import admin, change_log, changes, database, query, table, transactions
 from zapdb.database.fields import FieldExpression
 from zapdb.database.following import Callback
 from zapdb.database.many import KEYS_PER_STATEMENT
@@ -244,12 +244,6 @@ class TableFace(Face[table.Table]):
         """The same for a field whose name is that of a method: `items["count"]`."""
         return self._built(lambda items: items[name])
 
-    def index(self, name: str) -> faces.IndexLookup:
-        """Look records up by an index; `UnknownName` is raised where it is used."""
-        from zapdb.aio import faces
-
-        return faces.IndexLookup(self._runtime, self._sync, name)
-
     async def open(self, *key: Any, field: str) -> BlobFile:
         """A string or binary field of a record as a binary file, a string as its UTF-8.
 
@@ -318,29 +312,7 @@ async def _batches(given: Iterable[T] | AsyncIterable[T], size: int) -> AsyncIte
 class QueryFace(Face[query.Query]):
     @property
     def _begun(self) -> OpenTransaction | None:
-        return self._sync.session.open
-
-
-class IndexLookupFace(Face[lookup.IndexLookup]):
-    """Made when it is used first: that there is such an index is found out by reading."""
-
-    def __init__(self, runtime: Runtime, items: table.Table, name: str) -> None:
-        self._runtime = runtime
-        self._items = items
-        self._name = name
-        self._found: lookup.IndexLookup | None = None
-
-    def __repr__(self) -> str:
-        return f"<index {self._name!r} of {self._items.name!r}>"
-
-    @property
-    def _begun(self) -> OpenTransaction | None:
-        return self._items._session.open
-
-    def _target(self) -> lookup.IndexLookup:
-        if self._found is None:
-            self._found = self._items.index(self._name)
-        return self._found
+        return self._sync._session.open
 
 
 class ChangeFollowerFace(Face[changes.ChangeFollower]):

@@ -17,7 +17,6 @@ from zapdb.aio.face import (
     DatabaseAdminFace,
     DatabaseChangeLogFace,
     DatabaseFace,
-    IndexLookupFace,
     QueryFace,
     SnapshotFace,
     TableFace,
@@ -128,6 +127,15 @@ class Table(TableFace):
         """All records in the order of fields: see `Query.order_by`."""
         return Query(self._runtime, self._built(lambda sync: sync.order_by(*fields)))
 
+    def using(self, index: str) -> Query:
+        """All records by an index, in its order: see `Query.using`."""
+        return Query(self._runtime, self._built(lambda sync: sync.using(index)))
+
+    async def readable_indexes(self) -> tuple[str, ...]:
+        """The names of the indexes that queries can read now. Others are being built, or are
+        made with other collation or time zone data: queries scan where they would need those."""
+        return await self._done("read", lambda sync: sync.readable_indexes())
+
     async def insert(self, /, **values: Any) -> Record:
         """Insert a record and return it.
 
@@ -193,9 +201,9 @@ class Query(QueryFace):
     limit. Each page that it reads is a snapshot of its own, unless it runs inside
     `db.snapshot()` or `db.transaction()`.
 
-    Without `order_by`, records come in the order in which they are read: that of the index that
-    `explain` names, or of keys. It is the same as long as the query is answered the same way,
-    and not promised: an index that is created or dropped may change it.
+    Without `order_by` and `using`, records come in the order in which they are read: that of the
+    index that `explain` names, or of keys. It is the same as long as the query is answered the
+    same way, and not promised: an index that is created or dropped may change it.
     """
 
     def where(self, *predicates: Predicate) -> Query:
@@ -211,6 +219,23 @@ class Query(QueryFace):
         field without an order.
         """
         return Query(self._runtime, self._built(lambda sync: sync.order_by(*fields)))
+
+    def using(self, index: str) -> Query:
+        """Read by this index and no other one, in its order unless `order_by` names another.
+
+        What conditions mean does not change: a string is compared under the collation of the
+        index where `collated()` or `matches` says so. While the index can't be read, since it is
+        built or made with other collation or time zone data, the table is scanned: slower, and
+        right. Raises `UnknownName`.
+        """
+        return Query(self._runtime, self._built(lambda sync: sync.using(index)))
+
+    def reverse(self) -> Query:
+        """The same records from the end of the order that `order_by` or `using` gives.
+
+        Raises `UsageError` where there is no such order, and where it has nulls last.
+        """
+        return Query(self._runtime, self._built(lambda sync: sync.reverse()))
 
     def limit(self, count: int) -> Query:
         """At most so many records: the first ones in the order that is given, or any."""
@@ -280,8 +305,9 @@ class Query(QueryFace):
 
         The cursor names a place in the order, and not a number of records: what was inserted or
         deleted before it meanwhile neither repeats nor hides any. It stays good across restarts.
-        Without `order_by`, the order is that of the index that the first page was read by, and
-        later pages keep it; that of keys where several indexes answer the query together.
+        Without `order_by` and `using`, the order is that of the index that the first page was
+        read by, and later pages keep it; that of keys where several indexes answer the query
+        together.
 
         Raises `InvalidCursor` for a cursor of another query or one that was made with other
         collation or time zone data, and where no order is given, for one whose index was
@@ -317,50 +343,6 @@ class Query(QueryFace):
         Raises `ReferenceViolation` where another record keeps one of them.
         """
         return await self._done("write", lambda sync: sync.delete())
-
-
-class IndexLookup(IndexLookupFace):
-    """One index of one table."""
-
-    async def is_readable(self) -> bool:
-        """Whether lookups use the index; until it is built they scan the table."""
-        return await self._done("read", lambda sync: sync.is_readable)
-
-    def find(self, *values: Any) -> AsyncIterator[Record]:
-        """Records whose leading index fields are the same as the values, in index order."""
-        return self._iterated("read", lambda sync: sync.find(*values))
-
-    def starts_with(self, *values: Any) -> AsyncIterator[Record]:
-        """Records whose strings begin with the last value, as `str.startswith` says; in order.
-
-        The values before it are those of the fields before the string's. An index by code points
-        has all such records together and no others between them. Under a collation, what is read
-        is what begins with the prefix but for case, accents and the like: shorter by the last
-        letters that what follows may turn into others (Czech c into ch). If there are only such
-        letters, it is all records that have the values before.
-        """
-        return self._iterated("read", lambda sync: sync.starts_with(*values))
-
-    def range(
-        self,
-        lower: Any = None,
-        upper: Any = None,
-        *,
-        include_upper: bool = False,
-        descending: bool = False,
-        limit: int | None = None,
-    ) -> AsyncIterator[Record]:
-        """Records in index order, from `lower` (inclusive) to `upper`.
-
-        Bounds are values of the first index field, or tuples of leading ones; None is no bound.
-        Bounds follow the order of the index: in a descending one, `lower` is the larger value.
-        """
-        return self._iterated(
-            "read",
-            lambda sync: sync.range(
-                lower, upper, include_upper=include_upper, descending=descending, limit=limit
-            ),
-        )
 
 
 class ChangeFollower(ChangeFollowerFace):

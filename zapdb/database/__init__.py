@@ -2,7 +2,6 @@
 
 from zapdb.database.changes import Change, ChangeFollower, SchemaEvent
 from zapdb.database.database import Database
-from zapdb.database.lookup import IndexLookup
 from zapdb.database.opening import open
 from zapdb.database.query import Page, Query
 from zapdb.database.table import Table
@@ -12,7 +11,6 @@ __all__ = [
     "Change",
     "ChangeFollower",
     "Database",
-    "IndexLookup",
     "Page",
     "Query",
     "SchemaEvent",

@@ -9,9 +9,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from zapdb.database.reading import Lens, read_spans
+from zapdb.database.bound_plan import BoundPlan
+from zapdb.database.paging import read_spans
 from zapdb.database.session import Session
-from zapdb.indexes import LiveTable, Search
+from zapdb.indexes import LiveTable
 from zapdb.indexes.choosing import Union
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import EVERYTHING
@@ -247,11 +248,11 @@ def _estimate_share(session: Session, live: LiveTable, plan: Plan) -> float:
     """Which part of the first records in the ranges the rest of the plan is true of."""
     if plan.filter == EVERYTHING:
         return 1.0
-    lens, seen, true = Lens(plan, live, frozenset()), 0, 0
-    entries = read_spans(session, lens, wanted=ESTIMATE_SAMPLE_RECORDS)
+    bound, seen, true = BoundPlan(plan, live, frozenset()), 0, 0
+    entries = read_spans(session, bound, wanted=ESTIMATE_SAMPLE_RECORDS)
     for _, record in islice(entries, ESTIMATE_SAMPLE_RECORDS):
         seen += 1
-        true += lens.matches is None or lens.matches(record)
+        true += bound.matches is None or bound.matches(record)
     return true / seen if seen else 1.0
 
 
@@ -263,8 +264,7 @@ def count_spans(session: Session, live: LiveTable, plan: Plan, limit: int | None
     for span in plan.spans:
         lower, upper = span.lower, span.upper
         if index is not None:
-            search = Search(lower, upper, None, unique=index.descriptor.index.unique)
-            lower, upper = search.entry_bounds
+            lower, upper = span.entry_bounds(unique=index.descriptor.index.unique)
         left = None if limit is None else limit - counted
         if left is not None and left <= 0:
             break

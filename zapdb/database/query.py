@@ -10,10 +10,11 @@ from zapdb.database.aggregates import add_up, refuse_sum
 from zapdb.database.cursors import Cursor, Mark, decode_cursor, encode_cursor, mark_query
 from zapdb.database.explanation import Explanation, count_spans, explain_plan
 from zapdb.database.fields import as_field, as_order, hint_at_hidden
-from zapdb.database.including import Include, add_include, load_included, names_of
+from zapdb.database.including import add_include, load_included, names_of
 from zapdb.database.many import remove_all
-from zapdb.database.reading import Reading
-from zapdb.database.rewriting import list_warnings, warn_if_affected
+from zapdb.database.plan_execution import PlanExecution
+from zapdb.database.rewriting import list_warnings
+from zapdb.database.selection import OrderingOf, Planning, Selection, any_order, pin_index
 from zapdb.database.session import Session
 from zapdb.errors import (
     InvalidCursor,
@@ -23,8 +24,8 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.indexes import LiveTable
-from zapdb.indexes.choosing import Union, make_plan, without_ties
-from zapdb.indexes.ordering import BY_KEY, Order, Ordering, order_of_index
+from zapdb.indexes.choosing import Union, without_ties
+from zapdb.indexes.ordering import BY_KEY, Ordering, order_of_index
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import (
     EVERYTHING,
@@ -57,7 +58,6 @@ class Page:
         return len(self.records)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Query:
     """Some records of one table: `items.where(items.done == False).order_by("due").limit(20)`.
 
@@ -66,28 +66,34 @@ class Query:
     Each page that it reads is a snapshot of its own, unless it runs inside `db.snapshot()` or
     `db.transaction()`.
 
-    Without `order_by`, records come in the order in which they are read: that of the index that
-    `explain` names, or of keys. It is the same as long as the query is answered the same way, and
-    not promised: an index that is created or dropped may change it.
+    Without `order_by` and `using`, records come in the order in which they are read: that of the
+    index that `explain` names, or of keys. It is the same as long as the query is answered the same
+    way, and not promised: an index that is created or dropped may change it.
     """
 
-    session: Session
-    live: LiveTable
-    predicate: Predicate = EVERYTHING
-    orders: tuple[Order, ...] = ()
-    size: int | None = None
-    includes: tuple[Include, ...] = ()
+    __slots__ = ("_live", "_selection", "_session")
+
+    def __init__(
+        self, session: Session, live: LiveTable, selection: Selection | None = None
+    ) -> None:
+        self._session = session
+        self._live = live
+        self._selection = selection or Selection()
 
     def __repr__(self) -> str:
-        parts = [self.live.shape.table.name]
-        if self.predicate != EVERYTHING:
-            parts.append(f"where {self.predicate}")
-        if self.orders:
-            parts.append(f"order by {', '.join(map(str, self.orders))}")
-        if self.size is not None:
-            parts.append(f"limit {self.size}")
-        if self.includes:
-            parts.append(f"with {', '.join(names_of(self.includes))}")
+        asked, parts = self._selection, [self._live.shape.table.name]
+        if asked.index is not None:
+            parts.append(f"using {asked.index.name}")
+        if asked.predicate != EVERYTHING:
+            parts.append(f"where {asked.predicate}")
+        if asked.orders:
+            parts.append(f"order by {', '.join(map(str, asked.orders))}")
+        if asked.is_reversed:
+            parts.append("reversed")
+        if asked.limit is not None:
+            parts.append(f"limit {asked.limit}")
+        if asked.includes:
+            parts.append(f"with {', '.join(names_of(asked.includes))}")
         return f"<query {' '.join(parts)}>"
 
     # Making
@@ -95,7 +101,7 @@ class Query:
     def where(self, *predicates: Predicate) -> Query:
         """The records of this query for which all the conditions are true, too."""
         self._refuse_limit("where")
-        return replace(self, predicate=join(self.live, self.predicate, predicates))
+        return self._with(predicate=join(self._live, self._selection.predicate, predicates))
 
     def order_by(self, *fields: Any) -> Query:
         """In the order of these fields: a field, its name, or either with a minus: `"-due"`.
@@ -106,13 +112,41 @@ class Query:
         without an order.
         """
         self._refuse_limit("order_by")
-        table = self.live.shape.table
-        return replace(self, orders=tuple(as_order(table, field) for field in fields))
+        table = self._live.shape.table
+        orders = tuple(as_order(table, field) for field in fields)
+        return self._with(orders=orders, is_reversed=False)
+
+    def using(self, index: str) -> Query:
+        """Read by this index and no other one, in its order unless `order_by` names another.
+
+        What conditions mean does not change: a string is compared under the collation of the index
+        where `collated()` or `matches` says so. While the index can't be read, since it is built or
+        made with other collation or time zone data, the table is scanned: slower, and right. Raises
+        `UnknownName`.
+        """
+        session, live = self._session, self._live
+        if live.shape.index(index) is None and not session.storage.local.only_builds:
+            self._look()  # it may be new
+            live = session.find_again(live)
+        return self._with(index=pin_index(live, index))
+
+    def reverse(self) -> Query:
+        """The same records from the end of the order that `order_by` or `using` gives.
+
+        Raises `UsageError` where there is no such order, and where it has nulls last.
+        """
+        self._refuse_limit("reverse")
+        if not self._selection.is_ordered:
+            raise UsageError(
+                "the query has no order yet", query=self, hint="order_by or using comes first"
+            )
+        turned = self._with(is_reversed=not self._selection.is_reversed)
+        turned._selection.ordering(self._live)
+        return turned
 
     def limit(self, count: int) -> Query:
         """At most so many records: the first ones in the order that is given, or any."""
-        size = _check_count(count, "limit", 0)
-        return replace(self, size=size if self.size is None else min(size, self.size))
+        return self._but(self._selection.at_most(_check_count(count, "limit", 0)))
 
     def include(self, *references: str) -> Query:
         """Load the records that these reference fields lead to together with those of the query.
@@ -126,20 +160,26 @@ class Query:
         each reference, and the query streams as it does without. Raises `UnknownField`, and
         `UsageError` for a field that is no reference.
         """
-        includes, table = self.includes, self.live.shape.table
+        includes, table = self._selection.includes, self._live.shape.table
         for path in references:
             if not isinstance(path, str):
                 raise UsageError("a reference is included by its name", got=type(path).__name__)
-            includes = add_include(self.session, table, includes, path.split("."))
-        return replace(self, includes=includes)
+            includes = add_include(self._session, table, includes, path.split("."))
+        return self._with(includes=includes)
+
+    def _with(self, **changes: Any) -> Query:
+        return self._but(replace(self._selection, **changes))
+
+    def _but(self, selection: Selection) -> Query:
+        return Query(self._session, self._live, selection)
 
     # Asking
 
     def __iter__(self) -> Iterator[Record]:
-        found = self._read(self._ordering).read(limit=self.size)
+        found = self._execution().read(limit=self._selection.limit)
         records = (record for _, record in found)
-        included = load_included(self.session, self.live, self.includes, records)
-        return self.session.guard(included)
+        includes = self._selection.includes
+        return self._session.guard(load_included(self._session, self._live, includes, records))
 
     def first(self) -> Record | None:
         """The first record in the order that is given, or any; None if there is none."""
@@ -147,7 +187,7 @@ class Query:
 
     def one(self) -> Record:
         """The only record; raises `RecordNotFound`, or `SeveralRecords`."""
-        found = list(replace(self, size=2 if self.size is None else min(self.size, 2)))
+        found = list(self.limit(2))
         if len(found) == 1:
             return found[0]
         if found:
@@ -156,24 +196,26 @@ class Query:
 
     def exists(self) -> bool:
         """Whether any record matches."""
-        limit = 1 if self.size is None else min(self.size, 1)
-        return next(self._read(None, NO_FIELDS).read(limit=limit), None) is not None
+        limit = self._selection.at_most(1).limit
+        return next(self._read(any_order, NO_FIELDS).read(limit=limit), None) is not None
 
     def count(self) -> int:
         """How many records match, up to the limit.
 
         Where an index answers all of the conditions, its entries are counted and no record is read.
         """
+        limit = self._selection.limit
         for _ in attempts(READ):
-            live, plan = self._plan(None)
+            live = self._session.find_again(self._live)
+            plan = self._selection.plan(live, None)
             if isinstance(plan, Union) or plan.filter != EVERYTHING:
                 break
-            counted = count_spans(self.session, live, plan, self.size)
+            counted = count_spans(self._session, live, plan, limit)
             if counted is not None:
-                self._warn(live, None)
+                self._selection.warn(live, None)
                 return counted
-            self.session.reload()
-        return sum(1 for _ in self._read(None, NO_FIELDS).read(limit=self.size))
+            self._session.reload()
+        return sum(1 for _ in self._read(any_order, NO_FIELDS).read(limit=limit))
 
     def min(self, field: Any) -> Any:
         """The least value of a field, given as for `order_by`; None if there is none but nulls.
@@ -193,8 +235,9 @@ class Query:
         Exact: decimals keep all their digits, floats are rounded once at the end. Of each record,
         no more than the fields that are needed is decoded. Raises `UsageError` for other types.
         """
-        found, _ = as_field(self.live.shape.table, field)
-        refuse_sum(self.live.shape.table.name, found)
+        table = self._live.shape.table
+        found, _ = as_field(table, field)
+        refuse_sum(table.name, found)
         return add_up(found, self._values(found))
 
     def page(self, size: int, cursor: str | None = None) -> Page:
@@ -202,8 +245,8 @@ class Query:
 
         The cursor names a place in the order, and not a number of records: what was inserted or
         deleted before it meanwhile neither repeats nor hides any. It stays good across restarts.
-        Without `order_by`, the order is that of the index that the first page was read by, and
-        later pages keep it; that of keys where several indexes answer the query together.
+        Without `order_by` and `using`, the order is that of the index that the first page was read
+        by, and later pages keep it; that of keys where several indexes answer the query together.
 
         Raises `InvalidCursor` for a cursor of another query or one that was made with other
         collation or time zone data, and where no order is given, for one whose index was dropped.
@@ -212,33 +255,37 @@ class Query:
         self._refuse_limit("page")
         known = None if cursor is None else decode_cursor(cursor)
         ordering, index = self._order_pages(known)
-        reading = self._read(ordering)
-        mark = self._mark(reading)
+        execution = self._read(ordering)
+        mark = self._mark(execution)
         if known is not None and known.mark != mark:
             self._look()  # what was known before may have made the difference
-            reading = self._read(ordering)
-            mark = self._mark(reading)
+            execution = self._read(ordering)
+            mark = self._mark(execution)
             known.check(mark)
-        live, behind = reading.live, None if known is None else known.place
-        found = list(reading.read(limit=count + 1, behind=behind))
-        if reading.live is not live:
-            mark = self._mark(reading)
+        live, behind = execution.live, None if known is None else known.place
+        found = list(execution.read(limit=count + 1, behind=behind))
+        if execution.live is not live:
+            mark = self._mark(execution)
             if known is not None:
                 known.check(mark)
         shown, after = found[:count], None
         if len(found) > count:
-            after = encode_cursor(Cursor(mark, reading.place(shown[-1]), index))
-        records = iter([self.session.belong(record) for _, record in shown])
-        return Page(tuple(load_included(self.session, self.live, self.includes, records)), after)
+            after = encode_cursor(Cursor(mark, execution.place(shown[-1]), index))
+        records = iter([self._session.belong(record) for _, record in shown])
+        includes = self._selection.includes
+        return Page(tuple(load_included(self._session, self._live, includes, records)), after)
 
     def explain(self) -> Explanation:
         """How the query is answered now; `str()` says it in words, `to_json()` as data."""
         self._look()
-        live, plan = self._plan(self._ordering)
-        orders, rival = tuple(map(str, self.orders)), None
-        if plan.sorting == "all" and self.size is not None:
-            rival = self._find_rival(live, self._ordering)
-        found = explain_plan(self.session, live, plan, orders, self.size, rival)
+        live, limit = self._session.find_again(self._live), self._selection.limit
+        ordering = self._selection.ordering(live)
+        plan = self._selection.plan(live, ordering)
+        orders = () if ordering is None else tuple(map(str, ordering.fields))
+        alternative = None
+        if plan.sorting == "all" and limit is not None:
+            alternative = self._selection.plan_in_order(live, ordering)
+        found = explain_plan(self._session, live, plan, orders, limit, alternative)
         return replace(found, warnings=list_warnings(live))
 
     def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
@@ -246,9 +293,9 @@ class Query:
         arguments are those of `Table.to_arrow`. Needs the extra `sql`."""
         from zapdb.database.arrow import open_found
 
-        reading = self._read(self._ordering)
-        found = reading.read(limit=self.size)
-        return open_found(self.session, reading.live, found, fields, as_text)
+        execution = self._execution()
+        found = execution.read(limit=self._selection.limit)
+        return open_found(self._session, execution.live, found, fields, as_text)
 
     def to_pandas(
         self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
@@ -257,7 +304,7 @@ class Query:
         from zapdb.database.frames import table_frame
 
         held = self.to_arrow(fields, as_text).read_all()
-        return table_frame(self.live.shape.table, held, as_text)
+        return table_frame(self._live.shape.table, held, as_text)
 
     # Writing
 
@@ -273,109 +320,94 @@ class Query:
         """
 
         def delete() -> int:
-            with self.session.writing() as connection:
-                reading = self._read(self._ordering, NO_FIELDS)
-                keys = (key for key, _ in reading.read(limit=self.size))
-                return remove_all(self.session, connection, reading.live, keys)
+            with self._session.writing() as connection:
+                execution = self._execution(NO_FIELDS)
+                keys = (key for key, _ in execution.read(limit=self._selection.limit))
+                return remove_all(self._session, connection, execution.live, keys)
 
-        return self.session.run(delete)
+        return self._session.run(delete)
 
     # How
 
-    @property
-    def _ordering(self) -> Ordering | None:
-        return Ordering.by(self.orders) if self.orders else None
+    def _execution(self, fields: frozenset[int] | None = None) -> PlanExecution:
+        """Reading the records in the order that is promised."""
+        return self._read(self._selection.ordering, fields)
 
     def _read(
         self,
-        ordering: Ordering | None,
+        ordering: OrderingOf,
         fields: frozenset[int] | None = None,
-        turn: Callable[[Plan | Union], Plan | Union] | None = None,
-    ) -> Reading:
-        def make_plan(live: LiveTable) -> Plan | Union:
-            self._warn(live, ordering)
-            plan = live.shape.planner.plan(self.predicate, ordering)
-            return plan if turn is None else turn(plan)
-
-        def make_rival(live: LiveTable) -> Plan | None:
-            return self._find_rival(live, ordering)
-
-        live = self.session.find_again(self.live)
-        return Reading(self.session, live, make_plan, fields, make_rival)
-
-    def _find_rival(self, live: LiveTable, ordering: Ordering | None) -> Plan | None:
-        planner = live.shape.planner
-        return None if ordering is None else planner.plan_in_order(self.predicate, ordering)
-
-    def _plan(self, ordering: Ordering | None) -> tuple[LiveTable, Plan | Union]:
-        """The plan for what this process knows to be in force."""
-        live = self.session.find_again(self.live)
-        return live, live.shape.planner.plan(self.predicate, ordering)
-
-    def _warn(self, live: LiveTable, ordering: Ordering | None) -> None:
-        """Of a query that would be read by an index that can't be."""
-        table = live.shape.table
-        warn_if_affected(live, lambda keys: make_plan(table, keys, self.predicate, ordering))
+        change: Callable[[Plan | Union], Plan | Union] = lambda plan: plan,
+    ) -> PlanExecution:
+        planning = Planning(self._selection, ordering, change)
+        live = self._session.find_again(self._live)
+        return PlanExecution(self._session, live, planning, fields)
 
     def _look(self) -> None:
-        """Learn what is in force now, where no page that is read tells it."""
-        self.session.ask(self.live, lambda c, _: (self.session.read_activation(c), None))
+        """Learn what is active now, where no page that is read tells it."""
+        self._session.ask(self._live, lambda c, _: (self._session.read_activation(c), None))
 
-    def _mark(self, reading: Reading) -> Mark:
-        return mark_query(reading.live, self.predicate, reading.plan.order)
+    def _mark(self, execution: PlanExecution) -> Mark:
+        return mark_query(execution.live, self._selection.predicate, execution.plan.order)
 
-    def _order_pages(self, cursor: Cursor | None) -> tuple[Ordering, int | None]:
+    def _order_pages(self, cursor: Cursor | None) -> tuple[OrderingOf, int | None]:
         """The order of pages, and the number of the index that it is of where none is named."""
-        if cursor is not None and (cursor.index is None) != bool(self.orders):
+        asked = self._selection
+        if cursor is not None and (cursor.index is None) != asked.is_ordered:
             cursor.check(None)
-        if self.orders:
-            return Ordering.by(self.orders), None
+        if asked.is_ordered:
+            return asked.ordering, None
         self._look()
+        live = self._session.find_again(self._live)
         if cursor is None:
-            live, plan = self._plan(None)
+            plan = asked.plan(live, None)
             keys = plan.path.keys if isinstance(plan, Plan) else None
             index = 0 if keys is None else keys.index.number
         else:
-            live, index = self.session.find_again(self.live), cursor.index or 0
-        for found in live.shape.indexes if index else ():
-            if found.descriptor.index.number == index:
-                return order_of_index(found.keys.fields, found.keys.index.components), index
-        if index:
-            raise InvalidCursor(
-                "the index whose order the pages have was dropped",
-                table=live.shape.table.name,
-                hint="begin again without a cursor; pages of a query with order_by need no index",
-            )
-        return BY_KEY, 0
+            index = cursor.index or 0
+        ordering = BY_KEY if index == 0 else _order_of(live, index)
+        return lambda _: ordering, index
 
     def _values(self, field: Field) -> Iterator[Any]:
         """The values of a field, with nulls, in any order unless there is a limit."""
-        ordering = None if self.size is None else self._ordering
-        reading = self._read(ordering, frozenset((field.number,)))
-        for _, record in reading.read(limit=self.size):
+        fields, limit = frozenset((field.number,)), self._selection.limit
+        execution = self._read(any_order, fields) if limit is None else self._execution(fields)
+        for _, record in execution.read(limit=limit):
             # Under way, the field may get another name.
-            name = field.name if field.name in record._fields else reading.name_of(field)
+            name = field.name if field.name in record._fields else execution.name_of(field)
             yield getattr(record, name)
 
     def _find_end(self, given: Any, *, descending: bool) -> Any:
-        field, collation = as_field(self.live.shape.table, given)
-        order = replace(as_order(self.live.shape.table, given), descending=descending)
-        if self.size is None:
+        table, asked = self._live.shape.table, self._selection
+        field, collation = as_field(table, given)
+        if asked.limit is None:
+            order = replace(as_order(table, given), descending=descending)
             is_null = Comparison(field.number, field.name, "==", None)
-            query = replace(self, predicate=self.predicate & Not(is_null))
+            query = self._with(predicate=asked.predicate & Not(is_null))
             ordering = Ordering.by((order,))
-            reading = query._read(ordering, frozenset((field.number,)), without_ties)
-            rival = query._find_rival(reading.live, ordering)
-            if reading.plan.sorting != "all" or rival is not None:
-                found = next(reading.read(limit=1), None)
-                return None if found is None else getattr(found[1], reading.name_of(field))
+            execution = query._read(lambda _: ordering, frozenset((field.number,)), without_ties)
+            alternative = query._selection.plan_in_order(execution.live, ordering)
+            if execution.plan.sorting != "all" or alternative is not None:
+                found = next(execution.read(limit=1), None)
+                return None if found is None else getattr(found[1], execution.name_of(field))
         by = order_value(field, collation)
         present = (value for value in self._values(field) if value is not None)
         return (max if descending else min)(present, key=by, default=None)
 
     def _refuse_limit(self, step: str) -> None:
-        if self.size is not None:
+        if self._selection.limit is not None:
             raise UsageError(f"`limit` comes last, and not before `{step}`", query=self)
+
+
+def _order_of(live: LiveTable, number: int) -> Ordering:
+    for index in live.shape.indexes:
+        if index.descriptor.index.number == number:
+            return order_of_index(index.keys.fields, index.keys.index.components)
+    raise InvalidCursor(
+        "the index whose order the pages have was dropped",
+        table=live.shape.table.name,
+        hint="begin again without a cursor; pages of a query with order_by need no index",
+    )
 
 
 def join(live: LiveTable, predicate: Predicate, more: tuple[Any, ...]) -> Predicate:

@@ -18,11 +18,13 @@ from zapdb.limits import RACE_HEAD_START_RECORDS, RACE_TURN_RECORDS
 
 T = TypeVar("T")
 
-Look = tuple[bytes, T] | None
+Candidate = tuple[bytes, T] | None
 """A record that is meant after its place in the order, or None for one that was looked at only."""
 
 
-def race(unordered: Iterator[Look[T]], in_order: Iterator[Look[T]], limit: int) -> list[T]:
+def race(
+    unordered: Iterator[Candidate[T]], in_order: Iterator[Candidate[T]], limit: int
+) -> list[T]:
     """The first `limit` records in order, of all that either iterator gives.
 
     The unordered ones come first, for a few pages: most often there are not many of them.
@@ -38,7 +40,7 @@ def race(unordered: Iterator[Look[T]], in_order: Iterator[Look[T]], limit: int) 
 
 
 def _take(
-    stream: Iterator[Look[T]], count: int, into: list[tuple[bytes, T]], limit: int | None
+    stream: Iterator[Candidate[T]], count: int, into: list[tuple[bytes, T]], limit: int | None
 ) -> bool:
     """Look at `count` more; whether this is done: there are no more, or no more are wanted."""
     for _ in range(count):

@@ -186,7 +186,7 @@ def _walk(
 ) -> Iterator[list[Stored]]:
     after = None
     while True:
-        _, page = index.entries.page(connection, (low, b""), high, after, PAGE, descending=False)
+        _, page = index.entries.page(connection, low, high, after, PAGE, descending=False)
         yield [(as_bytes(record), as_bytes(value)) for _, record, value in page]
         if len(page) < PAGE:
             return

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from zapdb.database.fields import FieldExpression, make_field
-from zapdb.database.lookup import IndexLookup
 from zapdb.database.many import KEYS_PER_STATEMENT, fetch_many, find_record, remove_many
 from zapdb.database.query import Query
 from zapdb.database.recording import record_inserted
@@ -34,9 +33,7 @@ from zapdb.errors import (
     RecordNotFound,
     TransactionConflict,
     UnknownField,
-    UnknownName,
     UsageError,
-    suggest,
 )
 from zapdb.indexes import LiveTable
 from zapdb.indexes.predicates import Predicate
@@ -193,19 +190,7 @@ class Table:
     def scan(self) -> Iterator[Record]:
         """All records in key order, page by page; each page is a snapshot of its own unless the
         scan runs inside `db.snapshot()` or `db.transaction()`."""
-        return self._session.guard(self._scan())
-
-    def _scan(self) -> Iterator[Record]:
-        after = b""
-        while True:
-            live, page = self._ask(partial(_scan_page, after))
-            if not page:
-                return
-            write_back_page(self._session, live, page)
-            read = self._session.reading_in(live.shape.reader.read)
-            for key, value in page:
-                yield read(key, value)
-            after = page[-1][0]
+        return iter(self.where())
 
     def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
         """All records in key order as a `pyarrow.RecordBatchReader`, read page by page as `scan`
@@ -253,19 +238,15 @@ class Table:
         """The same for a field whose name is that of a method: `items["count"]`."""
         return make_field(self._current().shape.table, name)
 
-    def index(self, name: str) -> IndexLookup:
-        """Look records up by an index; raises `UnknownName`."""
+    def using(self, index: str) -> Query:
+        """All records by an index, in its order: see `Query.using`."""
+        return Query(self._session, self._current()).using(index)
+
+    def readable_indexes(self) -> tuple[str, ...]:
+        """The names of the indexes that queries can read now. Others are being built, or are made
+        with other collation or time zone data: queries scan where they would need those."""
         live, _ = self._ask(lambda c, _: (self._session.read_activation(c), None))
-        if live.shape.index(name) is None:
-            there = [index.name for index in live.shape.indexes]
-            raise UnknownName(
-                "no such index",
-                table=self.name,
-                index=name,
-                indexes=", ".join(there) or "(none)",
-                hint=suggest(name, there),
-            )
-        return IndexLookup(self._session, live, name)
+        return tuple(index.name for index in live.shape.indexes if index.is_readable)
 
     # Writing
 
@@ -547,12 +528,6 @@ class Table:
         # Other threads set the attribute, too: what is returned must be what was looked at.
         live = self._live = self._session.find_again(self._live)
         return live
-
-
-def _scan_page(
-    after: bytes, connection: Connection, live: LiveTable
-) -> tuple[Any, list[tuple[bytes, bytes]]]:
-    return live.records.scan_page(connection, after)
 
 
 def _parts(live: LiveTable, key: Any) -> tuple[Any, ...]:

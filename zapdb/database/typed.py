@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, TypeV
 
 from zapdb.database.explanation import Explanation
 from zapdb.database.fields import FieldExpression
-from zapdb.database.lookup import IndexLookup
 from zapdb.datasets import Strength
 from zapdb.indexes.ordering import Order
 from zapdb.indexes.predicates import Predicate
@@ -136,6 +135,14 @@ class TypedQuery(Protocol[R]):
         """In the order of these fields: a field, its name, or either with a minus."""
         ...
 
+    def using(self, index: str) -> TypedQuery[R]:
+        """Read by this index and no other one, in its order unless `order_by` names another."""
+        ...
+
+    def reverse(self) -> TypedQuery[R]:
+        """The same records from the end of the order."""
+        ...
+
     def limit(self, count: int) -> TypedQuery[R]:
         """At most so many records: the first ones in the order that is given, or any."""
         ...
@@ -235,8 +242,12 @@ class TypedTable(Protocol[R]):
         """Delete the records for which the conditions are true; returns how many there were."""
         ...
 
-    def index(self, name: str) -> IndexLookup:
-        """Look records up by an index; raises `UnknownName`."""
+    def using(self, index: str) -> TypedQuery[R]:
+        """All records by an index, in its order; raises `UnknownName`."""
+        ...
+
+    def readable_indexes(self) -> tuple[str, ...]:
+        """The names of the indexes that queries can read now."""
         ...
 
 

@@ -5,18 +5,15 @@ from zapdb.indexes.keys import KeyBuilder, build_keys, cut, is_cut, successor
 from zapdb.indexes.live import LiveTable, make_reader
 from zapdb.indexes.maintenance import Collision, LiveIndex, find_collision, open_index
 from zapdb.indexes.references import LiveReference, Referrer, search_by_key, search_referrers
-from zapdb.indexes.search import Entry, Search, search_equal, search_prefix, search_range
 
 __all__ = [
     "Collision",
-    "Entry",
     "KeyBuilder",
     "LiveCheck",
     "LiveIndex",
     "LiveReference",
     "LiveTable",
     "Referrer",
-    "Search",
     "build_keys",
     "cut",
     "find_collision",
@@ -24,9 +21,6 @@ __all__ = [
     "make_reader",
     "open_index",
     "search_by_key",
-    "search_equal",
-    "search_prefix",
-    "search_range",
     "search_referrers",
     "successor",
 ]

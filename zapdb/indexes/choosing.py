@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from zapdb.indexes.keys import KeyBuilder
 from zapdb.indexes.ordering import Ordering, TotalOrder
-from zapdb.indexes.paths import Path
+from zapdb.indexes.paths import Path, list_paths
 from zapdb.indexes.planning import Plan, is_among, plan_path
 from zapdb.indexes.predicates import (
     And,
@@ -70,15 +70,15 @@ class Choice:
 
 
 class Planner:
-    """Plans queries of one table by the indexes that can be read now.
+    """Plans queries of one table by some paths: first the table by its keys, or a single path.
 
     Which path is best depends on fields and operators, and not on values (but for long lists): what
     was chosen is kept for other queries of the same shape. Safe to share between threads.
     """
 
-    def __init__(self, table: Table, indexes: Iterable[KeyBuilder]) -> None:
+    def __init__(self, table: Table, paths: Iterable[Path]) -> None:
         self._table = table
-        self._paths = (Path.by_key(table), *map(Path.by_index, indexes))
+        self._paths = tuple(paths)
         self._choices: dict[Hashable, Choice] = {}
         self._in_order: dict[Hashable, Path | None] = {}
 
@@ -139,11 +139,11 @@ class Planner:
     def _find_paths(
         self, parts: Sequence[Predicate], ordering: Ordering | None
     ) -> tuple[Path, ...]:
-        """The paths that may be better than the table by its keys: others answer nothing."""
+        """The first path, and those that may be better: others answer nothing."""
         fields = {comparison.field for part in parts for comparison in comparisons_in(part)}
         fields.update(order.field for order in (ordering.fields if ordering else ()))
-        by_key, *others = self._paths
-        return (by_key, *(path for path in others if path.components[0].field in fields))
+        first, *others = self._paths
+        return (first, *(path for path in others if path.components[0].field in fields))
 
     def _find_choices(
         self, paths: Sequence[Path], parts: Sequence[Predicate], ordering: Ordering | None
@@ -270,7 +270,7 @@ def make_plan(
     ordering: Ordering | None,
 ) -> Plan | Union:
     """The best plan by the indexes that can be read now: see `Planner.plan`."""
-    return Planner(table, indexes).plan(predicate, ordering)
+    return Planner(table, list_paths(table, indexes)).plan(predicate, ordering)
 
 
 def _shape_of(parts: Sequence[Predicate], ordering: Ordering | None) -> Hashable:

@@ -7,10 +7,11 @@ query that names no field takes its records as the path that is read has them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from zapdb.datasets import Collation
+from zapdb.errors import UsageError
 from zapdb.schema import Field, Index, IndexComponent
 
 
@@ -43,6 +44,17 @@ class Ordering:
     def by(cls, orders: Sequence[Order]) -> Ordering:
         """Records that are equal in all fields come in falling order where the first field does."""
         return cls(tuple(orders), bool(orders) and orders[0].descending)
+
+    def reversed(self) -> Ordering:
+        """The same from its end; raises `UsageError` where nulls would come first in falling
+        order, which no order of a field says."""
+        if any(order.nulls_last for order in self.fields):
+            raise UsageError(
+                "an order with nulls last can't be read from its end",
+                hint="name the order that is meant: order_by('-due') has nulls last",
+            )
+        fields = (replace(order, descending=not order.descending) for order in self.fields)
+        return Ordering(tuple(fields), not self.tie_descends, self.is_of_index)
 
 
 BY_KEY: Final = Ordering()

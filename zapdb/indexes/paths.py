@@ -5,6 +5,7 @@ A path has components, which its keys are made of one after the other.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,6 +60,11 @@ class Path:
         if key is None or self.keys is None:
             return False
         return len(key) > UNIQUE_ORDERED_SIZE_BYTES if self.keys.index.unique else is_cut(key)
+
+
+def list_paths(table: Table, indexes: Iterable[KeyBuilder]) -> tuple[Path, ...]:
+    """The table by its keys, and some of its indexes."""
+    return (Path.by_key(table), *map(Path.by_index, indexes))
 
 
 def keys_are_ordered(kind: ValueType) -> bool:

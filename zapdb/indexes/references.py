@@ -14,7 +14,7 @@ from typing import Any, cast
 from zapdb.activation import View
 from zapdb.errors import CorruptCatalog
 from zapdb.indexes.keys import KeyBuilder, successor
-from zapdb.indexes.search import Search
+from zapdb.indexes.spans import Span
 from zapdb.records import Record
 from zapdb.schema import Field, ForeignKey, Table
 from zapdb.storage import Connection, RecordTable
@@ -97,7 +97,7 @@ def search_referrers(
     ranges = list[tuple[bytes, bytes]]()
     for target in targets:
         key = keys.encode([target if len(target) > 1 else target[0]])
-        low, high = Search(key, successor(key), None, unique=keys.index.unique).entry_bounds
+        low, high = Span(key, successor(key)).entry_bounds(unique=keys.index.unique)
         assert low is not None
         assert high is not None  # a value's component does not begin with FF
         ranges.append((low, high))

@@ -21,6 +21,7 @@ from zapdb.datasets import dataset_of
 from zapdb.formats import newest
 from zapdb.indexes.choosing import Planner
 from zapdb.indexes.maintenance import LiveIndex, open_index
+from zapdb.indexes.paths import Path, list_paths
 from zapdb.records import Archive, Beside, Record, Restored, codec_for, encode_prefix, held
 from zapdb.records.derivation import inputs_of
 from zapdb.schema import Index
@@ -49,6 +50,7 @@ class Shape:
         self._name_fields()
 
     def _name_fields(self) -> None:
+        self._planners = dict[int, Planner]()
         self.key_names = tuple(f.name for f in self.table.key_fields)
         self.generated_names = frozenset(f.name for f in self.table.fields if f.generated)
         self.file_kinds = {
@@ -59,7 +61,17 @@ class Shape:
     @cached_property
     def planner(self) -> Planner:
         """Plans queries by the indexes that can be read."""
-        return Planner(self.table, (index.keys for index in self.indexes if index.is_readable))
+        readable = (index.keys for index in self.indexes if index.is_readable)
+        return Planner(self.table, list_paths(self.table, readable))
+
+    def planner_by(self, index: LiveIndex) -> Planner:
+        """Plans queries that are read by one index; those of an index that can't be read now scan
+        the table."""
+        number = index.descriptor.index.number
+        if number not in self._planners:
+            path = Path.by_index(index.keys) if index.is_readable else Path.by_key(self.table)
+            self._planners[number] = Planner(self.table, (path,))
+        return self._planners[number]
 
     def index(self, name: str) -> LiveIndex | None:
         return next((index for index in self.indexes if index.name == name), None)

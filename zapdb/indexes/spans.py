@@ -2,17 +2,34 @@
 
 Leading components that the predicate fixes to values, then one component within bounds, make the
 spans. The rest of the predicate is compared record by record.
+
+Spans are of full keys. Entries of an index are in their order but for keys that are cut. In a
+unique index they are up to 992 bytes only, and those with a null have their record's key behind the
+full one. Full keys don't begin with one another, so bounds of at most 992 bytes hold for entries as
+they do for full keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from zapdb.indexes.keys import PRESENT, Interval, encode_component_stem, successor
+from zapdb.indexes.keys import (
+    PRESENT,
+    UNIQUE_ORDERED_SIZE_BYTES,
+    Interval,
+    cut,
+    encode_component_stem,
+    is_cut,
+    successor,
+)
 from zapdb.indexes.paths import Path
 from zapdb.indexes.predicates import Comparison, Not, Predicate
-from zapdb.limits import PLAN_SPANS_MAX
+from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX, PLAN_SPANS_MAX
+from zapdb.records import Record
+
+Entry = tuple[bytes, bytes, Record]
+"""A record with its full key on a path and its own key: entries are in the order of these two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +38,58 @@ class Span:
 
     lower: bytes | None
     upper: bytes | None
+
+    def holds(self, key: bytes) -> bool:
+        """Whether a full key is in it."""
+        return (self.lower is None or key >= self.lower) and (
+            self.upper is None or key < self.upper
+        )
+
+    def entry_bounds(self, *, unique: bool) -> tuple[bytes | None, bytes | None]:
+        """The same bounds for the keys of an index's entries, where they let in what ties with
+        them."""
+        if unique:
+            ordered = UNIQUE_ORDERED_SIZE_BYTES
+            low = None if self.lower is None else self.lower[:ordered]
+            if self.upper is None or len(self.upper) <= ordered:
+                return low, self.upper
+            return low, successor(self.upper[:ordered])
+        low = None if self.lower is None else cut(self.lower)
+        if self.upper is None or not is_cut(self.upper):
+            return low, self.upper
+        return low, successor(cut(self.upper))
+
+
+def sort_ties(
+    entries: Iterable[Entry], span: Span, *, unique: bool, descending: bool
+) -> Iterator[Entry]:
+    """Entries in the order of their entry keys put in the order of full keys.
+
+    Only cut keys tie, in a unique index those that agree as far as they are ordered: runs of them
+    are sorted, and those beyond the bounds left out.
+    """
+    limit = UNIQUE_ORDERED_SIZE_BYTES if unique else INDEX_KEY_SIZE_BYTES_MAX
+    shared, run = b"", list[Entry]()
+    for entry in entries:
+        # With the record's key, entries with nulls run as they are stored; all others differ in
+        # the index key already.
+        key = entry[0] + entry[1] if unique else entry[0]
+        ties = len(key) >= limit
+        if run and not (ties and key.startswith(shared)):
+            yield from _sort_run(run, span, descending)
+            run = []
+        if not ties:
+            yield entry
+        else:
+            shared = key[:limit]
+            run.append(entry)
+    yield from _sort_run(run, span, descending)
+
+
+def _sort_run(run: list[Entry], span: Span, descending: bool) -> Iterator[Entry]:
+    for entry in sorted(run, key=lambda entry: entry[:2], reverse=descending):
+        if span.holds(entry[0]):
+            yield entry
 
 
 @dataclass(slots=True)

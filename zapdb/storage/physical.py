@@ -229,16 +229,23 @@ class RecordTable:
             return 0 if active is None else active[0], []
         return rows[0][2], [(key, value) for key, value, _ in rows]
 
-    def range_page(
+    def page(
         self,
         connection: Connection,
         lower: bytes | None,
         upper: bytes | None,
+        after: tuple[bytes, bytes] | None,
         limit: int,
         *,
         descending: bool,
-    ) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """The activation number and the (key, record) pairs with lower ≤ key < upper, one page."""
+    ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
+        """The activation number, and (key, key, record) of one page with lower ≤ key < upper: rows
+        as `IndexTable.page` has them. `after` is the last (key, key) of the page before."""
+        if after is not None and descending:
+            upper = after[0] if upper is None else min(upper, after[0])
+        elif after is not None:
+            behind = after[0] + b"\x00"
+            lower = behind if lower is None else max(lower, behind)
         where, parameters = self._between(lower, upper)
         rows = connection.fetch_all(
             f"SELECT key, value, ({activation_sql(self.tenant)}) FROM {self.name} WHERE {where}"
@@ -248,7 +255,8 @@ class RecordTable:
         if not rows:
             active = connection.fetch_one(activation_sql(self.tenant))
             return 0 if active is None else as_number(active[0]), []
-        return as_number(rows[0][2]), [(as_bytes(key), as_bytes(value)) for key, value, _ in rows]
+        found = [(as_bytes(key), as_bytes(value)) for key, value, _ in rows]
+        return as_number(rows[0][2]), [(key, key, value) for key, value in found]
 
     def find_in(
         self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int
@@ -420,7 +428,7 @@ class IndexTable:
     def page(
         self,
         connection: Connection,
-        lower: tuple[bytes, bytes] | None,
+        lower: bytes | None,
         upper: bytes | None,
         after: tuple[bytes, bytes] | None,
         limit: int,
@@ -437,7 +445,7 @@ class IndexTable:
         conditions, parameters = [f"x.tenant = {self.tenant}"], []
         if lower is not None:
             conditions.append(f"x.key >= {mark}")
-            parameters.append(lower[0])
+            parameters.append(lower)
         if upper is not None:
             conditions.append(f"x.key < {mark}")
             parameters.append(upper)

@@ -4,11 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.forms import cases
-from zapdb.database.racing import Look, race
+from zapdb.database.racing import Candidate, race
 from zapdb.limits import RACE_HEAD_START_RECORDS, RACE_TURN_RECORDS
 
 
-def looks(places: list[int | None], looked: list[int]) -> Iterator[Look[int]]:
+def looks(places: list[int | None], looked: list[int]) -> Iterator[Candidate[int]]:
     for place in places:
         looked[0] += 1
         yield None if place is None else (place.to_bytes(4, "big"), place)

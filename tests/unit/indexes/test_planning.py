@@ -11,7 +11,7 @@ from zapdb.datasets import Collation
 from zapdb.indexes import build_keys, is_cut
 from zapdb.indexes.choosing import Planner, Union, make_plan
 from zapdb.indexes.ordering import Ordering, order_of_index
-from zapdb.indexes.paths import KEY_NAME
+from zapdb.indexes.paths import KEY_NAME, list_paths
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import EVERYTHING, And, Comparison
 from zapdb.indexes.spans import Span
@@ -198,7 +198,7 @@ def test_one_value_is_an_equality() -> None:
 
 def test_a_way_is_kept_for_each_shape_of_query() -> None:
     keys = [build_keys(TABLE, i) for i in INDEXES]
-    planner = Planner(TABLE, keys)
+    planner = Planner(TABLE, list_paths(TABLE, keys))
     by_due = Ordering.by([as_order(TABLE, "due")])
     for number in range(5):
         both = And((field("done") == bool(number % 2), field("due") >= number))

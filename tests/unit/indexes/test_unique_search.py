@@ -7,7 +7,7 @@ import random
 import pytest
 
 from zapdb.indexes.keys import NULL, PRESENT, cut_unique, successor
-from zapdb.indexes.search import Entry, Search
+from zapdb.indexes.spans import Entry, Span, sort_ties
 from zapdb.values import String
 from zapdb.values.extent import END
 
@@ -50,8 +50,8 @@ def test_rule_24_a_search_of_a_unique_index_finds_what_the_full_keys_say(
         bounds += [full, successor(full), full[: full.find(END) + 2]]
     for _ in range(200):
         low, high = generator.choice(bounds), generator.choice(bounds)
-        search = Search(low, high, None, unique=True)
-        lower, upper = search.entry_bounds
+        span = Span(low, high)
+        lower, upper = span.entry_bounds(unique=True)
         read = [
             entry
             for key, entry, _ in entries
@@ -59,9 +59,9 @@ def test_rule_24_a_search_of_a_unique_index_finds_what_the_full_keys_say(
         ]
         if descending:
             read.reverse()
-        found = list(search.settle(read, descending=descending))
+        found = list(sort_ties(read, span, unique=True, descending=descending))
         wanted = sorted(
-            (entry for _, entry, _ in entries if search.holds(entry[0])),
+            (entry for _, entry, _ in entries if span.holds(entry[0])),
             key=lambda entry: entry[:2],
             reverse=descending,
         )

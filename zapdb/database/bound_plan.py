@@ -1,0 +1,158 @@
+"""A plan bound to a table as it is now: what reading its records needs, compiled once.
+
+The table may change while a plan is read: fields get other names, records another revision. The
+plan is then bound again; only where it was not read yet, another one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from zapdb.database.cursors import Place
+from zapdb.errors import CatalogChanged, TransactionConflict, UsageError
+from zapdb.indexes import LiveIndex, LiveTable, build_keys, make_reader
+from zapdb.indexes.keys import INVERTED, NULL
+from zapdb.indexes.live import NOT_STORED
+from zapdb.indexes.ordering import TotalOrder
+from zapdb.indexes.planning import Plan
+from zapdb.indexes.predicates import EVERYTHING, comparisons_in, compile_predicate
+from zapdb.records import Record, decoder_of
+from zapdb.schema import Index, Table
+
+NULL_LAST: Final = b"\x02"
+"""A null in the key of an order in which it comes last: behind `PRESENT`."""
+
+Found = tuple[bytes, Record]
+"""A record with its key."""
+
+
+@dataclass(slots=True)
+class FirstPage:
+    """Whether a first page was read yet, by any of the plans that are read together."""
+
+    is_read: bool = False
+
+    def require_unread(self) -> None:
+        """The active schema is not what the plan was made for: raises `CatalogChanged` if no page
+        was read by it yet, so that the plan can be made anew."""
+        if not self.is_read:
+            raise CatalogChanged("the schema changed before the first page of a query was read")
+
+
+class BoundPlan:
+    """The filter, the order and the index of a plan for a table as it is now.
+
+    With `fields`, the numbers of those that are asked for, records have these alone, and what the
+    plan itself looks at: the others are not decoded.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        live: LiveTable,
+        fields: frozenset[int] | None = None,
+        first_page: FirstPage | None = None,
+    ) -> None:
+        self.plan = plan
+        self.first_page = first_page or FirstPage(is_read=True)
+        self._fields = None if fields is None else fields | fields_of(plan)
+        self.bind(live)
+
+    def bind(self, live: LiveTable) -> None:
+        """Bind the plan to the table as it is now.
+
+        Raises `UnknownName`, `InvalidValue`, `UsageError` and `TransactionConflict` where the table
+        has changed too much.
+        """
+        self.live, where = live, self.plan.filter
+        self.index = self._find_index()
+        self.matches = None if where == EVERYTHING else compile_predicate(where, live.shape.table)
+        self.read = self._make_read()
+        self._build: Callable[[Record], bytes] | None = None
+
+    def _find_index(self) -> LiveIndex | None:
+        known = self.plan.path.keys
+        if known is None:
+            return None
+        index = find_index(self.live, known.index.number, known.index.name)
+        if not index.keys.is_same_as(known):
+            raise TransactionConflict(
+                "the keys of the index changed while it was read",
+                index=index.name,
+                hint="read it again, or inside db.snapshot()",
+            )
+        return index
+
+    def _make_read(self) -> Callable[[bytes, bytes], Record]:
+        """How records are read: from their keys and bytes, whatever their revision."""
+        live = self.live
+        if self._fields is None:
+            return live.shape.reader.read
+        shape, view = live.shape, live.view
+        decode = decoder_of(shape.table, self._fields, view.zones)
+        reader = make_reader(live.storage, view, live.state, shape.position, NOT_STORED, decode)
+        return reader.read
+
+    @property
+    def build(self) -> Callable[[Record], bytes]:
+        """record → its key in the order; compiled at its first use: many queries need none."""
+        if self._build is None:
+            self._build = _build_order(self.live.shape.table, self.plan.order)
+        return self._build
+
+    def place(self, found: Found) -> Place:
+        return Place(self.build(found[1]), found[0])
+
+    def sort_key(self, found: Found) -> bytes:
+        """The place in the total order: no order's key is the beginning of another one."""
+        return self.position(self.place(found))
+
+    def position(self, place: Place) -> bytes:
+        return place.order_key + self._tie(place.record_key)
+
+    def tie_key(self, found: Found) -> bytes:
+        return self._tie(found[0])
+
+    def order_key(self, found: Found) -> bytes:
+        return self.build(found[1])
+
+    def _tie(self, record_key: bytes) -> bytes:
+        return record_key.translate(INVERTED) if self.plan.order.tie_descends else record_key
+
+
+def find_index(live: LiveTable, number: int, name: str) -> LiveIndex:
+    """The index with this number; raises `UsageError` for one that was dropped since."""
+    for index in live.shape.indexes:
+        if index.descriptor.index.number == number:
+            return index
+    raise UsageError("the index was dropped", table=live.shape.table.name, index=name)
+
+
+def _build_order(table: Table, order: TotalOrder) -> Callable[[Record], bytes]:
+    if not order.fields:
+        return lambda record: b""
+    if not any(field.nulls_last for field in order.fields):
+        return build_keys(table, order.index).build
+    parts = [
+        (build_keys(table, Index(0, "order", (component,))).build, field.nulls_last)
+        for field, component in zip(order.fields, order.index.components, strict=True)
+    ]
+
+    def build(record: Record) -> bytes:
+        key = b""
+        for build_part, nulls_last in parts:
+            part = build_part(record)
+            key += NULL_LAST if nulls_last and part == NULL else part
+        return key
+
+    return build
+
+
+def fields_of(plan: Plan) -> frozenset[int]:
+    """The numbers of the fields that reading a plan looks at."""
+    filtered = (comparison.field for comparison in comparisons_in(plan.filter))
+    ordered = (order.field for order in plan.order.fields)
+    return frozenset(chain(filtered, ordered, (c.field for c in plan.path.components)))

@@ -1,0 +1,233 @@
+"""Reading the spans of a plan, page by page: the one loop that all queries read by.
+
+Each page is a snapshot of its own unless all of it runs inside `db.snapshot()` or
+`db.transaction()`. What is active may change between two pages. Reading then goes on behind the
+last record that it gave out, by the entries of the index or by a scan, whichever is right now;
+where the keys themselves are made differently from then on, it can't, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import dropwhile
+
+from zapdb.database.bound_plan import NULL_LAST, BoundPlan, Found
+from zapdb.database.cursors import Place
+from zapdb.database.rewriting import warn
+from zapdb.database.session import Session, changed_while_read
+from zapdb.database.write_back import write_back_page
+from zapdb.errors import CatalogChanged
+from zapdb.indexes import LiveIndex, LiveTable, is_cut, successor
+from zapdb.indexes.keys import INVERTED, NULL
+from zapdb.indexes.ordering import TotalOrder
+from zapdb.indexes.planning import Plan
+from zapdb.indexes.spans import Entry, Span, sort_ties
+from zapdb.limits import PAGE_RECORDS_FIRST, PAGE_RECORDS_GROWTH, PAGE_RECORDS_MAX, READ
+from zapdb.storage import Connection
+from zapdb.storage.retries import attempts
+
+Row = tuple[bytes, bytes, bytes]
+"""A key on the path, the key of the record, and the stored record."""
+Last = tuple[bytes, bytes] | None
+"""The full key of the record that was read last, and its own."""
+Fetch = Callable[[Connection, Last, int], tuple[int | None, list[Row]]]
+"""One page behind a row, of at most so many rows, and the activation number."""
+
+
+def read_spans(
+    session: Session, bound: BoundPlan, behind: Place | None = None, wanted: int | None = None
+) -> Iterator[Found]:
+    """All records in the spans of a plan in the order of its path, whether the rest of the plan is
+    true of them or not.
+
+    `wanted` is how many will be asked for, if that is known: about so many are read. Some that
+    are not behind the place may come, too.
+    """
+    spans, last = _find_start(bound.plan, behind)
+    for span in reversed(spans) if bound.plan.order.is_reversed else spans:
+        for _, key, record in _read_span(session, bound, span, last, wanted):
+            yield key, record
+
+
+def _read_span(
+    session: Session, bound: BoundPlan, span: Span, last: Last, wanted: int | None
+) -> Iterator[Entry]:
+    """The records of one span behind `last`, with their full keys on the path."""
+    descending, tries = bound.plan.order.is_reversed, attempts(READ)
+    while next(tries, None) is not None:
+        live = session.find_again(bound.live)
+        if live is not bound.live:
+            bound.first_page.require_unread()
+            bound.bind(live)
+        entries = _list_entries(session, bound, _rest_of(span, last, descending), last, wanted)
+        if last is not None:
+            entries = dropwhile(_is_up_to(last, descending), entries)
+        found = None
+        try:
+            for found in entries:
+                yield found
+            return
+        except CatalogChanged:
+            if found is not None:
+                last, tries = found[:2], attempts(READ)
+        session.reload()
+        bound.first_page.require_unread()
+    raise changed_while_read(bound.live)
+
+
+def _is_up_to(last: tuple[bytes, bytes], descending: bool) -> Callable[[Entry], bool]:
+    if descending:
+        return lambda entry: entry[:2] >= last
+    return lambda entry: entry[:2] <= last
+
+
+def _list_entries(
+    session: Session, bound: BoundPlan, span: Span, last: Last, wanted: int | None
+) -> Iterator[Entry]:
+    """What lies in a span, in order; some that are not behind `last` may be left out."""
+    index, descending = bound.index, bound.plan.order.is_reversed
+    if index is None:
+        return _list_records(session, bound, span, last, wanted)
+    if not index.is_readable:
+        warn(bound.live, index)
+        return _scan(session, bound, index, span)
+    stored = _list_stored(session, bound, index, span, last, wanted)
+    return sort_ties(stored, span, unique=index.descriptor.index.unique, descending=descending)
+
+
+def _list_records(
+    session: Session, bound: BoundPlan, span: Span, last: Last, wanted: int | None
+) -> Iterator[Entry]:
+    """Records by their own keys."""
+    records, read, descending = bound.live.records, bound.read, bound.plan.order.is_reversed
+
+    def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[Row]]:
+        return records.page(connection, span.lower, span.upper, after, limit, descending=descending)
+
+    for page in _list_pages(session, bound, fetch, last, wanted):
+        for key, record_key, value in page:
+            yield key, record_key, read(record_key, value)
+
+
+def _list_stored(
+    session: Session,
+    bound: BoundPlan,
+    index: LiveIndex,
+    span: Span,
+    last: Last,
+    wanted: int | None,
+) -> Iterator[Entry]:
+    """What lies in a span as an index has it: keys that tie there are in no order yet."""
+    unique, read, build = index.descriptor.index.unique, bound.read, index.keys.build
+    lower, upper = span.entry_bounds(unique=unique)
+    if last is not None and (unique or is_cut(last[0])):
+        last = None  # its entry has another key
+    descending = bound.plan.order.is_reversed
+
+    def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[Row]]:
+        return index.entries.page(connection, lower, upper, after, limit, descending=descending)
+
+    for page in _list_pages(session, bound, fetch, last, wanted):
+        for key, record_key, value in page:
+            record = read(record_key, value)
+            yield build(record) if index.tells_less(key) else key, record_key, record
+
+
+def _scan(session: Session, bound: BoundPlan, index: LiveIndex, span: Span) -> Iterator[Entry]:
+    """What lies in a span of an index that can't be read, by reading all records; memory grows
+    with those that match."""
+    build, descending = index.keys.build, bound.plan.order.is_reversed
+    records, read, found = bound.live.records, bound.read, list[Entry]()
+
+    def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[Row]]:
+        return records.page(connection, None, None, after, limit, descending=False)
+
+    for page in _list_pages(session, bound, fetch, None, None):
+        for key, _, value in page:
+            record = read(key, value)
+            full_key = build(record)
+            if span.holds(full_key):
+                found.append((full_key, key, record))
+    found.sort(key=lambda entry: entry[:2], reverse=descending)
+    yield from found
+
+
+def _list_pages(
+    session: Session, bound: BoundPlan, fetch: Fetch, after: Last, wanted: int | None
+) -> Iterator[list[Row]]:
+    """Page after page; raises `CatalogChanged` for one that was read under another
+    schema."""
+    live = bound.live
+    for limit in page_sizes(wanted):
+
+        def ask(
+            connection: Connection, now: LiveTable, after: Last = after, limit: int = limit
+        ) -> tuple[int | None, list[Row]]:
+            return fetch(connection, after, limit) if now is live else (None, [])
+
+        now, page = session.ask(live, ask)
+        if now is not live:
+            raise changed_while_read(live)
+        bound.first_page.is_read = True
+        write_back_page(session, live, ((key, value) for _, key, value in page))
+        yield page
+        if len(page) < limit:
+            return
+        after = page[-1][:2]
+
+
+def page_sizes(wanted: int | None) -> Iterator[int]:
+    """How many rows to fetch, time after time: few at first, or as many as are wanted."""
+    size = PAGE_RECORDS_FIRST if wanted is None else max(wanted, 1)
+    while True:
+        size = min(size, PAGE_RECORDS_MAX)
+        yield size
+        size = max(PAGE_RECORDS_FIRST, size * PAGE_RECORDS_GROWTH)
+
+
+def _find_start(plan: Plan, behind: Place | None) -> tuple[tuple[Span, ...], Last]:
+    """The spans that may have records behind a place, and the row at that place where the path
+    has the order of the plan."""
+    if behind is None:
+        return plan.spans, None
+    order = plan.order
+    if plan.path.keys is None:
+        if plan.sorting != "none":
+            return plan.spans, None
+        key = behind.record_key
+        return _cut_spans(plan.spans, key, is_reversed=order.is_reversed), (key, key)
+    found = _find_key(order, behind)
+    if found is None:
+        return plan.spans, None
+    spans = _cut_spans(plan.spans, found, is_reversed=order.is_reversed)
+    return spans, (found, behind.record_key) if order.is_full else None
+
+
+def _find_key(order: TotalOrder, behind: Place) -> bytes | None:
+    """What full keys of the path begin with that are not before a place; None: that of any may."""
+    if order.lead is None:
+        return None
+    way = behind.order_key
+    if order.is_of_nulls:
+        if not way.startswith(NULL_LAST):
+            return None
+        way = NULL + way[len(NULL_LAST) :]
+    return order.lead + (way.translate(INVERTED) if order.is_reversed else way)
+
+
+def _cut_spans(spans: tuple[Span, ...], key: bytes, *, is_reversed: bool) -> tuple[Span, ...]:
+    """What is left of spans from a key on, in the direction of reading; that key included."""
+    left = (_rest_of(span, (key, b""), is_reversed) for span in spans)
+    return tuple(s for s in left if s.lower is None or s.upper is None or s.lower < s.upper)
+
+
+def _rest_of(span: Span, last: Last, descending: bool) -> Span:
+    """What is left of a span from the full key of a row on; that key is read again."""
+    if last is None:
+        return span
+    if not descending:
+        return Span(last[0] if span.lower is None else max(span.lower, last[0]), span.upper)
+    end = successor(last[0])  # no other full key begins with it
+    if end is None or (span.upper is not None and span.upper < end):
+        return span
+    return Span(span.lower, end)

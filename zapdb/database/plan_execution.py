@@ -1,0 +1,160 @@
+"""Reading what a plan says: spans of its paths, filtered, in the order of the query.
+
+Each page is a snapshot of its own unless all of it runs inside `db.snapshot()` or
+`db.transaction()`.
+
+A plan is made for what this process knows to be active. Whether that is so, the first page tells,
+which comes with the activation number (rule 8): if it is not, all begins again with another plan.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from itertools import chain, groupby, islice
+from operator import itemgetter
+
+from zapdb.database.bound_plan import BoundPlan, FirstPage, Found
+from zapdb.database.cursors import Place
+from zapdb.database.paging import read_spans
+from zapdb.database.racing import Candidate, race
+from zapdb.database.selection import Planning
+from zapdb.database.session import Session
+from zapdb.errors import CatalogChanged
+from zapdb.indexes import LiveTable
+from zapdb.indexes.choosing import Union
+from zapdb.indexes.planning import Plan
+from zapdb.indexes.predicates import find_field
+from zapdb.limits import READ
+from zapdb.schema import Field
+from zapdb.storage.retries import retry
+
+
+class PlanExecution:
+    """The records that a query means, as they are read now: see `read`."""
+
+    def __init__(
+        self,
+        session: Session,
+        live: LiveTable,
+        planning: Planning,
+        fields: frozenset[int] | None = None,
+    ) -> None:
+        self._session = session
+        self._planning = planning
+        self._fields = fields
+        self._plan(live)
+
+    def _plan(self, live: LiveTable) -> None:
+        self.live = live
+        self.plan = plan = self._planning.plan(live)
+        self._first_page = FirstPage()
+        self._bound = [self._bind(branch) for branch in plan.branches]
+
+    def _bind(self, plan: Plan) -> BoundPlan:
+        return BoundPlan(plan, self.live, self._fields, self._first_page)
+
+    def place(self, found: Found) -> Place:
+        """The place of a record in the order."""
+        return self._bound[-1].place(found)
+
+    def name_of(self, field: Field) -> str:
+        """The name that a field has in the records that were read last."""
+        table = self._bound[-1].live.shape.table
+        return find_field(table, field.number, field.name).name
+
+    def read(self, *, limit: int | None = None, behind: Place | None = None) -> Iterator[Found]:
+        """The records in order: those behind a place, up to a number. The first page is read here.
+
+        As many entries are read as records are asked for, where nothing is filtered or sorted.
+        """
+        if limit == 0:
+            return iter(())
+
+        def read_first() -> Iterator[Found]:
+            found = self._read(limit, behind)  # sorting reads already
+            first = next(found, None)
+            return iter(()) if first is None else chain((first,), found)
+
+        def plan_anew(_: int) -> None:
+            self._plan(self._session.find_again(self.live))
+
+        found = retry(READ, read_first, on=CatalogChanged, before_again=plan_anew)
+        self._planning.warn(self.live)
+        return found
+
+    def _read(self, limit: int | None, behind: Place | None) -> Iterator[Found]:
+        plan = self.plan
+        if plan.sorting == "all" and limit is not None:
+            alternative = self._planning.plan_in_order(self.live)
+            if alternative is not None:
+                return self._race(self._bind(alternative), limit, behind)
+        wanted = limit if plan.sorting != "all" else None
+        if wanted is not None and behind is not None:
+            wanted += 1  # the record at the place is read again
+        streams = [self._read_branch(bound, wanted, behind) for bound in self._bound]
+        if plan.sorting == "all":
+            keyed = chain.from_iterable(streams)
+            if limit is None:
+                ordered = sorted(keyed, key=itemgetter(0))
+            else:
+                ordered = heapq.nsmallest(limit, keyed, key=itemgetter(0))
+            return (found for _, found in ordered)
+        if self._is_merged:
+            found = (one for _, one in heapq.merge(*streams, key=itemgetter(0)))
+        else:
+            found = (one for stream in streams for _, one in stream)
+        return found if limit is None else islice(found, limit)
+
+    def _race(self, alternative: BoundPlan, limit: int, behind: Place | None) -> Iterator[Found]:
+        unordered = chain.from_iterable(
+            self._list_candidates(bound, behind) for bound in self._bound
+        )
+        return iter(race(unordered, self._list_candidates(alternative, behind), limit))
+
+    def _list_candidates(
+        self, bound: BoundPlan, behind: Place | None
+    ) -> Iterator[Candidate[Found]]:
+        """The records in the spans of a plan: those that are meant, behind a place, come after
+        their places in the order, and for others None."""
+        start = b"" if behind is None else bound.position(behind)
+        for found in read_spans(self._session, bound, behind):
+            if bound.matches is not None and not bound.matches(found[1]):
+                yield None
+                continue
+            place = bound.sort_key(found)
+            yield (place, found) if place > start else None
+
+    @property
+    def _is_merged(self) -> bool:
+        return isinstance(self.plan, Union) and self.plan.is_merged
+
+    def _read_branch(
+        self, bound: BoundPlan, wanted: int | None, behind: Place | None
+    ) -> Iterator[tuple[bytes, Found]]:
+        """The records of one branch, each after its place in the order, where that is needed."""
+        plan, found = self.plan, _filter(self._session, bound, behind, wanted)
+        if plan.sorting != "all" and bound.plan.sorting == "ties":
+            found = _sort_ties(found, bound)
+        if behind is not None:
+            start = bound.position(behind)
+            return ((k, one) for one in found if (k := bound.sort_key(one)) > start)
+        if plan.sorting == "all" or self._is_merged:
+            return ((bound.sort_key(one), one) for one in found)
+        return ((b"", one) for one in found)
+
+
+def _sort_ties(found: Iterator[Found], bound: BoundPlan) -> Iterator[Found]:
+    for _, run in groupby(found, key=bound.order_key):
+        yield from sorted(run, key=bound.tie_key)
+
+
+def _filter(
+    session: Session, bound: BoundPlan, behind: Place | None, wanted: int | None
+) -> Iterator[Found]:
+    # What is filtered out is not counted: how many entries are needed is not known then.
+    entries = read_spans(session, bound, behind, None if bound.matches else wanted)
+    for found in entries:
+        matches = bound.matches
+        if matches is None or matches(found[1]):
+            yield found

@@ -1,0 +1,124 @@
+"""What a query asks for, as plain data, and the plans that are made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from zapdb.database.bound_plan import find_index
+from zapdb.database.including import Include
+from zapdb.database.rewriting import warn, warn_if_affected
+from zapdb.errors import UnknownName, UsageError, suggest
+from zapdb.indexes import LiveTable
+from zapdb.indexes.choosing import Planner, Union, make_plan
+from zapdb.indexes.ordering import Order, Ordering, order_of_index
+from zapdb.indexes.planning import Plan
+from zapdb.indexes.predicates import EVERYTHING, Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedIndex:
+    """The index that a query is read by; `name` is what it was called."""
+
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which records, in which order, how many, and what comes with them."""
+
+    predicate: Predicate = EVERYTHING
+    orders: tuple[Order, ...] = ()
+    limit: int | None = None
+    includes: tuple[Include, ...] = ()
+    index: PinnedIndex | None = None
+    is_reversed: bool = False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the order is promised: it is named, or that of the pinned index."""
+        return bool(self.orders) or self.index is not None
+
+    def at_most(self, count: int) -> Selection:
+        """The same with a limit that is no larger."""
+        return replace(self, limit=count if self.limit is None else min(self.limit, count))
+
+    def ordering(self, live: LiveTable) -> Ordering | None:
+        """The order that is promised, None for none."""
+        if self.orders:
+            ordering = Ordering.by(self.orders)
+        elif self.index is not None:
+            keys = find_index(live, self.index.number, self.index.name).keys
+            ordering = order_of_index(keys.fields, keys.index.components)
+        else:
+            return None
+        return ordering.reversed() if self.is_reversed else ordering
+
+    def plan(self, live: LiveTable, ordering: Ordering | None) -> Plan | Union:
+        """The best plan for a table as it is now."""
+        return self._planner(live).plan(self.predicate, ordering)
+
+    def plan_in_order(self, live: LiveTable, ordering: Ordering | None) -> Plan | None:
+        """A plan that has nothing to sort, if there is one."""
+        if ordering is None:
+            return None
+        return self._planner(live).plan_in_order(self.predicate, ordering)
+
+    def _planner(self, live: LiveTable) -> Planner:
+        if self.index is None:
+            return live.shape.planner
+        return live.shape.planner_by(find_index(live, self.index.number, self.index.name))
+
+    def warn(self, live: LiveTable, ordering: Ordering | None) -> None:
+        """Warn of a query that would be read by an index that can't be."""
+        if self.index is not None:
+            warn(live, find_index(live, self.index.number, self.index.name))
+            return
+        table = live.shape.table
+        warn_if_affected(live, lambda keys: make_plan(table, keys, self.predicate, ordering))
+
+
+OrderingOf = Callable[[LiveTable], Ordering | None]
+"""The order of the records of a table as it is now; None for any."""
+
+
+def any_order(_: LiveTable) -> None:
+    """The `OrderingOf` records that are needed in no order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """How the plans of a query are made, for the table as it is whenever one is made."""
+
+    asked: Selection
+    ordering: OrderingOf
+    change: Callable[[Plan | Union], Plan | Union] = lambda plan: plan
+
+    def plan(self, live: LiveTable) -> Plan | Union:
+        return self.change(self.asked.plan(live, self.ordering(live)))
+
+    def plan_in_order(self, live: LiveTable) -> Plan | None:
+        """A plan that has nothing to sort, if there is one."""
+        return self.asked.plan_in_order(live, self.ordering(live))
+
+    def warn(self, live: LiveTable) -> None:
+        """Warn of a query that would be read by an index that can't be."""
+        self.asked.warn(live, self.ordering(live))
+
+
+def pin_index(live: LiveTable, name: str) -> PinnedIndex:
+    """The index of this name; raises `UnknownName`, and `UsageError` for what is no name."""
+    if not isinstance(name, str):
+        raise UsageError("an index is given by its name", got=type(name).__name__)
+    index = live.shape.index(name)
+    if index is not None:
+        return PinnedIndex(index.descriptor.index.number, name)
+    there = [index.name for index in live.shape.indexes]
+    raise UnknownName(
+        "no such index",
+        table=live.shape.table.name,
+        index=name,
+        indexes=", ".join(there) or "(none)",
+        hint=suggest(name, there),
+    )
