@@ -20,7 +20,7 @@ from zapdb.cli import data
 from zapdb.cli.counting import ProgressCounter
 from zapdb.cli.records_in import read_lines
 from zapdb.cli.records_out import write_lines
-from zapdb.cli.texts import FORMS, from_text, to_cell
+from zapdb.cli.texts import from_text, to_cell
 from zapdb.errors import InvalidValue, UsageError
 from zapdb.records import codec_for
 from zapdb.schema import Field, Table
@@ -208,14 +208,6 @@ def test_wrong_input_is_named_with_its_form(shop: Project) -> None:
         assert result.status == 1, given_text
         assert result.error["context"]["field"] == field
         assert result.error["context"]["expected"].startswith(expected)
-
-
-def test_every_type_has_a_form() -> None:
-    assert set(FORMS) == {kind for kind in all_kinds() if kind.name != "reference"}
-
-
-def all_kinds() -> set[type[ValueType]]:
-    return {kind for kind in ValueType.__subclasses__() if kind.__module__.startswith("zapdb.")}
 
 
 def test_other_wrong_input(shop: Project) -> None:

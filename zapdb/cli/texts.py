@@ -16,46 +16,13 @@ from zapdb.errors import InvalidValue, describe_value
 from zapdb.printing import one_line
 from zapdb.records import Record
 from zapdb.schema import Field, Table
-from zapdb.values import (
-    Binary,
-    Boolean,
-    Date,
-    Decimal,
-    Enum,
-    Float,
-    Integer,
-    Json,
-    List,
-    Reference,
-    String,
-    Struct,
-    Timestamp,
-    Uuid,
-    ValueType,
-    ZonedTimestamp,
-)
+from zapdb.values import Boolean, Integer, Reference, ValueType
 
 NULL: Final = "\\N"
 REFUSED_CHARS_MAX: Final = 60
 """Of a value that was refused: whoever runs a command gave it, and looks for it in their file."""
 WORDS: Final[dict[str, Any]] = {"true": True, "false": False}
 DIGITS: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
-FORMS: Final[dict[type[ValueType], str]] = {
-    Integer: "digits, such as -12",
-    Decimal: "a number, such as 12.50",
-    Boolean: "true or false",
-    Date: "a date, such as 2024-05-31",
-    Timestamp: "an instant with its offset, such as 2024-05-31T10:00:00+00:00",
-    ZonedTimestamp: "a local time and its zone, such as 2024-05-31T12:00:00 Europe/Vienna",
-    Binary: "pairs of hexadecimal digits, such as 00ff",
-    String: "the text itself",
-    Json: 'JSON, such as {"a": 1}',
-    Uuid: "a UUID, such as 0190163d-8694-739b-aea5-966c26f8ad90",
-    Float: "a number, such as 1.5e-3, or nan, inf, -inf",
-    List: "a JSON list",
-    Struct: "a JSON object with its members",
-    Enum: "the name of a member",
-}
 
 
 def to_plain(field: Field, value: Any) -> Any:
@@ -127,25 +94,8 @@ def make_cell_reader(table: Table, field: Field) -> Callable[[str], Any]:
     return from_text
 
 
-def is_json(kind: ValueType) -> bool:
-    """Whether the text of a type is JSON."""
-    is_composite = isinstance(kind, Reference) and len(kind.key) > 1
-    return is_composite or isinstance(kind, Json | List | Struct)
-
-
-def form_of(kind: ValueType) -> str:
-    """What a text of a type must be, for people."""
-    if isinstance(kind, Reference):
-        if len(kind.key) == 1:
-            return form_of(kind.key[0])
-        return f"a JSON list with the key of {kind.table}: {', '.join(map(form_of, kind.key))}"
-    if isinstance(kind, Enum):
-        return kind.expected
-    return FORMS[type(kind)]
-
-
 def _write(kind: ValueType, plain: Any) -> str:
-    if isinstance(plain, str) and not is_json(kind):
+    if isinstance(plain, str) and not kind.text_is_json:
         return plain
     # Integers, booleans, and what is JSON anyway.
     return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
@@ -159,8 +109,8 @@ def _reader_of(kind: ValueType, path: str) -> Callable[[str], Any] | None:
             raise _refuse(kind, path, text)
         return int(text)
 
-    if is_json(kind):
-        return lambda text: parse_json_cell(text, path, form_of(kind))
+    if kind.text_is_json:
+        return lambda text: parse_json_cell(text, path, kind.text_form)
     if isinstance(kind, Reference):
         return _reader_of(kind.key[0], path)
     if isinstance(kind, Boolean):
@@ -174,7 +124,7 @@ def _refuse(kind: ValueType, path: str, text: str) -> InvalidValue:
     return InvalidValue(
         "a text does not fit its field",
         field=path,
-        expected=form_of(kind),
+        expected=kind.text_form,
         got=describe_value(text),
         value=one_line(text, REFUSED_CHARS_MAX),
     )

@@ -13,8 +13,9 @@ import decimal
 import itertools
 import math
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import singledispatch
 from typing import Any, Final
 
 from zapdb.datasets import zone
@@ -175,93 +176,51 @@ def field_values(field: Field, harvest: Harvest = NOTHING) -> list[Any]:
 
 
 def neutral(field: Field) -> Any:
-    """What a field gets that an example leaves out: its default, null, or a neutral value.
-
-    The neutral value of a type: 0, an empty text or list, false, 1970-01-01, the first member of an
-    enum, a struct of neutral members, JSON's null, the key of neutral values of a reference.
-    """
+    """What a field gets that an example leaves out: its default, null, or a neutral value."""
     if field.has_default:
         return field.default
-    return None if field.optional else _neutral_of(field.type)
-
-
-def _neutral_of(kind: ValueType) -> Any:
-    match kind:
-        case Integer():
-            return 0
-        case Decimal(scale):
-            return with_scale(0, scale)
-        case Boolean():
-            return False
-        case Float():
-            return 0.0
-        case String():
-            return ""
-        case Binary():
-            return b""
-        case Date():
-            return datetime.date(1970, 1, 1)
-        case Timestamp():
-            return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-        case ZonedTimestamp():
-            return datetime.datetime(1970, 1, 1, tzinfo=zone("UTC"))
-        case Uuid():
-            return uuid.UUID(int=0)
-        case Enum():
-            return kind.members[0][1]
-        case Struct():
-            return kind.check(
-                {m.name: None if m.optional else _neutral_of(m.type) for m in kind.members}, "value"
-            )
-        case List():
-            return []
-        case Reference(key=key):
-            parts = tuple(map(_neutral_of, key))
-            return parts[0] if len(parts) == 1 else parts
-    return None  # JSON
+    return None if field.optional else field.type.neutral()
 
 
 def _candidates(kind: ValueType, harvest: Harvest) -> Iterator[Any]:
     """Ordinary values and harvested ones in turn, so that few of them have some of both."""
     for pair in itertools.zip_longest(
-        _ordinary(kind, harvest), _harvested(kind, harvest), fillvalue=MISSING
+        ordinary_values(kind, harvest), _harvested(kind, harvest), fillvalue=MISSING
     ):
         yield from (value for value in pair if value is not MISSING)
 
 
-def _ordinary(kind: ValueType, harvest: Harvest) -> Sequence[Any]:
-    match kind:
-        case Integer():
-            return INTEGERS
-        case Decimal(scale):
-            return [with_scale(number, scale) for number in _decimal_numbers(scale)]
-        case Boolean():
-            return (True, False)
-        case Float():
-            return FLOATS
-        case String():
-            return STRINGS
-        case Binary():
-            return BINARIES
-        case Date():
-            return DATES
-        case Timestamp():
-            return [local.replace(tzinfo=datetime.UTC) for local in LOCAL_TIMES]
-        case ZonedTimestamp():
-            return list(_zoned_times())
-        case Uuid():
-            return UUIDS
-        case Json():
-            return JSONS
-        case Enum():
-            return [name for _, name in kind.members]
-        case Struct():
-            return list(_structs(kind, harvest))
-        case List(items):
-            return list(_lists(items, harvest))
-        case Reference(key=key):
-            return list(_keys(key, harvest))
-    raise AssertionError(kind)
+@singledispatch
+def ordinary_values(kind: ValueType, harvest: Harvest) -> Sequence[Any]:
+    """Values that are worth trying whatever the migration does, most telling first."""
+    raise NotImplementedError(f"{kind.name} has no boundary values")
+
+
+def _always(values: Sequence[Any]) -> Callable[[ValueType, Harvest], Sequence[Any]]:
+    return lambda kind, harvest: values
+
+
+ordinary_values.register(Integer, _always(INTEGERS))
+ordinary_values.register(Boolean, _always((True, False)))
+ordinary_values.register(Float, _always(FLOATS))
+ordinary_values.register(String, _always(STRINGS))
+ordinary_values.register(Binary, _always(BINARIES))
+ordinary_values.register(Date, _always(DATES))
+ordinary_values.register(Uuid, _always(UUIDS))
+ordinary_values.register(Json, _always(JSONS))
+ordinary_values.register(
+    Timestamp, _always([local.replace(tzinfo=datetime.UTC) for local in LOCAL_TIMES])
+)
+
+
+@ordinary_values.register
+def _(kind: Decimal, harvest: Harvest) -> Sequence[Any]:
+    return [with_scale(number, kind.scale) for number in _decimal_numbers(kind.scale)]
+
+
+@ordinary_values.register
+def _(kind: Enum, harvest: Harvest) -> Sequence[Any]:
+    return [name for _, name in kind.members]
 
 
 def _decimal_numbers(scale: int) -> list[int]:
@@ -272,11 +231,19 @@ def _decimal_numbers(scale: int) -> list[int]:
     return [*near, *halves, *INTEGERS]
 
 
-def _zoned_times() -> Iterator[datetime.datetime]:
-    for at, local in enumerate(LOCAL_TIMES):
-        for name in ZONE_NAMES if at == 0 else ZONE_NAMES[1:2]:
-            yield local.replace(tzinfo=zone(name))
-            yield local.replace(tzinfo=zone(name), fold=1)
+@ordinary_values.register
+def _(kind: ZonedTimestamp, harvest: Harvest) -> Sequence[Any]:
+    return [
+        local.replace(tzinfo=zone(name), fold=fold)
+        for at, local in enumerate(LOCAL_TIMES)
+        for name in (ZONE_NAMES if at == 0 else ZONE_NAMES[1:2])
+        for fold in (0, 1)
+    ]
+
+
+@ordinary_values.register
+def _(kind: Struct, harvest: Harvest) -> Sequence[Any]:
+    return list(_structs(kind, harvest))
 
 
 def _structs(kind: Struct, harvest: Harvest) -> Iterator[Any]:
@@ -297,26 +264,25 @@ def _structs(kind: Struct, harvest: Harvest) -> Iterator[Any]:
         yield {n: values[turn % len(values)] for n, values in zip(names, choices, strict=True)}
 
 
-def _lists(items: ValueType, harvest: Harvest) -> Iterator[list[Any]]:
-    values = values_of(items, harvest)
-    yield values[:1]
-    yield []
-    yield from ([value] for value in values[1 : 2 * ITEMS_MAX])
-    yield values[:2]
-    yield [values[0], values[0]]
-    yield values[:ITEMS_MAX]
+@ordinary_values.register
+def _(kind: List, harvest: Harvest) -> Sequence[Any]:
+    values = values_of(kind.items, harvest)
+    single = ([value] for value in values[1 : 2 * ITEMS_MAX])
+    return [values[:1], [], *single, values[:2], [values[0]] * 2, values[:ITEMS_MAX]]
 
 
-def _keys(key: tuple[ValueType, ...], harvest: Harvest) -> Iterator[Any]:
-    choices = [values_of(kind, harvest) for kind in key]
+@ordinary_values.register
+def _(kind: Reference, harvest: Harvest) -> Sequence[Any]:
+    choices = [values_of(part, harvest) for part in kind.key]
     if len(choices) == 1:
-        yield from choices[0]
-        return
+        return choices[0]
     base = [values[0] for values in choices]
-    yield tuple(base)
-    for at, values in enumerate(choices):
-        for value in values[1 : 2 * ITEMS_MAX]:
-            yield (*base[:at], value, *base[at + 1 :])
+    varied = (
+        (*base[:at], value, *base[at + 1 :])
+        for at, values in enumerate(choices)
+        for value in values[1 : 2 * ITEMS_MAX]
+    )
+    return [tuple(base), *varied]
 
 
 def _harvested(kind: ValueType, harvest: Harvest) -> Iterator[Any]:

@@ -33,6 +33,10 @@ class ValueType(ABC):
     name: ClassVar[str]
     expected: ClassVar[str]
     """What a value must be, as an error says it."""
+    text_form: ClassVar[str]
+    """What a text that stands for a value must be, in a cell or an argument."""
+    text_is_json: ClassVar[bool] = False
+    """Such a text is the JSON of the value's document form, even of one that is a string."""
     fixed_size_bytes: ClassVar[int | None] = None
     keyable: ClassVar[bool] = True
     """May be part of a record key: its key encoding is stable and reversible (rule 21)."""
@@ -80,6 +84,12 @@ class ValueType(ABC):
     def parameters(self) -> dict[str, Any]:
         """The type's parameters as they stand in a migration file."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @abstractmethod
+    def neutral(self) -> Any:
+        """A checked value that says the least: 0, an empty text or list, false, 1970-01-01, the
+        first member of an enum, a struct of neutral members, JSON's null, a key of neutral values.
+        """
 
     @abstractmethod
     def check(self, value: Any, path: str) -> Any:

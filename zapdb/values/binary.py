@@ -23,8 +23,12 @@ from zapdb.values.source import Namespace
 class Binary(ValueType):
     name = "binary"
     expected = f"bytes, at most {BINARY_SIZE_BYTES_MAX}"
+    text_form = "pairs of hexadecimal digits, such as 00ff"
     outlined = True
     size_bytes_max = BINARY_SIZE_BYTES_MAX
+
+    def neutral(self) -> bytes:
+        return b""
 
     def check(self, value: Any, path: str) -> bytes:
         if not isinstance(value, bytes | bytearray | memoryview):

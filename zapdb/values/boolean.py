@@ -14,7 +14,11 @@ from zapdb.values.source import Namespace
 class Boolean(ValueType):
     name = "boolean"
     expected = "True or False"
+    text_form = "true or false"
     fixed_size_bytes = 1
+
+    def neutral(self) -> bool:
+        return False
 
     def check(self, value: Any, path: str) -> bool:
         if not isinstance(value, bool):

@@ -26,6 +26,10 @@ EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
 class Date(ValueType):
     name = "date"
     expected = "a date"
+    text_form = "a date, such as 2024-05-31"
+
+    def neutral(self) -> datetime.date:
+        return datetime.date(1970, 1, 1)
 
     def check(self, value: Any, path: str) -> datetime.date:
         # A datetime is a date to Python, but its time of day would be lost without a word.

@@ -41,10 +41,14 @@ class Decimal(ValueType):
 
     name = "decimal"
     expected = "a decimal"
+    text_form = "a number, such as 12.50"
 
     def __post_init__(self) -> None:
         if not 0 <= self.scale <= DECIMAL_SCALE_MAX:
             raise InvalidValue.of("scale", f"0 to {DECIMAL_SCALE_MAX}", self.scale)
+
+    def neutral(self) -> decimal.Decimal:
+        return with_scale(0, self.scale)
 
     def check(self, value: Any, path: str) -> decimal.Decimal:
         return with_scale(self.to_number(value, path), self.scale)

@@ -57,6 +57,13 @@ class Enum(ValueType):
     def _places(self) -> dict[str, int]:
         return {name: at for at, (_, name) in enumerate(self.members)}
 
+    @property
+    def text_form(self) -> str:  # type: ignore[override]  # it depends on the members
+        return self.expected
+
+    def neutral(self) -> str:
+        return self.members[0][1]
+
     def check(self, value: Any, path: str) -> str:
         if not isinstance(value, str) or value not in self._ids:
             raise self.refuse(value, path)

@@ -31,8 +31,12 @@ NO_NUMERAL = re.compile(r"[+-]?(inf|infinity|nan)", re.ASCII | re.IGNORECASE)
 class Float(ValueType):
     name = "float"
     expected = "a float"
+    text_form = "a number, such as 1.5e-3, or nan, inf, -inf"
     fixed_size_bytes = 8
     keyable = False
+
+    def neutral(self) -> float:
+        return 0.0
 
     def check(self, value: Any, path: str) -> float:
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 1 << 53:

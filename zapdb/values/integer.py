@@ -23,6 +23,10 @@ from zapdb.values.varint import (
 class Integer(ValueType):
     name = "integer"
     expected = "an integer of at most 63 bytes"
+    text_form = "digits, such as -12"
+
+    def neutral(self) -> int:
+        return 0
 
     def check(self, value: Any, path: str) -> int:
         if not isinstance(value, int) or isinstance(value, bool):

@@ -28,10 +28,15 @@ INTEGER_MIN = -(2**64)
 class Json(ValueType):
     name = "json"
     expected = "null, a boolean, number, string, list, or object with string keys"
+    text_form = 'JSON, such as {"a": 1}'
+    text_is_json = True
     keyable = False
     indexable = False
     ordered = False
     holds_null = True
+
+    def neutral(self) -> Any:
+        return None
 
     def check(self, value: Any, path: str) -> Any:
         return _normalize(value, path)[0]

@@ -23,6 +23,8 @@ class List(ValueType):
 
     name = "list"
     expected = "a list"
+    text_form = "a JSON list"
+    text_is_json = True
     keyable = False
     indexable = False
     ordered = False
@@ -42,6 +44,9 @@ class List(ValueType):
     def bind(self, zones: Zones) -> List:
         bound = self.items.bind(zones)
         return self if bound is self.items else List(bound)
+
+    def neutral(self) -> list[Any]:
+        return []
 
     def check(self, value: Any, path: str) -> list[Any]:
         if not isinstance(value, list | tuple):

@@ -41,6 +41,21 @@ class Reference(ValueType):
     def wire(self) -> Any:
         return (self.name, tuple(kind.wire for kind in self.key))
 
+    @property
+    def text_form(self) -> str:  # type: ignore[override]  # it depends on the target
+        forms = [kind.text_form for kind in self.key]
+        if len(forms) == 1:
+            return forms[0]
+        return f"a JSON list with the key of {self.table}: {', '.join(forms)}"
+
+    @property
+    def text_is_json(self) -> bool:  # type: ignore[override]  # it depends on the target
+        return len(self.key) > 1
+
+    def neutral(self) -> Any:
+        parts = tuple(kind.neutral() for kind in self.key)
+        return parts[0] if len(parts) == 1 else parts
+
     def check(self, value: Any, path: str) -> Any:
         return self._each("check", value, path)
 

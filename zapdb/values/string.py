@@ -31,8 +31,12 @@ from zapdb.values.source import Namespace
 class String(ValueType):
     name = "string"
     expected = f"a string of valid Unicode, at most {VALUE_SIZE_BYTES_MAX} bytes of UTF-8"
+    text_form = "the text itself"
     outlined = True
     size_bytes_max = VALUE_SIZE_BYTES_MAX
+
+    def neutral(self) -> str:
+        return ""
 
     def check(self, value: Any, path: str) -> str:
         if not isinstance(value, str):

@@ -42,6 +42,8 @@ class Struct(ValueType):
     members: tuple[Member, ...]
 
     name = "struct"
+    text_form = "a JSON object with its members"
+    text_is_json = True
     keyable = False
     ordered = False
 
@@ -104,6 +106,10 @@ class Struct(ValueType):
     @property
     def _presence_size_bytes(self) -> int:
         return (len(self._bits) + 7) // 8
+
+    def neutral(self) -> Product:
+        values = {m.name: None if m.optional else m.type.neutral() for m in self.members}
+        return self.check(values, "value")
 
     def check(self, value: Any, path: str) -> Product:
         return self._make(value, path, plain=False)

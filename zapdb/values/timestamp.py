@@ -21,7 +21,11 @@ PACK, UNPACK = struct.Struct(">Q").pack, struct.Struct(">Q").unpack_from
 class Timestamp(ValueType):
     name = "timestamp"
     expected = "a datetime with a time zone"
+    text_form = "an instant with its offset, such as 2024-05-31T10:00:00+00:00"
     fixed_size_bytes = 8
+
+    def neutral(self) -> datetime.datetime:
+        return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
     def check(self, value: Any, path: str) -> datetime.datetime:
         if not isinstance(value, datetime.datetime) or value.utcoffset() is None:

@@ -22,7 +22,11 @@ UNKNOWN = uuid.SafeUUID.unknown
 class Uuid(ValueType):
     name = "uuid"
     expected = "a UUID"
+    text_form = "a UUID, such as 0190163d-8694-739b-aea5-966c26f8ad90"
     fixed_size_bytes = 16
+
+    def neutral(self) -> uuid.UUID:
+        return uuid.UUID(int=0)
 
     def check(self, value: Any, path: str) -> uuid.UUID:
         if not isinstance(value, uuid.UUID):

@@ -32,6 +32,7 @@ TEXT = re.compile(r"(\S+) (\S+)( fold=1)?", re.ASCII)
 class ZonedTimestamp(ValueType):
     name = "zoned_timestamp"
     expected = "a datetime in a named time zone (such as tzinfo=ZoneInfo('Europe/Paris'))"
+    text_form = "a local time and its zone, such as 2024-05-31T12:00:00 Europe/Vienna"
     expected_text = "local time and zone (2023-03-26T12:00:00 Asia/Beirut), and fold=1 or nothing"
     keyable = False
     index_key_is_exact = False  # two zones, or both sides of a fold, may mean one instant
@@ -50,6 +51,9 @@ class ZonedTimestamp(ValueType):
 
     def bind(self, zones: Zones) -> ZonedTimestamp:
         return replace(self, zones=zones)
+
+    def neutral(self) -> datetime.datetime:
+        return datetime.datetime(1970, 1, 1, tzinfo=zone("UTC"))
 
     def check(self, value: Any, path: str) -> datetime.datetime:
         """The same local time with the zone of the data in use."""

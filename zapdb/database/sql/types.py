@@ -6,7 +6,8 @@ text, a member of an enum its name. A view casts them to what they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import singledispatch
 
 from zapdb.database.sql.sandbox.carried import quote_identifier
 from zapdb.records.arrow import DECIMAL_DIGITS_MAX
@@ -35,48 +36,65 @@ def quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+@singledispatch
 def sql_type(kind: ValueType, *, as_text: bool = False) -> str:
     """The type of a column; with `as_text` all numbers in it are strings."""
-    match kind:
-        case Integer():
-            return "VARCHAR" if as_text else "BIGINT"
-        case Decimal(scale):
-            is_text = as_text or scale > DECIMAL_DIGITS_MAX
-            return "VARCHAR" if is_text else f"DECIMAL({DECIMAL_DIGITS_MAX}, {scale})"
-        case Boolean():
-            return "BOOLEAN"
-        case Float():
-            return "DOUBLE"
-        case Date():
-            return "DATE"
-        case Timestamp():
-            return "TIMESTAMPTZ"
-        case ZonedTimestamp():
-            return "STRUCT(local TIMESTAMP, fold TINYINT, zone VARCHAR, instant TIMESTAMPTZ)"
-        case Uuid():
-            return "UUID"
-        case String():
-            return "VARCHAR"
-        case Binary():
-            return "BLOB"
-        case Json():
-            return "JSON"
-        case Enum(members=members):
-            return f"ENUM({', '.join(quote_text(name) for _, name in members)})"
-        case Reference(key=(target,)):
-            return sql_type(target, as_text=as_text)
-        case Reference(key=targets):
-            parts = [f"key_{at} {sql_type(t, as_text=as_text)}" for at, t in enumerate(targets)]
-            return f"STRUCT({', '.join(parts)})"
-        case List(items):
-            return f"{sql_type(items, as_text=as_text)}[]"
-        case Struct():
-            parts = [
-                f"{quote_identifier(m.name)} {sql_type(m.type, as_text=as_text)}"
-                for m in kind.members
-            ]
-            return f"STRUCT({', '.join(parts)})"
     raise NotImplementedError(f"{kind.name} has no SQL type")
+
+
+def _always(name: str) -> Callable[..., str]:
+    return lambda kind, *, as_text=False: name
+
+
+sql_type.register(Boolean, _always("BOOLEAN"))
+sql_type.register(Float, _always("DOUBLE"))
+sql_type.register(Date, _always("DATE"))
+sql_type.register(Timestamp, _always("TIMESTAMPTZ"))
+sql_type.register(Uuid, _always("UUID"))
+sql_type.register(String, _always("VARCHAR"))
+sql_type.register(Binary, _always("BLOB"))
+sql_type.register(Json, _always("JSON"))
+sql_type.register(
+    ZonedTimestamp,
+    _always("STRUCT(local TIMESTAMP, fold TINYINT, zone VARCHAR, instant TIMESTAMPTZ)"),
+)
+
+
+@sql_type.register
+def _(kind: Integer, *, as_text: bool = False) -> str:
+    return "VARCHAR" if as_text else "BIGINT"
+
+
+@sql_type.register
+def _(kind: Decimal, *, as_text: bool = False) -> str:
+    is_text = as_text or kind.scale > DECIMAL_DIGITS_MAX
+    return "VARCHAR" if is_text else f"DECIMAL({DECIMAL_DIGITS_MAX}, {kind.scale})"
+
+
+@sql_type.register
+def _(kind: Enum, *, as_text: bool = False) -> str:
+    return f"ENUM({', '.join(quote_text(name) for _, name in kind.members)})"
+
+
+@sql_type.register
+def _(kind: Reference, *, as_text: bool = False) -> str:
+    parts = [sql_type(part, as_text=as_text) for part in kind.key]
+    if len(parts) == 1:
+        return parts[0]
+    return f"STRUCT({', '.join(f'key_{at} {part}' for at, part in enumerate(parts))})"
+
+
+@sql_type.register
+def _(kind: List, *, as_text: bool = False) -> str:
+    return f"{sql_type(kind.items, as_text=as_text)}[]"
+
+
+@sql_type.register
+def _(kind: Struct, *, as_text: bool = False) -> str:
+    parts = (
+        f"{quote_identifier(m.name)} {sql_type(m.type, as_text=as_text)}" for m in kind.members
+    )
+    return f"STRUCT({', '.join(parts)})"
 
 
 def needs_cast(kind: ValueType) -> bool:

@@ -1,4 +1,4 @@
-"""What Arrow makes of each value type: one column class per type, listed in `make_column`.
+"""What Arrow makes of each value type: one column class per type, registered with `column_of`.
 
 A column writes the source that reads one value (see `decoder`): it leaves *raw* values in lists
 that belong to the column, with no Python object that Arrow has no use for. Instants, decimals,
@@ -16,6 +16,8 @@ fixed-size binaries, nor dictionaries, nor extension types. So a UUID is its 16 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
 
 from zapdb.records.arrow.columns.base import Column, Lists, NumberTooLarge, Place
 from zapdb.records.arrow.columns.nested import CompositeKeyColumn, ListColumn, Part, StructColumn
@@ -63,51 +65,91 @@ def make_column(
 
     With `as_text` all numbers in it are strings, and so of any length.
     """
+    return column_of(kind, _Spot(path, allocate(), allocate, place, as_text))
 
-    def make(inner: ValueType, where: str, place: Place) -> Column:
-        return make_column(inner, where, allocate, place=place, as_text=as_text)
 
-    at = allocate()
-    match kind:
-        case Integer():
-            integers = IntegerColumn(path, at)
-            return TextColumn(integers) if as_text else integers
-        case Decimal(scale):
-            decimals = DecimalColumn(kind, path, at)
-            return TextColumn(decimals) if as_text or scale > DECIMAL_DIGITS_MAX else decimals
-        case Boolean():
-            return BooleanColumn(path, at)
-        case Float():
-            return FloatColumn(path, at)
-        case Date():
-            return DateColumn(path, at)
-        case Timestamp():
-            return TimestampColumn(path, at)
-        case ZonedTimestamp():
-            return ZonedColumn(kind, path, at, allocate)
-        case Uuid():
-            return UuidColumn(path, at)
-        case String() | Binary():
-            return BytesColumn(kind, path, at, place)
-        case Json():
-            return JsonColumn(path, at)
-        case Enum():
-            return EnumColumn(kind, path, at)
-        case Reference(key=(target,)):
-            return make(target, path, "key")
-        case Reference(key=targets):
-            key = [
-                Part(f"key_{number}", make(part, f"{path}[{number}]", "key"))
-                for number, part in enumerate(targets)
-            ]
-            return CompositeKeyColumn(path, at, key)
-        case List(items):
-            return ListColumn(path, at, make(items, f"{path}[]", "inside"))
-        case Struct():
-            members = {
-                m.number: Part(m.name, make(m.type, f"{path}.{m.name}", "inside"), m.optional)
-                for m in kind.members
-            }
-            encoded = [members[number] for number in sorted(members)]
-            return StructColumn(path, at, list(members.values()), encoded)
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """Where a column is: `at` is the number of its first list."""
+
+    path: str
+    at: int
+    allocate: Callable[[], int]
+    place: Place
+    as_text: bool
+
+    def make(self, kind: ValueType, path: str, place: Place) -> Column:
+        """A column inside of this one."""
+        return make_column(kind, path, self.allocate, place=place, as_text=self.as_text)
+
+
+@singledispatch
+def column_of(kind: ValueType, spot: _Spot) -> Column:
+    """The column of a type."""
     raise NotImplementedError(f"{kind.name} has no Arrow type")
+
+
+def _always(column: Callable[[str, int], Column]) -> Callable[[ValueType, _Spot], Column]:
+    return lambda kind, spot: column(spot.path, spot.at)
+
+
+column_of.register(Boolean, _always(BooleanColumn))
+column_of.register(Float, _always(FloatColumn))
+column_of.register(Date, _always(DateColumn))
+column_of.register(Timestamp, _always(TimestampColumn))
+column_of.register(Uuid, _always(UuidColumn))
+column_of.register(Json, _always(JsonColumn))
+
+
+@column_of.register
+def _(kind: Integer, spot: _Spot) -> Column:
+    column = IntegerColumn(spot.path, spot.at)
+    return TextColumn(column) if spot.as_text else column
+
+
+@column_of.register
+def _(kind: Decimal, spot: _Spot) -> Column:
+    column = DecimalColumn(kind, spot.path, spot.at)
+    return TextColumn(column) if spot.as_text or kind.scale > DECIMAL_DIGITS_MAX else column
+
+
+@column_of.register
+def _(kind: ZonedTimestamp, spot: _Spot) -> Column:
+    return ZonedColumn(kind, spot.path, spot.at, spot.allocate)
+
+
+@column_of.register(String)
+@column_of.register(Binary)
+def _(kind: String | Binary, spot: _Spot) -> Column:
+    return BytesColumn(kind, spot.path, spot.at, spot.place)
+
+
+@column_of.register
+def _(kind: Enum, spot: _Spot) -> Column:
+    return EnumColumn(kind, spot.path, spot.at)
+
+
+@column_of.register
+def _(kind: Reference, spot: _Spot) -> Column:
+    if len(kind.key) == 1:
+        return spot.make(kind.key[0], spot.path, "key")
+    key = [
+        Part(f"key_{number}", spot.make(part, f"{spot.path}[{number}]", "key"))
+        for number, part in enumerate(kind.key)
+    ]
+    return CompositeKeyColumn(spot.path, spot.at, key)
+
+
+@column_of.register
+def _(kind: List, spot: _Spot) -> Column:
+    return ListColumn(spot.path, spot.at, spot.make(kind.items, f"{spot.path}[]", "inside"))
+
+
+@column_of.register
+def _(kind: Struct, spot: _Spot) -> Column:
+    members = {
+        m.number: Part(m.name, spot.make(m.type, f"{spot.path}.{m.name}", "inside"), m.optional)
+        for m in kind.members
+    }
+    encoded = [members[number] for number in sorted(members)]
+    return StructColumn(spot.path, spot.at, list(members.values()), encoded)
