@@ -16,7 +16,8 @@ import typer
 import typer.core
 import typer.main
 
-from zapdb.errors import UsageError
+from zapdb.cli.habits import HABITS
+from zapdb.errors import UsageError, suggest
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,21 @@ class LazyGroup(typer.core.TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Raises `UsageError` for a command that does not exist, with the one that was meant."""
+        name = args[0]
+        if name in self.commands or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        _, _, group = ctx.command_path.partition(" ")
+        habit = HABITS.get(f"{group} {name}".strip())
+        guess = f"did you mean `zapdb {habit}`? " if habit else ""
+        if closest := suggest(name, self.commands):
+            guess = guess or f"{closest} "
+        raise UsageError(
+            f"no such command {name!r}",
+            hint=f"{guess}`{ctx.command_path} --help` says what there is",
+        )
 
 
 class _Commands(UserDict[str, Any]):

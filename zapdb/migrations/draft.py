@@ -15,6 +15,7 @@ from zapdb.migrations.activation import Activation
 from zapdb.migrations.canonical import DOCUMENT_VERSION
 from zapdb.migrations.document import DocumentText, Mapping, Node, Scalar, Sequence
 from zapdb.migrations.examples import RecordExample, parse_examples
+from zapdb.migrations.habits import KEY_HABITS, OPERATION_HABITS, hint_at
 from zapdb.migrations.operations import OPERATIONS, Operation
 from zapdb.migrations.structure import (
     Refused,
@@ -54,8 +55,8 @@ def parse_document(node: Node, source: DocumentText, number: int, name: str) -> 
         raise source.refuse(node.location, "a migration is a mapping", f"keys: {', '.join(KEYS)}")
     for key, location in node.keys.items():
         if key not in (*KEYS, *OPTIONAL_KEYS):
-            there = ", ".join((*KEYS, *OPTIONAL_KEYS))
-            reporter.report(location, f"unknown key {key!r}", f"there are: {there}")
+            hint = hint_at(key, (*KEYS, *OPTIONAL_KEYS), KEY_HABITS)
+            reporter.report(location, f"unknown key {key!r}", hint)
     for key in KEYS:
         if key not in node.entries:
             hint = "write `rollback: inferred`, or the list of operations" * (key == "rollback")
@@ -151,7 +152,8 @@ def _parse_operation(item: Node, reporter: Reporter) -> Operation:
     kind = OPERATIONS.get(keyword)
     place = item.keys[keyword]
     if kind is None:
-        reporter.report(place, f"no operation {keyword!r}", _known_operations())
+        hint = hint_at(keyword, OPERATIONS, OPERATION_HABITS)
+        reporter.report(place, f"no operation {keyword!r}", hint)
         raise Refused
     operation: Operation = parse_at(kind, body, reporter, place)
     return operation

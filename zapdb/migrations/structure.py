@@ -24,6 +24,7 @@ from typing import Any, Final, NewType
 from zapdb.errors import InvalidMigration, Location, NotExhaustive, Violation
 from zapdb.limits import NAME_LENGTH_MAX, SUMMARY_LENGTH_CHARS_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.migrations.document import DocumentText, Mapping, Node, Scalar, Sequence, as_plain_data
+from zapdb.migrations.habits import KEY_HABITS, hint_at
 
 Name = NewType("Name", str)
 """A table's, field's or index's name."""
@@ -268,8 +269,8 @@ def _parse_dataclass(
     if not plan.keys >= node.keys.keys():
         for name, location in node.keys.items():
             if name not in plan.keys:
-                there = ", ".join(name for name, *_ in plan.parts)
-                reporter.report(location, f"unknown key {name!r}", f"there are: {there}")
+                hint = hint_at(name, (part[0] for part in plan.parts), KEY_HABITS)
+                reporter.report(location, f"unknown key {name!r}", hint)
         refused = True
     values: dict[str, Any] = {}
     for name, attribute, read, is_required in plan.parts:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from zapdb.errors import Location
 from zapdb.expressions import ExpressionError, Type, check_as, names_in, parse_expression, unparse
+from zapdb.migrations.habits import hint_at
 from zapdb.migrations.operations.definitions import check_plain, normal_plain
 from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
 from zapdb.records import Computed, Constant, Derivation, Input, Slot
@@ -107,18 +108,16 @@ class TableOperation(Operation):
     def find_table(self, schema: Schema, reporter: Reporter) -> Table:
         table = schema.table_named(self.table)
         if table is None:
-            there = ", ".join(t.name for t in schema) or "none"
-            reporter.report(self.place, f"no table {self.table!r} here", f"there are: {there}")
+            hint = hint_at(self.table, (t.name for t in schema))
+            reporter.report(self.place, f"no table {self.table!r} here", hint)
             raise Refused
         return table
 
     def find_field(self, table: Table, name: str, reporter: Reporter) -> Field:
         found = table.field_named(name)
         if found is None:
-            there = ", ".join(f.name for f in table.fields)
-            reporter.report(
-                self.place, f"no field {name!r} in {table.name!r} here", f"there are: {there}"
-            )
+            hint = hint_at(name, (f.name for f in table.fields))
+            reporter.report(self.place, f"no field {name!r} in {table.name!r} here", hint)
             raise Refused
         return found
 
@@ -131,10 +130,8 @@ class TableOperation(Operation):
     def find_index(self, table: Table, name: str, reporter: Reporter) -> Index:
         found = table.index_named(name)
         if found is None:
-            there = ", ".join(index.name for index in table.indexes) or "none"
-            reporter.report(
-                self.place, f"no index {name!r} on {table.name!r}", f"there are: {there}"
-            )
+            hint = hint_at(name, (index.name for index in table.indexes))
+            reporter.report(self.place, f"no index {name!r} on {table.name!r}", hint)
             raise Refused
         return found
 

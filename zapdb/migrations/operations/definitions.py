@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from zapdb.errors import InvalidValue, Location, UnknownZone
 from zapdb.limits import TYPE_DEPTH_MAX
 from zapdb.migrations.document import Scalar
+from zapdb.migrations.habits import TYPE_HABITS, TYPE_NOTES, hint_at
 from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
 from zapdb.schema import NO_DEFAULT, Field, Schema
 from zapdb.values import VALUE_TYPES, Decimal, Enum, List, Reference, Struct, ValueType
@@ -80,7 +81,7 @@ class TypeDefinition:
 def _unknown_type(name: str, schema: Schema) -> InvalidValue:
     there = [kind for kind in VALUE_TYPES if kind not in DECLARED]
     there += (kind.declared_name for kind in schema.types)
-    hint = f"there are: {', '.join(there)}"
+    hint = hint_at(name, there, TYPE_HABITS, TYPE_NOTES)
     if name in DECLARED:
         hint = f"declare the {name} with create_type and use the name that it has there"
     return InvalidValue(f"no type {name!r}", hint=hint)

@@ -1,0 +1,44 @@
+"""Commands that other programs call otherwise, or that are misspelt."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.program import Project
+from zapdb.cli.commands import COMMANDS, CommandGroup
+from zapdb.cli.habits import HABITS
+
+
+def find_command(words: list[str]) -> bool:
+    """Whether a command, or a group, has this name."""
+    found: object = CommandGroup("", COMMANDS)
+    for word in words:
+        if not isinstance(found, CommandGroup) or word not in found.commands:
+            return False
+        found = found.commands[word]
+    return True
+
+
+def test_habits_lead_to_commands_that_there_are() -> None:
+    for typed, meant in HABITS.items():
+        words = [word for word in meant.split() if not word.startswith("--")]
+        assert find_command(words), meant
+        assert not find_command(typed.split()), typed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["migrate", "down"], "did you mean `zapdb migrate forget`? `zapdb migrate --help` says"),
+        (["upgrade"], "did you mean `zapdb migrate up`? `zapdb --help` says what there is"),
+        (["migrte", "up"], "did you mean 'migrate'?"),
+        (["migrate", "stauts"], "did you mean 'status'?"),
+        (["xyzzy"], "`zapdb --help` says what there is"),
+    ],
+)
+def test_a_command_that_is_called_otherwise_elsewhere(
+    project: Project, arguments: list[str], hint: str
+) -> None:
+    result = project.run(*arguments)
+    assert result.status == 2
+    assert hint in result.err
