@@ -31,6 +31,7 @@ COMMANDS = dict(leaves(app))
 
 def test_these_are_the_commands() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
+        "init",
         "migrate new",
         "migrate check",
         "migrate up",

@@ -30,11 +30,7 @@ class CommandGroup:
 
 
 COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
-    "metrics": "metrics.metrics_command",
-    "verify": "verify.verify_command",
-    "sweep": "sweep.sweep_command",
-    "shell": "shell.shell_command",
-    "sql": "sql.sql_command",
+    "init": "project.init_command",
     "migrate": CommandGroup(
         "Write, check, apply and forget migrations.",
         {
@@ -52,14 +48,17 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "prove": "proving.migrate_prove_command",
         },
     ),
-    "convert": CommandGroup(
-        "Build indexes, convert and validate records.",
+    "data": CommandGroup(
+        "Read and write records.",
         {
-            "run": "convert.convert_run_command",
-            "status": "convert.convert_status_command",
-            "watch": "watching.convert_watch_command",
+            "get": "data.data_get_command",
+            "list": "data.data_list_command",
+            "export": "data.data_export_command",
+            "put": "data.data_put_command",
         },
     ),
+    "sql": "sql.sql_command",
+    "shell": "shell.shell_command",
     "catalog": CommandGroup(
         "Tables, their schemas, and how they came about.",
         {
@@ -70,6 +69,23 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "prune": "history_pruning.catalog_prune_command",
         },
     ),
+    "convert": CommandGroup(
+        "Build indexes, convert and validate records.",
+        {
+            "run": "convert.convert_run_command",
+            "status": "convert.convert_status_command",
+            "watch": "watching.convert_watch_command",
+        },
+    ),
+    "verify": "verify.verify_command",
+    "reindex": CommandGroup(
+        "Build indexes again, and show what they are built with.",
+        {
+            "run": "reindex.reindex_run_command",
+            "status": "reindex.reindex_status_command",
+        },
+    ),
+    "sweep": "sweep.sweep_command",
     "changes": CommandGroup(
         "Read the change log, and look after it.",
         {
@@ -79,14 +95,12 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "prune": "changes.changes_prune_command",
         },
     ),
-    "cluster": CommandGroup(
-        "See and steer the processes that share the database.",
+    "tenant": CommandGroup(
+        "List, create and remove tenants.",
         {
-            "status": "cluster.cluster_status_command",
-            "nodes": "cluster.cluster_nodes_command",
-            "leases": "cluster.cluster_leases_command",
-            "evict": "cluster.cluster_evict_command",
-            "upgrade": "cluster.cluster_upgrade_command",
+            "list": "tenant.tenant_list_command",
+            "create": "tenant.tenant_create_command",
+            "remove": "tenant.tenant_remove_command",
         },
     ),
     "settings": CommandGroup(
@@ -99,35 +113,22 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "profile": "settings.settings_profile_command",
         },
     ),
-    "reindex": CommandGroup(
-        "Build indexes again, and show what they are built with.",
+    "cluster": CommandGroup(
+        "See and steer the processes that share the database.",
         {
-            "run": "reindex.reindex_run_command",
-            "status": "reindex.reindex_status_command",
+            "status": "cluster.cluster_status_command",
+            "nodes": "cluster.cluster_nodes_command",
+            "leases": "cluster.cluster_leases_command",
+            "evict": "cluster.cluster_evict_command",
+            "upgrade": "cluster.cluster_upgrade_command",
         },
     ),
-    "tenant": CommandGroup(
-        "List, create and remove tenants.",
-        {
-            "list": "tenant.tenant_list_command",
-            "create": "tenant.tenant_create_command",
-            "remove": "tenant.tenant_remove_command",
-        },
-    ),
+    "metrics": "metrics.metrics_command",
     "codegen": CommandGroup(
         "Generate files for other tools.",
         {
             "json-schema": "codegen.codegen_json_schema_command",
             "models": "models.codegen_models_command",
-        },
-    ),
-    "data": CommandGroup(
-        "Read and write records.",
-        {
-            "get": "data.data_get_command",
-            "list": "data.data_list_command",
-            "export": "data.data_export_command",
-            "put": "data.data_put_command",
         },
     ),
 }
@@ -188,7 +189,7 @@ def make_group(
         name=name,
         cls=LazyGroup,
         help=says,
-        add_completion=False,
+        add_completion=name == "zapdb",
         no_args_is_help=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",

@@ -85,10 +85,10 @@ def find_migrations_if_any(given: str | None) -> Path | None:
     return None if found is None else Path(found)
 
 
-def read_pyproject() -> dict[str, str]:
-    """The `[tool.zapdb]` table of ./pyproject.toml, empty where there is none."""
+def read_pyproject(directory: Path = Path()) -> dict[str, str]:
+    """The `[tool.zapdb]` table of a directory's pyproject.toml, empty where there is none."""
     try:
-        raw = PYPROJECT.read_bytes()
+        raw = (directory / PYPROJECT).read_bytes()
     except FileNotFoundError:
         return {}
     try:

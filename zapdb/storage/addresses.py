@@ -78,6 +78,11 @@ def attempt(url: URL, make: Callable[[], T]) -> T:
     )
 
 
+def has_password(url: URL) -> bool:
+    """Whether the address has something that must not be shown, such as a password."""
+    return url.password is not None or any(is_secret_option(*item) for item in url.query.items())
+
+
 def split_secrets(url: URL) -> tuple[URL, dict[str, str]]:
     """The address without what is hidden of it but for the password, which SQLAlchemy hides by
     itself, and the rest as libpq's options."""

@@ -1,0 +1,63 @@
+"""`zapdb init`: what a new project has, and what of an older one is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import zapdb
+from tests.cli.program import Project
+
+
+@pytest.fixture
+def project(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """Nothing names a database or migrations."""
+    monkeypatch.delenv("ZAPDB_DATABASE", raising=False)
+    monkeypatch.delenv("ZAPDB_MIGRATIONS", raising=False)
+    return project
+
+
+def test_a_new_project_runs(project: Project, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = project.run("init", "My-Shop")
+    assert result.status == 0
+    assert "created My-Shop/migrations/0001_notes.yaml" in result.out
+    monkeypatch.chdir(tmp_path / "My-Shop")
+    assert project.run("migrate", "check").status == 0
+    assert project.run("migrate", "up").status == 0
+    with zapdb.open("sqlite:///my_shop.db", migrations="migrations") as db:
+        assert db.table("notes").insert(text="Hi").is_done is False
+
+
+def test_what_is_there_is_kept(project: Project, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pyproject.toml").write_text('[project]\nname = "x"')
+    first = project.run("init", "--database", "sqlite:///here.db", "--json").json
+    assert first["kept"] == []
+    settings = Path("pyproject.toml").read_text()
+    assert settings.startswith('[project]\nname = "x"\n\n[tool.zapdb]\n')
+    migration = Path("migrations/0001_notes.yaml")
+    migration.write_text(migration.read_text() + "# changed\n")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    again = project.run("init", "--database", "sqlite:///other.db", "--json").json
+    assert again == {"created": [], "kept": ["pyproject.toml", "migrations"]}
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("url", ["postgresql://a:secret@h/d", "postgresql://h/d?password=secret"])
+def test_a_password_is_not_written_to_a_file(
+    project: Project, tmp_path: Path, monkeypatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = project.run("init", "--database", url)
+    assert result.status == 2
+    assert "ZAPDB_DATABASE" in result.err
+    assert "secret" not in result.err
+    assert not Path("pyproject.toml").exists()
+
+
+def test_completion_for_shells(project: Project) -> None:
+    result = project.run_process("--show-completion", "bash")
+    assert result.status == 0
+    assert "_ZAPDB_COMPLETE=complete_bash" in result.out

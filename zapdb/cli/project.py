@@ -1,0 +1,101 @@
+"""`zapdb init`: where a project begins."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from zapdb.cli.configuration import PYPROJECT, JsonOption, read_pyproject
+from zapdb.cli.output import Output
+from zapdb.cli.scaffold import SCHEMA_FILE, create_migration
+from zapdb.errors import UsageError
+from zapdb.migrations import load_directory
+from zapdb.migrations.lockfile import FILE, write_lock
+from zapdb.storage.addresses import has_password, read_address
+
+MIGRATIONS: Final = "migrations"
+NAMELESS: Final = "app"
+FIRST_SUMMARY: Final = "Notes"
+FIRST_CHANGES: Final = """\
+- create_table:
+    table: notes
+    key: [id]
+    fields:
+      - {name: id, type: uuid, generated: true}
+      - {name: text, type: string}
+      - {name: is_done, type: boolean, default: false}
+"""
+
+
+def init_command(
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIRECTORY]", help="Where; it is made if it is missing.")
+    ] = Path(),
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--database",
+            "-d",
+            metavar="URL",
+            help="The database; a SQLite file that is named as the directory by default.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start a project: its settings in pyproject.toml, and a first migration to change.
+
+    Files that exist are kept: `[tool.zapdb]` is added to a pyproject.toml that has none, and a
+    directory with migrations gets no other one.
+
+    With `--json`: `{created, kept}`, lists of paths.
+    """
+    output = Output(as_json)
+    url = database or f"sqlite:///{_name_of(directory)}.db"
+    if has_password(read_address(url)):
+        raise UsageError(
+            "an address with a password does not belong in a file",
+            hint="leave --database out and set the variable ZAPDB_DATABASE where zapdb runs",
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    created: list[Path] = []
+    kept: list[Path] = []
+    (created if _write_settings(directory / PYPROJECT, url) else kept).append(PYPROJECT)
+    migrations = directory / (read_pyproject(directory).get("migrations") or MIGRATIONS)
+    if any(migrations.glob("*.yaml")):
+        kept.append(migrations.relative_to(directory))
+    else:
+        path = create_migration(migrations, FIRST_SUMMARY, FIRST_CHANGES)
+        write_lock(migrations, load_directory(migrations))
+        files = (path, migrations / FILE, migrations / SCHEMA_FILE)
+        created += [file.relative_to(directory) for file in files]
+    for file in created:
+        output.write(("created", "green"), f" {directory / file}")
+    for file in kept:
+        output.write(f"kept    {directory / file}")
+    where = "" if directory == Path() else f"`cd {directory}`, then "
+    shown = read_pyproject(directory).get("database") or url
+    opening = f"{json.dumps(shown)}, migrations={json.dumps(migrations.name)}"
+    output.write(f"next: {where}`zapdb migrate up`; in Python, zapdb.open({opening})")
+    output.write('later: `zapdb migrate new "What changes"` for each change')
+    output.document({"created": list(map(str, created)), "kept": list(map(str, kept))})
+
+
+def _name_of(directory: Path) -> str:
+    name = re.sub(r"[^a-z0-9_]+", "_", directory.resolve().name.lower()).strip("_")
+    return name or NAMELESS
+
+
+def _write_settings(path: Path, url: str) -> bool:
+    """Add the section to the file, or make the file; whether that was needed."""
+    if path.exists() and read_pyproject(path.parent):
+        return False
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    gap = "\n" if before and not before.endswith("\n") else ""
+    gap += "\n" * bool(before)
+    section = f'[tool.zapdb]\ndatabase = {json.dumps(url)}\nmigrations = "{MIGRATIONS}"\n'
+    path.write_text(before + gap + section, encoding="utf-8", newline="\n")
+    return True
