@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS, RENAME_SIZE
 from tests.documents import document
-from tests.support import Workspace, dump
+from tests.support import Workspace, dump, wait_until
 from zapdb.activation import View, load_view
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
@@ -23,7 +23,7 @@ from zapdb.errors import (
 from zapdb.expressions import FUNCTIONS
 from zapdb.jobs.sampling import SampledTable, prove_with_records
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
-from zapdb.migrations import Migration, list_files, resolve_files
+from zapdb.migrations import list_files, resolve_files
 from zapdb.migrations.trial import Journey, Trial
 from zapdb.storage import Mode
 from zapdb.values import String
@@ -108,27 +108,40 @@ def test_examples_are_run_before_anything_is_applied(workspace: Workspace) -> No
         assert db.position == 2
 
 
-def test_the_lease_is_kept_while_proving(
+CHAIN = "kind = 'lease' AND key = 'catalog/chain'"
+
+
+def test_rule_09_the_lease_is_kept_while_proving(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace.write(1, ITEMS)
-    workspace.write(2, ADD_COLOR)
-    monkeypatch.setattr("zapdb.activation.up.CHAIN_LEASE_SECONDS", 0.0)
-    done: list[str] = []
+    monkeypatch.setattr("zapdb.activation.up.CHAIN_LEASE_SECONDS", 0.3)
 
-    def prove(migrations: list[Migration]) -> None:
-        done.append("prove")
+    def expiry() -> int:
+        return int(workspace.execute(f"SELECT expires_at FROM zapdb_catalog WHERE {CHAIN}")[0][0])
 
-    def renew(connection: object, lease: object, seconds: float) -> None:
-        done.append("renew")
-        if len(done) == 4:
-            raise LeaseLost("another process took over")
+    def prove(migrations: object) -> None:
+        for _ in range(3):
+            before = expiry()
+            wait_until(lambda before=before: expiry() > before, "it is renewed")
 
     monkeypatch.setattr("zapdb.activation.up.require_proven", prove)
-    monkeypatch.setattr("zapdb.activation.up.leases.renew", renew)
+    with workspace.open() as db:
+        assert db.position == 1
+    assert expiry() == 0  # it was given back
+
+
+def test_rule_09_who_loses_the_lease_while_proving_stores_nothing(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write(1, ITEMS)
+
+    def prove(migrations: object) -> None:
+        workspace.execute(f"UPDATE zapdb_catalog SET epoch = epoch + 1 WHERE {CHAIN}")
+
+    monkeypatch.setattr("zapdb.activation.up.require_proven", prove)
     with pytest.raises(LeaseLost):
         workspace.open()
-    assert done == ["prove", "renew", "prove", "renew"]
     assert workspace.execute("SELECT count(*) FROM zapdb_migrations") == [(0,)]
 
 

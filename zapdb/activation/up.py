@@ -106,7 +106,7 @@ def migrate_up(
         # All are validated before the first is applied, and before the gate is taken.
         checked = resolve_files(wanted, view.chain, provisional_numbers())
         _refuse_forgotten(checked.after(view.chain.end), set() if again else forgotten)
-        _prove(storage, lease, checked.after(view.chain.end))
+        require_proven(checked.after(view.chain.end))  # before the first is applied
         require_level(storage, level_of(checked.after(view.chain.end)))
         for migration in checked.migrations:
             warm_datasets(migration.after)
@@ -163,17 +163,6 @@ def _refuse_forgotten(migrations: tuple[Migration, ...], forgotten: set[tuple[in
             )
 
 
-def _prove(storage: Storage, lease: Lease, migrations: tuple[Migration, ...]) -> None:
-    """Try all that are to be applied, before the first is; the lease is kept meanwhile."""
-    renewed = time.monotonic()
-    for migration in migrations:
-        require_proven([migration])
-        if time.monotonic() - renewed > CHAIN_LEASE_SECONDS / 3:
-            with storage.transaction(Mode.CATALOG) as connection:
-                leases.renew(connection, lease, CHAIN_LEASE_SECONDS)
-            renewed = time.monotonic()
-
-
 def _apply(
     storage: Storage, tenant: int, held: tuple[Lease, Lease], file: MigrationFile
 ) -> Applied:
@@ -195,8 +184,6 @@ def _apply(
         reachable, _ = find_reachable(connection, chain, view.position, migration.number)
         active = reachable == migration.number
         tables = activate(connection, view, chain, migration.number) if active else []
-        for lease in held:
-            leases.renew(connection, lease, CHAIN_LEASE_SECONDS)
     seconds = time.perf_counter() - started
     applied = Applied(migration.number, migration.label, tuple(tables), seconds, active)
     if active:

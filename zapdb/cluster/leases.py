@@ -8,6 +8,7 @@ epoch; whoever works under it checks the epoch inside the transaction that it co
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -26,6 +27,7 @@ from zapdb.storage.retries import retry
 __all__ = [
     "Lease",
     "Owner",
+    "Renewal",
     "acquire",
     "check",
     "held",
@@ -128,16 +130,67 @@ def release(storage: Storage, lease: Lease) -> None:
             rows.touch(connection, "lease", lease.name, 0)
 
 
+class Renewal:
+    """Renews a lease from a thread of its own, until it is stopped or the lease is lost.
+
+    What is done under the lease finds out for itself that it was lost: it checks the epoch.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        lease: Lease,
+        seconds: float,
+        every_seconds: float | None = None,
+        thread_name: str = "zapdb-lease",
+    ) -> None:
+        self._storage = storage
+        self._lease = lease
+        self._seconds = seconds
+        self._every_seconds = seconds / 3 if every_seconds is None else every_seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(self._every_seconds):
+                try:
+                    self.beat()
+                except LeaseLost as error:
+                    logger.warning("%s", error.message)
+                    return
+                except ZapdbError as error:
+                    logger.warning("a lease was not renewed, which is tried again: %s", error)
+        finally:
+            self._storage.release_connection()
+
+    def beat(self) -> None:
+        """What is done each time; raises `LeaseLost` where it is for the last time."""
+        with self._storage.transaction(Mode.CATALOG) as connection:
+            self.renew(connection)
+
+    def renew(self, connection: Connection) -> None:
+        self._lease = renew(connection, self._lease, self._seconds)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+
 @contextmanager
 def held(
     storage: Storage, name: str, owner: Owner, seconds: float, wait_seconds: float
 ) -> Iterator[Lease]:
-    """Hold a lease for a block; raises `LeaseHeld` where it is not to be had in time."""
+    """Hold a lease for a block, and renew it meanwhile; raises `LeaseHeld` where somebody else has
+    it for longer than `wait_seconds`."""
     take_it = partial(acquire, storage, name, owner, seconds)
     lease = retry(LEASE.within(wait_seconds), take_it, on=LeaseHeld)
+    renewal = Renewal(storage, lease, seconds)
     try:
         yield lease
     finally:
+        renewal.stop()
         # What was done is done, and an error is told as it is: a lease that can't be given back
         # ends by itself.
         with suppress(ZapdbError):

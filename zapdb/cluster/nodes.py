@@ -7,14 +7,13 @@ transaction checks the lease's epoch, so a node that was evicted can't commit (r
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 
 from zapdb import release
 from zapdb.catalog import rows
 from zapdb.cluster import leases
-from zapdb.cluster.leases import Owner
+from zapdb.cluster.leases import Owner, Renewal
 from zapdb.cluster.level import check_level, read_level, settle_level
 from zapdb.cluster.registry import Datasets, Node, evict, holds, lease_name, list_nodes, remove_node
 from zapdb.errors import IncompatibleVersion, LeaseLost, ZapdbError
@@ -112,7 +111,7 @@ def lease_is_held(connection: Connection, found: int | None, epoch: int) -> bool
     return False
 
 
-class Heartbeat:
+class Heartbeat(Renewal):
     """Renews a node's lease in the background until it is stopped.
 
     On the way it looks after what nobody else would: the level where it rises by itself, rows of
@@ -122,44 +121,28 @@ class Heartbeat:
     def __init__(self, storage: Storage, node: Node) -> None:
         self.level: int | None = None
         """The database's level as the last heartbeat saw it."""
-        self._storage = storage
         self._node = node
-        self._lease = node.lease
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="zapdb-heartbeat", daemon=True)
-        self._thread.start()
+        super().__init__(
+            storage, node.lease, NODE_LEASE_SECONDS, NODE_HEARTBEAT_SECONDS, "zapdb-heartbeat"
+        )
 
-    def _run(self) -> None:
+    def beat(self) -> None:
         try:
-            while not self._stop.wait(NODE_HEARTBEAT_SECONDS):
-                try:
-                    self._beat()
-                    self._look_after_others()
-                except LeaseLost:
-                    logger.warning("this process was evicted: its writes are refused")
-                    return
-                except IncompatibleVersion as error:
-                    logger.error("this process is too old now, its writes are refused: %s", error)
-                    with suppress(ZapdbError):  # or its lease ends by itself
-                        deregister(self._storage, self._node)
-                    return
-                except ZapdbError as error:
-                    logger.warning("a heartbeat failed, and will be tried again: %s", error)
-        finally:
-            self._storage.release_connection()
-
-    def _beat(self) -> None:
-        with self._storage.transaction(Mode.CATALOG) as connection:
-            self.level = read_level(connection)
-            check_level(connection)
-            self._lease = leases.renew(connection, self._lease, NODE_LEASE_SECONDS)
+            with self._storage.transaction(Mode.CATALOG) as connection:
+                self.level = read_level(connection)
+                check_level(connection)
+                self.renew(connection)
+            self._look_after_others()
+        except LeaseLost as error:
+            raise LeaseLost("this process was evicted: its writes are refused") from error
+        except IncompatibleVersion as error:
+            logger.error("this process is too old now, its writes are refused: %s", error)
+            with suppress(ZapdbError):  # or its lease ends by itself
+                deregister(self._storage, self._node)
+            raise LeaseLost("this process is no node any more") from error
 
     def _look_after_others(self) -> None:
         self._storage.free_gate()
         settle_level(self._storage)
         for node in evict_dead(self._storage, NODE_KEPT_SECONDS):
             logger.info("the row of a process that died long ago was removed: %s", node)
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(timeout=5)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from zapdb.activation import load_view
@@ -13,8 +10,7 @@ from zapdb.activation.forget import end, list_reverts, publish, start_rollback
 from zapdb.activation.up import CHAIN_LEASE
 from zapdb.catalog.retirement import sweep_retired
 from zapdb.cluster import leases
-from zapdb.cluster.leases import Lease, Owner
-from zapdb.errors import ZapdbError
+from zapdb.cluster.leases import Owner
 from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.run import JobReport, Runner, plan_revert, run_job, run_locally
 from zapdb.limits import CHAIN_LEASE_SECONDS
@@ -50,14 +46,11 @@ def forget_newest(
     reports: list[JobReport] = []
     with leases.held(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, 0) as lease:
         marked = start_rollback(storage, lease, digest=digest, evict=evict)
-        with _renewed(storage, lease):
-            for tenant in marked.tenants:
-                reports += _revert(storage, tenant, runner)
-                sweep_retired(
-                    storage
-                )  # what the migration discarded is gone before its table comes back
-                publish(storage, tenant, lease, marked.migration)
-            end(storage, lease, marked.migration)
+        for tenant in marked.tenants:
+            reports += _revert(storage, tenant, runner)
+            sweep_retired(storage)  # what it discarded is gone before its table comes back
+            publish(storage, tenant, lease, marked.migration)
+        end(storage, lease, marked.migration)
     sweep_retired(storage)
     for tenant in marked.tenants:
         sweep_archives(storage, tenant)
@@ -83,27 +76,3 @@ def _revert(storage: Storage, tenant: int, runner: Runner) -> list[JobReport]:
             if report is not None:
                 reports.append(report)
     return reports
-
-
-@contextmanager
-def _renewed(storage: Storage, lease: Lease) -> Iterator[None]:
-    """Renew the lease from a thread while a long step runs."""
-    stop = threading.Event()
-
-    def run() -> None:
-        try:
-            while not stop.wait(CHAIN_LEASE_SECONDS / 3):
-                with storage.transaction(Mode.CATALOG) as connection:
-                    leases.renew(connection, lease, CHAIN_LEASE_SECONDS)
-        except ZapdbError:
-            return  # the epoch check at the end says what became of it
-        finally:
-            storage.release_connection()
-
-    thread = threading.Thread(target=run, name="zapdb-lease", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()

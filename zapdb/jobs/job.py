@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 import sqlalchemy as sa
 
 from zapdb.catalog import rows
-from zapdb.cluster.leases import Owner
+from zapdb.cluster.leases import Lease, Owner
 from zapdb.errors import LeaseLost, UnknownName
 from zapdb.jobs.findings import ConstraintFinding, clear_findings
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
@@ -255,7 +255,9 @@ def _choose(connection: Connection, job_id: str, number: int | None, now_us: int
 
 
 def _is_over(row: Any, now_us: int) -> bool:
-    return row.expires_at <= now_us or Owner.parse(row.owner).is_dead()
+    """Whether the lease of a range is over, whose epoch is the fence: as any other's."""
+    owner = Owner.parse(row.owner)
+    return Lease(f"{row.job}/{row.range}", owner, row.fence, 0, row.expires_at).is_over(now_us)
 
 
 def record_progress(
