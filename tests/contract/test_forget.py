@@ -184,7 +184,7 @@ def test_rule_13_a_forget_of_a_created_table(
             db.table("tags")
         names = db._storage.table_names(db._storage.connection())
         assert f"zapdb_r{number}" not in names
-        assert f"zapdb_x{index.physical}" not in names
+        assert f"zapdb_x{index.entry_table}" not in names
         assert contents(db) == base
     apply(workspace, 2, TAGS)
     with workspace.open() as db:
@@ -685,14 +685,14 @@ def test_rule_13_records_are_read_right_in_the_middle(
 @pytest.mark.parametrize(
     ("module", "function", "kill_at"),
     [
-        ("forget", "mark", 1),
+        ("forget", "start_rollback", 1),
         ("forget", "plan_revert", 1),
         ("forget", "run_job", 1),
         ("tasks", "record_progress", 1),
         ("tasks", "record_progress", 2),
-        ("forget", "sweep", 1),
+        ("forget", "sweep_retired", 1),
         ("forget", "publish", 1),
-        ("forget", "sweep", 2),
+        ("forget", "sweep_retired", 2),
         ("forget", "sweep_archives", 1),
     ],
 )
