@@ -23,7 +23,7 @@ from zapdb.database.sql import processes
 from zapdb.database.sql.sandbox.spill import PREFIX, Spill
 from zapdb.database.sql.sources import TableSource
 from zapdb.errors import InvalidValue, SqlError, SqlLimitExceeded, StorageError
-from zapdb.storage.interruption import Call
+from zapdb.storage.interruption import InterruptibleCall
 
 ORDERS = (
     "create_table: {table: orders, key: [id], fields: ["
@@ -223,7 +223,7 @@ def test_a_directory_that_can_not_be_written_is_named_in_the_error(
 @engine_does_not_matter
 def test_another_thread_can_interrupt_it(db: Database) -> None:
     """As a cancelled task does."""
-    call = Call()
+    call = InterruptibleCall()
     assert call.start()
 
     def interrupt() -> None:
