@@ -16,7 +16,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support import ROOT, wait_until
+from tests.support import GUARD_SECONDS, ROOT, wait_until
 
 COMMANDS = {
     "uvicorn": ["-m", "uvicorn", "--host", "127.0.0.1", "--port", "0"],
@@ -47,12 +47,12 @@ class Server:
 
     def wait(self) -> Self:
         """Until it takes requests."""
-        wait_until(lambda: self._find_port() or self.process.poll() is not None, "it listens", 60)
+        wait_until(lambda: self._find_port() or self.process.poll() is not None, "it listens")
         found = self._find_port()
         assert found, self.log
         self.port = int(found[1])
         # A server with workers has a port before any of them listens to it.
-        wait_until(self._takes_connections, "it takes connections", 60)
+        wait_until(self._takes_connections, "it takes connections")
         return self
 
     def _takes_connections(self) -> bool:
@@ -69,7 +69,7 @@ class Server:
     def stop(self) -> None:
         """As who runs it would, by a signal: it closes its database."""
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(30)
+        self.process.wait(GUARD_SECONDS)
 
     def kill(self) -> None:
         self.process.kill()
@@ -124,7 +124,7 @@ class Client:
     """A client that keeps its connection."""
 
     def __init__(self, port: int) -> None:
-        self._connection = HTTPConnection("127.0.0.1", port, timeout=60)
+        self._connection = HTTPConnection("127.0.0.1", port, timeout=GUARD_SECONDS)
 
     def __enter__(self) -> Self:
         return self

@@ -35,6 +35,13 @@ from zapdb.storage import Connection, Mode, Storage, connect
 ROOT = Path(__file__).parents[1]
 
 
+GUARD_SECONDS = 300
+"""Ends a test that hangs; all that tests wait for is bounded by it, and by nothing else.
+
+It says nothing of how long anything takes: what is waited for is a state or an event, not a time.
+"""
+
+
 CONNECTIONS_MAX = 350
 """For a hundred processes at once, each with a heartbeat and a follower beside its work."""
 
@@ -201,8 +208,9 @@ class Workspace:
 
     def run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run such a command to its end."""
+        command = self.command(name, *arguments)
         return subprocess.run(
-            self.command(name, *arguments), cwd=ROOT, capture_output=True, text=True, timeout=120
+            command, cwd=ROOT, capture_output=True, text=True, timeout=GUARD_SECONDS
         )
 
 
@@ -277,12 +285,20 @@ def dead_process() -> int:
     return ended.pid
 
 
-def wait_until(holds: Callable[[], object], what: str, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
+def wait_until(holds: Callable[[], object], what: str) -> None:
+    """Wait for a state, however long that takes on a loaded machine."""
+    deadline = time.monotonic() + GUARD_SECONDS
     while not holds():
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds} s in vain until {what}")
+            raise AssertionError(f"waited {GUARD_SECONDS} s in vain until {what}")
         time.sleep(0.003)
+
+
+def finish(*threads: threading.Thread) -> None:
+    """Wait until they have ended."""
+    for thread in threads:
+        thread.join(GUARD_SECONDS)
+        assert not thread.is_alive(), f"waited {GUARD_SECONDS} s in vain for the end of {thread}"
 
 
 def dump(place: Workspace) -> dict[str, list[tuple[Any, ...]]]:

@@ -22,6 +22,7 @@ from typing import Any
 from unittest.mock import patch
 
 import zapdb
+from tests.support import GUARD_SECONDS
 from zapdb.cli.program import run_program
 
 PEOPLE = """\
@@ -140,7 +141,7 @@ class Project:
 
     def run_process(self, *arguments: str) -> Result:
         with self.start(*arguments) as process:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=GUARD_SECONDS)
         return Result(process.returncode, out, err)
 
     def run_on_terminal(self, *arguments: str, columns: int = 80, typed: str = "") -> Result:
@@ -164,7 +165,7 @@ class Project:
             os.write(controller, typed.encode())
         shown = b"".join(_read_terminal(controller))
         os.close(controller)
-        return Result(process.wait(timeout=60), shown.decode().replace("\r\n", "\n"), "")
+        return Result(process.wait(timeout=GUARD_SECONDS), shown.decode().replace("\r\n", "\n"), "")
 
     def show(self, *arguments: str, columns: int) -> str:
         """What a command shows on a terminal of so many columns, run in this process."""

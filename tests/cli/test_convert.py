@@ -10,6 +10,7 @@ import zipfile
 import pytest
 
 from tests.cli.program import Project
+from tests.support import GUARD_SECONDS
 
 
 def test_status_counts_records_by_schema_index(people: Project) -> None:
@@ -180,7 +181,7 @@ def test_the_spark_engine_is_given_the_job_and_the_master(people: Project) -> No
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
     command = ("convert", "run", "--engine", "spark", "--master", "local[2]")
     with people.start(*command, env=environment) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=GUARD_SECONDS)
     assert process.returncode == 0
     assert err == "local[2] index\nlocal[2] convert\n"
     assert out.startswith("built index by_age of people: 20 records")

@@ -6,6 +6,7 @@ import json
 import signal
 
 from tests.cli.program import Project
+from tests.support import GUARD_SECONDS
 
 
 def test_metrics_as_text_and_as_json(people: Project) -> None:
@@ -33,7 +34,7 @@ def test_watch_runs_jobs_as_they_come_up_and_ends_when_it_should(people: Project
         ran = json.loads(process.stdout.readline())
         assert (ran["table"], ran["superseded"]) == ("people", False)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=GUARD_SECONDS)
     assert process.returncode == 130
     assert err.endswith("interrupted\n")
     result = people.run("convert", "watch", "--for", "0.1")

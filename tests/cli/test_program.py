@@ -15,6 +15,7 @@ import pytest
 
 import zapdb
 from tests.cli.program import Project
+from tests.support import GUARD_SECONDS
 from zapdb.cli import app
 
 
@@ -186,7 +187,7 @@ def test_output_that_nobody_reads_any_more_is_no_traceback(people: Project) -> N
         text=True,
     )
     reader.stdin.close()
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=GUARD_SECONDS)
     assert "Traceback" not in err
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import zapdb
 from tests.linearizability import Operation
-from tests.support import BACKGROUND, ROOT, Workspace
+from tests.support import BACKGROUND, GUARD_SECONDS, ROOT, Workspace
 from zapdb.database import Database
 from zapdb.errors import (
     CommitUnknown,
@@ -210,7 +210,7 @@ def run_processes(place: Workspace, count: int, times: int, seed: int) -> list[O
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=GUARD_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     return as_history(json.loads(line) for line in done.stdout.splitlines())
@@ -223,7 +223,7 @@ def main(address: str, directory: str, count: str, times: str, seed: str) -> Non
     def run(number: int) -> None:
         with zapdb.open(address, migrations=directory) as db:
             spoil_commits(db, 0.03, int(times) // 8 if number == 0 else 0)
-            barrier.wait(60)
+            barrier.wait(GUARD_SECONDS)
             Client(db, number, int(seed), note).run(int(times))
 
     def note(what: list[Any]) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 import zapdb
 from tests.contract.tables import ITEMS
-from tests.support import ROOT, PostgresServer, Workspace
+from tests.support import GUARD_SECONDS, ROOT, PostgresServer, Workspace
 from zapdb.cli.program import run_program
 from zapdb.errors import EXIT_ERROR, EXIT_USAGE, UsageError, ZapdbError
 from zapdb.logs import JsonFormatter
@@ -246,7 +246,7 @@ def test_a_wrong_password_is_not_in_what_a_process_writes(tmp_path: Path) -> Non
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=GUARD_SECONDS,
         )
         assert "StorageError" in ended.stderr
         assert SECRET not in ended.stdout + ended.stderr

@@ -20,7 +20,7 @@ import pytest
 
 import zapdb.aio
 from tests.contract.tables import INDEX_SIZE, ITEMS
-from tests.support import Workspace
+from tests.support import GUARD_SECONDS, Workspace
 from zapdb.errors import (
     ConnectionsBusy,
     RecordNotFound,
@@ -312,7 +312,7 @@ def test_two_tasks_at_once_are_an_error_and_nothing_is_interleaved(place: Worksp
             if inside.is_set():
                 return b""
             inside.set()
-            go_on.wait(60)
+            go_on.wait(GUARD_SECONDS)
             return b"x"
 
     async def main() -> None:
@@ -340,7 +340,7 @@ def test_a_block_that_is_left_while_another_task_works_is_undone(place: Workspac
     class File:
         def read(self, size: int) -> bytes:
             inside.set()
-            go_on.wait(60)
+            go_on.wait(GUARD_SECONDS)
             return b""
 
     async def main() -> None:

@@ -22,11 +22,18 @@ import pytest
 
 import zapdb.aio
 from tests.contract.tables import INDEX_SIZE, ITEMS
-from tests.support import Workspace
+from tests.support import GUARD_SECONDS, Workspace
 from zapdb.errors import StorageError, TransactionConflict, UsageError
 from zapdb.storage import Connection, Storage
 
 T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def no_end_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a cancellation does not end would end by itself only after the guard."""
+    monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 2_000 * GUARD_SECONDS)
+    monkeypatch.setattr("zapdb.aio.runtime.BUSY_TIMEOUT_MS", 2_000 * GUARD_SECONDS)
 
 
 @pytest.fixture
@@ -54,7 +61,7 @@ async def ended_by_cancelling(task: asyncio.Task[Any]) -> asyncio.CancelledError
     await asyncio.sleep(0.2)
     assert not task.done()
     task.cancel()
-    done, _ = await asyncio.wait({task}, timeout=20)  # SQLite's own waiting would end after 30
+    done, _ = await asyncio.wait({task}, timeout=GUARD_SECONDS)
     assert done
     try:
         await task
@@ -256,7 +263,7 @@ class Gate:
                 return
             self.is_on = False
             self.sent.set()
-            assert self.may_go_on.wait(60)
+            assert self.may_go_on.wait(GUARD_SECONDS)
             if fails:
                 raise sqlite3.OperationalError("the disk is on fire")
             commit(connection)
@@ -325,7 +332,7 @@ def test_before_its_commit_a_transaction_is_undone(
             def hold(connection: Connection, seconds: float) -> None:
                 before(connection, seconds)
                 reached.set()
-                may_go_on.wait(60)
+                may_go_on.wait(GUARD_SECONDS)
 
             monkeypatch.setattr(storage, "before_commit", hold)
             task = asyncio.create_task(write(db))

@@ -15,7 +15,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.lookups import find
-from tests.support import Workspace, error_of
+from tests.support import GUARD_SECONDS, Workspace, error_of
 from zapdb.database import Database, Table
 from zapdb.errors import (
     InvalidValue,
@@ -203,7 +203,7 @@ def test_rule_15_upserts_of_one_key_meet(workspace: Workspace) -> None:
     def write(thread: int) -> None:
         try:
             for at in range(15):
-                start.wait(timeout=20)
+                start.wait(timeout=GUARD_SECONDS)
                 items.upsert(id=at, title=f"by {thread}")
         except Exception as error:
             start.abort()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_TITLE, ITEMS, RENAME_SIZE
-from tests.support import Faults, Workspace, dump, error_of, wait_until
+from tests.support import GUARD_SECONDS, Faults, Workspace, dump, error_of, finish, wait_until
 from zapdb.activation.removal import remove_tenant
 from zapdb.catalog import principal
 from zapdb.catalog.history import read_entries
@@ -282,7 +282,7 @@ def test_rule_29_a_transaction_that_began_before_the_switch_keeps_it_waiting(
         with db.transaction():
             items.insert(id=1, title="before")
             reached.set()
-            go_on.wait(20)
+            go_on.wait(GUARD_SECONDS)
             items.insert(id=2, title="before")
 
     writer = threading.Thread(target=write)
@@ -290,13 +290,13 @@ def test_rule_29_a_transaction_that_began_before_the_switch_keeps_it_waiting(
         target=lambda: workspace.open().admin.set_setting("change_log", "on")
     )
     writer.start()
-    assert reached.wait(20)
+    assert reached.wait(GUARD_SECONDS)
     switching.start()
     switching.join(0.3)
     assert switching.is_alive()
     go_on.set()
-    writer.join(20)
-    switching.join(20)
+    finish(writer)
+    finish(switching)
     items.insert(id=3, title="after")
     assert tell_all(db)[-2:] == [
         ("change_log_on", None, None, None),
@@ -463,7 +463,7 @@ class Hand:
     def do(self, action: Any) -> None:
         self._asked = action
         self._wake.release()
-        assert self._done.acquire(timeout=20)
+        assert self._done.acquire(timeout=GUARD_SECONDS)
 
     def begin(self) -> None:
         self.do(lambda: self._stack.enter_context(self._db.transaction()))
@@ -474,7 +474,7 @@ class Hand:
     def stop(self) -> None:
         self._asked = None
         self._wake.release()
-        self._thread.join(20)
+        finish(self._thread)
 
 
 @pytest.fixture
@@ -600,10 +600,10 @@ def test_rule_29_nothing_is_missed_told_twice_or_reordered(
     for thread in (*writers, *followers):
         thread.start()
     time.sleep(2)
-    wait_until(lambda: failed or all(len(t) > 20 for t in told.values()), "some is told", 60)
+    wait_until(lambda: failed or all(len(t) > 20 for t in told.values()), "some is told")
     stop.set()
     for thread in (*writers, *followers):
-        thread.join(60)
+        finish(thread)
         assert not thread.is_alive()
     assert failed == []
     told["later"] = records_of(workspace.open())
@@ -775,7 +775,7 @@ def test_rule_29_wrong_bookmarks_and_wrong_places(workspace: Workspace, db: Data
         before = tell_all(db)
         thread = threading.Thread(target=lambda: db.table("items").insert(id=2, title="b"))
         thread.start()
-        thread.join(20)
+        finish(thread)
         assert tell_all(db) == before
     assert len(tell_all(db)) == 3
     reading = workspace.open(apply="never", read_only=True)

@@ -17,7 +17,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.contract.test_changes import Hand, tell, tell_all
-from tests.support import ROOT, Workspace, wait_until
+from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
 from zapdb.catalog.history import read_entries
 from zapdb.catalog.pruning import Bound, plan_pruning, prune
 from zapdb.database import Database
@@ -247,7 +247,7 @@ def test_rule_29_a_snapshot_has_the_log_of_its_moment(workspace: Workspace, db: 
 def run_beside(action: Callable[[], object]) -> None:
     thread = threading.Thread(target=action)
     thread.start()
-    thread.join(30)
+    finish(thread)
     assert not thread.is_alive()
 
 
@@ -411,7 +411,7 @@ def test_rule_29_pruning_goes_on_beside_writers_followers_and_another_pruning(
     wait_until(lambda: failed or (sum(pruned) > 60 and len(told) > 100), "some went")
     stop.set()
     for thread in threads:
-        thread.join(60)
+        finish(thread)
         assert not thread.is_alive()
     assert failed == []
     state: dict[int, Any] = {}
@@ -447,7 +447,7 @@ def test_rule_29_two_that_prune_take_turns(
         prune_all.start()
         prune_all.join(0.5)
         assert prune_all.is_alive()
-    prune_all.join(20)
+    finish(prune_all)
     assert (mine, done) == (2, [8])
     rows = count_rows(workspace)
     assert (rows["changes"], rows["transactions"], rows["orphans"]) == (0, 0, 0)
@@ -476,7 +476,7 @@ def test_rule_29_pruning_leaves_time_to_the_writers_of_other_processes(
     db.change_log.prune(TO_COME)
     during = written[0] - before
     is_over.set()
-    writer.join(30)
+    finish(writer)
     assert during >= 5
 
 
@@ -502,7 +502,9 @@ def test_rule_29_a_pruning_that_was_killed_is_gone_on_with(
 ) -> None:
     whole = write_some(db)
     command = [sys.executable, "-c", KILLED, workspace.address]
-    killed = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, text=True)
+    killed = subprocess.run(
+        command, cwd=ROOT, capture_output=True, timeout=GUARD_SECONDS, text=True
+    )
     assert killed.returncode == -9, killed.stderr
     assert 0 < count_rows(workspace)["changes"] < 21
     assert tell_all(db) == []

@@ -17,7 +17,7 @@ from tests.contract.tables import (
     RENAME_SIZE,
 )
 from tests.lookups import between, find
-from tests.support import Workspace
+from tests.support import Workspace, finish
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
@@ -281,7 +281,7 @@ def in_another_thread(action: object) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(timeout=20)
+    finish(thread)
     assert not thread.is_alive(), "it is held up"
     assert problems == []
 
@@ -304,7 +304,7 @@ def test_rule_07_a_transaction_ends_in_the_shape_that_it_began_in(
         assert done == []
         items.update(-1, size=3)
         assert db.position == 1
-    thread.join(timeout=20)
+    finish(thread)
     assert done == ["changed"]
     assert db.admin.count_by_revision("items") == {1: COUNT + 1}
     assert items.get(-1).color == "red"

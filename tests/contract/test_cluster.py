@@ -13,7 +13,15 @@ import pytest
 
 from tests.contract.peer import OFTEN, open_peer, start_peer
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_TITLE, ITEMS
-from tests.support import Workspace, advance_clock, dump, error_of, wait_until
+from tests.support import (
+    GUARD_SECONDS,
+    Workspace,
+    advance_clock,
+    dump,
+    error_of,
+    finish,
+    wait_until,
+)
 from zapdb import release
 from zapdb.activation import datasets
 from zapdb.activation.up import migrate_up
@@ -207,7 +215,7 @@ def test_rule_10_the_level_is_that_of_the_snapshot(
         assert newer.admin.cluster_level() == NOW
         raising = threading.Thread(target=lambda: level.require_level(storage, NEXT))
         raising.start()
-        raising.join(20)
+        finish(raising)
         assert newer.admin.cluster_level() == NOW
     assert newer.admin.cluster_level() == NEXT
 
@@ -246,7 +254,7 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
     def slow_put(connection: Any, kind: Any, *arguments: Any, **named: Any) -> int:
         if kind == "node":
             reached.set()
-            go_on.wait(20)
+            go_on.wait(GUARD_SECONDS)
         return put(connection, kind, *arguments, **named)
 
     monkeypatch.setattr(rows, "put", slow_put)
@@ -255,13 +263,13 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
         target=lambda: got.append(error_of(lambda: level.require_level(raising, NEXT)))
     )
     registers.start()
-    reached.wait(20)
+    reached.wait(GUARD_SECONDS)
     monkeypatch.setattr(release, "LEVEL", NEXT)
     raises.start()
     raises.join(0.3)  # it waits for the level's row, or for the counter of tokens behind it
     go_on.set()
-    registers.join(20)
-    raises.join(20)
+    finish(registers)
+    finish(raises)
     reached_level = level.read_level(workspace.control.connection())
     assert only_node(workspace.control).level == NOW
     if locked:

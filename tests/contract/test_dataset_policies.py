@@ -27,7 +27,7 @@ from tests.contract.test_datasets import (  # noqa: F401 - the fixture is used b
 )
 from tests.contract.test_zones import INDEX_ID, INDEX_MET, MET, VISITS, in_order, local
 from tests.lookups import between, find
-from tests.support import ROOT, Workspace, dump
+from tests.support import GUARD_SECONDS, ROOT, Workspace, dump
 from tests.timezones import release
 from zapdb.activation.datasets import datasets_in_use, needs_rebuilding, restart_indexes
 from zapdb.activation.view import load_view
@@ -681,7 +681,7 @@ class Elsewhere:
             if line == "waiting\n":
                 return said
             said.append(line.rstrip("\n"))
-        assert self.process.wait(60) == 0
+        assert self.process.wait(GUARD_SECONDS) == 0
         return said
 
     def end(self) -> None:

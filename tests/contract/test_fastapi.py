@@ -20,7 +20,7 @@ import zapdb
 from tests.contract.tables import ITEMS
 from tests.contract.test_full_disk import TEXT, fill, mounted
 from tests.servers import ask, ask_together, serving_asgi
-from tests.support import Workspace, wait_until
+from tests.support import GUARD_SECONDS, Workspace, wait_until
 from zapdb.database import Database, Transaction
 from zapdb.limits import WRITE
 
@@ -227,7 +227,7 @@ def answers_of_two_that_meet(db: Database, scope: Scope) -> list[int]:
     ) -> dict[str, int]:
         size = tx.table("items").get(1 - key).size
         tx.table("items").update(key, size=size + 1)
-        both.wait(20)
+        both.wait(GUARD_SECONDS)
         return {"size": size + 1}
 
     with serving_asgi(app) as port:
@@ -268,7 +268,7 @@ def test_rule_15_run_in_the_endpoint_repeats_what_met_another(db: Database) -> N
             tx.table("items").update(key, size=size + 1)
             calls.append(key)
             if calls.count(key) == 1:
-                both.wait(20)
+                both.wait(GUARD_SECONDS)
             return size + 1
 
         return db.run(work)

@@ -10,7 +10,7 @@ import pytest
 
 import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
-from tests.support import Workspace, wait_until
+from tests.support import GUARD_SECONDS, Workspace, finish, wait_until
 from zapdb.catalog import localview
 from zapdb.database.following import SchemaChange
 from zapdb.errors import CatalogBehind, CorruptCatalog, UsageError
@@ -47,7 +47,7 @@ def test_rule_30_processes_have_byte_equal_views_at_one_token(workspace: Workspa
                 assert other.stdout.readline() == f"{token} {mine}\n"
     finally:
         for other in others:
-            other.communicate(timeout=20)
+            other.communicate(timeout=GUARD_SECONDS)
     with db._storage.transaction(Mode.READ) as connection:
         loaded = localview.load(connection)
     assert db.admin.wait_for_catalog(loaded.token).rows.to_bytes() == loaded.to_bytes()
@@ -60,20 +60,20 @@ def test_waiting_for_a_token_ends(workspace: Workspace) -> None:
     started = time.monotonic()
     with pytest.raises(CatalogBehind, match="has not seen a change") as caught:
         db.admin.wait_for_catalog(token + 1, timeout_seconds=0.2)
-    assert 0.2 <= time.monotonic() - started < 5
+    assert time.monotonic() - started >= 0.2
     assert caught.value.context == {"token": token + 1, "seen": token, "waited_seconds": 0.2}
     waiting = threading.Thread(target=lambda: errors.append(wait()))
     errors: list[type[BaseException]] = []
 
     def wait() -> type[BaseException]:
         with pytest.raises(UsageError, match="the database is closed") as closed:
-            db.admin.wait_for_catalog(token + 1, timeout_seconds=20)
+            db.admin.wait_for_catalog(token + 1, timeout_seconds=GUARD_SECONDS)
         return closed.type
 
     waiting.start()
     time.sleep(0.05)
     db.close()
-    waiting.join(5)
+    finish(waiting)
     assert errors == [UsageError]
     with pytest.raises(UsageError, match="the database is closed"):
         db.admin.wait_for_catalog(token + 1)
@@ -183,24 +183,21 @@ def test_rule_14_background_jobs_end_with_their_batch(workspace: Workspace) -> N
     workspace.write(1, ITEMS)
     db = workspace.open()
     fill(db, 1000)
-    db.admin.set_setting("job_records_per_second", "50", table="items")
+    db.admin.set_setting("job_records_per_second", "10", table="items")
     db.admin.set_setting("convert", "background")
     workspace.write(2, ADD_COLOR)
     other = workspace.open()
     wait_until(lambda: stale(other) < 1000, "it has begun")
-    started = time.monotonic()
     other.close()
     db.close()
-    assert time.monotonic() - started < 2
     last = workspace.open()
-    left = stale(last)
-    assert left > 200
+    assert stale(last) > 200  # it takes 100 s for all of them
     token = last.admin.set_setting("convert", "on_access")
     last.admin.wait_for_catalog(token)
     last.admin.set_setting("job_records_per_second", None, table="items")
-    started = time.monotonic()
+    held = "SELECT count(*) FROM zapdb_ranges WHERE state <> 'done' AND expires_at > 0"
+    assert workspace.execute(held) == [(0,)]  # the range was given back
     last.admin.run_jobs()
-    assert time.monotonic() - started < 4  # the range was given back
     assert stale(last) == 0
 
 
@@ -213,7 +210,7 @@ def test_rule_14_jobs_keep_to_the_records_a_second_that_are_set(workspace: Works
     db.admin.set_setting("job_records_per_second", "600")
     started = time.monotonic()
     db.admin.run_jobs()
-    assert 0.45 <= time.monotonic() - started < 5
+    assert time.monotonic() - started >= 0.45
     assert stale(db) == 0
 
 

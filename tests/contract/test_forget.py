@@ -22,7 +22,7 @@ from tests.contract.tables import (
     RENAME_SIZE,
 )
 from tests.lookups import find
-from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of
+from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of, finish
 from zapdb.activation import load_view
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
@@ -632,7 +632,7 @@ def test_rule_13_a_forget_that_began_during_a_transaction_waits_for_it(
         runner.join(timeout=0.5)
         assert forgotten == []
         ahead.table("items").update(2, color="green")
-    runner.join(timeout=20)
+    finish(runner)
     assert [one.number for one in forgotten] == [2]
     assert_clean(ahead)
     assert set(ahead.admin.count_by_revision("items")) == {1, 3}

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import INDEX_SIZE, ITEMS
-from tests.support import Workspace, error_of, wait_until
+from tests.support import GUARD_SECONDS, Workspace, error_of, wait_until
 from zapdb.database import Database
 from zapdb.errors import ConnectionsBusy, RecordNotFound, TransactionConflict, UsageError
 from zapdb.storage import Mode
@@ -219,7 +219,7 @@ def test_two_threads_at_once_are_an_error_and_nothing_is_interleaved(
             if inside.is_set():
                 return b""
             inside.set()
-            go_on.wait(20)
+            go_on.wait(GUARD_SECONDS)
             return b"x"
 
     with db.transaction() as tx:
@@ -227,7 +227,7 @@ def test_two_threads_at_once_are_an_error_and_nothing_is_interleaved(
         writing = pool.submit(
             lambda: error_of(lambda: tx.table("pictures").insert(id=2, picture=File()))
         )
-        assert inside.wait(20)
+        assert inside.wait(GUARD_SECONDS)
         for act in (lambda: insert(tx, 3), lambda: insert(db, 4), lambda: tx.sql("SELECT 1")):
             error = error_of(act)
             assert isinstance(error, UsageError)
@@ -248,7 +248,7 @@ def test_a_block_that_is_left_while_another_thread_works_is_undone(
     class File:
         def read(self, size: int) -> bytes:
             inside.set()
-            go_on.wait(20)
+            go_on.wait(GUARD_SECONDS)
             return b""
 
     def leave() -> None:
@@ -258,7 +258,7 @@ def test_a_block_that_is_left_while_another_thread_works_is_undone(
                     lambda: error_of(lambda: tx.table("pictures").insert(id=1, picture=File()))
                 )
             )
-            assert inside.wait(20)
+            assert inside.wait(GUARD_SECONDS)
 
     made: list[Any] = []
     error = error_of(leave)
@@ -545,7 +545,7 @@ def test_a_transaction_that_waits_goes_on_when_another_one_ends(
     with ThreadPoolExecutor(1) as other:
         with db.snapshot():
             found = other.submit(read)
-            assert waiting.wait(20)
+            assert waiting.wait(GUARD_SECONDS)
         assert found.result() == 0
 
 

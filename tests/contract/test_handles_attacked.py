@@ -22,7 +22,7 @@ import pytest
 from tests import forms
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.contract.test_handles import PICTURES, ids, insert
-from tests.support import Workspace, error_of, wait_until
+from tests.support import GUARD_SECONDS, Workspace, error_of, wait_until
 from zapdb.database import Database
 from zapdb.errors import UsageError
 from zapdb.storage import Mode
@@ -45,7 +45,7 @@ class HeldFile:
 
     def read(self, size: int) -> bytes:
         self.is_read.set()
-        self.go_on.wait(20)
+        self.go_on.wait(GUARD_SECONDS)
         return b""
 
 
@@ -59,7 +59,7 @@ def test_a_savepoint_that_could_not_be_undone_is_not_committed(db: Database) -> 
             writing = other.submit(
                 error_of, lambda: tx.table("pictures").insert(id=1, picture=file)
             )
-            assert file.is_read.wait(20)
+            assert file.is_read.wait(GUARD_SECONDS)
             raise ZeroDivisionError
         file.go_on.set()
         assert writing.result() is None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
-from tests.support import Workspace, error_of
+from tests.support import Workspace, error_of, finish
 from zapdb.activation.inspection import read_log
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT, history, principal
@@ -123,7 +123,7 @@ def run_threads(*actions: Callable[[], object]) -> list[BaseException]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        finish(thread)
     return errors
 
 

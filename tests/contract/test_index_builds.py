@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.lookups import find
-from tests.support import WAYS, Faults, Way, Workspace, error_of
+from tests.support import GUARD_SECONDS, WAYS, Faults, Way, Workspace, error_of, finish
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
@@ -50,7 +50,7 @@ def build_entries(storage: Storage, job: Job) -> None:
         pass
 
 
-def finish(storage: Storage, job: Job) -> None:
+def run_to_end(storage: Storage, job: Job) -> None:
     assert run_job(storage, job, run_locally) is not None
 
 
@@ -91,7 +91,7 @@ def test_rule_23_a_writer_that_does_not_see_the_builders_entry_runs_again(
 
     db.run(write)
     assert attempts == [change, change]
-    finish(other, job)
+    run_to_end(other, job)
     assert ids(db, 3) == []
     assert ids(db, 77) == ([] if change == "delete" else [3])
     assert_clean(db)
@@ -137,8 +137,8 @@ def test_rule_23_the_builder_waits_for_a_writer_that_came_first(
         builder.start()
         builder.join(timeout=0.3)
         assert builder.is_alive() == (change != "insert")
-    builder.join(timeout=20)
-    finish(workspace.connect(), job)
+    finish(builder)
+    run_to_end(workspace.connect(), job)
     assert ids(db, 77) == {"update": [3], "delete": [], "insert": [-1]}[change]
     assert ids(db, 3) == ([3] if change == "insert" else [])
     assert_clean(db)
@@ -157,7 +157,7 @@ def test_rule_23_a_record_that_comes_and_goes_during_the_build(
     items.insert(id=20, title="again", size=21)
     items.delete(0)
     items.update(1, title="the same key")
-    finish(other, job)
+    run_to_end(other, job)
     assert ids(db, 20) == []
     assert ids(db, 21) == [20]
     assert_clean(db)
@@ -193,7 +193,7 @@ def test_rule_07_an_index_does_not_begin_while_an_older_writer_is_under_way(
             begin_index(workspace, other)
     begin_index(workspace, other)
     for job in plan_jobs(other, DEFAULT_TENANT):
-        finish(other, job)
+        run_to_end(other, job)
     assert ids(plain, 2) == [2]
     assert_clean(plain)
 
@@ -208,7 +208,7 @@ def test_rule_07_without_the_gate_it_leaves_a_record_without_an_entry(
     with plain.transaction():
         plain.table("items").insert(id=2, title="Bread", size=2)
         begin_index(workspace, other)
-        finish(other, only_job(other))
+        run_to_end(other, only_job(other))
     assert ids(plain, 2) == []
     (report,) = plain.admin.verify()
     assert "no entry in 'by_size'" in report.problems[0]
@@ -238,7 +238,7 @@ def test_rule_07_a_lock_taken_after_the_snapshot_is_not_enough(
         if mode is postgresql.Mode.WRITE and threading.current_thread() is writer:
             connection.driver.execute(postgresql.BEGIN[mode])
             began.set()
-            go_on.wait(20)
+            go_on.wait(GUARD_SECONDS)
             connection.driver.execute(postgresql.GATE_SHARED)
             return
         take(storage, connection, mode, alone=alone)
@@ -252,9 +252,9 @@ def test_rule_07_a_lock_taken_after_the_snapshot_is_not_enough(
     monkeypatch.setattr(postgresql.PostgreSQL, "begin", begin)
     writer = threading.Thread(target=write)
     writer.start()
-    began.wait(20)
+    began.wait(GUARD_SECONDS)
     begin_index(workspace, other)
-    finish(other, only_job(other))
+    run_to_end(other, only_job(other))
     go_on.set()
     writer.join()
     assert problems == []
@@ -349,7 +349,7 @@ def test_rule_23_an_index_is_published_only_if_entries_and_records_agree(
     build_entries(storage, job)
     table = entries_table(db)
     workspace.execute(f"DELETE FROM {table} WHERE record = (SELECT min(record) FROM {table})")
-    finish(storage, job)  # counted, found short, and built once more
+    run_to_end(storage, job)  # counted, found short, and built once more
     assert_clean(db)
 
 
@@ -373,7 +373,7 @@ def test_rule_23_a_build_that_leaves_too_many_entries_is_never_published(
 def test_verification_tells_a_missing_entry_and_one_too_many(
     workspace: Workspace, db: Database
 ) -> None:
-    finish(workspace.connect(), only_job(db._storage))
+    run_to_end(workspace.connect(), only_job(db._storage))
     assert_clean(db)
     table = entries_table(db)
     workspace.execute(

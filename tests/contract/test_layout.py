@@ -17,7 +17,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tests.contract.tables import ITEMS
-from tests.support import Workspace, dump
+from tests.support import Workspace, dump, finish
 from zapdb.storage import LAYOUT_REVISION, Connection, Mode, connect, ensure_layout, read_layout
 from zapdb.storage.layout import FIRST_REVISION, VERSION_TABLE, revisions_directory
 from zapdb.storage.tables import METADATA
@@ -115,7 +115,7 @@ def test_a_reader_beside_the_first_opening_is_waited_for(tmp_path: Path) -> None
         preparing.join(0.3)
         assert preparing.is_alive()
         reader.execute("COMMIT")
-        preparing.join(10)
+        finish(preparing)
         assert not preparing.is_alive()
         storage.close()
     with closing(sqlite3.connect(path)) as other:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import (
+    GUARD_SECONDS,
     Workspace,
     advance_clock,
     count_connections,
@@ -353,11 +354,11 @@ def test_closing_ends_the_threads_and_the_connections(workspace: Workspace) -> N
     def read() -> None:
         db.table("items").count()
         done.set()
-        go_on.wait(20)
+        go_on.wait(GUARD_SECONDS)
 
     thread = threading.Thread(target=read)
     thread.start()
-    done.wait(20)
+    done.wait(GUARD_SECONDS)
     db.close()
     go_on.set()
     thread.join()

@@ -17,7 +17,7 @@ import pytest
 from tests.contract.tables import ITEMS
 from tests.documents import document
 from tests.linearizability import Operation, find_order
-from tests.support import ROOT, Workspace
+from tests.support import GUARD_SECONDS, ROOT, Workspace
 
 PROCESSES = 8
 OPERATIONS = 12
@@ -166,7 +166,7 @@ def record_history(place: Workspace, directory: Path, seed: int) -> list[Operati
     ]
     history = []
     for process in processes:
-        out, told = process.communicate(timeout=120)
+        out, told = process.communicate(timeout=GUARD_SECONDS)
         assert process.returncode == 0, told
         for line in out.splitlines():
             number, name, arguments, result, invoked, returned = json.loads(line)

@@ -15,7 +15,14 @@ import sqlalchemy
 
 import zapdb
 from tests.contract.tables import INDEX_SIZE, ITEMS
-from tests.support import PostgresServer, Workspace, error_of, lose_connections, wait_until
+from tests.support import (
+    GUARD_SECONDS,
+    PostgresServer,
+    Workspace,
+    error_of,
+    lose_connections,
+    wait_until,
+)
 from zapdb.cluster import nodes
 from zapdb.cluster.leases import Lease
 from zapdb.database import Database
@@ -69,7 +76,7 @@ def in_threads(count: int, act: Callable[[int], object]) -> list[Any]:
 
     def work(number: int) -> Any:
         found = act(number)
-        together.wait(20)
+        together.wait(GUARD_SECONDS)
         return found
 
     with ThreadPoolExecutor(count) as pool:
@@ -188,7 +195,7 @@ def test_one_that_waits_for_the_gate_is_begun_again(workspace: Workspace, db: Da
             ((first,),) = workspace.execute(waiting)
             workspace.execute("SELECT pg_terminate_backend(?, 10000)", (first,))
             wait_until(lambda: workspace.execute(waiting) not in ([], [(first,)]), "it waits again")
-        assert insert.result(20) == 50
+        assert insert.result(GUARD_SECONDS) == 50
 
 
 def test_one_that_wants_the_gate_alone_goes_on(
@@ -213,8 +220,8 @@ def test_one_that_wants_the_gate_alone_goes_on(
     with ThreadPoolExecutor(1) as pool:
         with workspace.connect().transaction(Mode.WRITE):
             changed = pool.submit(change)
-            assert waits.wait(20)
-        assert changed.result(20) == (1,)
+            assert waits.wait(GUARD_SECONDS)
+        assert changed.result(GUARD_SECONDS) == (1,)
 
 
 def test_a_new_session_is_set_up_as_the_lost_one(workspace: Workspace, db: Database) -> None:
@@ -280,18 +287,18 @@ def test_one_that_was_not_lost_stays_in_the_pool(workspace: Workspace) -> None:
     def read_late() -> object:
         read()
         begun.set()
-        assert late.wait(20)
+        assert late.wait(GUARD_SECONDS)
         return read()
 
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(read_late)
-        assert begun.wait(20)
+        assert begun.wait(GUARD_SECONDS)
         read()
         lose_connections(workspace, storage)
         assert read() == (1,)
         new = backend_of(storage)
         late.set()
-        assert found.result(20) == (1,)
+        assert found.result(GUARD_SECONDS) == (1,)
     storage.release_connection()
     with attempts(storage) as made:
         assert backend_of(storage) == new
@@ -363,18 +370,20 @@ def test_a_restart_of_the_server_costs_nothing(
 def check_short_restart(own: PostgresServer, place: Workspace, db: Database) -> None:
     with ThreadPoolExecutor(1) as pool:  # a thread that holds its connection all the while
         use_all(db, 0)
-        pool.submit(use_all, db, 10).result(60)
+        pool.submit(use_all, db, 10).result(GUARD_SECONDS)
         before = read_lease(place)
         own.stop()
         own.restart()
-        pool.submit(db.table("items").insert, id=100, title="a write comes first").result(60)
-        pool.submit(use_all, db, 11).result(60)
+        pool.submit(db.table("items").insert, id=100, title="a write comes first").result(
+            GUARD_SECONDS
+        )
+        pool.submit(use_all, db, 11).result(GUARD_SECONDS)
         use_all(db, 1)
     wait_until(lambda: read_lease(place).expires_at > before.expires_at, "the heartbeat went on")
     assert read_lease(place).epoch == before.epoch
     with zapdb.open(place.address) as other:
         token = other.admin.set_setting("convert", "on_access")
-    assert db.admin.wait_for_catalog(token, timeout_seconds=20).token >= token
+    assert db.admin.wait_for_catalog(token, timeout_seconds=GUARD_SECONDS).token >= token
     use_all(db, 2)
 
 

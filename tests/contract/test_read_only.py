@@ -17,7 +17,15 @@ from sqlalchemy import make_url
 import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.lookups import find, starts_with
-from tests.support import ROOT, PostgresServer, Workspace, count_connections, error_of, wait_until
+from tests.support import (
+    GUARD_SECONDS,
+    ROOT,
+    PostgresServer,
+    Workspace,
+    count_connections,
+    error_of,
+    wait_until,
+)
 from zapdb import release
 from zapdb.database import Database
 from zapdb.errors import (
@@ -340,7 +348,9 @@ def test_a_file_and_a_directory_that_can_only_be_read(place: Workspace) -> None:
 
         def read(*addresses: str) -> list[str]:
             script = [sys.executable, "-c", AS_NOBODY, f"sqlite:///{files[0]}", *addresses]
-            done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=60)
+            done = subprocess.run(
+                script, cwd=ROOT, capture_output=True, text=True, timeout=GUARD_SECONDS
+            )
             assert done.returncode == 0, done.stderr
             return done.stdout.splitlines()
 

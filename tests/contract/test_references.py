@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.lookups import find
-from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
+from tests.support import WAYS, Faults, Way, Workspace, dump, error_of, finish
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
@@ -598,7 +598,7 @@ def test_rule_15_a_target_that_goes_while_it_is_referred_to_leaves_nothing_dangl
     time.sleep(2.5)
     stop.set()
     for thread in threads:
-        thread.join(60)
+        finish(thread)
     assert problems == []
     assert min(done.values()) > 3
     assert_clean(db)
@@ -640,7 +640,7 @@ def test_rule_15_a_deletion_is_not_beaten_for_ever_by_those_who_refer_to_its_rec
     finally:
         stop.set()
         for thread in threads:
-            thread.join(60)
+            finish(thread)
     assert problems == []
     assert_clean(db)
 
@@ -685,7 +685,7 @@ def test_rule_25_a_reference_that_is_added_under_writers_ends_up_validated(
         run_jobs(storage)
     stop.set()
     for writer in writers:
-        writer.join(60)
+        finish(writer)
     assert problems == []
     there = {(owner.id, owner.name) for owner in db.table("owners").scan()}
     dangling = [pet.id for pet in db.table("pets").scan() if pet.owner not in there]

@@ -106,7 +106,7 @@ def run_round(workspace: Workspace, tmp_path: Path, turn: int) -> int:
     options = {**NEW, "directory": str(directory), "path": str(path)}
     with workspace.follow() as tool, start_traffic(workspace, **options) as new:
         new.wait_for_writes(10)
-        wait_until(lambda: is_converted(tool), "all was converted", 60)
+        wait_until(lambda: is_converted(tool), "all was converted")
         new.wait_for_writes(5)
         new.end()
         ledger.take(new)

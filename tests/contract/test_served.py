@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.lookups import find, starts_with
-from tests.support import Workspace, error_of
+from tests.support import Workspace, error_of, finish
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
@@ -599,7 +599,7 @@ def test_rule_11_an_activation_waits_for_a_transaction_of_the_older(workspace: W
         thread.join(0.3)
         assert thread.is_alive()
         mine.update(1, note="n")
-    thread.join(20)
+    finish(thread)
     with older.transaction():
         mine.insert(id=2, name="Alan Turing", fax="2")
         assert mine.update(1, name="Ada King").fax == "1"

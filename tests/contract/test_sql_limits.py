@@ -8,8 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 
 import zapdb
 from tests.contract.test_sql_attacks import running
-from tests.support import Workspace
+from tests.support import Workspace, wait_until
 from zapdb.database import Database
 from zapdb.database.sql import processes
 from zapdb.database.sql.sandbox.spill import PREFIX, Spill
@@ -145,7 +144,9 @@ def test_spilled_rows_are_private_and_go_with_a_statement_that_is_killed(
     modes: set[int] = set()
 
     def look() -> None:
-        wait_for(lambda: [p for p in tmp_path.glob(f"{PREFIX}*/*") if p.stat().st_size])
+        wait_until(
+            lambda: [p for p in tmp_path.glob(f"{PREFIX}*/*") if p.stat().st_size], "it spills"
+        )
         for path in tmp_path.glob(f"{PREFIX}*"):
             seen.append(path)
             modes.add(stat.S_IMODE(path.stat().st_mode))
@@ -181,11 +182,11 @@ def test_nothing_is_left_of_an_application_that_is_killed(
         [sys.executable, "-c", PROGRAM, workspace.address, str(spill)], stdout=subprocess.PIPE
     )
     with program:
-        wait_for(lambda: [p for p in spill.glob(f"{PREFIX}*/*") if p.stat().st_size])
+        wait_until(lambda: spilled(spill), "it spills")
         (keeper,) = children(program.pid)
         (statement,) = children(keeper)
         program.kill()
-    wait_for(lambda: not is_there(keeper) and not is_there(statement))
+    wait_until(lambda: not is_there(keeper) and not is_there(statement), "both are gone")
     assert not list(spill.iterdir())
 
 
@@ -227,7 +228,7 @@ def test_another_thread_can_interrupt_it(db: Database) -> None:
     assert call.start()
 
     def interrupt() -> None:
-        wait_for(running)
+        wait_until(running, "it runs")
         call.strike(lambda *_: None)
 
     other = threading.Thread(target=interrupt)
@@ -289,11 +290,8 @@ def test_an_answer_larger_than_memory_is_refused_here_too(db: Database) -> None:
     assert caught.value.context == {"max_memory": 50 * MB}
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+def spilled(directory: Path) -> list[Path]:
+    return [path for path in directory.glob(f"{PREFIX}*/*") if path.stat().st_size]
 
 
 def children(process: int) -> list[int]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.contract.test_blobs import DOUBLE_TITLE, LONG, PHOTOS, chunks, ids, sweep
-from tests.support import Workspace, error_of, wait_until
+from tests.support import GUARD_SECONDS, Workspace, error_of, finish, wait_until
 from zapdb.database import Database
 from zapdb.errors import CorruptCatalog, CorruptRecord, UsageError
 from zapdb.jobs import forget_newest, verify_blobs
@@ -201,20 +201,20 @@ def test_rule_28_what_is_not_committed_yet_stays(workspace: Workspace, db: Datab
             other.table("photos").insert(id=5, title=LONG)
             other.table("photos").update(1, notes=LONG)
             written.set()
-            go_on.wait(20)
+            go_on.wait(GUARD_SECONDS)
 
     writer = threading.Thread(target=write)
     writer.start()
-    assert written.wait(20)
+    assert written.wait(GUARD_SECONDS)
     sweeper = threading.Thread(target=lambda: deleted.append(sweep(db).deleted))
     sweeper.start()
     if workspace.engine == "postgresql":  # SQLite has one writer at a time: the deletion waits
-        sweeper.join(20)
+        finish(sweeper)
         assert deleted == [1]
     time.sleep(0.05)
     go_on.set()
     for thread in (writer, sweeper):
-        thread.join(20)
+        finish(thread)
     assert deleted == [1]
     assert len(ids(workspace)) == 3
     assert db.admin.verify()[0].problems == ()
@@ -279,7 +279,7 @@ def test_rule_28_a_sweep_loses_nothing_to_writers_and_jobs(
     finally:
         stop.set()
         for thread in threads:
-            thread.join(60)
+            finish(thread)
     assert errors == []
     assert swept[0] > 0
     assert db.admin.verify()[0].problems == ()
@@ -305,7 +305,7 @@ def test_two_sweeps_at_once(workspace: Workspace, db: Database, small_slices: No
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        finish(thread)
     assert sum(deleted) == 6
     assert len(ids(workspace)) == 6
 

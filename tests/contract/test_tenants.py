@@ -13,7 +13,7 @@ import pytest
 import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.lookups import find
-from tests.support import LIVE, Workspace, dump
+from tests.support import GUARD_SECONDS, LIVE, Workspace, dump, finish
 from zapdb.activation import activate as activation
 from zapdb.activation import load_view
 from zapdb.activation.fleet import bring_up_all, read_fleet
@@ -281,7 +281,7 @@ def test_rule_06_two_processes_that_open_a_tenant_bring_it_up_once(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        finish(thread)
     assert sorted(brought) == [0, 0, 0, 0, 0, 1]
     with workspace.connect().transaction(Mode.READ) as connection:
         assert not any(lease.is_held for lease in read_leases(connection))
@@ -353,7 +353,7 @@ def test_a_name_is_given_to_one_tenant(workspace: Workspace, db: Database) -> No
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        finish(thread)
     assert sorted(made) == [0, 0, 0, 0, 0, number_of(workspace, "wanted")]
     assert [t.name for t in db.admin.tenants()] == ["default", "acme", "wanted"]
 
@@ -705,7 +705,7 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
         found = list_rows(connection, kind, prefix)
         if connection.storage is slow and kind == "retired":
             reached.set()
-            go_on.wait(20)
+            go_on.wait(GUARD_SECONDS)
         return found
 
     monkeypatch.setattr(rows, "list_rows", wait)
@@ -716,7 +716,7 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
 
     sweeper = threading.Thread(target=sweep)
     sweeper.start()
-    reached.wait(20)
+    reached.wait(GUARD_SECONDS)
     workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
     assert forget_newest(workspace.connect()).number == 3
     workspace.remove(3)
@@ -724,7 +724,7 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     records = fill(db, "new", 5)
     db.admin.run_jobs()
     go_on.set()
-    sweeper.join(20)
+    finish(sweeper)
     assert contents(db) == records
     assert "by_size" in db.table("items").readable_indexes()
     assert_clean(db)

@@ -14,7 +14,16 @@ import pytest
 
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.lookups import between
-from tests.support import BACKGROUND, WAYS, Faults, Way, Workspace, error_of, wait_until
+from tests.support import (
+    BACKGROUND,
+    GUARD_SECONDS,
+    WAYS,
+    Faults,
+    Way,
+    Workspace,
+    error_of,
+    wait_until,
+)
 from zapdb.database import Database, Table, tokens
 from zapdb.database.tokens import _took_effect, write_token
 from zapdb.errors import (
@@ -234,7 +243,7 @@ def test_closing_undoes_the_transactions_of_other_threads(
         with db.transaction():
             db.table("items").insert(id=1, title="undone")
             inside.set()
-            closed.wait(20)
+            closed.wait(GUARD_SECONDS)
             if goes_on:
                 db.table("items").insert(id=2, title="late")
 
@@ -246,7 +255,7 @@ def test_closing_undoes_the_transactions_of_other_threads(
         closed.clear()
         other = threading.Thread(target=run, args=(db, goes_on))
         other.start()
-        assert inside.wait(20)
+        assert inside.wait(GUARD_SECONDS)
         db._storage.close()
         closed.set()
         other.join()

@@ -14,7 +14,7 @@ import pytest
 
 from tests.contract.tables import ITEMS
 from tests.lookups import between, find, starts_with
-from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
+from tests.support import WAYS, Faults, Way, Workspace, dump, error_of, finish
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database, Table
@@ -258,7 +258,7 @@ def race(workspace: Workspace, *writes: Callable[[Database], object]) -> list[An
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        finish(thread)
     return results
 
 
@@ -423,7 +423,7 @@ def test_rule_25_the_builder_waits_for_a_writer_with_an_equal_key(
         builder.start()
         builder.join(timeout=0.3)
         assert builder.is_alive()
-    builder.join(timeout=20)
+    finish(builder)
     (report,) = run_jobs(workspace.connect())
     assert [f.count for f in report.job.findings] == [3]
     assert "5 has the values of 40: title='title 5'" in report.job.findings[0].examples
@@ -446,7 +446,7 @@ def test_rule_25_a_writer_that_gives_up_leaves_the_key_to_the_builder(
 
     with pytest.raises(ZeroDivisionError):
         give_up()
-    builder.join(timeout=20)
+    finish(builder)
     (report,) = run_jobs(workspace.connect())
     assert [f.count for f in report.job.findings] == [2]
 
@@ -531,7 +531,7 @@ def test_rule_25_an_index_that_is_built_under_writers_ends_up_unique(workspace: 
         time.sleep(0.05)
     stop.set()
     for writer in writers:
-        writer.join(60)
+        finish(writer)
     assert problems == []
     assert sum(refused) > 0
     items = db.table("items")

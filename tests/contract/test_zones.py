@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.lookups import between, find
-from tests.support import ROOT, Workspace, dump
+from tests.support import GUARD_SECONDS, ROOT, Workspace, dump
 from tests.timezones import release
 from zapdb.catalog.zones import append_zones, load_zones
 from zapdb.database import Database
@@ -67,7 +67,7 @@ def open_elsewhere(workspace: Workspace, version: str, *commands: str) -> list[s
         env=os.environ | {"ZAPDB_TZDATA": str(release(version))},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=GUARD_SECONDS,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support import ROOT, Workspace, wait_until
+from tests.support import GUARD_SECONDS, ROOT, Workspace, wait_until
 
 RECORDS = 400
 
@@ -53,14 +53,14 @@ class Traffic:
         return self.process.stderr.read()
 
     def wait_for_death(self) -> None:
-        assert self.process.wait(60) == -9, self.told
+        assert self.process.wait(GUARD_SECONDS) == -9, self.told
         self._close()
 
     def end(self) -> None:
         """Let it finish what it is at."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        assert self.process.wait(60) == 0, self.told
+        assert self.process.wait(GUARD_SECONDS) == 0, self.told
         self._close()
 
     def _close(self) -> None:

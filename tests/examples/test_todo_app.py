@@ -33,7 +33,7 @@ from examples.todo_app.todo import (
     open_database,
 )
 from examples.todo_app.web import create_app
-from tests.support import ROOT, Workspace, wait_until
+from tests.support import GUARD_SECONDS, ROOT, Workspace, wait_until
 from zapdb.cli.program import run_program
 from zapdb.errors import UsageError
 
@@ -563,7 +563,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             assert line.startswith("http://"), line
             yield line.strip()
             server.send_signal(signal.SIGTERM)
-            rest, _ = server.communicate(timeout=30)
+            rest, _ = server.communicate(timeout=GUARD_SECONDS)
             assert (rest, server.returncode) == ("", 0)
         finally:
             server.kill()
@@ -724,11 +724,11 @@ def test_no_form_leads_a_browser_away_and_no_old_cookie_lets_it_in(
 def test_the_server_says_of_files_what_they_are_and_takes_no_large_forms(address: str) -> None:
     host = address.removeprefix("http://").rstrip("/")
     for path in ("/static/style.css", "/static/icon.svg", "/", "/none"):
-        connection = http.client.HTTPConnection(host, timeout=30)
+        connection = http.client.HTTPConnection(host, timeout=GUARD_SECONDS)
         connection.request("GET", path)
         assert connection.getresponse().getheader("X-Content-Type-Options") == "nosniff", path
         connection.close()
-    connection = http.client.HTTPConnection(host, timeout=30)
+    connection = http.client.HTTPConnection(host, timeout=GUARD_SECONDS)
     connection.putrequest("POST", "/sign-in")
     connection.putheader("Content-Length", str(10**9))
     connection.endheaders()

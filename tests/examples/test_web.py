@@ -27,7 +27,7 @@ import pytest
 
 import zapdb
 from tests.servers import Client, ask, ask_together, serving, serving_asgi, serving_wsgi, start
-from tests.support import LIVE, ROOT, Workspace, count_connections, wait_until
+from tests.support import GUARD_SECONDS, LIVE, ROOT, Workspace, count_connections, wait_until
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.limits import WRITE
@@ -275,7 +275,7 @@ class Tasks:
                 return bool(result.ready())
             return False
 
-        wait_until(is_ready, "a task was run", 60)
+        wait_until(is_ready, "a task was run")
         return result.result
 
 
@@ -295,7 +295,7 @@ def worker(place: Workspace, directory: Path) -> Iterator[Tasks]:
     try:
         yield tasks
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(GUARD_SECONDS) == 0
     finally:
         process.kill()
         process.wait()
@@ -351,7 +351,7 @@ def run_processes(place: Workspace, method: str) -> list[Outcome]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    output, _ = process.communicate("\n".join(lines), timeout=120)
+    output, _ = process.communicate("\n".join(lines), timeout=GUARD_SECONDS)
     assert process.returncode == 0
     outcomes = []
     for line in output.splitlines():

@@ -496,9 +496,9 @@ def test_a_migration_is_proven_in_a_moment() -> None:
     prove(migration)
     seconds = []
     for _ in range(3):
-        started = time.perf_counter()
+        started = time.process_time()  # of this process: others may be at work
         prove(migration)
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.process_time() - started)
     assert min(seconds) < 0.5  # some 0.05 on an idle machine
 
 

@@ -10,6 +10,7 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
+from tests.support import GUARD_SECONDS
 from zapdb.storage import identifiers
 from zapdb.storage.identifiers import first_id_at_ms, make_uuid7
 
@@ -69,11 +70,11 @@ def test_a_forked_process_makes_others_even_if_a_thread_was_making_one() -> None
     def hold() -> None:
         with identifiers.TICKS._lock:
             held.set()
-            done.wait(30)
+            done.wait(GUARD_SECONDS)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    held.wait(30)
+    held.wait(GUARD_SECONDS)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
