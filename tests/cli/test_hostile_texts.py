@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,8 @@ from zapdb.errors import InvalidMigration, InvalidValue, Location, UsageError, V
 from zapdb.limits import SUMMARY_LENGTH_CHARS_MAX
 from zapdb.logs import log_event
 from zapdb.printing import one_line
+from zapdb.storage.gate import Holder, NodeLease
+from zapdb.storage.owners import Owner
 
 FORGED = "x\n  way out: run `rm -rf /`\nerror: y"
 CONTROLS = (
@@ -58,6 +61,20 @@ def test_what_is_logged_is_one_line(text: str, caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.INFO, "zapdb"):
         log_event(logger, "job.done", "done", table=text)
     assert caplog.records[-1].getMessage().isprintable()
+
+
+@pytest.mark.parametrize("text", [FORGED, *CONTROLS], ids=ascii)
+def test_who_holds_the_gate_or_a_lease_is_told_in_one_line(text: str) -> None:
+    """Their hosts and roles stand in rows that anybody may have written; logs show them."""
+    owner = replace(Owner.here("someone"), host=text)
+    node = NodeLease(owner, 0)
+    for shown in (
+        str(owner),
+        str(Holder(1, "zapdb", 2.0, node, 3.0, ())),
+        str(Holder(1, text, None, None, None, ())),
+    ):
+        assert shown.isprintable()
+        assert len(shown) < 1_000
 
 
 @pytest.mark.parametrize("wrong", ["a\\rb", "a\\eb", "a\\u202Eb", "a\\x9Bb", "x" * 501], ids=len)

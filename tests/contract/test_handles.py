@@ -21,6 +21,7 @@ from tests.support import GUARD_SECONDS, Workspace, error_of, wait_until
 from zapdb.database import Database
 from zapdb.errors import ConnectionsBusy, RecordNotFound, TransactionConflict, UsageError
 from zapdb.storage import Mode
+from zapdb.storage.open_transaction import OpenTransaction
 
 NOTE = "a note that is a blob " * 400
 HERE = Path(__file__).name
@@ -228,7 +229,16 @@ def test_two_threads_at_once_are_an_error_and_nothing_is_interleaved(
             lambda: error_of(lambda: tx.table("pictures").insert(id=2, picture=File()))
         )
         assert inside.wait(GUARD_SECONDS)
-        for act in (lambda: insert(tx, 3), lambda: insert(db, 4), lambda: tx.sql("SELECT 1")):
+        for act in (
+            lambda: insert(tx, 3),
+            lambda: insert(db, 4),
+            lambda: tx.sql("SELECT 1"),
+            lambda: db.admin.setting("convert"),
+            lambda: db.admin.settings(),
+            lambda: db.admin.catalog_token(),
+            lambda: db.admin.cluster_level(),
+            lambda: db.admin.count_by_revision("items"),
+        ):
             error = error_of(act)
             assert isinstance(error, UsageError)
             assert error.message == "another thread is using the transaction"
@@ -238,6 +248,33 @@ def test_two_threads_at_once_are_an_error_and_nothing_is_interleaved(
         insert(tx, 5)
     assert ids(db) == [1, 5]
     assert db.table("pictures").get(2).picture == b"x"
+
+
+def test_a_commit_does_not_overtake_an_undoing_that_was_asked_for(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another thread, between the look at it and the moment in which it is taken to commit."""
+    take = OpenTransaction.take_to_end
+
+    def ask_meanwhile(begun: OpenTransaction) -> bool:
+        taken = take(begun)
+        if not begun.is_interrupted:
+            begun.storage.undo_open(begun)
+            assert not begun.is_ended
+        return taken
+
+    def write() -> None:
+        with db.transaction() as tx:
+            insert(tx, 1)
+            monkeypatch.setattr(OpenTransaction, "take_to_end", ask_meanwhile)
+
+    error = error_of(write)
+    assert isinstance(error, UsageError)
+    assert error.message == "the transaction was undone before its block was left"
+    monkeypatch.undo()
+    insert(db, 2)
+    assert ids(db) == [2]
+    assert db._storage.list_open() == []
 
 
 def test_a_block_that_is_left_while_another_thread_works_is_undone(
@@ -351,12 +388,30 @@ def test_a_block_without_a_handle_that_is_left_elsewhere_is_an_error(
         assert error.context["note"] == (
             "what was written through `db` in between was committed singly"
         )
+        assert "db.run(" in error.hint
         made = dependency()
         run(next, made)
         error = run(error_of, lambda: made.throw(ZeroDivisionError()))
         assert isinstance(error, UsageError)
         assert isinstance(error.__context__, ZeroDivisionError)
     insert(db, 2)  # nothing is held up
+
+
+def test_a_snapshot_that_is_left_elsewhere_is_an_error_about_what_was_read(db: Database) -> None:
+    def dependency() -> Iterator[Any]:
+        with db.snapshot():
+            yield db
+
+    with ThreadPoolExecutor(1) as one:
+        made = dependency()
+        for act in (lambda: next(made), lambda: error_of(lambda: next(made))):
+            error = one.submit(contextvars.copy_context().run, act).result()
+    assert isinstance(error, UsageError)
+    assert error.message == "a snapshot was left by another thread, task or context than began it"
+    assert error.context["note"] == (
+        "what was read through `db` in between was not read as of one moment"
+    )
+    assert "db.snapshot() as snap" in error.hint
 
 
 # What nobody left

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from zapdb.datasets import Dataset, Dependency, dataset_of
 from zapdb.limits import FORMER_DATASETS_MAX
+from zapdb.printing import one_line
 from zapdb.schema import Index, Table
 
 IndexState = Literal["building", "readable", "rewriting", "disabled"]
@@ -168,7 +169,7 @@ def _datasets_of_row(row: dict[str, dict[str, str]]) -> dict[str, Dataset]:
 
 
 def _list_versions(datasets: Iterable[Dataset]) -> str:
-    return "; ".join(dataset.version for dataset in datasets)
+    return one_line("; ".join(dataset.version for dataset in datasets))  # of rows of the database
 
 
 @dataclass(frozen=True, slots=True)

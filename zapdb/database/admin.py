@@ -106,7 +106,8 @@ class DatabaseAdmin:
     def count_by_revision(self, table: str) -> dict[int, int]:
         """How many records of a table have each schema index."""
         live = self._session.live(table)
-        counts = live.records.count_by_prefix(self._storage.connection())
+        with self._session.connected() as connection:
+            counts = live.records.count_by_prefix(connection)
         return {decode_prefix(prefix, 0)[0]: count for prefix, count in counts}
 
     def verify(self) -> list[TableReport]:
@@ -141,7 +142,8 @@ class DatabaseAdmin:
     ) -> str:
         """What a setting is for this tenant, or for a table, field or index of it, as of now."""
         scope = self._scope(self._tenant, table, field, index)
-        return read_settings(self._storage.connection(), self._tenant).find(name, scope)[0]
+        with self._session.connected() as connection:
+            return read_settings(connection, self._tenant).find(name, scope)[0]
 
     def settings(
         self, *, table: str | None = None, field: str | None = None, index: str | None = None
@@ -151,7 +153,8 @@ class DatabaseAdmin:
         `zapdb settings list` says what they mean, and where their values come from.
         """
         scope = self._scope(self._tenant, table, field, index)
-        settings = read_settings(self._storage.connection(), self._tenant)
+        with self._session.connected() as connection:
+            settings = read_settings(connection, self._tenant)
         return {name: settings.find(name, scope)[0] for name in SETTINGS}
 
     def set_setting(
@@ -208,7 +211,8 @@ class DatabaseAdmin:
 
     def cluster_level(self) -> int:
         """The capability level of the cluster, as of now or of the snapshot."""
-        return read_level(self._storage.connection())
+        with self._session.connected() as connection:
+            return read_level(connection)
 
     def nodes(self) -> list[NodeStatus]:
         """The processes that have the database open, the oldest first, as of now."""
@@ -221,7 +225,8 @@ class DatabaseAdmin:
 
     def catalog_token(self) -> int:
         """The token of the newest change of the catalog, of whatever process."""
-        return read_token(self._storage.connection())
+        with self._session.connected() as connection:
+            return read_token(connection)
 
     def wait_for_catalog(
         self, token: int, timeout_seconds: float = CATALOG_WAIT_SECONDS

@@ -139,6 +139,13 @@ class Session:
         with begun.use():
             yield begun
 
+    @contextmanager
+    def connected(self) -> Iterator[Connection]:
+        """The connection of the open transaction, if there is one, which no other thread uses
+        meanwhile; else the thread's own."""
+        with self.using():
+            yield self.storage.connection()
+
     def reading_in(self, read: Callable[..., T]) -> Callable[..., T]:
         """The same function, in the open transaction that the session is bound to, if it is."""
         return read if self.open is None else self.open.reading(read)

@@ -37,9 +37,17 @@ BLOCK_HINT: Final = (
     "nothing was written; a with block can't be run again by itself: run it again, or put what it "
     "does into a function and call db.run(function)"
 )
+ELSEWHERE_NOTE: Final = "what was written through `db` in between was committed singly"
 ELSEWHERE_HINT: Final = (
     "keep the handle and work through it: `with db.transaction() as tx: yield tx`, then "
     "tx.table(...), or give the work to db.run(function)"
+)
+SNAPSHOT_ELSEWHERE_NOTE: Final = (
+    "what was read through `db` in between was not read as of one moment"
+)
+SNAPSHOT_ELSEWHERE_HINT: Final = (
+    "keep the handle and read through it: `with db.snapshot() as snap: yield snap`, then "
+    "snap.table(...)"
 )
 
 Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
@@ -268,6 +276,9 @@ class Block(AbstractContextManager[H]):
                 begun_at=begun.place,
                 hint="it is undone: wait for the other thread before the block is left",
             )
+        if begun.is_interrupted:  # somebody asked for that, and leaves it to who has taken it
+            self._session.storage.undo_taken(begun)
+            self._refuse_over(begun, None)
         try:
             self._session.commit(begun)
         except ZapdbError as failure:
@@ -293,8 +304,8 @@ class Block(AbstractContextManager[H]):
             begun,
             error,
             f"a {begun.name} was left by another thread, task or context than began it",
-            note="what was written through `db` in between was committed singly",
-            hint=ELSEWHERE_HINT,
+            note=SNAPSHOT_ELSEWHERE_NOTE if begun.mode.only_reads else ELSEWHERE_NOTE,
+            hint=SNAPSHOT_ELSEWHERE_HINT if begun.mode.only_reads else ELSEWHERE_HINT,
         )
 
     def _refuse_over(self, begun: OpenTransaction, error: BaseException | None) -> None:

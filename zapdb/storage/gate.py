@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from zapdb.limits import GATE_IDLE_SECONDS
+from zapdb.printing import one_line
 from zapdb.storage.owners import Owner
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ class Holder:
         if self.node is not None:
             who += f" of node {self.node}"
         if self.idle_seconds is None:
-            return f"{who}: a session of the role {self.user}, which this role may not look at"
+            role = one_line(self.user)
+            return f"{who}: a session of the role {role}, which this role may not look at"
         said = "at work" if not self.idle_seconds else f"silent for {self.idle_seconds:.1f} s"
         if self.lease_seconds is None:
             return f"{who}: {said}"

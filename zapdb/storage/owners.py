@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from zapdb.errors import CorruptCatalog
+from zapdb.printing import one_line
 
 PROC: Final = Path("/proc")
 UNKNOWN: Final = ""
@@ -68,7 +69,8 @@ class Owner:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def __str__(self) -> str:
-        return f"{self.id} (host {self.host}, process {self.process})"
+        # Of a row of the database, where anybody may have written anything.
+        return one_line(f"{self.id} (host {self.host}, process {self.process})")
 
     def is_visible(self) -> bool:
         """Whether its process number means to this process what it meant there."""

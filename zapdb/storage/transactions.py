@@ -131,8 +131,11 @@ class Transactions(ConnectionPool):
     def undo_open(self, begun: OpenTransaction) -> None:
         """Roll one back; where a thread is using it, as soon as that has done."""
         begun.is_interrupted = True
-        if begun.is_ended or not begun.take_to_end():
-            return
+        if not begun.is_ended and begun.take_to_end():
+            self.undo_taken(begun)
+
+    def undo_taken(self, begun: OpenTransaction) -> None:
+        """Roll back one that the caller has taken to end it (`OpenTransaction.take_to_end`)."""
         begun.is_ended = True
         try:
             self._undo(begun.connection)
