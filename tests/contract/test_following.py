@@ -57,6 +57,7 @@ def test_waiting_for_a_token_ends(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
     token = db.admin.catalog_token()
+    assert db.admin.wait_for_catalog(token).token == token
     started = time.monotonic()
     with pytest.raises(CatalogBehind, match="has not seen a change") as caught:
         db.admin.wait_for_catalog(token + 1, timeout_seconds=0.2)
