@@ -310,7 +310,10 @@ def test_rule_07_a_suspended_holder_is_ended_once_its_lease_is_over(
             peer.suspend()
         monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(GUARD_SECONDS))
         key = f"node/{node_of(db, peer.pid).id}"
-        workspace.execute("UPDATE zapdb_catalog SET expires_at = 1 WHERE key = ?", (key,))
+        # Just over: one that was over for long would be evicted by the heartbeats of others.
+        over = storage.now_us(storage.connection()) - 1_000_000
+        expire = "UPDATE zapdb_catalog SET expires_at = ? WHERE key = ?"
+        workspace.execute(expire, (over, key))
         with storage.transaction(Mode.CHANGE):
             pass
         peer.resume()

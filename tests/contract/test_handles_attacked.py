@@ -249,7 +249,7 @@ import contextvars, faulthandler, random, sys, threading, time, zapdb
 from zapdb.errors import ZapdbError
 
 faulthandler.enable()
-address, directory = sys.argv[1:]
+address, directory, step = sys.argv[1:]
 
 def work(db, seed):
     at = random.Random(seed)
@@ -269,7 +269,7 @@ def work(db, seed):
         except ZapdbError:
             pass  # it was closed
 
-for round in range(12):
+for round in range(0, 12, int(step)):
     db = zapdb.open(address, migrations=directory, max_connections=3)
     threads = [threading.Thread(target=work, args=(db, (round, n).__hash__())) for n in range(4)]
     for thread in threads:
@@ -284,9 +284,56 @@ print("done")
 
 
 def test_a_database_is_closed_while_threads_work(workspace: Workspace) -> None:
-    """SQLite's driver ends the process where a connection is closed that a thread is using."""
+    run_to_its_end(workspace, CLOSING, "1" if forms.is_long else "3")
+
+
+# The driver ends the process where a connection is closed while a statement of another thread is
+# under way: it looks at the connection once that has its first row.
+CLOSING_BESIDE_STATEMENTS = """
+import faulthandler, sys, threading, zapdb
+from zapdb.errors import ZapdbError
+
+faulthandler.enable()
+address, directory = sys.argv[1:]
+ONE_ROW = '''WITH RECURSIVE numbers (n) AS (
+    SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT 3000000
+) SELECT count(*) FROM numbers'''
+
+def work(db, begun):
+    connection = db._storage.connection()
+    begun.release()
+    try:
+        while True:
+            connection.fetch_all(ONE_ROW)
+    except ZapdbError:
+        pass  # it was closed
+
+for round in range(3):
+    db = zapdb.open(address, migrations=directory)
+    begun = threading.Semaphore(0)
+    threads = [threading.Thread(target=work, args=(db, begun)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        begun.acquire()
+    threading.Event().wait(0.05)
+    db.close()
+    for thread in threads:
+        thread.join()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_database_is_closed_while_statements_of_threads_are_under_way(
+    workspace: Workspace,
+) -> None:
+    run_to_its_end(workspace, CLOSING_BESIDE_STATEMENTS)
+
+
+def run_to_its_end(workspace: Workspace, program: str, *arguments: str) -> None:
     workspace.write(1, ITEMS, INDEX_SIZE)
     workspace.open().close()
-    command = [sys.executable, "-c", CLOSING, workspace.address, str(workspace.directory)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", program, workspace.address, str(workspace.directory)]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
