@@ -109,3 +109,10 @@ def test_an_address_that_is_none_is_wrong_usage(bare: Project, address: str) -> 
     assert result.status == 2
     assert "  way out: " in result.err
     assert "sqlite:///path/to/file.db" in result.err
+
+
+def test_a_database_in_memory_makes_no_sense_to_a_command(project: Project) -> None:
+    project.write("0001_people")
+    result = project.run("migrate", "up", "--database", "sqlite:///:memory:")
+    assert result.status == 2
+    assert "a database in memory ends with the process" in result.err

@@ -26,7 +26,7 @@ ORDER = [
     {"jobs"},
     {"database"},
     {"aio"},
-    {"spark", "history", "service", "cli", "models"},
+    {"spark", "history", "service", "cli", "models", "testing"},
 ]
 RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
 PURE = {layer for layer in RANK if RANK[layer] < RANK["storage"]}

@@ -61,6 +61,11 @@ def find_database(given: str | None) -> str:
             hint='give --database URL, or set ZAPDB_DATABASE, or write database = "URL" under '
             "[tool.zapdb] in pyproject.toml",
         )
+    if found in (":memory:", "sqlite://", "sqlite:///:memory:"):
+        raise UsageError(
+            "a database in memory ends with the process, and a command is one",
+            hint="give a file: sqlite:///path/to/file.db",
+        )
     return found
 
 

@@ -13,6 +13,7 @@ from zapdb.storage.faults import DuplicateKey, MissingTable
 from zapdb.storage.layout import LAYOUT_REVISION, ensure_layout, read_layout
 from zapdb.storage.modes import Mode
 from zapdb.storage.physical import IndexTable, RecordTable
+from zapdb.storage.private_file import PrivateFile, is_in_memory
 from zapdb.storage.sqlite import SQLite
 
 __all__ = [
@@ -37,14 +38,23 @@ def connect(
 ) -> Storage:
     """The storage at a SQLAlchemy address; nothing is read or written yet.
 
+    `sqlite:///:memory:` is a new private file of this process, removed when the storage is closed.
     With `read_only`, connections are made that can't write, and other transactions than READ are
     refused. `connections_max` transactions and snapshots may be open at once. Raises `UsageError`
     for what is no address; it shows nothing of it.
     """
-    url = read_address(address)
+    url = read_address("sqlite:///:memory:" if address == ":memory:" else address)
     match url.drivername:
         case "sqlite" | "sqlite+pysqlite":
-            return SQLite(url, read_only=read_only, connections_max=connections_max)
+            private = PrivateFile() if is_in_memory(url) else None
+            if private is None:
+                return SQLite(url, read_only=read_only, connections_max=connections_max)
+            if read_only:
+                raise UsageError(
+                    "a database in memory is empty when it is opened, and read_only fills nothing",
+                    hint="leave read_only out, or give a file: sqlite:///path/to/file.db",
+                )
+            return SQLite(private.url, connections_max=connections_max, private=private)
         case "postgresql" | "postgres" | "postgresql+psycopg":
             from zapdb.storage.postgresql import PostgreSQL
 

@@ -39,8 +39,8 @@ class DatabaseFile:
             options = given | options
         if database in ("", ":memory:") or options.get("mode") == "memory":
             raise UsageError(
-                "a database in memory can't be shared by threads and jobs",
-                hint="give a file: sqlite:///path/to/file.db",
+                "a database in memory has no options: SQLite's own can't be shared by threads",
+                hint="give sqlite:///:memory:, or a file: sqlite:///path/to/file.db",
             )
         # Absolute: the process may change its working directory between two connections.
         self.path = os.path.abspath(database)  # noqa: PTH100 - Path.resolve would follow links

@@ -52,6 +52,7 @@ from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_n
 from zapdb.storage.interruption import current_call
 from zapdb.storage.loop_watch import refuse_waiting
 from zapdb.storage.modes import Mode
+from zapdb.storage.private_file import PrivateFile, is_private
 from zapdb.storage.retries import retry
 from zapdb.storage.waiting import FairLocks, FairSemaphore
 
@@ -99,10 +100,17 @@ class SQLite(Storage):
     clock_sql = "SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
 
     def __init__(
-        self, url: URL, *, read_only: bool = False, connections_max: int = CONNECTIONS_MAX
+        self,
+        url: URL,
+        *,
+        read_only: bool = False,
+        connections_max: int = CONNECTIONS_MAX,
+        private: PrivateFile | None = None,
     ) -> None:
         check_options(url, OPTIONS if url.query.get("uri") == "true" else ())
         self._file = DatabaseFile(url, read_only=read_only)
+        self._private = private
+        """The file, where it is removed when the storage is closed."""
         engine = attempt(
             url,
             lambda: sqlalchemy.create_engine(
@@ -114,7 +122,7 @@ class SQLite(Storage):
             ),
         )
         sqlalchemy.event.listen(engine, "do_connect", self._open_file)
-        sqlalchemy.event.listen(engine, "connect", _configure)
+        sqlalchemy.event.listen(engine, "connect", self._configure)
         super().__init__(url, engine, read_only=read_only, connections_max=connections_max)
         self._writers = WRITERS.find(os.path.realpath(self._file.path))
 
@@ -133,6 +141,17 @@ class SQLite(Storage):
             driver.close()
             raise
         return driver
+
+    def _configure(self, driver: sqlite3.Connection, _record: object) -> None:
+        driver.isolation_level = None  # transactions are begun by statements of ours, DDL included
+        driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        is_lasting = not is_private(self._file.path)
+        driver.execute(f"PRAGMA synchronous = {'FULL' if is_lasting else 'OFF'}")
+
+    def close(self) -> None:
+        super().close()
+        if self._private is not None:
+            self._private.remove()
 
     def refuse_other_file(self) -> None:
         """Raises `DatabaseReplaced` where the file at the path is not the one that was opened."""
@@ -577,9 +596,3 @@ def _is_closed_to_readers(error: sqlite3.OperationalError) -> bool:
         "SQLITE_READONLY_DIRECTORY",
         "SQLITE_READONLY_RECOVERY",
     )
-
-
-def _configure(driver: sqlite3.Connection, _record: object) -> None:
-    driver.isolation_level = None  # transactions are begun by statements of ours, DDL included
-    driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-    driver.execute("PRAGMA synchronous = FULL")

