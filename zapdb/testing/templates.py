@@ -76,7 +76,7 @@ class Templates:
     def fresh_database(self, migrations: str | Path) -> Iterator[str]:
         """The address of a new database to which the migrations are applied; removed behind it."""
         directory = Path(migrations)
-        key = digest_of(directory)
+        key = digest_of_files(directory)
         template = self._templates.get(key)
         if template is None:
             template = self._templates[key] = self._engine.make_template(directory)
@@ -87,7 +87,7 @@ class Templates:
             self._engine.remove(copy)
 
 
-def digest_of(migrations: Path) -> str:
+def digest_of_files(migrations: Path) -> str:
     """Of the names and bytes of the migration files of a directory."""
     found = hashlib.sha256()
     for path in sorted(migrations.glob("*.yaml")):
