@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
 import threading
+import weakref
 
 import pytest
 
@@ -10,6 +13,7 @@ from zapdb.limits import COMPILED_MAX
 from zapdb.memo import Memo
 from zapdb.migrations import Chain
 from zapdb.records import codec
+from zapdb.records.record import record_class
 from zapdb.schema import Field, Table
 from zapdb.values import Integer, Zones
 
@@ -53,3 +57,16 @@ def test_whatever_is_compiled_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(codec._compiled) == 2
     assert codec.codec_for(tables[3]) is found[3]
     assert codec.codec_for(tables[0]) is not found[0]
+
+
+def test_classes_of_shapes_go_with_the_last_who_has_them() -> None:
+    made = record_class("nobody's", ("id",))
+    record, wanted = made(1), weakref.ref(made)
+    assert record_class("nobody's", ("id",)) is made
+    del made
+    gc.collect()
+    assert wanted() is type(record)
+    assert pickle.loads(pickle.dumps(record)) == record
+    del record
+    gc.collect()
+    assert wanted() is None

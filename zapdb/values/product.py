@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Sequence
 from keyword import iskeyword
 from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar
+from weakref import WeakValueDictionary
 
 from zapdb.errors import ImmutableRecord, UnknownField
 from zapdb.values.immutable import open_class, set_attribute
@@ -242,7 +243,8 @@ def _set_source(target: str, fields: Sequence[str], values: Sequence[str]) -> li
     ]
 
 
-_classes: dict[tuple[type[Product], str, tuple[str, ...]], type[Product]] = {}
+_classes = WeakValueDictionary[tuple[type[Product], str, tuple[str, ...]], type[Product]]()
+"""Those that a codec or a value still has: a process may see any number of shapes."""
 
 
 def product_class(base: type[P], name: str, fields: tuple[str, ...]) -> type[P]:

@@ -14,6 +14,8 @@ import math
 import uuid
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zapdb.limits import COMPILED_MAX
+
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, SchemaSerializer
 
@@ -94,7 +96,7 @@ def core_schema_of(kind: type[Parts]) -> CoreSchema:
     return core_schema.is_instance_schema(kind, serialization=dumped)
 
 
-@functools.cache
+@functools.lru_cache(COMPILED_MAX)
 def serializer_of(kind: type[Parts]) -> SchemaSerializer:
     """What pydantic asks an object for whose type it was not told."""
     from pydantic_core import SchemaSerializer
