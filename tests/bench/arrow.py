@@ -16,7 +16,7 @@ from tests.bench.people import make_people
 from tests.blobs import BESIDE
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import asdict, codec_for, decoder_of
-from zapdb.records.arrow import arrow_schema, decode_batches, encode_batch
+from zapdb.records.arrow import arrow_decoder, arrow_schema, decode_batches, encode_batch
 from zapdb.schema import Field, Table
 from zapdb.values import Boolean, Decimal, Integer, Json, String, Timestamp, Uuid
 
@@ -64,7 +64,7 @@ def _run_decoding(bench: Bench, what: str, fields: list[str], at_least: float) -
     decode = decoder_of(PEOPLE, numbers)
 
     def decode_columns() -> None:
-        batches = decode_batches(PEOPLE, _rows(count), lambda *_: BESIDE, fields=fields)
+        batches = decode_batches(arrow_decoder(PEOPLE, fields), _rows(count), lambda *_: BESIDE)
         assert sum(batch.num_rows for batch in batches) == count
 
     def decode_objects() -> None:
@@ -95,7 +95,7 @@ def _plain(record: dict[str, Any]) -> dict[str, Any]:
 def _run_encoding(bench: Bench) -> Row:
     count = bench.many // 10
     codec = codec_for(PEOPLE)
-    batches = list(decode_batches(PEOPLE, _rows(count), lambda *_: BESIDE))
+    batches = list(decode_batches(arrow_decoder(PEOPLE), _rows(count), lambda *_: BESIDE))
     people = list(make_people(0, count))
 
     def encode_columns() -> None:

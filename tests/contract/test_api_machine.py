@@ -44,7 +44,7 @@ from tests.contract.api_model import (
 from tests.contract.model import Key, Model, Row
 from tests.documents import document
 from tests.support import PostgresServer
-from zapdb.activation.up import migrate_up
+from zapdb.activation.up import Wanted, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import (
@@ -756,7 +756,7 @@ class Program(RuleBasedStateMachine):
         (self.migrations / f"{number:04d}_drawn.yaml").write_text(document(operation))
         storage = connect(self.address)
         try:
-            migrate_up(storage, DEFAULT_TENANT, self.migrations, again=True)
+            migrate_up(storage, DEFAULT_TENANT, self.migrations, Wanted(again=True))
         finally:
             storage.close()
         event(operation.partition(":")[0])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
-from zapdb.activation.up import migrate_up
+from zapdb.activation.up import Wanted, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.errors import CommitUnknown, LeaseLost
 from zapdb.jobs import forget_newest
@@ -218,7 +218,7 @@ def test_rule_03_numbers_are_never_used_again(workspace: Workspace) -> None:
         if not drawn:
             workspace.open().close()
         else:
-            migrate_up(storage, DEFAULT_TENANT, workspace.directory, again=True)
+            migrate_up(storage, DEFAULT_TENANT, workspace.directory, Wanted(again=True))
         with workspace.open() as db:
             items, tags = db._view.table("items").table, db._view.table("tags").table
             color = items.field_named("color")
@@ -250,7 +250,7 @@ def test_rule_06_up_stops_at_the_number_that_is_given(workspace: Workspace) -> N
         storage,
         DEFAULT_TENANT,
         workspace.directory,
-        to=2,
+        Wanted(to=2),
         on_applied=lambda one: seen.append(one.label),
     )
     assert [one.label for one in applied] == seen == ["0001_test", "0002_test"]

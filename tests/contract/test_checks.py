@@ -10,7 +10,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of
-from zapdb.activation.up import migrate_up
+from zapdb.activation.up import Wanted, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database, Table
 from zapdb.errors import CheckViolation, CommitUnknown
@@ -241,7 +241,7 @@ def test_rule_13_a_check_that_is_applied_again_is_validated_again(workspace: Wor
     with workspace.open() as between:
         between.table("items").insert(id=2, title="a", size=-1)
     workspace.write(2, POSITIVE)
-    migrate_up(storage, DEFAULT_TENANT, workspace.directory, again=True)
+    migrate_up(storage, DEFAULT_TENANT, workspace.directory, Wanted(again=True))
     (report,) = run_jobs(storage)
     assert report.job.findings[0].count == 1
 

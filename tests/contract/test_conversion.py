@@ -298,14 +298,12 @@ def test_a_conversion_goes_on_after_an_exception(
     def break_down(*arguments: Any) -> Any:
         if next(calls) == 20:
             raise ZeroDivisionError
-        return record_progress(*arguments[:3], **arguments[3])
+        return record_progress(*arguments[0], **arguments[1])
 
     from zapdb.jobs import tasks
 
     record_progress = tasks.record_progress
-    monkeypatch.setattr(
-        tasks, "record_progress", lambda c, r, p, **named: break_down(c, r, p, named)
-    )
+    monkeypatch.setattr(tasks, "record_progress", lambda *given, **named: break_down(given, named))
     with pytest.raises(ZeroDivisionError):
         db.admin.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
     left = stale(db)

@@ -24,7 +24,7 @@ from tests.contract.tables import (
 from tests.lookups import find
 from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of, finish
 from zapdb.activation import load_view
-from zapdb.activation.up import migrate_up
+from zapdb.activation.up import Wanted, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster import nodes
 from zapdb.database import Database
@@ -58,7 +58,7 @@ def forget(place: Workspace, **options: Any) -> Forgotten:
 def up(place: Workspace, *, again: bool = False) -> None:
     storage = connect(place.address)
     try:
-        migrate_up(storage, DEFAULT_TENANT, place.directory, again=again)
+        migrate_up(storage, DEFAULT_TENANT, place.directory, Wanted(again=again))
     finally:
         storage.close()
 

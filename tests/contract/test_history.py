@@ -11,7 +11,7 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, error_of, finish
 from zapdb.activation.inspection import read_log
-from zapdb.activation.up import migrate_up
+from zapdb.activation.up import Wanted, migrate_up
 from zapdb.catalog import DEFAULT_TENANT, history, principal
 from zapdb.catalog.history import Entry, find_rollbacks, read_entries
 from zapdb.catalog.pruning import Bound, plan_pruning, prune
@@ -40,7 +40,7 @@ def up(place: Workspace, number: int, *operations: str) -> None:
     place.write(number, *operations)
     ensure_layout(place.control, create=True)
     ensure_rows(place.control)
-    migrate_up(place.control, DEFAULT_TENANT, place.directory, again=True)
+    migrate_up(place.control, DEFAULT_TENANT, place.directory, Wanted(again=True))
 
 
 def test_rule_01_an_unchanged_schema_writes_nothing(workspace: Workspace) -> None:
@@ -137,7 +137,7 @@ def test_rule_01_generations_rise_strictly_under_concurrency(workspace: Workspac
     def apply() -> None:
         storage = workspace.connect()
         for _ in range(4):
-            migrate_up(storage, DEFAULT_TENANT, workspace.directory, again=True)
+            migrate_up(storage, DEFAULT_TENANT, workspace.directory, Wanted(again=True))
 
     def forget() -> None:
         storage = workspace.connect()

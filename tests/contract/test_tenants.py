@@ -18,7 +18,7 @@ from zapdb.activation import activate as activation
 from zapdb.activation import load_view
 from zapdb.activation.fleet import bring_up_all, read_fleet
 from zapdb.activation.removal import remove_tenant
-from zapdb.activation.up import catch_up, migrate_up
+from zapdb.activation.up import Wanted, catch_up, migrate_up
 from zapdb.catalog import DEFAULT_TENANT, retirement, rows, tenants
 from zapdb.catalog.tenants import create_tenant, find_tenant
 from zapdb.cluster.status import read_leases
@@ -95,7 +95,7 @@ def physical_tables(place: Workspace) -> list[str]:
 
 
 def up(place: Workspace, tenant: str = "default", to: int | None = None) -> None:
-    migrate_up(place.connect(), number_of(place, tenant), place.directory, to=to)
+    migrate_up(place.connect(), number_of(place, tenant), place.directory, Wanted(to=to))
 
 
 @pytest.fixture
@@ -662,7 +662,7 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     db.close()
     # Once nobody has it any more, it goes.
     workspace.write(3, DROP_ITEMS)
-    migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory, again=True)
+    migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory, Wanted(again=True))
     names = workspace.control.table_names(workspace.control.connection())
     assert "zapdb_r1" in names
     bring_up_all(workspace.connect())
@@ -694,7 +694,7 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     with workspace.open() as db:
         db.admin.run_jobs()
     workspace.write(3, DROP_ITEMS)
-    monkeypatch.setattr("zapdb.activation.up.sweep", lambda storage: None)
+    monkeypatch.setattr("zapdb.activation.up.sweep_retired", lambda storage: None)
     up(workspace)
     monkeypatch.undo()
     assert len(retired(workspace)) == 2

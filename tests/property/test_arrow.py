@@ -15,7 +15,7 @@ from tests.forms import cases
 from tests.strategies import damage, records_of, tables
 from zapdb.errors import BlobMissing, CorruptRecord
 from zapdb.records import codec_for, decoder_of
-from zapdb.records.arrow import decode_batch, encode_batch
+from zapdb.records.arrow import arrow_decoder, decode_batch, encode_batch
 from zapdb.schema import Table
 from zapdb.values import (
     Decimal,
@@ -123,10 +123,10 @@ def test_batches_show_what_the_codec_decodes_and_give_back_its_bytes(
     selected = data.draw(st.lists(st.sampled_from(table.fields), min_size=1, unique_by=id))
     names = {f.name for f in selected}
 
-    batch = decode_batch(table, rows, lambda *_: BESIDE, as_text=texts)
+    batch = decode_batch(arrow_decoder(table, as_text=texts), rows, lambda *_: BESIDE)
     batch.validate(full=True)
     assert encode_batch(table, batch, b"\x81", BESIDE) == rows
-    part = decode_batch(table, rows, lambda *_: BESIDE, fields=names, as_text=texts)
+    part = decode_batch(arrow_decoder(table, names, texts), rows, lambda *_: BESIDE)
     part.validate(full=True)
     assert part.schema.names == [f.name for f in table.fields if f.name in names]
     for f in table.fields:
@@ -162,8 +162,8 @@ def test_batches_refuse_the_damaged_records_that_the_codec_refuses(
                     decode(*bad, 1, BESIDE)
                 else:
                     rows = [(key, value), bad, (key, value)]
-                    options = {"fields": names, "as_text": every}
-                    decode_batch(table, rows, lambda *_: BESIDE, **options).validate(full=True)
+                    decoder = arrow_decoder(table, names, every)
+                    decode_batch(decoder, rows, lambda *_: BESIDE).validate(full=True)
             except CorruptRecord as error:
                 refusals.append(error.context)
             except BlobMissing:  # bytes became the reference of a blob that is nowhere

@@ -10,7 +10,13 @@ import pytest
 from tests.blobs import BESIDE, MemoryBlobs
 from tests.unit.records.test_arrow import KINDS
 from zapdb.records import codec_for
-from zapdb.records.arrow import arrow_schema, decode_batch, decode_batches, encode_batch
+from zapdb.records.arrow import (
+    arrow_decoder,
+    arrow_schema,
+    decode_batch,
+    decode_batches,
+    encode_batch,
+)
 from zapdb.schema import Field, Table
 from zapdb.spark import start_session
 from zapdb.values import Integer, ZonedTimestamp
@@ -39,7 +45,7 @@ def test_spark_takes_the_batches_and_gives_them_back(spark: Any) -> None:
     def decode(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             stored = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-            yield from decode_batches(table, stored, MemoryBlobs().beside)
+            yield from decode_batches(arrow_decoder(table), stored, MemoryBlobs().beside)
 
     shape = from_arrow_schema(arrow_schema(table))
     frame = spark.createDataFrame(rows, "key binary, value binary").mapInArrow(decode, shape)
@@ -48,7 +54,9 @@ def test_spark_takes_the_batches_and_gives_them_back(spark: Any) -> None:
 
     import pyarrow
 
-    given = pyarrow.Table.from_batches([decode_batch(table, rows, MemoryBlobs().beside)])
+    given = pyarrow.Table.from_batches(
+        [decode_batch(arrow_decoder(table), rows, MemoryBlobs().beside)]
+    )
     created = spark.createDataFrame(given).orderBy("id").toArrow().combine_chunks()
     (returned,) = created.to_batches()
     assert encode_batch(table, returned, b"\x81", BESIDE) == rows

@@ -7,6 +7,8 @@ converted when they are read, or by a job. Whatever needs building (an index) st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from zapdb.activation.descriptors import (
     ConstraintDescriptor,
     IndexDescriptor,
@@ -43,11 +45,8 @@ def activate(connection: Connection, view: View, chain: Chain, target: int) -> l
         if old is None:
             create_record_table(connection, table.number)
         _append_entry(connection, view, chain, target, table)
-        # Writers are kept out meanwhile: what is empty now has nothing to be indexed.
-        is_empty = RecordTable(connection.storage, table.number, view.tenant).is_empty(connection)
-        _build_indexes(
-            connection, view.tenant, old, table, chain, view.position, target, empty=is_empty
-        )
+        kept = () if old is None else _kept_indexes(chain, old, table, view.position, target)
+        _exchange_indexes(connection, view.tenant, old, table, kept)
         settle_constraints(connection, view.tenant, old, table)
     digest = chain.at(target).digest
     for table in before:
@@ -73,7 +72,8 @@ def _append_entry(
     event: history.Event = "create" if old is None else "restore" if is_archived else "change"
     digest = chain.at(target).digest
     layout = find_layout(connection, view.tenant, chain, table, target)
-    history.append(connection, view.tenant, table, event, target, digest, layout)
+    made = history.NewRevision(view.tenant, table, event, target, digest, layout)
+    history.append(connection, made)
 
 
 def find_layout(
@@ -117,26 +117,29 @@ def is_unchanged(chain: Chain, old: Table, new: Table, source: int, target: int)
     return old == new and is_same_layout(chain, old, new, source, target)
 
 
-def _build_indexes(
-    connection: Connection,
-    tenant: int,
-    old: Table | None,
-    table: Table,
-    chain: Chain,
-    source: int,
-    target: int,
-    *,
-    empty: bool,
+def _kept_indexes(
+    chain: Chain, old: Table, table: Table, source: int, target: int
+) -> tuple[Index, ...]:
+    """The indexes of a table whose entries stay between two positions."""
+    return tuple(
+        index for index in table.indexes if keeps_entries(chain, old, table, index, source, target)
+    )
+
+
+def _exchange_indexes(
+    connection: Connection, tenant: int, old: Table | None, table: Table, kept: Sequence[Index]
 ) -> None:
+    # Writers are kept out meanwhile: what is empty now has nothing to be indexed.
+    is_empty = RecordTable(connection.storage, table.number, tenant).is_empty(connection)
+    before = () if old is None else old.indexes
     for index in table.indexes:
-        if old is None or not keeps_entries(chain, old, table, index, source, target):
-            if old is not None and index in old.indexes:
+        if index not in kept:
+            if index in before:
                 drop_index(connection, tenant, index)
-            create_index(connection, tenant, table, index, empty=empty)
-    if old is not None:
-        for index in old.indexes:
-            if all(kept.number != index.number for kept in table.indexes):
-                drop_index(connection, tenant, index)
+            create_index(connection, tenant, table, index, empty=is_empty)
+    for index in before:
+        if all(other.number != index.number for other in table.indexes):
+            drop_index(connection, tenant, index)
 
 
 def keeps_entries(
@@ -191,7 +194,7 @@ def drop_table(
         drop_index(connection, tenant, index)
     for kind, number, _ in constraints_of(table):
         rows.delete(connection, "constraint", constraint_key(tenant, kind, number))
-    history.append(connection, tenant, table, "drop", position, digest, None)
+    history.append(connection, history.NewRevision(tenant, table, "drop", position, digest))
 
 
 def drop_index(connection: Connection, tenant: int, index: Index) -> None:

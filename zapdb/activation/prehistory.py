@@ -143,10 +143,9 @@ def _begin_logs(
             )
         layout = _find_revision(connection, tenant, table)
         digest = chain.at(position).digest
+        made = history.NewRevision(tenant, table, "pre-history", position, digest, layout)
         for generation in _choose_generations(layout, unused):
-            history.insert(
-                connection, tenant, table, "pre-history", generation, 0, position, digest, layout
-            )
+            history.insert(connection, made, generation, 0)
         yield table.name
 
 

@@ -69,23 +69,38 @@ class Applied:
 OnApplied = Callable[[Applied], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which of the pending migrations are applied: those up to number `to`, or all.
+
+    With `again`, migrations that were forgotten are applied like any other; without, they are
+    refused with `PendingMigrations`.
+    """
+
+    to: int | None = None
+    again: bool = False
+
+    def includes(self, number: int) -> bool:
+        """Whether a migration of this number is wanted, as far as its number goes."""
+        return self.to is None or number <= self.to
+
+
 def migrate_up(
     storage: Storage,
     tenant: int,
     directory: Path,
+    choice: Wanted | None = None,
     *,
-    to: int | None = None,
-    again: bool = False,
     on_applied: OnApplied = lambda applied: None,
     wait_seconds: float = 0.0,
 ) -> list[Applied]:
-    """Store what is pending, up to number `to`, and activate it for a tenant.
+    """Store what is pending and wanted, and activate it for a tenant.
 
-    Raises `NotProven` before anything is stored. With `again`, migrations that were forgotten are
-    applied like any other; without, they are refused with `PendingMigrations`. Migrations that wait
-    for running processes are stored; `ActivationPending` is raised if those do not all know them
-    within `wait_seconds`. Raises `SchemaFrozen` where a setting refuses changes.
+    Raises `NotProven` before anything is stored. Migrations that wait for running processes are
+    stored; `ActivationPending` is raised if those do not all know them within `wait_seconds`.
+    Raises `SchemaFrozen` where a setting refuses changes.
     """
+    choice = choice or Wanted()
     files = list_files(directory)
     owner = Owner.here()
     wait = CHAIN_LEASE_SECONDS * 2
@@ -100,17 +115,17 @@ def migrate_up(
             forgotten = forgotten_digests(connection)
         refuse_changes_while_forgetting(view)
         pending = compare_files(files, list(view.stored), view.chain).pending
-        wanted = [file for file in pending if to is None or file.number <= to]
+        wanted = [file for file in pending if choice.includes(file.number)]
         if wanted:
             _refuse_if_frozen(storage.connection(), tenant)
         # All are validated before the first is applied, and before the gate is taken.
         checked = resolve_files(wanted, view.chain, provisional_numbers())
-        _refuse_forgotten(checked.after(view.chain.end), set() if again else forgotten)
+        _refuse_forgotten(checked.after(view.chain.end), set() if choice.again else forgotten)
         require_proven(checked.after(view.chain.end))  # before the first is applied
         require_level(storage, level_of(checked.after(view.chain.end)))
         for migration in checked.migrations:
             warm_datasets(migration.after)
-        target = view.chain.end if to is None else min(to, view.chain.end)
+        target = view.chain.end if choice.to is None else min(choice.to, view.chain.end)
         if view.position < target:
             done, waiting = catch_up(storage, tenant, to=target, on_applied=on_applied)
         name = tenant_lease(tenant)

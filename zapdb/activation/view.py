@@ -153,18 +153,20 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
     constraints = rows.list_rows(connection, "constraint", f"{tenant}/")
     recorded = read_history_settings(connection, tenant)
     forgetting = _find_forgetting(chain_state, chain, position, entries)
-    tables = {
-        table.name: _table_state(
+    tables = {}
+    for table in chain.schema_at(position):
+        logged = entries.get(table.number, [])
+        _check_entries(table, logged)
+        tables[table.name] = TableState(
             table,
-            entries.get(table.number, []),
-            chain,
-            forgetting,
+            logged[-1].generation,
+            logged[-1].layout_revision,
+            _find_origins(table, logged, chain, forgetting),
+            {entry.generation: entry.layout_revision for entry in logged},
             _index_descriptors(tenant, table, indexes),
             _constraint_descriptors(tenant, table, constraints),
             recorded.records(table.number),
         )
-        for table in chain.schema_at(position)
-    }
     zones = load_zones(connection) if known is None else known.zones
     return View(
         tenant,
@@ -234,15 +236,8 @@ def _constraint_descriptors(
     return tuple(states)
 
 
-def _table_state(
-    table: Table,
-    entries: list[Entry],
-    chain: Chain,
-    forgetting: Forgetting | None,
-    indexes: tuple[IndexDescriptor, ...],
-    constraints: tuple[ConstraintDescriptor, ...],
-    has_history: bool,
-) -> TableState:
+def _check_entries(table: Table, entries: list[Entry]) -> None:
+    """Raise `CorruptCatalog` where a table's log is not that of what is in force."""
     if not entries:
         raise MissingHistory(
             "a table in force has no fingerprint history",
@@ -259,7 +254,12 @@ def _table_state(
         )
     for entry in entries:
         require_known("record", entry.record_format, table=table.name, revision=entry.generation)
-    layouts = {entry.generation: entry.layout_revision for entry in entries}
+
+
+def _find_origins(
+    table: Table, entries: list[Entry], chain: Chain, forgetting: Forgetting | None
+) -> dict[int, int]:
+    """The position that the records of each revision are of, where it is known."""
     # Revisions with one layout have one origin, also those whose own migration was forgotten: it is
     # that of the first of them that is on the chain.
     positions: dict[int, int] = {}
@@ -268,18 +268,10 @@ def _table_state(
         if is_on_chain and chain.at(entry.position).digest == entry.digest:
             positions.setdefault(entry.layout_revision, entry.position)
     origins = {
-        revision: positions[layout] for revision, layout in layouts.items() if layout in positions
+        entry.generation: positions[entry.layout_revision]
+        for entry in entries
+        if entry.layout_revision in positions
     }
     if forgetting is not None and table.number in forgetting.revisions:
         origins[forgetting.revisions[table.number]] = forgetting.number - 1
-    last = entries[-1]
-    return TableState(
-        table,
-        last.generation,
-        last.layout_revision,
-        origins,
-        layouts,
-        indexes,
-        constraints,
-        has_history,
-    )
+    return origins

@@ -92,59 +92,52 @@ class Entry:
         return read_snapshot(self.snapshot)
 
 
-def append(
-    connection: Connection,
-    tenant: int,
-    table: Table,
-    event: Event,
-    position: int,
-    digest: str,
-    layout_revision: int | None,
-) -> int:
+@dataclass(frozen=True, slots=True)
+class NewRevision:
+    """What is said of a table's next revision; without a `layout_revision` its layout is new."""
+
+    tenant: int
+    table: Table
+    event: Event
+    position: int
+    digest: str
+    layout_revision: int | None = None
+
+
+def append(connection: Connection, made: NewRevision) -> int:
     """Append an entry, inside a CHANGE transaction: nobody else can append to a log meanwhile.
 
-    Without a `layout_revision` the layout is new. Returns the generation, one above the newest: the
-    newest entry of a log is never deleted.
+    Returns the generation, one above the newest: the newest entry of a log is never deleted.
     """
     query = sa.select(sa.func.max(FINGERPRINTS.c.generation)).where(
-        FINGERPRINTS.c.tenant == tenant, FINGERPRINTS.c.table_number == table.number
+        FINGERPRINTS.c.tenant == made.tenant, FINGERPRINTS.c.table_number == made.table.number
     )
     generation = (connection.core_execute(query).scalar() or 0) + 1
-    now = connection.storage.now_us(connection)
-    insert(connection, tenant, table, event, generation, now, position, digest, layout_revision)
+    insert(connection, made, generation, connection.storage.now_us(connection))
     return generation
 
 
-def insert(
-    connection: Connection,
-    tenant: int,
-    table: Table,
-    event: Event,
-    generation: int,
-    migrated_at: int,
-    position: int,
-    digest: str,
-    layout_revision: int | None,
-) -> None:
+def insert(connection: Connection, made: NewRevision, generation: int, migrated_at: int) -> None:
     """Write one entry, by the principal who is acting."""
+    layout = made.layout_revision
     connection.core_execute(
         sa.insert(FINGERPRINTS).values(
-            tenant=tenant,
-            table_number=table.number,
+            tenant=made.tenant,
+            table_number=made.table.number,
             generation=generation,
-            event=event,
-            fingerprint=fingerprint(table).to_bytes(8, "big"),
+            event=made.event,
+            fingerprint=fingerprint(made.table).to_bytes(8, "big"),
             migrated_at=migrated_at,
             migrated_by=principal.current(),
-            position=position,
-            digest=digest,
+            position=made.position,
+            digest=made.digest,
             record_format=format_to_write(connection, "record"),
-            layout_revision=generation if layout_revision is None else layout_revision,
-            snapshot=zlib.compress(snapshot(table), COMPRESSION_LEVEL),
+            layout_revision=generation if layout is None else layout,
+            snapshot=zlib.compress(snapshot(made.table), COMPRESSION_LEVEL),
         )
     )
-    if event != "pre-history":
-        note_entry(connection, tenant, table.number, event, generation)
+    if made.event != "pre-history":
+        note_entry(connection, made.tenant, made.table.number, made.event, generation)
 
 
 def read_entries(

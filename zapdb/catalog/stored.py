@@ -124,7 +124,7 @@ def provisional_numbers() -> NumberAllocator:
 def list_stored(connection: Connection, state: ChainState) -> list[StoredMigration]:
     """The stored migrations in order; raises `CorruptCatalog` for a broken one, a gap, or an end
     that is not the one of the chain's row."""
-    found = [_verify(*row) for row in connection.core_execute(LIST_STORED).fetchall()]
+    found = [_verify(row) for row in connection.core_execute(LIST_STORED).fetchall()]
     start = found[0].number if found and found[0].replaces else 1
     for expected, migration in enumerate(found, start):
         if migration.number != expected:
@@ -145,19 +145,10 @@ def list_stored(connection: Connection, state: ChainState) -> list[StoredMigrati
     return found
 
 
-def _verify(
-    id: int,
-    number: int,
-    name: str,
-    summary: str,
-    state: str,
-    digest: str,
-    structure: bytes,
-    numbers: bytes,
-    source_hash: bytes,
-) -> StoredMigration:
+def _verify(row: Sequence[Any]) -> StoredMigration:
     """One row of `LIST_STORED`."""
-    structure = bytes(structure)
+    id, number, name, summary, state, digest, stored_structure, numbers, source_hash = row
+    structure = bytes(stored_structure)
     found = digest_of(structure)
     if found != digest:
         raise CorruptCatalog(

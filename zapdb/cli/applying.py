@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +13,7 @@ import typer
 from zapdb.activation import View
 from zapdb.activation.fleet import Brought, FleetStatus, bring_up_all, read_fleet
 from zapdb.activation.inspection import MigrationPhase, MigrationState, list_migration_states
-from zapdb.activation.up import Applied, migrate_up, refuse_changes_while_forgetting
+from zapdb.activation.up import Applied, Wanted, migrate_up, refuse_changes_while_forgetting
 from zapdb.activation.verification import compare_files
 from zapdb.catalog.changelog import read_token
 from zapdb.catalog.stored import provisional_numbers
@@ -46,6 +48,44 @@ FAILED_SHOWN_MAX = 10
 AllTenantsOption = Annotated[
     bool, typer.Option("--all-tenants", help="Every tenant, and not one of them.")
 ]
+
+
+@dataclass
+class _Done:
+    """What one run of the command has done so far; `fleet` only with --all-tenants."""
+
+    applied: list[Applied] = field(default_factory=list)
+    built: list[Ran] = field(default_factory=list)
+    fleet: list[Brought] | None = None
+
+    @property
+    def failed(self) -> list[Brought]:
+        return [brought for brought in self.fleet or () if brought.error is not None]
+
+    @property
+    def exit_status(self) -> int:
+        statuses = {one.error.exit_status for one in self.failed if one.error is not None}
+        if EXIT_ERROR in statuses or any(one.job.findings for one in self.built):
+            return EXIT_ERROR
+        return max(statuses, default=0)
+
+    def to_json(self, storage: Storage, position: int) -> dict[str, Any]:
+        return {
+            "position": position,
+            "applied": [
+                {
+                    "number": one.number,
+                    "label": one.label,
+                    "active": one.active,
+                    "tables": list(one.tables),
+                    "milliseconds": round(one.seconds * 1000, 1),
+                }
+                for one in self.applied
+            ],
+            "built": [one.to_json() for one in self.built],
+            "fleet": None if self.fleet is None else _fleet_to_json(self.fleet),
+            "token": read_token(storage.connection()),
+        }
 
 
 def migrate_up_command(
@@ -85,66 +125,60 @@ def migrate_up_command(
     fleet, token}`; `fleet` is null without `--all-tenants`, else `{brought, failed: [{tenant,
     position, error}]}`. A process whose view of the catalog has the token has the change.
     """
-    output = Output(as_json)
-    directory = find_migrations(migrations)
-    applied: list[Applied] = []
-    built: list[Ran] = []
-    fleet: list[Brought] | None = None
     if all_tenants and (tenant is not None or to is not None):
         raise UsageError(
             "--all-tenants brings all of them to the stored end",
             hint="leave --tenant, ZAPDB_TENANT and --to out",
         )
+    output = Output(as_json)
+    directory = find_migrations(migrations)
+    done = _Done()
     with connected(database) as storage:
         pending = _check_pending(storage, directory, tenant, to)
-        width = max((len(file.label) for file in pending), default=0)
-
-        def note_applied(one: Applied) -> None:
-            applied.append(one)
-            done = ("applied ", "green") if one.active else ("stored  ", "yellow")
-            output.write(
-                done,
-                f"{one.label:<{width}}  {', '.join(one.tables)}  ",
-                (f"{one.seconds * 1000:.1f} ms", "dim"),
-            )
-
+        note_applied = partial(_note_applied, output, done, _widest(pending))
         try:
             ensure_layout(storage, create=True)
             ensure_rows(storage)
             number = find_tenant(storage.connection(), find_tenant_name(tenant)).number
             # Of all tenants, each that waits is reported, and goes as far as it may.
             with suppress(ActivationPending) if all_tenants else nullcontext():
+                wanted = Wanted(to, again=True)
                 migrate_up(
-                    storage,
-                    number,
-                    directory,
-                    to=to,
-                    again=True,
-                    on_applied=note_applied,
-                    wait_seconds=wait,
+                    storage, number, directory, wanted, on_applied=note_applied, wait_seconds=wait
                 )
             if all_tenants:
-                fleet = _bring_up(storage, output)
+                done.fleet = _bring_up(storage, output)
             if not no_build:
-                _build_indexes(storage, tenant, output, built)
+                _build_indexes(storage, tenant, output, done.built)
         except BaseException:
-            if applied:
-                output.document(_up_to_json(storage, applied[-1].number, applied, built, fleet))
+            if done.applied:
+                output.document(done.to_json(storage, done.applied[-1].number))
             raise
         view = read_view(storage, tenant)
-        document = _up_to_json(storage, view.position, applied, built, fleet)
-    if applied:
-        output.write(f"{format_count(len(applied), 'migration')} applied; now at {_newest(view)}")
+        document = done.to_json(storage, view.position)
+    if done.applied:
+        count = format_count(len(done.applied), "migration")
+        output.write(f"{count} applied; now at {_newest(view)}")
     else:
         output.write(f"nothing to apply: the database is at {_newest(view)}")
     output.document(document)
-    failed = [brought for brought in fleet or () if brought.error is not None]
     if not as_json:
-        _report_failed(failed)
-    statuses = {brought.error.exit_status for brought in failed if brought.error is not None}
-    if EXIT_ERROR in statuses or any(one.job.findings for one in built):
-        return EXIT_ERROR
-    return max(statuses, default=0)
+        _report_failed(done.failed)
+    return done.exit_status
+
+
+def _widest(files: list[MigrationFile]) -> int:
+    return max((len(file.label) for file in files), default=0)
+
+
+def _note_applied(output: Output, done: _Done, width: int, one: Applied) -> None:
+    done.applied.append(one)
+    said = ("applied ", "green") if one.active else ("stored  ", "yellow")
+    output.write(
+        said,
+        f"{one.label:<{width}}  {', '.join(one.tables)}  ",
+        (f"{one.seconds * 1000:.1f} ms", "dim"),
+    )
 
 
 def _bring_up(storage: Storage, output: Output) -> list[Brought]:
@@ -200,31 +234,6 @@ def _build_indexes(storage: Storage, tenant: str | None, output: Output, built: 
         except KeyboardInterrupt:
             note("the migrations are applied; `zapdb convert run` goes on with the indexes")
             raise
-
-
-def _up_to_json(
-    storage: Storage,
-    position: int,
-    applied: list[Applied],
-    built: list[Ran],
-    fleet: list[Brought] | None,
-) -> dict[str, Any]:
-    return {
-        "position": position,
-        "applied": [
-            {
-                "number": one.number,
-                "label": one.label,
-                "active": one.active,
-                "tables": list(one.tables),
-                "milliseconds": round(one.seconds * 1000, 1),
-            }
-            for one in applied
-        ],
-        "built": [one.to_json() for one in built],
-        "fleet": None if fleet is None else _fleet_to_json(fleet),
-        "token": read_token(storage.connection()),
-    }
 
 
 def _fleet_to_json(fleet: list[Brought]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from zapdb.errors import UsageError
 from zapdb.indexes import LiveTable
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import Beside, Record, encode_prefix, held_as
-from zapdb.records.arrow import arrow_schema, decode_batches, to_reader
+from zapdb.records.arrow import arrow_decoder, arrow_schema, decode_batches, to_reader
 from zapdb.storage import Connection
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.values import Blob
@@ -53,17 +53,10 @@ def _to_batches(
     as_text: Collection[str],
 ) -> Iterator[Any]:
     for live, page in pages:
-        if not arrow_schema(live.shape.table, fields, as_text).equals(schema):
+        decoder = arrow_decoder(live.shape.table, fields, as_text, live.view.zones)
+        if not decoder.schema.equals(schema):
             raise changed_while_read(live)
-        yield from decode_batches(
-            live.shape.table,
-            page,
-            live.make_beside,
-            reader=live.shape.reader,
-            fields=fields,
-            as_text=as_text,
-            zones=live.view.zones,
-        )
+        yield from decode_batches(decoder, page, live.make_beside, live.shape.reader)
 
 
 def read_pages(session: Session, ask: Ask) -> Iterator[tuple[LiveTable, Page]]:
@@ -121,12 +114,9 @@ def open_found(
                 return
             beside = _gather_blobs(record for _, record in page)
             yield from decode_batches(
-                live.shape.table,
+                arrow_decoder(live.shape.table, fields, as_text, live.view.zones),
                 [(key, _encode(live, record, beside)) for key, record in page],
                 partial(_anywhere, beside),
-                fields=fields,
-                as_text=as_text,
-                zones=live.view.zones,
             )
 
     return to_reader(schema, read())

@@ -260,17 +260,25 @@ def _is_over(row: Any, now_us: int) -> bool:
     return Lease(f"{row.job}/{row.range}", owner, row.fence, 0, row.expires_at).is_over(now_us)
 
 
+@dataclass(frozen=True, slots=True)
+class BatchCounts:
+    """Records of one batch that were read, those that were written, and those in conflict."""
+
+    read: int = 0
+    written: int = 0
+    conflicts: int = 0
+
+
 def record_progress(
     connection: Connection,
     claimed: Range,
     position: bytes | None,
+    counted: BatchCounts | None = None,
     *,
-    read: int = 0,
-    written: int = 0,
-    conflicts: int = 0,
     done: bool = False,
 ) -> None:
     """Note a batch in the transaction that did it; raises `LeaseLost` if the fence moved on."""
+    counted = counted or BatchCounts()
     mark = connection.storage.mark
     expires = connection.storage.now_us(connection) + int(RANGE_LEASE_SECONDS * 1e6)
     touched = connection.run(
@@ -280,9 +288,9 @@ def record_progress(
         f" WHERE job = {mark} AND range = {mark} AND fence = {mark}",
         (
             position,
-            read,
-            written,
-            conflicts,
+            counted.read,
+            counted.written,
+            counted.conflicts,
             expires,
             DONE if done else RUNNING,
             claimed.job,

@@ -23,7 +23,7 @@ from zapdb.datasets import dataset_of
 from zapdb.errors import ExecutorUnfit
 from zapdb.indexes import LiveTable, make_reader
 from zapdb.jobs.building import open_index_work
-from zapdb.jobs.job import Job, Range, claim, give_back, read_job, record_progress
+from zapdb.jobs.job import BatchCounts, Job, Range, claim, give_back, read_job, record_progress
 from zapdb.jobs.pace import Pace, Stopped
 from zapdb.jobs.validation import ValidateWork
 from zapdb.jobs.work import Superseded as Superseded
@@ -289,14 +289,8 @@ class _Task:
             if not rows:
                 return rows
             written = work.write(connection, rows, self.claimed.number)
-            record_progress(
-                connection,
-                self.claimed,
-                rows[-1][0],
-                read=len(rows),
-                written=written,
-                conflicts=self.conflicts - self.conflicts_noted,
-            )
+            counted = BatchCounts(len(rows), written, self.conflicts - self.conflicts_noted)
+            record_progress(connection, self.claimed, rows[-1][0], counted)
             seconds = time.perf_counter() - started
         self._adapt(seconds)
         kind = work.job.kind

@@ -159,20 +159,15 @@ def _try_example(
         f = _field(after, name)
         wanted, found = read_value(f, plain), getattr(made, name)
         if not is_same_value(f, wanted, found):
-            yield _example_finding(
-                trial, example, "after", name, "an example comes out otherwise",
-                "correct the expression, or the example", journey, found, wanted,
-            )  # fmt: skip
+            otherwise = Otherwise("after", name, found, wanted)
+            yield _example_finding(trial, example, journey, otherwise)
     back = trial.decode("up", journey.key, journey.values[2])
     for name in example.before:
         f = _field(before, name)
         found = getattr(back, name)
         if f.number not in trial.claims.lost and not is_same_value(f, given[name], found):
-            yield _example_finding(
-                trial, example, "before", name, "an example does not come back as it was",
-                "correct down, or, if the loss is meant, say reversibility: lossy and because: why",
-                journey, found, given[name],
-            )  # fmt: skip
+            otherwise = Otherwise("before", name, found, given[name])
+            yield _example_finding(trial, example, journey, otherwise)
 
 
 def _field(table: Table, name: str) -> Field:
@@ -181,24 +176,39 @@ def _field(table: Table, name: str) -> Field:
     return found
 
 
+SAID = {
+    "after": ("an example comes out otherwise", "correct the expression, or the example"),
+    "before": (
+        "an example does not come back as it was",
+        "correct down, or, if the loss is meant, say reversibility: lossy and because: why",
+    ),
+}
+"""Message and hint, by the side of the example that is not met."""
+
+
+@dataclass(frozen=True, slots=True)
+class Otherwise:
+    """A field of an example that has another value than it should, on one side of the migration."""
+
+    side: str
+    name: str
+    found: Any
+    wanted: Any
+
+
 def _example_finding(
-    trial: Trial,
-    example: RecordExample,
-    side: str,
-    name: str,
-    message: str,
-    hint: str,
-    journey: Journey,
-    found: Any,
-    wanted: Any,
+    trial: Trial, example: RecordExample, journey: Journey, otherwise: Otherwise
 ) -> ProofFinding:
+    name = otherwise.name
+    message, hint = SAID[otherwise.side]
+    found, wanted = map(format_proof_value, (otherwise.found, otherwise.wanted))
     record = trial.decode("up", journey.key, journey.values[0])
     return ProofFinding(
         "example",
         trial.migration.label,
         trial.name,
         name,
-        example.place(side, name),
+        example.place(otherwise.side, name),
         message,
         hint,
         {
@@ -207,5 +217,5 @@ def _example_finding(
         },
         {},
         {},
-        f"{name} is {format_proof_value(found)}, not {format_proof_value(wanted)}",
+        f"{name} is {found}, not {wanted}",
     )

@@ -22,6 +22,7 @@ from zapdb.datasets import zone
 from zapdb.errors import BlobMissing, CorruptRecord, InvalidValue, UnknownField, UsageError
 from zapdb.records import codec_for, encode_prefix
 from zapdb.records.arrow import (
+    arrow_decoder,
     arrow_schema,
     decode_batch,
     decode_batches,
@@ -122,7 +123,7 @@ def rows_of(table: Table, *records: dict[str, Any], prefix: bytes = b"\x81") -> 
 
 
 def decode(table: Table, rows: Any, **options: Any) -> Any:
-    batch = decode_batch(table, rows, lambda *_: BESIDE, **options)
+    batch = decode_batch(arrow_decoder(table, **options), rows, lambda *_: BESIDE)
     batch.validate(full=True)
     return batch
 
@@ -313,10 +314,10 @@ def test_rule_28_blobs_are_loaded() -> None:
     ]
     rows = [(codec.encode_key(r), codec.encode(b"\x81", r, beside)) for r in records]
     with pytest.raises(BlobMissing):
-        decode_batch(NOTES, rows, blobs.beside)
-    assert decode_batch(NOTES, rows[1:], blobs.beside, fields=["id", "text"]).num_rows == 2
+        decode_batch(arrow_decoder(NOTES), rows, blobs.beside)
+    assert decode_batch(arrow_decoder(NOTES, ["id", "text"]), rows[1:], blobs.beside).num_rows == 2
     blobs.saved.update(beside.blobs)
-    batch = decode_batch(NOTES, rows, blobs.beside)
+    batch = decode_batch(arrow_decoder(NOTES), rows, blobs.beside)
     assert batch.to_pylist() == records
     again = blobs.beside()
     encoded = encode_batch(NOTES, batch, b"\x81", again)
@@ -325,7 +326,7 @@ def test_rule_28_blobs_are_loaded() -> None:
     first = next(iter(blobs.saved))
     blobs.saved[first] = blobs.saved[first][:-1] + b"\xff"
     with pytest.raises(CorruptRecord, match="not UTF-8"):
-        decode_batch(NOTES, rows, blobs.beside)
+        decode_batch(arrow_decoder(NOTES), rows, blobs.beside)
 
 
 def test_batches_are_bounded_by_records_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +341,7 @@ def test_batches_are_bounded_by_records_and_by_bytes(monkeypatch: pytest.MonkeyP
             yield row
 
     def sizes(size: int) -> list[int]:
-        batches = decode_batches(NOTES, rows(size), blobs.beside, batch_records=4)
+        batches = decode_batches(arrow_decoder(NOTES), rows(size), blobs.beside, batch_records=4)
         return [batch.num_rows for batch in batches]
 
     assert sizes(10) == [4, 4, 2]
@@ -348,7 +349,7 @@ def test_batches_are_bounded_by_records_and_by_bytes(monkeypatch: pytest.MonkeyP
     assert sizes(3_500) == [3, 3, 3, 1]
     assert sizes(6_000) == [2, 2, 2, 2, 2]  # these are blobs
     with pytest.raises(UsageError, match="too many bytes for one batch"):
-        decode_batch(NOTES, rows(6_000), blobs.beside)
+        decode_batch(arrow_decoder(NOTES), rows(6_000), blobs.beside)
 
 
 def test_batches_are_made_as_they_are_asked_for() -> None:
@@ -359,7 +360,7 @@ def test_batches_are_made_as_they_are_asked_for() -> None:
             taken.append(number)
             yield from rows_of(NOTES, {"id": number, "text": ""})
 
-    batches = decode_batches(NOTES, rows(), lambda *_: BESIDE, batch_records=5)
+    batches = decode_batches(arrow_decoder(NOTES), rows(), lambda *_: BESIDE, batch_records=5)
     assert next(batches).column("id").to_pylist() == [0, 1, 2, 3, 4]
     assert len(taken) == 5
 
@@ -384,7 +385,7 @@ def test_rule_11_records_of_other_revisions_are_converted() -> None:
         *rows_of(NOTES, {"id": 2, "text": "same"}, prefix=b"\x82"),
         *rows_of(NOTES, {"id": 3, "text": "new"}, prefix=Reader.prefix),
     ]
-    batch = decode_batch(NOTES, rows, blobs.beside, reader=Reader())
+    batch = decode_batch(arrow_decoder(NOTES), rows, blobs.beside, reader=Reader())
     assert batch.column("text").to_pylist() == ["long" * 2_000, "same", "new"]
     assert len(lent) == 1, "what a conversion leaves is for its record alone"
 

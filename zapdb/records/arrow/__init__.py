@@ -21,9 +21,11 @@ from zapdb.records.arrow.batches import (
     to_reader,
 )
 from zapdb.records.arrow.columns import DECIMAL_DIGITS_MAX, make_column
+from zapdb.records.arrow.decoder import arrow_decoder
 
 __all__ = [
     "DECIMAL_DIGITS_MAX",
+    "arrow_decoder",
     "arrow_schema",
     "decode_batch",
     "decode_batches",

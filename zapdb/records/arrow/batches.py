@@ -12,7 +12,7 @@ import pyarrow
 from zapdb.errors import InvalidValue, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, PAGE_RECORDS_MAX
 from zapdb.records.arrow.columns import Column, make_column
-from zapdb.records.arrow.decoder import Converts, Row, arrow_decoder
+from zapdb.records.arrow.decoder import ArrowDecoder, Converts, Row, arrow_decoder
 from zapdb.records.beside import Beside, MakeBeside
 from zapdb.records.codec import bind_zones, check_names, codec_for
 from zapdb.records.layout import decode_prefix
@@ -38,24 +38,21 @@ class _AsStored:
 
 
 def decode_batches(
-    table: Table,
+    decoder: ArrowDecoder,
     rows: Iterable[Row],
     make_beside: MakeBeside,
-    *,
     reader: Converts | None = None,
-    fields: Collection[str] | None = None,
-    as_text: Collection[str] = (),
-    zones: Zones | None = None,
+    *,
     batch_records: int = PAGE_RECORDS_MAX,
 ) -> Iterator[Any]:
     """`pyarrow.RecordBatch`es of so many records or fewer; raises `CorruptRecord`, `BlobMissing`.
 
-    The records have the table's layout, or, with a reader, whatever revision that converts. Large
-    values are loaded through what `make_beside` makes. Only the named fields are decoded, or all.
-    A number beyond 64 bits, or beyond 38 digits for a decimal, raises `InvalidValue`, unless its
-    field is among `as_text`: all numbers of those are strings.
+    The records have the layout of the decoder's table, or, with a reader, whatever revision that
+    converts. Large values are loaded through what `make_beside` makes. A number beyond 64 bits, or
+    beyond 38 digits for a decimal, raises `InvalidValue`, unless the decoder makes strings of its
+    field's.
     """
-    decoder, stream = arrow_decoder(table, fields, as_text, zones), iter(rows)
+    stream = iter(rows)
     if reader is None:
         first = next(stream, None)
         if first is None:
@@ -69,21 +66,21 @@ def decode_batches(
         yield batch
 
 
-def decode_batch(table: Table, rows: Iterable[Row], make_beside: MakeBeside, **options: Any) -> Any:
-    """All rows as one batch, with the options of `decode_batches`.
-
-    Raises `UsageError` for more than fits into one.
-    """
+def decode_batch(
+    decoder: ArrowDecoder,
+    rows: Iterable[Row],
+    make_beside: MakeBeside,
+    reader: Converts | None = None,
+) -> Any:
+    """All rows as one batch; raises `UsageError` for more than fits into one."""
     rows = list(rows)
-    batches = decode_batches(table, rows, make_beside, batch_records=len(rows) or 1, **options)
+    batches = decode_batches(decoder, rows, make_beside, reader, batch_records=len(rows) or 1)
     batch = next(batches, None)
     if batch is None:
-        chosen = options.get("fields"), options.get("as_text", ()), options.get("zones")
-        return pyarrow.RecordBatch.from_pylist([], arrow_decoder(table, *chosen).schema)
+        return pyarrow.RecordBatch.from_pylist([], decoder.schema)
     if batch.num_rows < len(rows):
         raise UsageError(
             "the records have too many bytes for one batch",
-            table=table.name,
             size_bytes_max=ARROW_BATCH_SIZE_BYTES,
             hint="use decode_batches",
         )
