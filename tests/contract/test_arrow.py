@@ -77,7 +77,7 @@ def test_a_stream_ends_where_the_shape_changes(workspace: Workspace, db: Databas
     workspace.write(2, ADD_COLOR)
     workspace.open()
     assert served.read_next_batch().num_rows  # the shape of its own files stays
-    with pytest.raises(TransactionConflict, match="shape changed"):
+    with pytest.raises(TransactionConflict, match="schema of the table changed"):
         reader.read_next_batch()
 
 
