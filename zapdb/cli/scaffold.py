@@ -104,21 +104,25 @@ def make_slug(summary: str) -> str:
 
 
 def render_migration(summary: str, *, first: bool, changes: str = "") -> str:
-    """The text of a new migration."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        autoescape=False,  # noqa: S701 - YAML, not HTML; the summary is quoted below
-        loader=PackageLoader("zapdb.cli"),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-    )
-    template = environment.get_template("migration.yaml.jinja")
-    shown = ["create_table"] if first else list(EXAMPLES)
-    examples = [EXAMPLES[keyword].text for keyword in shown]
-    return template.render(
-        summary=_quote(summary), examples=examples, changes=changes, schema=SCHEMA_FILE
+    """The text of a new migration; without changes, with examples of all operations."""
+    lines = changes.splitlines()
+    if not changes:
+        lines = [
+            "# The changes, in order. Examples of all operations; remove what you don't need:",
+            "#",
+        ]
+        for keyword in ["create_table"] if first else EXAMPLES:
+            lines += (f"# {line}" for line in EXAMPLES[keyword].text.splitlines())
+    return "\n".join(
+        (
+            f"# yaml-language-server: $schema={SCHEMA_FILE}",
+            "zapdb: 1",
+            f"summary: {_quote(summary)}",
+            "changes:",
+            *(f"  {line}" for line in lines),
+            "rollback: inferred",
+            "",
+        )
     )
 
 
