@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 import shutil
@@ -21,6 +20,7 @@ from typing import Any, Literal
 
 import psutil
 import pytest
+from msgspec import structs
 from sqlalchemy import make_url
 
 import zapdb
@@ -275,7 +275,7 @@ def is_running(process: int) -> bool:
 
 def dead_owner() -> Owner:
     """A process of this host, boot and namespace that is no more."""
-    return dataclasses.replace(Owner.here("gone"), process=dead_process())
+    return structs.replace(Owner.here("gone"), process=dead_process())
 
 
 def dead_process() -> int:

@@ -18,7 +18,8 @@ from pathlib import Path
 import typer
 
 from zapdb import errors, limits, logs, metrics
-from zapdb.catalog.kinds import KINDS, catalog_schema
+from zapdb.catalog.kinds import KINDS
+from zapdb.catalog.row_values import catalog_schema
 from zapdb.catalog.settings import PROFILES, SETTINGS
 from zapdb.database.metrics import FAMILIES
 from zapdb.expressions import FUNCTIONS, SPECIAL
@@ -298,8 +299,9 @@ def page_catalog() -> Iterator[str]:
     yield "| kind | format | key | |"
     yield "|---|---|---|---|"
     for kind in KINDS.values():
-        key = kind.key.replace("|", " or ")
-        yield f"| `{kind.name}` | {kind.format} | {key} | {kind.says} |"
+        key = "/".join(kind.KEY)
+        says = " ".join(inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].split())
+        yield f"| `{kind.KIND}` | {kind.FORMAT} | {f'`{key}`' if key else ''} | {says} |"
     yield ""
 
 

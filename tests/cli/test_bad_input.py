@@ -299,7 +299,7 @@ def test_a_newer_layout(current: Project, command: tuple[str, ...]) -> None:
         "error: the database has a newer layout than this release knows\n"
         "  database: sqlite:///test.db\n"
         "  layout: 9999\n"
-        "  known: 0007\n"
+        "  known: 0008\n"
         "  release: 0.1.0\n"
         "  way out: use a zapdb release that knows layout 9999\n"
     )
@@ -307,7 +307,7 @@ def test_a_newer_layout(current: Project, command: tuple[str, ...]) -> None:
 
 @over(*DATABASE_COMMANDS)
 def test_a_newer_level(current: Project, command: tuple[str, ...]) -> None:
-    level = """'{"format":1,"level":99}'"""
+    level = """replace(value, '"level":1', '"level":99')"""
     current.sql(f"UPDATE zapdb_catalog SET value = {level} WHERE kind = 'level'")
     assert refuse(current, command) == (
         "error: the database uses features that this release does not know\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 import threading
@@ -14,7 +13,9 @@ import pytest
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import LIVE, Workspace, dump, error_of
 from zapdb.catalog import changelog, kinds, localview, rows
+from zapdb.catalog.kinds import LeaseRow, SettingRow
 from zapdb.catalog.localview import LocalView
+from zapdb.catalog.row_values import catalog_schema, dump_row, load_row
 from zapdb.cluster import ensure_rows, leases, registry
 from zapdb.cluster.leases import Owner
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
@@ -38,8 +39,8 @@ def follow(storage: Storage, view: LocalView | None = None) -> LocalView:
         return localview.follow(connection, view)
 
 
-def setting(value: object) -> dict[str, Any]:
-    return {"value": str(value)}
+def setting(value: object, name: str = "a") -> SettingRow:
+    return SettingRow("*", name, str(value))
 
 
 def count(workspace: Workspace, condition: str = "1 = 1") -> int:
@@ -56,10 +57,10 @@ def test_rule_30_the_changelog_is_as_long_as_there_are_keys(
     changes = 10_000 if workspace.engine == "sqlite" else 1_000
     with storage.transaction(Mode.CATALOG) as connection:
         for number in range(changes):
-            token = rows.put(connection, "setting", f"key {number % 10}", setting(number))
+            token = rows.put(connection, setting(number, f"key {number % 10}"))
         assert token == changelog.read_token(connection)
     assert count(workspace) == before + 10
-    assert follow(storage).get("setting", "key 9") == setting(changes - 1)
+    assert follow(storage).get(SettingRow, "*", "key 9") == setting(changes - 1, "key 9")
 
 
 def test_rule_30_what_comes_and_goes_leaves_nothing_after_a_purge(
@@ -81,8 +82,8 @@ def test_rule_30_a_sweep_purges_what_is_older_than_the_last_changes(
 ) -> None:
     def come_and_go(key: str) -> int:
         with storage.transaction(Mode.CATALOG) as connection:
-            rows.put(connection, "setting", key, setting(1))
-            return rows.delete(connection, "setting", key)
+            rows.put(connection, setting(1, key))
+            return rows.delete(connection, SettingRow, "*", key)
 
     token = come_and_go("old")
     assert changelog.purge_if_long(storage) == 0
@@ -90,27 +91,32 @@ def test_rule_30_a_sweep_purges_what_is_older_than_the_last_changes(
         rows.draw(connection, "token", 2 * TOMBSTONES_KEPT - token)
     token = come_and_go("new")
     assert changelog.purge_if_long(storage) == 1
-    assert workspace.execute("SELECT key FROM zapdb_catalog WHERE value IS NULL") == [("new",)]
+    assert workspace.execute("SELECT key FROM zapdb_catalog WHERE value IS NULL") == [("*/new",)]
     assert changelog.read_horizon(storage.connection()) < token
 
 
 def test_a_deleted_key_is_no_value_and_may_come_back(storage: Storage) -> None:
     with storage.transaction(Mode.CATALOG) as connection:
-        first = rows.put(connection, "setting", "a", setting(1))
-        second = rows.delete(connection, "setting", "a")
-        assert rows.get(connection, "setting", "a") is None
-        assert rows.list_rows(connection, "setting") == {}
-        third = rows.delete(connection, "setting", "a")
+        first = rows.put(connection, setting(1))
+        second = rows.delete(connection, SettingRow, "*/a")
+        assert rows.get(connection, SettingRow, "*", "a") is None
+        assert rows.list_rows(connection, SettingRow) == []
+        third = rows.delete(connection, SettingRow, "*/a")
         assert first < second < third
-        assert rows.put_if_absent(connection, "setting", "a", setting(2))
-        assert not rows.put_if_absent(connection, "setting", "a", setting(3))
-        assert rows.get(connection, "setting", "a") == setting(2)
-        rows.delete(connection, "setting", "a")
-        rows.touch(connection, "setting", "a", 17)
-        assert rows.get_leased(connection, "setting", "a") is None
+        assert rows.put_if_absent(connection, setting(2))
+        assert not rows.put_if_absent(connection, setting(3))
+        assert rows.get(connection, SettingRow, "*", "a") == setting(2)
+        rows.delete(connection, SettingRow, "*/a")
+        rows.touch(connection, SettingRow, "*/a", expires_at=17)
+        assert rows.get_leased(connection, SettingRow, "*/a") is None
 
 
 # Kinds
+
+
+def stored(**changed: Any) -> str:
+    value = {"format": 1, "scope": "*/*/*", "name": "on_read", "value": "leave"}
+    return json.dumps(value | changed)
 
 
 @pytest.mark.parametrize(
@@ -118,27 +124,28 @@ def test_a_deleted_key_is_no_value_and_may_come_back(storage: Storage) -> None:
     [
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("[]", "is not of type"),
-        ("{}", '"format" is a required property'),
-        ('{"format":0,"value":"leave"}', "format: 1 was expected"),
-        ('{"format":true,"value":"leave"}', "format: 1 was expected"),
-        ('{"format":"1","value":"leave"}', "format: 1 was expected"),
-        ('{"format":1}', '"value" is a required property'),
-        ('{"format":1,"value":7}', 'value: 7 is not of type "string"'),
-        ('{"format":1,"value":"leave","more":1}', "'more' was unexpected"),
+        ("[]", "it has no format"),
+        ("{}", "it has no format"),
+        (stored(format=0), "it has no format"),
+        (stored(format=True), "it has no format"),
+        (stored(format="1"), "it has no format"),
+        ('{"format":1}', "Object missing required field `scope`"),
+        (stored(value=7), "Expected `str`, got `int` - at `$.value`"),
+        (stored(more=1), "Object contains unknown field `more`"),
+        (stored(name="convert"), "the value of another key: */*/*/convert"),
     ],
 )
 def test_a_row_that_was_tampered_with_is_told_and_nothing_is_written(
     workspace: Workspace, storage: Storage, tampered: str, wrong: str
 ) -> None:
     with storage.transaction(Mode.CATALOG) as connection:
-        rows.put(connection, "setting", "*/*/*/on_read", setting("leave"))
+        rows.put(connection, SettingRow("*/*/*", "on_read", "leave"))
     workspace.execute("UPDATE zapdb_catalog SET value = ? WHERE kind = 'setting'", (tampered,))
     before = dump(workspace)
     for read in (
-        lambda: rows.get(storage.connection(), "setting", "*/*/*/on_read"),
-        lambda: rows.list_rows(storage.connection(), "setting"),
-        lambda: follow(storage).get("setting", "*/*/*/on_read"),
+        lambda: rows.get(storage.connection(), SettingRow, "*/*/*", "on_read"),
+        lambda: rows.list_rows(storage.connection(), SettingRow),
+        lambda: follow(storage).get(SettingRow, "*/*/*", "on_read"),
     ):
         error = error_of(read)
         assert isinstance(error, CorruptCatalog)
@@ -169,10 +176,10 @@ def test_a_format_that_a_later_release_wrote_is_refused(
     workspace: Workspace, storage: Storage
 ) -> None:
     with storage.transaction(Mode.CATALOG) as connection:
-        rows.put(connection, "setting", "a", setting(1))
+        rows.put(connection, setting(1))
     workspace.execute("""UPDATE zapdb_catalog SET value = '{"format":2}' WHERE kind = 'setting'""")
     with pytest.raises(IncompatibleVersion, match="by a later release") as caught:
-        rows.get(storage.connection(), "setting", "a")
+        rows.get(storage.connection(), SettingRow, "*/a")
     assert (caught.value.context["format"], caught.value.context["known"]) == (2, 1)
 
 
@@ -180,28 +187,38 @@ def test_older_formats_are_read_and_rewritten(
     workspace: Workspace, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A made-up kind of settings, which had its value as a number, in a list, and as text."""
+
+    class Newest(SettingRow, frozen=True):
+        FORMAT = 3
+
+    def second(row: dict[str, Any]) -> dict[str, Any]:
+        number = row.pop("number")
+        return row | {"values": [number]}
+
+    def third(row: dict[str, Any]) -> dict[str, Any]:
+        (value,) = row.pop("values")
+        return row | {"value": str(value)}
+
     for number, value in enumerate(({"number": 1}, {"values": [2]}, {"value": "3"}), 1):
-        text = json.dumps({"format": number, **value}, sort_keys=True)
+        row = {"format": number, "scope": "*", "name": f"of {number}", **value}
         workspace.execute(
             "INSERT INTO zapdb_catalog (kind, key, token, value) VALUES ('setting', ?, ?, ?)",
-            (f"of format {number}", 1000 + number, text),
+            (f"*/of {number}", 1000 + number, json.dumps(row)),
         )
-    monkeypatch.setitem(
-        kinds.KINDS, "setting", dataclasses.replace(kinds.KINDS["setting"], format=3)
-    )
-    monkeypatch.setitem(kinds.UPGRADES, ("setting", 1), lambda row: {"values": [row["number"]]})
-    monkeypatch.setitem(kinds.UPGRADES, ("setting", 2), lambda row: setting(row["values"][0]))
-    wanted = {f"of format {number}": setting(number) for number in (1, 2, 3)}
-    assert rows.list_rows(storage.connection(), "setting") == wanted
+    monkeypatch.setitem(kinds.KINDS, "setting", Newest)
+    monkeypatch.setitem(kinds.UPGRADES, ("setting", 1), second)
+    monkeypatch.setitem(kinds.UPGRADES, ("setting", 2), third)
+    wanted = [Newest("*", f"of {number}", str(number)) for number in (1, 2, 3)]
+    assert rows.list_rows(storage.connection(), Newest) == wanted
     with storage.transaction(Mode.CATALOG) as connection:
         assert changelog.rewrite_outdated(connection) == 2
         assert changelog.rewrite_outdated(connection) == 0
     texts = workspace.execute("SELECT value FROM zapdb_catalog WHERE kind = 'setting' ORDER BY key")
-    assert texts[:2] == [('{"format":3,"value":"1"}',), ('{"format":3,"value":"2"}',)]
+    assert texts[:2] == [(dump_row(row),) for row in wanted[:2]]
     broken = '{"format":1,"values":[1]}'
     workspace.execute("UPDATE zapdb_catalog SET value = ? WHERE kind = 'setting'", (broken,))
     with pytest.raises(CorruptCatalog) as caught:
-        rows.get(storage.connection(), "setting", "of format 1")
+        rows.get(storage.connection(), Newest, "*/of 1")
     assert caught.value.context["wrong"] == "not a value of format 1: KeyError('number')"
 
 
@@ -210,8 +227,8 @@ def test_rule_09_a_lease_that_is_rewritten_keeps_its_epoch_and_its_end(
 ) -> None:
     lease = leases.acquire(storage, "a", Owner("a", "b", 1), 30)
     lease = leases.acquire(storage, "a", lease.owner, 30)
-    newer = dataclasses.replace(kinds.KINDS["lease"], format=2)
-    monkeypatch.setitem(kinds.KINDS, "lease", newer)
+
+    monkeypatch.setattr(LeaseRow, "FORMAT", 2)
     monkeypatch.setitem(kinds.UPGRADES, ("lease", 1), lambda row: row)
     with storage.transaction(Mode.CATALOG) as connection:
         assert changelog.rewrite_outdated(connection) == 1
@@ -227,7 +244,7 @@ def test_every_row_of_a_database_in_use_fits_the_published_schema(workspace: Wor
     db.close()
     db = workspace.open()
     db.admin.run_jobs()
-    validator = jsonschema.Draft202012Validator(kinds.catalog_schema())
+    validator = jsonschema.Draft202012Validator(catalog_schema())
     found = workspace.execute("SELECT kind, key, value FROM zapdb_catalog WHERE 1 = 1" + LIVE)
     seen = set()
     for kind, key, text in found:
@@ -236,19 +253,33 @@ def test_every_row_of_a_database_in_use_fits_the_published_schema(workspace: Wor
         seen.add(kind)
         row["value"]["format"] = 99
         assert not validator.is_valid(row)
-        assert kinds.dump_value(kind, kinds.load_value(kind, key, text)) == text
+        assert dump_row(load_row(kinds.KINDS[kind], key, text)) == text
     assert {"database", "level", "tenant", "node", "lease", "index", "job"} <= seen
 
 
 def test_every_format_but_the_first_can_be_upgraded_to() -> None:
-    wanted = {(kind.name, n) for kind in kinds.KINDS.values() for n in range(1, kind.format)}
+    wanted = {(kind.KIND, n) for kind in kinds.KINDS.values() for n in range(1, kind.FORMAT)}
     assert wanted == kinds.UPGRADES.keys()
 
 
 def test_the_schemas_say_what_the_code_takes() -> None:
-    jsonschema.Draft202012Validator.check_schema(kinds.catalog_schema())
-    with pytest.raises(LookupError, match="'nothing' is no kind of KINDS"):
-        kinds.dump_value("nothing", {})
+    jsonschema.Draft202012Validator.check_schema(catalog_schema())
+    defined = {kind for kind in vars(kinds).values() if isinstance(kind, type)}
+    assert {kind for kind in defined if issubclass(kind, kinds.CatalogRow)} == {
+        kinds.CatalogRow,
+        *kinds.KINDS.values(),
+    }
+
+
+def test_a_row_that_could_not_be_read_again_is_not_written(storage: Storage) -> None:
+    wrong: Any = 7
+    before = follow(storage).to_bytes()
+    with (
+        pytest.raises(ValueError, match=r"Expected `str`, got `int` - at `\$.value`"),
+        storage.transaction(Mode.CATALOG) as connection,
+    ):
+        rows.put(connection, SettingRow("*", "a", wrong))
+    assert follow(storage).to_bytes() == before
 
 
 # Following
@@ -258,45 +289,45 @@ def test_rule_30_a_follower_sees_what_changed_and_what_was_deleted(storage: Stor
     first = follow(storage)
     assert follow(storage, first) is first
     with storage.transaction(Mode.CATALOG) as connection:
-        rows.put(connection, "setting", "a", setting(1))
-        rows.put(connection, "setting", "b", setting(1))
+        rows.put(connection, setting(1))
+        rows.put(connection, setting(1, "b"))
     second = follow(storage, first)
     with storage.transaction(Mode.CATALOG) as connection:
-        token = rows.delete(connection, "setting", "a")
+        token = rows.delete(connection, SettingRow, "*/a")
     third = follow(storage, second)
-    assert first.list("setting") == {}
-    assert list(second.list("setting")) == ["a", "b"]
-    assert third.list("setting", "b") == {"b": setting(1)}
-    assert third.get("setting", "a") is None
+    assert first.list(SettingRow) == []
+    assert second.list(SettingRow) == [setting(1), setting(1, "b")]
+    assert third.list(SettingRow, "*") == [setting(1, "b")]
+    assert third.get(SettingRow, "*/a") is None
     assert third.token == token
-    assert third.changed_since(second) == {("setting", "a")}
+    assert third.changed_since(second) == {("setting", "*/a")}
     for before in (first, second, third, None):
         assert follow(storage, before).to_bytes() == third.to_bytes()
 
 
 def test_rule_30_renewing_a_lease_is_no_change(storage: Storage) -> None:
-    value = {"owner": dataclasses.asdict(Owner("a", "b", 1)), "since": 1}
+    lease = LeaseRow("a", Owner("a", "b", 1), since=1)
     with storage.transaction(Mode.CATALOG) as connection:
-        rows.put(connection, "lease", "a", value, expires_at=10, epoch=7)
+        rows.put(connection, lease, expires_at=10, epoch=7)
     before = follow(storage)
     with storage.transaction(Mode.CATALOG) as connection:
-        rows.touch(connection, "lease", "a", 20)
-        assert rows.get_leased(connection, "lease", "a") == (value, 20, 7)
+        rows.touch(connection, LeaseRow, "a", expires_at=20)
+        assert rows.get_leased(connection, LeaseRow, "a") == (lease, 20, 7)
     assert follow(storage, before) is before
     assert follow(storage).to_bytes() == before.to_bytes()
 
 
 def test_rule_30_a_follower_behind_the_horizon_loads_the_whole(storage: Storage) -> None:
     with storage.transaction(Mode.CATALOG) as connection:
-        rows.put(connection, "setting", "a", setting(1))
+        rows.put(connection, setting(1))
     behind = follow(storage)
     with storage.transaction(Mode.CATALOG) as connection:
-        rows.delete(connection, "setting", "a")
+        rows.delete(connection, SettingRow, "*/a")
     at_horizon = follow(storage)
     changelog.purge(storage, kept=0)
     assert follow(storage, at_horizon) is at_horizon
     with storage.transaction(Mode.CATALOG) as connection:
-        rows.put(connection, "setting", "b", setting(1))
+        rows.put(connection, setting(1, "b"))
     wanted = follow(storage)
     assert follow(storage, behind).to_bytes() == wanted.to_bytes()
     assert follow(storage, at_horizon).to_bytes() == wanted.to_bytes()
@@ -324,9 +355,9 @@ def test_rule_30_all_views_are_byte_equal_at_one_token(workspace: Workspace) -> 
                 for _ in range(chance.randint(1, 3)):
                     key = f"key {chance.randrange(12)}"
                     if chance.random() < 0.4:
-                        rows.delete(connection, "setting", key)
+                        rows.delete(connection, SettingRow, "*", key)
                     else:
-                        rows.put(connection, "setting", key, setting(chance.random()))
+                        rows.put(connection, setting(chance.random(), key))
             if chance.random() < 0.2:
                 changelog.purge(own, kept=chance.randint(0, 20))
 

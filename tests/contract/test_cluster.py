@@ -26,6 +26,7 @@ from zapdb import release
 from zapdb.activation import datasets
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT, rows
+from zapdb.catalog.kinds import CatalogRow, LevelRow, NodeRow
 from zapdb.catalog.stored_settings import write_setting
 from zapdb.cluster import leases, level, nodes
 from zapdb.cluster import status as cluster
@@ -69,13 +70,14 @@ def test_rule_10_a_node_registers_with_what_others_have_to_know(
     found = {node.id: node for node, alive in nodes.list_nodes(db._storage.connection()) if alive}
     node = found[storage.session]
     assert node == registered
-    assert (node.release, node.level) == (release.__version__, release.LEVEL)
-    assert (node.files_end, node.serves) == (7, 5)
-    assert node.pending == {6: "z1:a", 7: "z1:b"}
-    assert node.datasets == {"tz": ("2025b", "f0")}
+    row = node.row
+    assert (row.release, row.level) == (release.__version__, release.LEVEL)
+    assert (row.files_end, row.serves) == (7, 5)
+    assert row.pending == {6: "z1:a", 7: "z1:b"}
+    assert row.datasets == {"tz": ("2025b", "f0")}
     second = nodes.register(storage, 7)
     assert second.id not in (node.id, db._node.id)
-    assert (second.serves, second.pending, second.datasets) == (7, {}, {})
+    assert (second.row.serves, second.row.pending, second.row.datasets) == (7, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -228,7 +230,7 @@ def test_rule_10_a_level_above_this_release_stops_its_writes(
     workspace.write(1, ITEMS)
     db = workspace.open()
     with workspace.control.transaction(Mode.CATALOG) as connection:
-        rows.put(connection, "level", "", {"level": NEXT})
+        rows.put(connection, LevelRow(NEXT, 1, "somebody"))
     wait_until(lambda: not db._heartbeat._thread.is_alive(), "its heartbeat ended")
     assert "this process is too old now" in caplog.text
     with pytest.raises(IncompatibleVersion):
@@ -251,11 +253,11 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
     reached, go_on, got = threading.Event(), threading.Event(), list[BaseException | None]()
     put = rows.put
 
-    def slow_put(connection: Any, kind: Any, *arguments: Any, **named: Any) -> int:
-        if kind == "node":
+    def slow_put(connection: Any, row: CatalogRow, **named: Any) -> int:
+        if isinstance(row, NodeRow):
             reached.set()
             go_on.wait(GUARD_SECONDS)
-        return put(connection, kind, *arguments, **named)
+        return put(connection, row, **named)
 
     monkeypatch.setattr(rows, "put", slow_put)
     registers = threading.Thread(target=lambda: nodes.register(registering, 1))

@@ -6,6 +6,7 @@ entries; those at the end have two releases of the tz database.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
@@ -31,7 +32,6 @@ from tests.support import GUARD_SECONDS, ROOT, Workspace, dump
 from tests.timezones import release
 from zapdb.activation.datasets import datasets_in_use, needs_rebuilding, restart_indexes
 from zapdb.activation.view import load_view
-from zapdb.catalog.kinds import dump_value
 from zapdb.catalog.stored_settings import read_settings, write_setting
 from zapdb.database import Database
 from zapdb.datasets import Collation, sort_keys
@@ -76,11 +76,10 @@ def change_data(workspace: Workspace, every: int, fingerprint: str = OLD) -> Non
     those of every n-th record."""
     row = row_of(workspace, 1)
     (name,) = row["built_with"]
-    del row["format"]
     row["built_with"][name] = {"version": "ICU 1.0", "fingerprint": fingerprint}
     workspace.execute(
         "UPDATE zapdb_catalog SET value = ? WHERE kind = 'index' AND key = '1/1'",
-        (dump_value("index", row),),
+        (json.dumps(row),),
     )
     table = f"zapdb_x{row['entry_table']}"
     records = workspace.execute(f"SELECT DISTINCT record FROM {table} ORDER BY record")

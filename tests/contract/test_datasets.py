@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.contract.tables import INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.lookups import between, find
 from tests.support import Workspace, dump
 from zapdb.activation.datasets import datasets_in_use
+from zapdb.catalog import rows
 from zapdb.cluster import nodes
 from zapdb.database import Database
 from zapdb.database.cursors import Data, decode_cursor, encode_cursor
@@ -240,10 +242,8 @@ def test_rule_26_an_executor_with_other_data_is_unfit(workspace: Workspace) -> N
     db = workspace.open()
     (job,) = plan_jobs(db._storage, 1)
     (name,) = job.datasets
-    row = job.to_row() | {"datasets": {name: "0" * 64}, "format": 1}
-    workspace.execute(
-        "UPDATE zapdb_catalog SET value = ? WHERE kind = 'job'", (json.dumps(row, sort_keys=True),)
-    )
+    with db._storage.transaction(Mode.CATALOG) as connection:
+        rows.put(connection, structs.replace(job, datasets={name: "0" * 64}))
     with pytest.raises(ExecutorUnfit, match="other collation or time zone data") as caught:
         load_work(db._storage, job.id)
     assert caught.value.context["dataset"] == name

@@ -12,6 +12,7 @@ import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, Workspace, finish, wait_until
 from zapdb.catalog import localview
+from zapdb.catalog.kinds import SettingRow
 from zapdb.database.following import SchemaChange
 from zapdb.errors import CatalogBehind, CorruptCatalog, UsageError
 from zapdb.storage import Mode
@@ -27,8 +28,8 @@ def test_rule_30_a_change_is_seen_by_all_who_wait_for_its_token(workspace: Works
         views = [db.admin.wait_for_catalog(token) for db in (first, second)]
         assert views[0].token >= token
         assert views[0].rows.to_bytes() == views[1].rows.to_bytes()
-        row = views[1].rows.get("setting", "*/*/*/on_read")
-        assert row == (None if value is None else {"value": value})
+        row = views[1].rows.get(SettingRow, "*/*/*", "on_read")
+        assert row == (None if value is None else SettingRow("*/*/*", "on_read", value))
 
 
 def test_rule_30_processes_have_byte_equal_views_at_one_token(workspace: Workspace) -> None:
@@ -127,6 +128,9 @@ def test_rule_30_the_tables_of_a_catalog_are_as_new_as_its_token(workspace: Work
     assert [(index.index.name, index.state) for index in state.indexes] == [("by_size", "readable")]
 
 
+SET = '{"format":1,"name":"on_read","scope":"*/*/*","value":"leave"}'
+
+
 def test_a_catalog_that_can_not_be_followed_is_told_and_tried_again(
     workspace: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,12 +140,12 @@ def test_a_catalog_that_can_not_be_followed_is_told_and_tried_again(
     db.admin.wait_for_catalog(token)
     update = "UPDATE zapdb_catalog SET value = ?, token = ? WHERE kind = 'setting'"
     workspace.execute("UPDATE zapdb_counters SET value = value + 1 WHERE name = 'token'")
-    workspace.execute(update, ('{"format":1,"value":"dance"}', token + 1))
+    workspace.execute(update, (SET.replace("leave", "dance"), token + 1))
     with pytest.raises(CorruptCatalog, match="a value that it can't have"):
         db.admin.wait_for_catalog(token + 1)
     assert db.admin.catalog().token == token
     assert "the catalog could not be followed" in caplog.text
-    workspace.execute(update, ('{"format":1,"value":"write_back"}', token + 1))
+    workspace.execute(update, (SET.replace("leave", "write_back"), token + 1))
     assert db.admin.wait_for_catalog(token + 1).token == token + 1
 
 

@@ -723,7 +723,12 @@ def test_rule_13_a_forget_goes_on_after_its_process_was_killed(
             "zapdb_r1",
             "zapdb_ranges",
         ]
-    assert workspace.execute("SELECT key FROM zapdb_catalog WHERE kind = 'retired'" + LIVE) == []
+    assert (
+        workspace.execute(
+            "SELECT key FROM zapdb_catalog WHERE substr(kind, 1, 7) = 'retired'" + LIVE
+        )
+        == []
+    )
 
 
 def one_worker(storage: Storage, job: Any) -> None:

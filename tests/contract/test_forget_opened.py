@@ -12,10 +12,10 @@ import pytest
 import zapdb
 from tests.contract.tables import ADD_COLOR, INDEX_TITLE, ITEMS
 from tests.support import Workspace, dump
+from zapdb.catalog.kinds import Job
 from zapdb.database import Database
 from zapdb.errors import ForgetInProgress, PendingMigrations
 from zapdb.jobs import forget_newest, run_locally
-from zapdb.jobs.job import Job
 from zapdb.records import asdict
 from zapdb.storage import Storage
 

@@ -226,7 +226,8 @@ def test_rule_10_a_level_that_this_release_does_not_know_is_refused(workspace: W
     workspace.write(1, ITEMS)
     workspace.open().close()
     workspace.execute(
-        "UPDATE zapdb_catalog SET value = '{\"format\":1,\"level\":917}' WHERE kind = 'level'"
+        "UPDATE zapdb_catalog SET value = replace(value, '\"level\":1', '\"level\":917')"
+        " WHERE kind = 'level'"
     )
     assert "level_needed: 917" in refusal(workspace, IncompatibleVersion)
 

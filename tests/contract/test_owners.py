@@ -6,11 +6,11 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.contract.peer import Peer, open_peer
 from tests.contract.tables import ADD_COLOR, ITEMS

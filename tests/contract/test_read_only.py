@@ -37,7 +37,10 @@ from zapdb.errors import (
 )
 from zapdb.jobs import forget_newest
 
-NEWER_LEVEL = "UPDATE zapdb_catalog SET value = '{\"format\":1,\"level\":917}' WHERE kind = 'level'"
+NEWER_LEVEL = (
+    "UPDATE zapdb_catalog SET value = replace(value, '\"level\":1', '\"level\":917')"
+    " WHERE kind = 'level'"
+)
 
 
 @pytest.fixture

@@ -141,12 +141,15 @@ def test_a_stored_value_that_a_setting_can_not_have_is_told(
 ) -> None:
     write(storage, "on_read", "leave", Scope())
     workspace.execute(
-        """UPDATE zapdb_catalog SET value = '{"format":1,"value":"x"}' WHERE kind = 'setting'"""
+        "UPDATE zapdb_catalog SET value = replace(value, 'leave', 'x') WHERE kind = 'setting'"
     )
     with pytest.raises(CorruptCatalog, match="a value that it can't have") as caught:
         read_settings(storage.connection(), 1)
     assert caught.value.context["key"] == "*/*/*/on_read"
-    workspace.execute("UPDATE zapdb_catalog SET key = '*/*/*/of_later' WHERE kind = 'setting'")
+    workspace.execute(
+        "UPDATE zapdb_catalog SET key = '*/*/*/of_later',"
+        " value = replace(value, 'on_read', 'of_later') WHERE kind = 'setting'"
+    )
     assert read_settings(storage.connection(), 1).get("on_read") == "leave"
 
 

@@ -20,6 +20,7 @@ from zapdb.activation.fleet import bring_up_all, read_fleet
 from zapdb.activation.removal import remove_tenant
 from zapdb.activation.up import Wanted, catch_up, migrate_up
 from zapdb.catalog import DEFAULT_TENANT, retirement, rows, tenants
+from zapdb.catalog.kinds import IndexRow, RetiredRecords, SettingRow
 from zapdb.catalog.tenants import create_tenant, find_tenant
 from zapdb.cluster.status import read_leases
 from zapdb.database import Database
@@ -85,7 +86,9 @@ def position_of(place: Workspace, name: str) -> int:
 
 
 def retired(place: Workspace) -> list[Any]:
-    return place.execute("SELECT key FROM zapdb_catalog WHERE kind = 'retired'" + LIVE)
+    return place.execute(
+        "SELECT key FROM zapdb_catalog WHERE substr(kind, 1, 7) = 'retired'" + LIVE
+    )
 
 
 def physical_tables(place: Workspace) -> list[str]:
@@ -196,10 +199,8 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
     acme.admin.run_jobs()
 
     def entry_table(one: Database) -> int:
-        (row,) = rows.list_rows(
-            workspace.control.connection(), "index", f"{one._view.tenant}/"
-        ).values()
-        return int(row["entry_table"])
+        (row,) = rows.list_rows(workspace.control.connection(), IndexRow, one._view.tenant)
+        return row.entry_table
 
     assert entry_table(db) == entry_table(acme)
     with db._storage.transaction(Mode.CHANGE) as connection:
@@ -433,7 +434,7 @@ def test_rule_13_a_forget_that_began_before_the_freeze_is_finished(
     _stop_forget(workspace)
     follower = workspace.follow
     with workspace.control.transaction(Mode.CATALOG) as connection:
-        rows.put(connection, "setting", "*/*/*/schema_changes", {"value": "refuse"})
+        rows.put(connection, SettingRow("*/*/*", "schema_changes", "refuse"))
     assert forget_newest(workspace.connect()).number == 2
     assert follower().position == 1
 
@@ -701,9 +702,9 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     reached, go_on = threading.Event(), threading.Event()
     slow, list_rows = workspace.connect(), rows.list_rows
 
-    def wait(connection: Any, kind: Any, prefix: str = "") -> Any:
-        found = list_rows(connection, kind, prefix)
-        if connection.storage is slow and kind == "retired":
+    def wait(connection: Any, kind: Any, *within: Any) -> Any:
+        found = list_rows(connection, kind, *within)
+        if connection.storage is slow and kind is RetiredRecords:
             reached.set()
             go_on.wait(GUARD_SECONDS)
         return found
@@ -752,7 +753,8 @@ def mentions(place: Workspace, number: int, name: str) -> list[str]:
             "index": key.startswith(f"{number}/"),
             "constraint": key.startswith(f"{number}/"),
             "setting": key.startswith(f"{number}/"),
-            "retired": key.endswith(f"/{number}"),
+            "retired-entries": key.endswith(f"/{number}"),
+            "retired-records": key.endswith(f"/{number}"),
             "lease": key.endswith(f"/{number}"),
             "job": key.split("/")[1:2] == [str(number)],
             "finding": key.split("/")[1:2] == [str(number)],
@@ -978,11 +980,9 @@ def test_a_fleet_with_nothing_to_do_costs_no_statement_per_tenant(
     assert counts[0] == counts[1]
 
 
-def note_listed(
-    list_rows: Any, listed: list[str], connection: Any, kind: Any, prefix: str = ""
-) -> Any:
-    listed.append(f"{kind} {prefix}")
-    return list_rows(connection, kind, prefix)
+def note_listed(list_rows: Any, listed: list[str], connection: Any, kind: Any, *within: Any) -> Any:
+    listed.append(kind.KIND)
+    return list_rows(connection, kind, *within)
 
 
 def count_statements(monkeypatch: pytest.MonkeyPatch, storage: Storage) -> Iterator[int]:

@@ -14,7 +14,9 @@ from typing import Any, Final
 from tests.blobs import BESIDE
 from tests.strategies import PLACE, STATE, TYPES
 from tests.zoned import ZONES
-from zapdb.catalog.kinds import KINDS, dump_value, load_value
+from zapdb.catalog import row_values
+from zapdb.catalog.kinds import KINDS
+from zapdb.catalog.row_values import dump_row, load_row
 from zapdb.database.cursors import decode_cursor, encode_cursor
 from zapdb.errors import (
     BlobMissing,
@@ -188,10 +190,10 @@ def read_catalog_row(data: bytes) -> None:
     """A row's value: of the form that its kind has, of a later format, or corrupt."""
     kind = sorted(KINDS)[data[0] % len(KINDS)]
     try:
-        value = load_value(kind, "key", data[1:].decode("utf-8", "replace"))
+        row = row_values.decode_row(KINDS[kind], "key", data[1:].decode("utf-8", "replace"))
     except (CorruptCatalog, IncompatibleVersion):
         return
-    assert load_value(kind, "key", dump_value(kind, value)) == value
+    assert load_row(KINDS[kind], row.key, dump_row(row)) == row
 
 
 def read_cursor(data: bytes) -> None:

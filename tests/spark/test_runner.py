@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.contract.test_blobs import DOUBLE_TITLE, HALF, LARGE, PHOTOS, ids, sweep
 from tests.support import ROOT, Workspace
@@ -112,7 +113,7 @@ def test_an_executor_that_would_convert_by_another_chain_refuses(workspace, spar
     db = load(workspace)
     job = next(job for job in plan_jobs(db._storage, 1) if job.kind == "convert")
     with db._storage.transaction(Mode.CATALOG) as connection:
-        rows.put(connection, "job", job.id, job.to_row() | {"chain": "0" * 64})
+        rows.put(connection, structs.replace(job, chain="0" * 64))
     with pytest.raises(ExecutorUnfit, match="the chain of this process is not the one"):
         run_job(db._storage, job, run_on_spark)
     assert db.admin.count_by_revision("cities") == {1: CITIES}
@@ -125,7 +126,7 @@ def test_rule_26_an_executor_with_other_collation_data_refuses(workspace, spark)
     job = next(job for job in jobs if job.datasets)
     other = dict.fromkeys(job.datasets, "0" * 64)
     with db._storage.transaction(Mode.CATALOG) as connection:
-        rows.put(connection, "job", job.id, job.to_row() | {"datasets": other})
+        rows.put(connection, structs.replace(job, datasets=other))
     with pytest.raises(ExecutorUnfit, match="other collation or time zone data"):
         run_job(db._storage, job, run_on_spark)
     assert "by_local_name" not in db.table("cities").readable_indexes()

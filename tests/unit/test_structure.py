@@ -295,7 +295,6 @@ def test_no_import_leads_back_to_where_it_is() -> None:
 TWICE: dict[str, str] = {
     "Block": FACE,
     "Field": TO_RENAME,
-    "Row": TO_RENAME,
     "Snapshot": TO_RENAME,
     "Table": TO_RENAME,
     "Token": TO_RENAME,

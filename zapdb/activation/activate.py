@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from zapdb.activation.descriptors import (
     ConstraintDescriptor,
     IndexDescriptor,
-    constraint_key,
     constraints_of,
-    index_key,
 )
 from zapdb.activation.view import TableState, View
 from zapdb.catalog import history, rows
 from zapdb.catalog.entries import assign, retire
 from zapdb.catalog.formats import format_to_write
+from zapdb.catalog.kinds import ConstraintRow, ConstraintState, IndexRow, Tenant
 from zapdb.catalog.recording import note_position
 from zapdb.catalog.retirement import retire_record_table
 from zapdb.datasets import dataset_of
@@ -193,16 +194,15 @@ def drop_table(
     for index in table.indexes:
         drop_index(connection, tenant, index)
     for kind, number, _ in constraints_of(table):
-        rows.delete(connection, "constraint", constraint_key(tenant, kind, number))
+        rows.delete(connection, ConstraintRow, tenant, kind, number)
     history.append(connection, history.NewRevision(tenant, table, "drop", position, digest))
 
 
 def drop_index(connection: Connection, tenant: int, index: Index) -> None:
-    key = index_key(tenant, index.number)
-    row = rows.get(connection, "index", key)
+    row = rows.get(connection, IndexRow, tenant, index.number)
     if row is not None:
-        retire(connection, tenant, index.number, row["entry_table"])
-        rows.delete(connection, "index", key)
+        retire(connection, tenant, index.number, row.entry_table)
+        rows.delete(connection, IndexRow, row.key)
 
 
 def rebuild_index(connection: Connection, tenant: int, state: TableState, index: Index) -> None:
@@ -234,8 +234,7 @@ def disable_index(
 
 
 def _put_index(connection: Connection, tenant: int, table: Table, index: IndexDescriptor) -> None:
-    key = index_key(tenant, index.index.number)
-    rows.put(connection, "index", key, index.to_row(table.number))
+    rows.put(connection, index.to_row(tenant, table.number))
 
 
 def settle_constraints(
@@ -248,23 +247,22 @@ def settle_constraints(
     before = {} if old is None else {(kind, n): name for kind, n, name in constraints_of(old)}
     after = {(kind, number): name for kind, number, name in constraints_of(table)}
     for kind, number in sorted(before.keys() - after.keys()):
-        rows.delete(connection, "constraint", constraint_key(tenant, kind, number))
+        rows.delete(connection, ConstraintRow, tenant, kind, number)
     added = sorted(after.keys() - before.keys())
     if not added:
         return
     records = RecordTable(connection.storage, table.number, tenant)
-    state = "validated" if records.is_empty(connection) else "unvalidated"
+    state: ConstraintState = "validated" if records.is_empty(connection) else "unvalidated"
     for kind, number in added:
-        key = constraint_key(tenant, kind, number)
-        rows.put(connection, "constraint", key, {"table": table.number, "state": state})
+        rows.put(connection, ConstraintRow(tenant, kind, number, table.number, state))
 
 
 def publish_constraint(
     connection: Connection, tenant: int, table: Table, constraint: ConstraintDescriptor
 ) -> None:
     """Note that no record violates it, inside a CHANGE transaction."""
-    key = constraint_key(tenant, constraint.kind, constraint.number)
-    rows.put(connection, "constraint", key, {"table": table.number, "state": "validated"})
+    row = ConstraintRow(tenant, constraint.kind, constraint.number, table.number, state="validated")
+    rows.put(connection, row)
     bump_activation(connection, tenant)
 
 
@@ -277,10 +275,10 @@ def publish_index(
 
 
 def set_position(connection: Connection, tenant: int, position: int) -> None:
-    row = rows.get(connection, "tenant", str(tenant), lock=True)
+    row = rows.get(connection, Tenant, tenant, lock=True)
     assert row is not None
-    rows.put(connection, "tenant", str(tenant), row | {"position": position})
-    note_position(connection, tenant, row["position"], position)
+    rows.put(connection, structs.replace(row, position=position))
+    note_position(connection, tenant, row.position, position)
     bump_activation(connection, tenant)
 
 

@@ -56,7 +56,8 @@ def datasets_in_use(view: View) -> dict[str, tuple[str, str]]:
 def _agrees(other: Node, outdated: list[tuple[TableState, IndexDescriptor]]) -> bool:
     """Whether a process is known to have the data that this one has, for all these indexes."""
     return all(
-        other.datasets.get(dependency.dataset, ("", ""))[1] == dataset_of(dependency).fingerprint
+        other.row.datasets.get(dependency.dataset, ("", ""))[1]
+        == dataset_of(dependency).fingerprint
         for _, index in outdated
         for dependency in index.dependencies
     )

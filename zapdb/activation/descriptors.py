@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
 
+from zapdb.catalog.kinds import (
+    ConstraintKind,
+    ConstraintState,
+    DatasetVersion,
+    IndexRow,
+    IndexState,
+)
 from zapdb.datasets import Dataset, Dependency, dataset_of
 from zapdb.limits import FORMER_DATASETS_MAX
 from zapdb.printing import one_line
 from zapdb.schema import Index, Table
-
-IndexState = Literal["building", "readable", "rewriting", "disabled"]
-ConstraintKind = Literal["check", "reference"]
-ConstraintState = Literal["unvalidated", "validated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,43 +130,44 @@ class IndexDescriptor:
         """The same index when it holds what it must."""
         return replace(self, state="readable", rewritten_from={})
 
-    def to_row(self, table: int) -> dict[str, Any]:
-        return {
-            "table": table,
-            "state": self.state,
-            "entry_table": self.entry_table,
-            "build": self.build,
-            "key_format": self.key_format,
-            "built_with": _datasets_to_row(self.built_with),
-            "rewritten_from": _datasets_to_row(self.rewritten_from),
-            "former": {name: list(found) for name, found in self.former.items()},
-        }
+    def to_row(self, tenant: int, table: int) -> IndexRow:
+        return IndexRow(
+            tenant,
+            self.index.number,
+            table,
+            self.state,
+            self.entry_table,
+            self.build,
+            self.key_format,
+            _versions_of(self.built_with),
+            _versions_of(self.rewritten_from),
+            self.former,
+        )
 
     @classmethod
-    def from_row(cls, table: Table, index: Index, row: dict[str, Any]) -> IndexDescriptor:
+    def from_row(cls, table: Table, index: Index, row: IndexRow) -> IndexDescriptor:
         return cls(
             index,
             table.datasets_of(index),
-            row["state"],
-            row["entry_table"],
-            row["build"],
-            row["key_format"],
-            _datasets_of_row(row["built_with"]),
-            _datasets_of_row(row["rewritten_from"]),
-            {name: tuple(found) for name, found in row["former"].items()},
+            row.state,
+            row.entry_table,
+            row.build,
+            row.key_format,
+            _datasets_of(row.built_with),
+            _datasets_of(row.rewritten_from),
+            row.former,
         )
 
 
-def _datasets_to_row(datasets: dict[str, Dataset]) -> dict[str, dict[str, str]]:
+def _versions_of(datasets: dict[str, Dataset]) -> dict[str, DatasetVersion]:
     return {
-        name: {"version": found.version, "fingerprint": found.fingerprint}
-        for name, found in datasets.items()
+        name: DatasetVersion(found.version, found.fingerprint) for name, found in datasets.items()
     }
 
 
-def _datasets_of_row(row: dict[str, dict[str, str]]) -> dict[str, Dataset]:
+def _datasets_of(versions: dict[str, DatasetVersion]) -> dict[str, Dataset]:
     return {
-        name: Dataset(name, found["version"], found["fingerprint"]) for name, found in row.items()
+        name: Dataset(name, found.version, found.fingerprint) for name, found in versions.items()
     }
 
 
@@ -191,14 +194,6 @@ class ConstraintDescriptor:
     @property
     def is_validated(self) -> bool:
         return self.state == "validated"
-
-
-def index_key(tenant: int, index: int) -> str:
-    return f"{tenant}/{index}"
-
-
-def constraint_key(tenant: int, kind: ConstraintKind, number: int) -> str:
-    return f"{tenant}/{kind}/{number}"
 
 
 def constraints_of(table: Table) -> Iterator[tuple[ConstraintKind, int, str]]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from zapdb.activation.up import catch_up
 from zapdb.activation.view import View, load_view
+from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.stored import read_chain_state
-from zapdb.catalog.tenants import Tenant, list_tenants
+from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import ZapdbError
 from zapdb.limits import FLEET_WORKERS
 from zapdb.storage import Mode, Storage

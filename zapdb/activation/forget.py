@@ -24,6 +24,7 @@ from zapdb.activation.activate import (
 )
 from zapdb.activation.view import Forgetting, TableState, View, load_view
 from zapdb.catalog import history, rows
+from zapdb.catalog.kinds import SettingRow, Tenant
 from zapdb.catalog.retirement import is_retired, retire_record_table
 from zapdb.catalog.settings import Scope
 from zapdb.catalog.stored import (
@@ -34,7 +35,7 @@ from zapdb.catalog.stored import (
     read_chain_state,
 )
 from zapdb.catalog.stored_settings import refuse_if_frozen
-from zapdb.catalog.tenants import Tenant, list_tenants
+from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster import leases, nodes
 from zapdb.cluster.leases import Lease
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
@@ -108,16 +109,16 @@ def start_rollback(
 
 def _refuse_if_frozen(connection: Connection, tenants: list[Tenant]) -> None:
     refuse_if_frozen(connection)
-    settings = rows.list_rows(connection, "setting")
+    frozen = [row.key for row in rows.list_rows(connection, SettingRow)]
     for tenant in tenants:
-        if Scope(tenant.number).key("schema_changes") in settings:
+        if Scope(tenant.number).key("schema_changes") in frozen:
             refuse_if_frozen(connection, tenant.number)
 
 
 def _refuse_while_in_use(connection: Connection, migration: Migration, *, evict: bool) -> None:
     users = []
     for node, alive in nodes.list_nodes(connection):
-        if node.files_end < migration.number:
+        if node.row.files_end < migration.number:
             continue
         # A process that is suspended may wake up: one whose lease is over is put out for good.
         if evict or not alive:

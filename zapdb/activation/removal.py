@@ -9,21 +9,34 @@ sweep takes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec import structs
 
 from zapdb.activation.activate import bump_activation
 from zapdb.catalog import rows
-from zapdb.catalog.retirement import drop_unused_record_tables
+from zapdb.catalog.kinds import (
+    CatalogRow,
+    ConstraintRow,
+    FindingsRow,
+    IndexRow,
+    Job,
+    LeaseRow,
+    SettingRow,
+    Tenant,
+    TenantNameRow,
+)
+from zapdb.catalog.retirement import drop_unused_record_tables, list_retired
 from zapdb.catalog.stored import read_chain_state
-from zapdb.catalog.tenants import DEFAULT_TENANT, Tenant, find_tenant_row
+from zapdb.catalog.tenants import DEFAULT_TENANT, find_tenant_row
 from zapdb.errors import ForgetInProgress, UnknownName, UsageError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.physical import delete_of_tenant, list_tenant_tables
 from zapdb.storage.tables import ACTIVATIONS, FINGERPRINTS
 
-PREFIXED: Final[tuple[rows.Kind, ...]] = ("index", "constraint")
+PREFIXED: Final[tuple[type[CatalogRow], ...]] = (IndexRow, ConstraintRow, SettingRow)
 """Kinds of rows whose keys begin with the tenant's number."""
 
 
@@ -52,16 +65,16 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
                 "a migration is being forgotten",
                 hint="wait until it is done, or finish it with `zapdb migrate forget`",
             )
-        replace(tenant, removing=True).put(connection)
+        rows.put(connection, structs.replace(tenant, removing=True))
         bump_activation(connection, tenant.number)  # who works with it looks again
     removed = _delete_rows(storage, tenant.number)
     with storage.transaction(Mode.CHANGE) as connection:
-        if rows.get(connection, "tenant", str(tenant.number)) is None:
+        if rows.get(connection, Tenant, tenant.number) is None:
             raise UnknownName("another process has removed the tenant", tenant=name)
         _delete_states(connection, tenant.number)
-        rows.delete(connection, "tenant", str(tenant.number))
+        rows.delete(connection, Tenant, tenant.number)
         connection.run(f"DELETE FROM {ACTIVATIONS.name} WHERE tenant = {tenant.number}")
-        rows.delete(connection, "tenant-name", name)
+        rows.delete(connection, TenantNameRow, name)
     drop_unused_record_tables(storage)
     return Removed(tenant, removed)
 
@@ -87,19 +100,17 @@ def _delete_rows(storage: Storage, tenant: int) -> dict[str, int]:
 def _delete_states(connection: Connection, tenant: int) -> None:
     """The catalog's rows about the tenant's indexes, constraints, jobs and settings."""
     for kind in PREFIXED:
-        for key in rows.list_rows(connection, kind, f"{tenant}/"):
-            rows.delete(connection, kind, key)
-    for key in rows.list_rows(connection, "setting", f"{tenant}/"):
-        rows.delete(connection, "setting", key)
-    for key in rows.list_rows(connection, "retired"):
-        if key.split("/")[-1] == str(tenant):
-            rows.delete(connection, "retired", key)
-    for key, row in rows.list_rows(connection, "job").items():
-        if row["tenant"] == tenant:
-            rows.delete(connection, "job", key)
+        for row in rows.list_rows(connection, kind, tenant):
+            rows.delete(connection, kind, row.key)
+    for retired in list_retired(connection):
+        if retired.tenant == tenant:
+            rows.delete(connection, type(retired), retired.key)
+    for job in rows.list_rows(connection, Job):
+        if job.tenant == tenant:
+            rows.delete(connection, Job, job.key)
             connection.run(
-                f"DELETE FROM zapdb_ranges WHERE job = {connection.storage.mark}", (key,)
+                f"DELETE FROM zapdb_ranges WHERE job = {connection.storage.mark}", (job.id,)
             )
-            for finding in rows.list_rows(connection, "finding", f"{key}/"):
-                rows.delete(connection, "finding", finding)
-    rows.delete(connection, "lease", f"catalog/tenant/{tenant}")
+            for finding in rows.list_rows(connection, FindingsRow, job.key):
+                rows.delete(connection, FindingsRow, finding.key)
+    rows.delete(connection, LeaseRow, f"catalog/tenant/{tenant}")

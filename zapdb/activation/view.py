@@ -9,19 +9,22 @@ reloads it (rule 8).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from zapdb.activation.descriptors import (
     ConstraintDescriptor,
     IndexDescriptor,
-    constraint_key,
     constraints_of,
-    index_key,
 )
 from zapdb.catalog import rows
 from zapdb.catalog.history import Entry, read_entries
-from zapdb.catalog.stored import (
+from zapdb.catalog.kinds import (
     ChainState,
+    ConstraintRow,
+    IndexRow,
+    Tenant,
+    row_key,
+)
+from zapdb.catalog.stored import (
     StoredMigration,
     list_stored,
     read_chain,
@@ -121,8 +124,8 @@ def load_view(connection: Connection, tenant: int, known: View | None = None) ->
 
 def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
     active = connection.fetch_one(activation_sql(tenant))
-    row = rows.get(connection, "tenant", str(tenant))
-    if (row is None and active is None) or (row is not None and row["removing"]):
+    row = rows.get(connection, Tenant, tenant)
+    if (row is None and active is None) or (row is not None and row.removing):
         raise UnknownName("the tenant was removed", tenant=tenant)
     if row is None or active is None:
         raise CorruptCatalog(
@@ -139,7 +142,7 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
     ):
         return known  # nothing of it changes without another activation number
     stored, chain = _load_chain(connection, chain_state, known)
-    position = row["position"]
+    position = row.position
     if position > chain.end:
         raise CorruptCatalog(
             "the tenant's position lies beyond the stored migrations",
@@ -149,8 +152,8 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
     entries: dict[int, list[Entry]] = {}
     for entry in read_entries(connection, tenant):
         entries.setdefault(entry.table_number, []).append(entry)
-    indexes = rows.list_rows(connection, "index", f"{tenant}/")
-    constraints = rows.list_rows(connection, "constraint", f"{tenant}/")
+    indexes = {row.key: row for row in rows.list_rows(connection, IndexRow, tenant)}
+    constraints = {row.key: row for row in rows.list_rows(connection, ConstraintRow, tenant)}
     recorded = read_history_settings(connection, tenant)
     forgetting = _find_forgetting(chain_state, chain, position, entries)
     tables = {}
@@ -210,29 +213,29 @@ def _find_forgetting(
 
 
 def _index_descriptors(
-    tenant: int, table: Table, indexes: dict[str, dict[str, Any]]
+    tenant: int, table: Table, indexes: dict[str, IndexRow]
 ) -> tuple[IndexDescriptor, ...]:
     states = []
     for index in table.indexes:
-        row = indexes.get(index_key(tenant, index.number))
+        row = indexes.get(row_key(tenant, index.number))
         if row is None:
             raise CorruptCatalog("an index has no state", table=table.name, index=index.name)
-        require_known("key", row["key_format"], table=table.name, index=index.name)
+        require_known("key", row.key_format, table=table.name, index=index.name)
         states.append(IndexDescriptor.from_row(table, index, row))
     return tuple(states)
 
 
 def _constraint_descriptors(
-    tenant: int, table: Table, found: dict[str, dict[str, Any]]
+    tenant: int, table: Table, found: dict[str, ConstraintRow]
 ) -> tuple[ConstraintDescriptor, ...]:
     states = []
     for kind, number, name in constraints_of(table):
-        row = found.get(constraint_key(tenant, kind, number))
+        row = found.get(row_key(tenant, kind, number))
         if row is None:
             raise CorruptCatalog(
                 "a constraint has no state", table=table.name, constraint=f"{kind} {name}"
             )
-        states.append(ConstraintDescriptor(kind, number, name, row["state"]))
+        states.append(ConstraintDescriptor(kind, number, name, row.state))
     return tuple(states)
 
 

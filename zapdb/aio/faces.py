@@ -25,7 +25,7 @@ from zapdb.aio.face import (
 )
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.catalog.history import Entry
-from zapdb.catalog.tenants import Tenant
+from zapdb.catalog.kinds import Job, JobKind, Tenant
 from zapdb.cluster.status import NodeStatus
 from zapdb.database.admin import Catalog
 from zapdb.database.changes import Change, FollowerStatus, SchemaEvent
@@ -36,7 +36,6 @@ from zapdb.database.process import Apply
 from zapdb.database.query import Page
 from zapdb.indexes.predicates import Predicate
 from zapdb.jobs import JobReport, Runner, SweepReport, TableReport, run_locally
-from zapdb.jobs.job import Job, JobKind
 from zapdb.limits import (
     CATALOG_WAIT_SECONDS,
     CONNECTIONS_MAX,

@@ -9,12 +9,12 @@ and the changes since the last purge, and no statement is ever replayed.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from zapdb.catalog.kinds import FORMAT, KINDS, load_value
+from zapdb.catalog.kinds import KINDS
+from zapdb.catalog.row_values import is_outdated, load_row
 from zapdb.catalog.rows import draw, put
 from zapdb.limits import TOMBSTONES_KEPT
 from zapdb.storage import Connection, Mode, Storage
@@ -24,7 +24,7 @@ TOKEN_SQL = "SELECT value FROM zapdb_counters WHERE name = 'token'"  # noqa: S10
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FeedRow:
     """One entry: the stored text of a key's newest value, or None for a tombstone."""
 
     kind: str
@@ -44,14 +44,14 @@ def read_horizon(connection: Connection) -> int:
     return int(connection.core_execute(query).scalar_one())
 
 
-def read_rows(connection: Connection, after: int = 0) -> list[Row]:
+def read_rows(connection: Connection, after: int = 0) -> list[FeedRow]:
     """What changed after a token, oldest first; values are not looked into."""
     query = (
         sa.select(CATALOG.c.kind, CATALOG.c.key, CATALOG.c.token, CATALOG.c.value)
         .where(CATALOG.c.token > after)
         .order_by(CATALOG.c.token)
     )
-    return [Row(*row) for row in connection.core_execute(query)]
+    return [FeedRow(*row) for row in connection.core_execute(query)]
 
 
 def purge(storage: Storage, kept: int = TOMBSTONES_KEPT) -> int:
@@ -88,14 +88,14 @@ def rewrite_outdated(connection: Connection) -> int:
     """
     rewritten = 0
     for kind in KINDS.values():
-        if kind.format == 1:
+        if kind.FORMAT == 1:
             continue
         draw(connection, "token", 0)  # keeps other changes out until this one commits
         columns = CATALOG.c.key, CATALOG.c.value, CATALOG.c.expires_at, CATALOG.c.epoch
-        query = sa.select(*columns).where(CATALOG.c.kind == kind.name, CATALOG.c.value.is_not(None))
+        query = sa.select(*columns).where(CATALOG.c.kind == kind.KIND, CATALOG.c.value.is_not(None))
         for key, text, expires_at, epoch in connection.core_execute(query).fetchall():
-            value = load_value(kind.name, key, text)
-            if json.loads(text)[FORMAT] != kind.format:
-                put(connection, kind.name, key, value, expires_at=expires_at, epoch=epoch)
+            row = load_row(kind, key, text)
+            if is_outdated(kind, text):
+                put(connection, row, expires_at=expires_at, epoch=epoch)
                 rewritten += 1
     return rewritten

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import load_value
+from zapdb.catalog.kinds import IndexRow, PhysicalRow, RetiredEntries
+from zapdb.catalog.row_values import load_row
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.schema import Index
 from zapdb.storage import Connection, Mode, Storage
@@ -20,48 +21,42 @@ from zapdb.storage.tables import CATALOG
 
 def assign(connection: Connection, tenant: int, index: Index) -> int:
     """The number of a physical table without entries of the tenant, inside a CHANGE transaction."""
-    for key, row in rows.list_rows(connection, "physical", f"{index.number}/").items():
-        physical = int(key.split("/")[1])
-        is_waiting = rows.get(connection, "retired", retired_key(index.number, physical, tenant))
-        if row["unique"] == index.unique and is_waiting is None:
-            return physical
+    for row in rows.list_rows(connection, PhysicalRow, index.number):
+        waiting = rows.get(connection, RetiredEntries, index.number, row.physical, tenant)
+        if row.unique == index.unique and waiting is None:
+            return row.physical
     physical = rows.draw(connection, "physical")
     create_index_table(connection, physical, unique=index.unique)
-    key = f"{index.number}/{physical}"
-    rows.put(connection, "physical", key, {"unique": index.unique})
+    rows.put(connection, PhysicalRow(index.number, physical, index.unique))
     return physical
-
-
-def retired_key(index: int, physical: int, tenant: int) -> str:
-    return f"index/{index}/{physical}/{tenant}"
 
 
 def retire(connection: Connection, tenant: int, index: int, physical: int) -> None:
     """Note that a tenant's entries are no longer needed."""
-    rows.put(connection, "retired", retired_key(index, physical, tenant), {})
+    rows.put(connection, RetiredEntries(index, physical, tenant))
 
 
-def sweep_entries(storage: Storage, tenant: int, index: int, physical: int) -> None:
+def sweep_entries(storage: Storage, retired: RetiredEntries) -> None:
     """Drop a physical table that nobody uses, or delete the tenant's entries where others do.
 
     Raises `ConcurrencyError` where somebody is still reading the table.
     """
-    key = retired_key(index, physical, tenant)
+    index, physical = retired.index, retired.physical
     with storage.transaction(Mode.ASIDE) as connection:
-        if rows.get(connection, "retired", key, lock=True) is None:
+        if rows.get(connection, RetiredEntries, retired.key, lock=True) is None:
             return  # another sweep was faster
-        if not _is_needed(connection, index, physical, key):
+        if not _is_needed(connection, index, physical, but=retired):
             drop_index_table(connection, physical)
-            rows.delete(connection, "physical", f"{index}/{physical}")
-            rows.delete(connection, "retired", key)
+            rows.delete(connection, PhysicalRow, index, physical)
+            rows.delete(connection, RetiredEntries, retired.key)
             return
     while True:
         with storage.transaction(Mode.CATALOG) as connection:
             # Once the row is gone, the tenant may have begun the index anew in this very table.
-            if rows.get(connection, "retired", key, lock=True) is None:
+            if rows.get(connection, RetiredEntries, retired.key, lock=True) is None:
                 return
-            if not delete_index_entries(connection, physical, tenant, PAGE_RECORDS_MAX):
-                rows.delete(connection, "retired", key)
+            if not delete_index_entries(connection, physical, retired.tenant, PAGE_RECORDS_MAX):
+                rows.delete(connection, RetiredEntries, retired.key)
                 return
 
 
@@ -70,30 +65,25 @@ def drop_unused_entry_tables(storage: Storage) -> None:
 
     Raises `ConcurrencyError` where somebody is still reading one.
     """
-    for key in rows.list_rows(storage.connection(), "physical"):
-        index, physical = map(int, key.split("/"))
+    for row in rows.list_rows(storage.connection(), PhysicalRow):
         with storage.transaction(Mode.ASIDE) as connection:
-            if not _is_needed(connection, index, physical):
-                drop_index_table(connection, physical)
-                rows.delete(connection, "physical", key)
+            if not _is_needed(connection, row.index, row.physical):
+                drop_index_table(connection, row.physical)
+                rows.delete(connection, PhysicalRow, row.key)
 
 
-def _is_needed(connection: Connection, index: int, physical: int, but: str = "") -> bool:
+def _is_needed(
+    connection: Connection, index: int, physical: int, but: RetiredEntries | None = None
+) -> bool:
     """Whether a state of the index names the table, or entries in it are still to be deleted."""
-    waiting = sa.select(CATALOG.c.key).where(
-        CATALOG.c.kind == "retired",
-        CATALOG.c.key.startswith(f"index/{index}/{physical}/", autoescape=True),
-        CATALOG.c.key != but,
-        CATALOG.c.value.is_not(None),
-    )
-    if connection.core_execute(waiting.limit(1)).first() is not None:
+    if any(row != but for row in rows.list_rows(connection, RetiredEntries, index, physical)):
         return True
     states = sa.select(CATALOG.c.key, CATALOG.c.value).where(
-        CATALOG.c.kind == "index",
+        CATALOG.c.kind == IndexRow.KIND,
         CATALOG.c.key.endswith(f"/{index}", autoescape=True),
         CATALOG.c.value.is_not(None),
     )
     return any(
-        load_value("index", key, text)["entry_table"] == physical
+        load_row(IndexRow, key, text).entry_table == physical
         for key, text in connection.core_execute(states)
     )

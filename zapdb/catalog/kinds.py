@@ -1,27 +1,24 @@
-"""What the catalog's rows may hold: each kind of row, the JSON Schema of its values, their format.
+"""The kinds of the catalog's rows: one class each, which says what a row may hold.
 
-Every value carries the number of its format, and is validated when it is read: a row that was
-tampered with is told as such, before anything is done by it. Where a kind's format was raised, an
-older value is brought to the newest by the functions of `UPGRADES`, one format at a time, whenever
-it is read; `changelog.rewrite_outdated` does so for all, when the cluster's level rises. A newer
-format may only be written once the level says that every process reads it (rule 10): all formats
-are the first ones yet, and the first that is raised has to bring that condition with it.
+A row is a frozen value whose members are used by name. Its class gives its JSON Schema, and all of
+it is checked when a row is written and when it is read (`row_values`). What the key is made of
+stands in the value, too, so a value that was put under another key is noticed.
 
-The schema of all kinds together is published: `catalog_schema`, docs/format/catalog.schema.json.
+A class whose `FORMAT` is raised, since its members change, needs an entry in `UPGRADES` for each
+older format. A newer format may only be written once the cluster's level says that every process
+reads it (rule 10): all formats are the first ones yet, and the first that is raised has to bring
+that condition with it.
 """
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-import jsonschema_rs
+from msgspec import Meta, Struct
 
-from zapdb.errors import CorruptCatalog, IncompatibleVersion
-from zapdb.release import __version__
+from zapdb.printing import one_line, show_moment
+from zapdb.storage.owners import Owner
 
 KindName = Literal[
     "database",
@@ -34,335 +31,302 @@ KindName = Literal[
     "index",
     "constraint",
     "physical",
-    "retired",
+    "retired-entries",
+    "retired-records",
     "job",
     "finding",
     "setting",
 ]
-Value = dict[str, Any]
-"""A row's value without its format."""
 
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-FORMAT: Final = "format"
+Number = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
 
-TEXT: Final = {"type": "string"}
-NUMBER: Final = {"type": "integer", "minimum": 0}
-POSITIVE: Final = {"type": "integer", "minimum": 1}
-TEXTS: Final = {"type": "object", "additionalProperties": TEXT}
-
-
-def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [schema, {"type": "null"}]}
+IndexState = Literal["building", "readable", "rewriting", "disabled"]
+ConstraintKind = Literal["check", "reference"]
+ConstraintState = Literal["unvalidated", "validated"]
+JobKind = Literal["convert", "index", "revert", "validate"]
+JobState = Literal["planned", "done", "superseded", "blocked"]
 
 
-def _list_of(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": schema}
+class CatalogRow(Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of the catalog: `KEY` names the members that its key is made of."""
+
+    KIND: ClassVar[KindName]
+    FORMAT: ClassVar[int] = 1
+    KEY: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def key(self) -> str:
+        return row_key(*(getattr(self, name) for name in self.KEY))
 
 
-def _choice(*choices: str) -> dict[str, Any]:
-    return {"enum": list(choices)}
+def row_key(*parts: object) -> str:
+    """The key of a row, from its parts in the order of `KEY`."""
+    return "/".join(map(str, parts))
 
 
-def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {**required, **(optional or {})},
-        "required": list(required),
-        "additionalProperties": False,
-    }
+class DatabaseRow(CatalogRow, frozen=True):
+    """The database's identity, and who made it with which release."""
+
+    KIND = "database"
+
+    id: str
+    created_at: Number
+    created_by: str
+    release: str
 
 
-DATASETS: Final = {
-    "type": "object",
-    "additionalProperties": _object({"version": TEXT, "fingerprint": TEXT}),
-}
-FINDINGS: Final = _list_of(_object({"what": TEXT, "count": NUMBER, "examples": _list_of(TEXT)}))
+class LevelRow(CatalogRow, frozen=True):
+    """The level that every process must support (rule 10), and who raised it to that."""
+
+    KIND = "level"
+
+    level: Positive
+    raised_at: Number
+    raised_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of row: what its key and its value say."""
+class ChainState(CatalogRow, frozen=True):
+    """Where the stored migrations end, and the one that is being forgotten.
 
-    name: KindName
-    format: int
-    key: str
-    says: str
-    required: dict[str, Any]
-    optional: dict[str, Any]
-
-    def schema(self) -> dict[str, Any]:
-        """The JSON Schema of the value as it is stored."""
-        value = _object({FORMAT: {"const": self.format}, **self.required}, self.optional)
-        return {"title": self.name, "description": f"{self.says} Key: {self.key}.", **value}
-
-
-def _kind(
-    name: KindName,
-    key: str,
-    says: str,
-    required: dict[str, Any],
-    optional: dict[str, Any] | None = None,
-) -> Kind:
-    return Kind(name, 1, key, says, required, optional or {})
-
-
-KINDS: Final[dict[str, Kind]] = {
-    kind.name: kind
-    for kind in (
-        _kind(
-            "database",
-            "empty",
-            "The database's identity, and who made it with which release.",
-            {"id": TEXT, "created_at": NUMBER, "created_by": TEXT, "release": TEXT},
-        ),
-        _kind(
-            "level",
-            "empty",
-            "The level that every process must support (rule 10).",
-            {"level": POSITIVE},
-            {"raised_at": NUMBER, "raised_by": TEXT},
-        ),
-        _kind(
-            "chain",
-            "empty",
-            "Where the stored migrations end, and the one that is being forgotten.",
-            {
-                "end": NUMBER,
-                "newest": NUMBER,
-                "digest": TEXT,
-                "forgetting": _or_null(POSITIVE),
-            },
-        ),
-        _kind(
-            "tenant",
-            "the tenant's number",
-            "A tenant's name, and the number of the newest migration in force for it.",
-            {
-                "name": TEXT,
-                "position": NUMBER,
-                "created_at": NUMBER,
-                "created_by": TEXT,
-                "removing": {"type": "boolean"},
-            },
-        ),
-        _kind(
-            "tenant-name",
-            "the tenant's name",
-            "The number of the tenant that has the name.",
-            {"number": POSITIVE},
-        ),
-        _kind(
-            "node",
-            "the process's id",
-            "A process that has the database open: what it is, and what its files hold.",
-            {
-                "release": TEXT,
-                "level": NUMBER,
-                "files_end": NUMBER,
-                "serves": NUMBER,
-                "pending": TEXTS,
-                "datasets": {
-                    "type": "object",
-                    "additionalProperties": {**_list_of(TEXT), "minItems": 2, "maxItems": 2},
-                },
-                "started_at": NUMBER,
-            },
-        ),
-        _kind(
-            "lease",
-            "what is leased",
-            "Who may do what only one may do; its epoch, and when it expires, stand in columns of "
-            "their own.",
-            {
-                "owner": _object(
-                    {
-                        "id": TEXT,
-                        "host": TEXT,
-                        "process": NUMBER,
-                        "boot": TEXT,
-                        "namespace": TEXT,
-                        "started": TEXT,
-                    }
-                ),
-                "since": NUMBER,
-            },
-        ),
-        _kind(
-            "index",
-            "tenant/index",
-            "The state of a tenant's index, the table of its entries, and the collation or time "
-            "zone data that it is built with; while it is rewriting, those too that some entries "
-            "may still be of. `former` has the fingerprints of the data before.",
-            {
-                "table": POSITIVE,
-                "state": _choice("building", "readable", "rewriting", "disabled"),
-                "entry_table": POSITIVE,
-                "build": POSITIVE,
-                "key_format": POSITIVE,
-                "built_with": DATASETS,
-                "rewritten_from": DATASETS,
-                "former": {"type": "object", "additionalProperties": _list_of(TEXT)},
-            },
-        ),
-        _kind(
-            "constraint",
-            "tenant/check|reference/number",
-            "Whether all records of a tenant's table were found to keep to a check or reference.",
-            {"table": POSITIVE, "state": _choice("unvalidated", "validated")},
-        ),
-        _kind(
-            "physical",
-            "index/physical",
-            "A table that holds entries of an index, of whatever tenants use it.",
-            {"unique": {"type": "boolean"}},
-        ),
-        _kind(
-            "retired",
-            "index/index/physical/tenant, or records/table/tenant",
-            "Something that nothing uses any more, for the next sweep to take away.",
-            {},
-        ),
-        _kind(
-            "job",
-            "kind/tenant/table/target/chain",
-            "Work on one table's records: what it works towards, and its state.",
-            {
-                "kind": _choice("convert", "index", "revert", "validate"),
-                "tenant": POSITIVE,
-                "table": POSITIVE,
-                "table_name": TEXT,
-                "target": NUMBER,
-                "position": NUMBER,
-                "chain": TEXT,
-                "datasets": TEXTS,
-                "state": _choice("planned", "done", "superseded", "blocked"),
-                "records": NUMBER,
-                "created_at": NUMBER,
-            },
-            {"findings": FINDINGS},
-        ),
-        _kind(
-            "finding",
-            "job/range",
-            "What a range of a job found that is in the way.",
-            {"findings": FINDINGS},
-        ),
-        _kind(
-            "setting",
-            "tenant/table/field or index-number/name, with * for all of them",
-            "What a setting was set to.",
-            {"value": TEXT},
-        ),
-    )
-}
-
-UPGRADES: Final[dict[tuple[str, int], Callable[[Value], Value]]] = {}
-"""By kind and format: the function that takes a value of this format to the next one."""
-
-
-def kind_of(name: str) -> Kind:
-    kind = KINDS.get(name)
-    if kind is None:
-        raise LookupError(f"{name!r} is no kind of KINDS in {__name__}: add it there")
-    return kind
-
-
-def dump_value(name: str, value: Value) -> str:
-    """The stored text: canonical JSON, so that equal values have equal bytes."""
-    return _to_text({**value, FORMAT: kind_of(name).format})
-
-
-def _to_text(stored: Value) -> str:
-    return json.dumps(stored, sort_keys=True, separators=(",", ":"))
-
-
-def load_value(name: str, key: str, text: str) -> Value:
-    """The value of a stored text, in the newest format.
-
-    Raises `CorruptCatalog` for what its schema does not allow, `IncompatibleVersion` for a format
-    that a later release wrote.
+    It changes with every migration stored or forgotten. `newest` is the id of the newest stored
+    migration: ids are never used again, so the same id stands for the same migrations. `forgetting`
+    is the number of one that is being forgotten.
     """
-    kind = kind_of(name)
-    try:
-        stored = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _corrupt(name, key, f"not JSON: {error}") from None
-    format = stored.get(FORMAT) if isinstance(stored, dict) else None
-    if type(format) is int and format > kind.format:
-        raise IncompatibleVersion(
-            "a row of the catalog was written by a later release",
-            kind=name,
-            key=key,
-            format=format,
-            known=kind.format,
-            release=__version__,
-            hint="use a newer release of zapdb",
+
+    KIND = "chain"
+
+    end: Number
+    newest: Number
+    digest: str
+    forgetting: Positive | None
+
+
+class Tenant(CatalogRow, frozen=True):
+    """A tenant's name, and the number of the newest migration in force for it.
+
+    One that is `removing` is being removed: nobody works with it any more.
+    """
+
+    KIND = "tenant"
+    KEY = ("number",)
+
+    number: Positive
+    name: str
+    position: Number
+    created_at: Number
+    created_by: str
+    removing: bool
+
+    def __repr__(self) -> str:
+        state = ", being removed" if self.removing else ""
+        return (
+            f"<tenant {self.name!r}, number {self.number}, position {self.position}{state}, "
+            f"created {show_moment(self.created_at)} by {one_line(self.created_by)}>"
         )
-    if type(format) is int and 0 < format < kind.format:
-        stored = _upgrade(kind, key, stored, format)
-    fault = _find_fault(name, kind.format, stored)
-    if fault is not None:
-        raise _corrupt(name, key, fault)
-    del stored[FORMAT]
-    value: Value = stored
-    return value
 
 
-def _upgrade(kind: Kind, key: str, stored: Value, format: int) -> Value:
-    value = {name: member for name, member in stored.items() if name != FORMAT}
-    for step in range(format, kind.format):
-        try:
-            value = UPGRADES[kind.name, step](value)
-        except (LookupError, TypeError, ValueError) as error:
-            wrong = f"not a value of format {format}: {error!r}"
-            raise _corrupt(kind.name, key, wrong) from error
-    return {**value, FORMAT: kind.format}
+class TenantNameRow(CatalogRow, frozen=True):
+    """The number of the tenant that has the name."""
+
+    KIND = "tenant-name"
+    KEY = ("name",)
+
+    name: str
+    number: Positive
 
 
-def _corrupt(name: str, key: str, wrong: str) -> CorruptCatalog:
-    return CorruptCatalog(
-        "a row of the catalog is not what its kind allows",
-        kind=name,
-        key=key,
-        wrong=wrong,
-        hint="zapdb_catalog was tampered with: restore this row from a backup",
+class NodeRow(CatalogRow, frozen=True):
+    """A process that has the database open: what it is, and what its files hold.
+
+    `level` is the highest that its release supports, `files_end` the number of the newest migration
+    that its files hold, and `serves` the position whose shapes it has its tables in. `pending` are
+    the digests, by number, of those that the database did not store when the process registered.
+    `datasets` are by name their version, for people, and their fingerprint, which decides.
+    """
+
+    KIND = "node"
+    KEY = ("id",)
+
+    id: str
+    release: str
+    level: Number
+    files_end: Number
+    serves: Number
+    pending: dict[Positive, str]
+    datasets: dict[str, tuple[str, str]]
+
+
+class LeaseRow(CatalogRow, frozen=True):
+    """Who may do what only one may do; its epoch, and when it expires, stand in columns of their
+    own."""
+
+    KIND = "lease"
+    KEY = ("name",)
+
+    name: str
+    owner: Owner
+    since: Number
+
+
+class DatasetVersion(Struct, frozen=True, forbid_unknown_fields=True):
+    """A collation's or the time zones' data: their version is for people, their fingerprint
+    decides."""
+
+    version: str
+    fingerprint: str
+
+
+class IndexRow(CatalogRow, frozen=True):
+    """The state of a tenant's index, the table of its entries, and the collation or time zone data
+    that it is built with; while it is rewriting, those too that some entries may still be of.
+    `former` has the fingerprints of the data before."""
+
+    KIND = "index"
+    KEY = ("tenant", "index")
+
+    tenant: Positive
+    index: Positive
+    table: Positive
+    state: IndexState
+    entry_table: Positive
+    build: Positive
+    key_format: Positive
+    built_with: dict[str, DatasetVersion]
+    rewritten_from: dict[str, DatasetVersion]
+    former: dict[str, tuple[str, ...]]
+
+
+class ConstraintRow(CatalogRow, frozen=True):
+    """Whether all records of a tenant's table were found to keep to a check or reference."""
+
+    KIND = "constraint"
+    KEY = ("tenant", "kind", "number")
+
+    tenant: Positive
+    kind: ConstraintKind
+    number: Positive
+    table: Positive
+    state: ConstraintState
+
+
+class PhysicalRow(CatalogRow, frozen=True):
+    """A table that holds entries of an index, of whatever tenants use it."""
+
+    KIND = "physical"
+    KEY = ("index", "physical")
+
+    index: Positive
+    physical: Positive
+    unique: bool
+
+
+class RetiredEntries(CatalogRow, frozen=True):
+    """Entries of a tenant's index that nothing uses any more, for the next sweep to take away."""
+
+    KIND = "retired-entries"
+    KEY = ("index", "physical", "tenant")
+
+    index: Positive
+    physical: Positive
+    tenant: Positive
+
+
+class RetiredRecords(CatalogRow, frozen=True):
+    """Records of a tenant's table that nothing uses any more, for the next sweep to take away."""
+
+    KIND = "retired-records"
+    KEY = ("table", "tenant")
+
+    table: Positive
+    tenant: Positive
+
+
+class ConstraintFinding(Struct, frozen=True, forbid_unknown_fields=True):
+    """`what` is violated (an index, a check, a reference), how often, and by which records."""
+
+    what: str
+    count: Number
+    examples: tuple[str, ...]
+
+
+class Job(CatalogRow, frozen=True):
+    """Work on one table's records: what it works towards, and its state.
+
+    `target` is the layout revision that records get (convert, revert), or the build of the index
+    that is filled or rewritten (index), or the revision of the table whose constraints are
+    validated (validate). `chain` is the digest of the chain up to `position`, and `datasets` what
+    the index keys depend on: executors compare both with their own. `findings` are what blocks it,
+    if it is blocked.
+    """
+
+    KIND = "job"
+    KEY = ("id",)
+
+    id: str
+    kind: JobKind
+    tenant: Positive
+    table: Positive
+    table_name: str
+    target: Number
+    position: Number
+    chain: str
+    datasets: dict[str, str]
+    state: JobState
+    records: Number
+    created_at: Number
+    findings: tuple[ConstraintFinding, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<job {self.kind} of {self.table_name!r}, {self.state}: {self.records} records, "
+            f"planned {show_moment(self.created_at)}>"
+        )
+
+
+class FindingsRow(CatalogRow, frozen=True):
+    """What a range of a job found that is in the way."""
+
+    KIND = "finding"
+    KEY = ("job", "range")
+
+    job: str
+    range: Number
+    findings: tuple[ConstraintFinding, ...]
+
+
+class SettingRow(CatalogRow, frozen=True):
+    """What a setting was set to. The scope is tenant, table, and field or `index-` with the index's
+    number, with * for all of them."""
+
+    KIND = "setting"
+    KEY = ("scope", "name")
+
+    scope: str
+    name: str
+    value: str
+
+
+KINDS: Final[dict[str, type[CatalogRow]]] = {
+    kind.KIND: kind
+    for kind in (
+        DatabaseRow,
+        LevelRow,
+        ChainState,
+        Tenant,
+        TenantNameRow,
+        NodeRow,
+        LeaseRow,
+        IndexRow,
+        ConstraintRow,
+        PhysicalRow,
+        RetiredEntries,
+        RetiredRecords,
+        Job,
+        FindingsRow,
+        SettingRow,
     )
+}
 
-
-def _find_fault(name: str, format: int, stored: Any) -> str | None:
-    """What is wrong with a value, and where; None if nothing is."""
-    try:
-        _validator(name, format).validate(stored)
-    except jsonschema_rs.ValidationError as error:
-        place = ".".join(map(str, error.instance_path))
-        return f"{place}: {error.message}" if place else error.message
-    return None
-
-
-@functools.lru_cache(maxsize=64)
-def _validator(name: str, format: int) -> jsonschema_rs.Validator:
-    """Compiled once per process; `format` is part of the cache's key only."""
-    return jsonschema_rs.validator_for({"$schema": DIALECT, **kind_of(name).schema()})
-
-
-def catalog_schema() -> dict[str, Any]:
-    """The published JSON Schema of a row of zapdb_catalog, `{kind, key, value}`."""
-    return {
-        "$schema": DIALECT,
-        "$comment": "Generated by `make docs`; don't edit.",
-        "title": "zapdb catalog",
-        "description": "A live row of the table zapdb_catalog, its value parsed.",
-        "type": "object",
-        "oneOf": [
-            {
-                "properties": {
-                    "kind": {"const": name},
-                    "key": TEXT,
-                    "value": {"$ref": f"#/$defs/{name}"},
-                },
-                "required": ["kind", "key", "value"],
-            }
-            for name in KINDS
-        ],
-        "$defs": {name: kind.schema() for name, kind in KINDS.items()},
-    }
+UPGRADES: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}
+"""By kind and format: the function that takes a value of this format to the next one, as JSON."""

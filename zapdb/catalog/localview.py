@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from zapdb.catalog.changelog import read_horizon, read_rows, read_token
-from zapdb.catalog.kinds import Value, load_value
+from zapdb.catalog.kinds import row_key
+from zapdb.catalog.row_values import R, load_row
 from zapdb.storage import Connection
 
 
@@ -27,18 +28,20 @@ class LocalView:
     def __repr__(self) -> str:
         return f"<catalog rows at token {self.token}: {len(self.texts)} rows>"
 
-    def get(self, kind: str, key: str) -> Value | None:
-        """The value; raises `CorruptCatalog` for one that its kind does not allow."""
-        text = self.texts.get((kind, key))
-        return None if text is None else load_value(kind, key, text)
+    def get(self, kind: type[R], *key: object) -> R | None:
+        """The row; raises `CorruptCatalog` for one that its kind does not allow."""
+        name = row_key(*key)
+        text = self.texts.get((kind.KIND, name))
+        return None if text is None else load_row(kind, name, text)
 
-    def list(self, kind: str, prefix: str = "") -> dict[str, Value]:
-        """All values of a kind by key, in key order."""
-        return {
-            key: load_value(kind, key, text)
+    def list(self, kind: type[R], *within: object) -> list[R]:
+        """All rows of a kind in the order of their keys; `within` are the first parts of it."""
+        prefix = row_key(*within, "")
+        return [
+            load_row(kind, key, text)
             for (of, key), text in sorted(self.texts.items())
-            if of == kind and key.startswith(prefix)
-        }
+            if of == kind.KIND and key.startswith(prefix)
+        ]
 
     def to_bytes(self) -> bytes:
         """The same for equal views, in every process."""

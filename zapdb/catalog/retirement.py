@@ -10,12 +10,12 @@ rest later, as far as it can without waiting (rule 27).
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 import sqlalchemy as sa
 
 from zapdb.catalog import changelog, entries, rows
 from zapdb.catalog.history import read_entries
+from zapdb.catalog.kinds import RetiredEntries, RetiredRecords
 from zapdb.errors import ConcurrencyError, ZapdbError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import ArchiveTable, Connection, Mode, Storage
@@ -29,54 +29,55 @@ from zapdb.storage.tables import FINGERPRINTS
 
 logger = logging.getLogger("zapdb.retirement")
 
-RECORDS: Final = "records"
+
+Retired = RetiredEntries | RetiredRecords
 
 
 def retire_record_table(connection: Connection, tenant: int, number: int) -> None:
-    rows.put(connection, "retired", _records_key(tenant, number), {})
+    rows.put(connection, RetiredRecords(number, tenant))
 
 
 def is_retired(connection: Connection, tenant: int, number: int, *, lock: bool = False) -> bool:
     """Whether records of a table that the tenant discarded are still to be deleted."""
-    return rows.get(connection, "retired", _records_key(tenant, number), lock=lock) is not None
+    return rows.get(connection, RetiredRecords, number, tenant, lock=lock) is not None
 
 
-def _records_key(tenant: int, number: int) -> str:
-    return f"{RECORDS}/{number}/{tenant}"
+def list_retired(connection: Connection) -> list[Retired]:
+    """What waits for a sweep."""
+    return [
+        *rows.list_rows(connection, RetiredEntries),
+        *rows.list_rows(connection, RetiredRecords),
+    ]
 
 
 def sweep_retired(storage: Storage) -> None:
     """Drop what is retired; what is still being read, or has records, stays for the next sweep."""
     try:
-        for key in rows.list_rows(storage.connection(), "retired"):
+        for retired in list_retired(storage.connection()):
             try:
-                _sweep_one(storage, key)
+                _sweep_one(storage, retired)
             except ConcurrencyError:
-                logger.info("the table of %s is in use, and stays until the next sweep", key)
+                logger.info("the table of %s is in use, and stays until the next sweep", retired)
         changelog.purge_if_long(storage)
     except ZapdbError as error:
         logger.info("the sweep is left to the next one: %s", error)
 
 
-def _sweep_one(storage: Storage, key: str) -> None:
-    kind, *parts = key.split("/")
-    numbers = tuple(map(int, parts))
-    if kind == RECORDS:
-        number, tenant = numbers
-        _sweep_records(storage, tenant, number, key)
+def _sweep_one(storage: Storage, retired: Retired) -> None:
+    if isinstance(retired, RetiredEntries):
+        entries.sweep_entries(storage, retired)
     else:
-        index, physical, tenant = numbers
-        entries.sweep_entries(storage, tenant, index, physical)
+        _sweep_records(storage, retired)
 
 
-def _sweep_records(storage: Storage, tenant: int, number: int, key: str) -> None:
-    delete_records(storage, tenant, number, while_retired=True)
+def _sweep_records(storage: Storage, retired: RetiredRecords) -> None:
+    delete_records(storage, retired.tenant, retired.table, while_retired=True)
     with storage.transaction(Mode.ASIDE) as connection:
-        if rows.get(connection, "retired", key, lock=True) is None:
+        if rows.get(connection, RetiredRecords, retired.key, lock=True) is None:
             return  # another sweep was faster
-        if not _is_in_force(connection, number):
-            drop_record_table_if_empty(connection, number)
-        rows.delete(connection, "retired", key)
+        if not _is_in_force(connection, retired.table):
+            drop_record_table_if_empty(connection, retired.table)
+        rows.delete(connection, RetiredRecords, retired.key)
 
 
 def drop_unused_record_tables(storage: Storage) -> None:

@@ -1,4 +1,4 @@
-"""The catalog's own state: one JSON value per (kind, key), and the counters.
+"""The catalog's own state: one row per (kind, key), and the counters.
 
 Every change draws a rising token, so that the rows are a changelog compacted by key (rule 30). The
 token's counter is locked until the change commits: tokens rise in the order of commits. A key that
@@ -12,12 +12,12 @@ from typing import Any, Final, Literal
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from zapdb.catalog.kinds import KindName, Value, dump_value, load_value
+from zapdb.catalog.kinds import CatalogRow, row_key
+from zapdb.catalog.row_values import R, dump_row, load_row
 from zapdb.errors import CorruptCatalog
 from zapdb.storage import Connection, DuplicateKey
 from zapdb.storage.tables import CATALOG, COUNTERS
 
-Kind = KindName
 Counter = Literal[
     "token",
     "tenant",
@@ -66,64 +66,48 @@ def _write(connection: Connection, statement: sa.Executable) -> Any:
         ) from None
 
 
-def get(connection: Connection, kind: Kind, key: str, *, lock: bool = False) -> Value | None:
-    """The value, or None; with `lock` the row stays as it is until the transaction ends."""
-    found = get_leased(connection, kind, key, lock=lock)
+def get(connection: Connection, kind: type[R], *key: object, lock: bool = False) -> R | None:
+    """The row, or None; with `lock` it stays as it is until the transaction ends."""
+    found = get_leased(connection, kind, *key, lock=lock)
     return None if found is None else found[0]
 
 
 def get_leased(
-    connection: Connection, kind: Kind, key: str, *, lock: bool = False
-) -> tuple[Value, int, int] | None:
-    """The value, when it expires, and under which epoch: 0 where that was never said."""
+    connection: Connection, kind: type[R], *key: object, lock: bool = False
+) -> tuple[R, int, int] | None:
+    """The row, when it expires, and under which epoch: 0 where that was never said."""
+    name = row_key(*key)
     query = sa.select(CATALOG.c.value, CATALOG.c.expires_at, CATALOG.c.epoch).where(
-        CATALOG.c.kind == kind, CATALOG.c.key == key
+        CATALOG.c.kind == kind.KIND, CATALOG.c.key == name
     )
     row = connection.core_execute(query.with_for_update() if lock else query).one_or_none()
     if row is None or row[0] is None:
         return None
-    return load_value(kind, key, row[0]), row[1] or 0, row[2] or 0
+    return load_row(kind, name, row[0]), row[1] or 0, row[2] or 0
 
 
 def put(
     connection: Connection,
-    kind: Kind,
-    key: str,
-    value: Value,
+    row: CatalogRow,
     *,
     expires_at: int | None = None,
     epoch: int | None = None,
 ) -> int:
-    """Write the value; returns the change's token."""
-    token = draw(connection, "token")
-    written = {
-        "token": token,
-        "value": dump_value(kind, value),
-        "expires_at": expires_at,
-        "epoch": epoch,
-    }
-    insert = INSERT[connection.storage.dialect](CATALOG).values(kind=kind, key=key, **written)
+    """Write the row; returns the change's token."""
+    insert, written = _prepare(connection, row, expires_at, epoch)
     _write(connection, insert.on_conflict_do_update(index_elements=["kind", "key"], set_=written))
-    return token
+    return int(written["token"])
 
 
 def put_if_absent(
     connection: Connection,
-    kind: Kind,
-    key: str,
-    value: Value,
+    row: CatalogRow,
     *,
     expires_at: int | None = None,
     epoch: int | None = None,
 ) -> bool:
-    """Write the value unless there is one; returns whether it was written."""
-    written = {
-        "token": draw(connection, "token"),
-        "value": dump_value(kind, value),
-        "expires_at": expires_at,
-        "epoch": epoch,
-    }
-    insert = INSERT[connection.storage.dialect](CATALOG).values(kind=kind, key=key, **written)
+    """Write the row unless there is one; returns whether it was written."""
+    insert, written = _prepare(connection, row, expires_at, epoch)
     # The driver's row count of an INSERT is not passed on by SQLAlchemy; the returned row is.
     statement = insert.on_conflict_do_update(
         index_elements=["kind", "key"], set_=written, where=CATALOG.c.value.is_(None)
@@ -131,36 +115,58 @@ def put_if_absent(
     return _write(connection, statement).first() is not None
 
 
-def touch(connection: Connection, kind: Kind, key: str, expires_at: int) -> None:
-    """Set when the value expires: no change to anybody, and without a token."""
+def _prepare(
+    connection: Connection, row: CatalogRow, expires_at: int | None, epoch: int | None
+) -> tuple[Any, dict[str, Any]]:
+    """The INSERT of a row, and what it writes beside kind and key."""
+    written = {
+        "token": draw(connection, "token"),
+        "value": dump_row(row),
+        "expires_at": expires_at,
+        "epoch": epoch,
+    }
+    insert = INSERT[connection.storage.dialect](CATALOG)
+    return insert.values(kind=row.KIND, key=row.key, **written), written
+
+
+def touch(connection: Connection, kind: type[CatalogRow], *key: object, expires_at: int) -> None:
+    """Set when the row expires: no change to anybody, and without a token."""
     connection.core_execute(
         sa.update(CATALOG)
-        .where(CATALOG.c.kind == kind, CATALOG.c.key == key, CATALOG.c.value.is_not(None))
+        .where(
+            CATALOG.c.kind == kind.KIND,
+            CATALOG.c.key == row_key(*key),
+            CATALOG.c.value.is_not(None),
+        )
         .values(expires_at=expires_at)
     )
 
 
-def delete(connection: Connection, kind: Kind, key: str) -> int:
-    """Leave a tombstone in the place of the value, if there is one; returns the change's token."""
+def delete(connection: Connection, kind: type[CatalogRow], *key: object) -> int:
+    """Leave a tombstone in the place of the row, if there is one; returns the change's token."""
     token = draw(connection, "token")
     _write(
         connection,
         sa.update(CATALOG)
-        .where(CATALOG.c.kind == kind, CATALOG.c.key == key, CATALOG.c.value.is_not(None))
+        .where(
+            CATALOG.c.kind == kind.KIND,
+            CATALOG.c.key == row_key(*key),
+            CATALOG.c.value.is_not(None),
+        )
         .values(token=token, value=None, expires_at=None, epoch=None),
     )
     return token
 
 
-def list_rows(connection: Connection, kind: Kind, prefix: str = "") -> dict[str, Value]:
-    """All values of a kind by key, in key order."""
+def list_rows(connection: Connection, kind: type[R], *within: object) -> list[R]:
+    """All rows of a kind in the order of their keys; `within` are the first parts of the key."""
     query = (
         sa.select(CATALOG.c.key, CATALOG.c.value)
         .where(
-            CATALOG.c.kind == kind,
-            CATALOG.c.key.startswith(prefix, autoescape=True),
+            CATALOG.c.kind == kind.KIND,
+            CATALOG.c.key.startswith(row_key(*within, ""), autoescape=True),
             CATALOG.c.value.is_not(None),
         )
         .order_by(CATALOG.c.key)
     )
-    return {key: load_value(kind, key, value) for key, value in connection.core_execute(query)}
+    return [load_row(kind, key, value) for key, value in connection.core_execute(query)]

@@ -211,12 +211,17 @@ class Scope:
             return "table"
         return "database" if self.tenant is None else "tenant"
 
-    def key(self, name: str) -> str:
-        """Of the setting's row."""
+    @property
+    def text(self) -> str:
+        """As rows of settings have it."""
         parts = [ANY if n is None else str(n) for n in (self.tenant, self.table, self.field)]
         if self.index is not None:
             parts[2] = f"{INDEX_PREFIX}{self.index}"
-        return "/".join([*parts, name])
+        return "/".join(parts)
+
+    def key(self, name: str) -> str:
+        """Of the setting's row."""
+        return f"{self.text}/{name}"
 
     def wider(self) -> Iterable[Scope]:
         """This scope and those that hold where it is not set, the narrowest first."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import cbor2
 import sqlalchemy as sa
+from msgspec import structs
 
 from zapdb.catalog import principal, rows
+from zapdb.catalog.kinds import ChainState
 from zapdb.errors import CorruptCatalog
 from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label, read_stored
 from zapdb.schema import Schema
@@ -22,41 +24,22 @@ from zapdb.storage import Connection
 from zapdb.storage.tables import MIGRATIONS
 from zapdb.values.json import dumps
 
+NO_MIGRATIONS: Final = ChainState(end=0, newest=0, digest="", forgetting=None)
+
 STORED = "stored"
 FORGOTTEN = "forgotten"
 
 
-@dataclass(frozen=True, slots=True)
-class ChainState:
-    """What the database stores, in one row that changes with every migration stored or forgotten.
-
-    `newest` is the id of the newest stored migration: ids are never used again, so the same id
-    stands for the same migrations. `forgetting` is the number of one that is being forgotten.
-    """
-
-    end: int
-    newest: int
-    digest: str
-    forgetting: int | None
-
-    @classmethod
-    def empty(cls) -> ChainState:
-        return cls(0, 0, "", None)
-
-    def put(self, connection: Connection) -> None:
-        rows.put(connection, "chain", "", asdict(self))
-
-
 def read_chain_state(connection: Connection, *, lock: bool = False) -> ChainState:
     """Raises `CorruptCatalog` where the row is missing."""
-    row = rows.get(connection, "chain", "", lock=lock)
-    if row is None:
+    state = rows.get(connection, ChainState, lock=lock)
+    if state is None:
         raise CorruptCatalog(
             "the row of the chain is missing",
             table="zapdb_catalog",
             hint="restore it from a backup",
         )
-    return ChainState(row["end"], row["newest"], row["digest"], row["forgetting"])
+    return state
 
 
 LIST_STORED: Final = (
@@ -218,7 +201,7 @@ def store(connection: Connection, migration: Migration, source: bytes) -> None:
             stored_by=principal.current(),
         )
     )
-    ChainState(migration.number, id, migration.digest, None).put(connection)
+    rows.put(connection, ChainState(migration.number, id, migration.digest, None))
 
 
 def mark_forgotten(connection: Connection, forgotten: int) -> None:
@@ -239,9 +222,10 @@ def mark_forgotten(connection: Connection, forgotten: int) -> None:
         .limit(1)
     ).one_or_none()
     number, id, digest = (0, 0, "") if newest is None else newest
-    ChainState(number, id, digest, None).put(connection)
+    rows.put(connection, ChainState(number, id, digest, None))
 
 
 def mark_forgetting(connection: Connection, number: int) -> None:
     """Say that a migration is being forgotten, inside a CHANGE transaction."""
-    replace(read_chain_state(connection, lock=True), forgetting=number).put(connection)
+    state = read_chain_state(connection, lock=True)
+    rows.put(connection, structs.replace(state, forgetting=number))

@@ -6,12 +6,13 @@ gate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from zapdb.catalog import principal, rows
-from zapdb.catalog.kinds import load_value
+from zapdb.catalog.kinds import SettingRow, Tenant
 from zapdb.catalog.localview import LocalView
+from zapdb.catalog.row_values import load_row
 from zapdb.catalog.settings import (
     ANY,
     CHANGE_LOG,
@@ -32,11 +33,10 @@ from zapdb.storage.changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, reco
 
 def read_settings(connection: Connection, tenant: int) -> Settings:
     """What is set for a tenant; raises `CorruptCatalog` for a value that its setting can't have."""
-    values: dict[str, str] = {}
-    for prefix in (ANY, str(tenant)):
-        found = rows.list_rows(connection, "setting", f"{prefix}/")
-        values |= {key: _checked(key, row["value"]) for key, row in found.items()}
-    return Settings(tenant, values)
+    return _collect(
+        tenant,
+        (row for of in (ANY, tenant) for row in rows.list_rows(connection, SettingRow, of)),
+    )
 
 
 HISTORY_SQL: Final = (
@@ -50,38 +50,37 @@ def read_history_settings(connection: Connection, tenant: int) -> Settings:
     found = connection.fetch_all(
         HISTORY_SQL.format(mark=connection.storage.mark), (f"%/{CHANGE_LOG}",)
     )
-    return Settings(
+    return _collect(
         tenant,
-        {
-            key: _checked(key, load_value("setting", key, value)["value"])
-            for key, value in found
+        (
+            load_row(SettingRow, key, text)
+            for key, text in found
             if key.split("/")[0] in (ANY, str(tenant))
-        },
+        ),
     )
 
 
 def settings_of(view: LocalView, tenant: int) -> Settings:
     """The same from a process's local view."""
-    values = {
-        key: _checked(key, row["value"])
-        for prefix in (ANY, str(tenant))
-        for key, row in view.list("setting", f"{prefix}/").items()
-    }
-    return Settings(tenant, values)
+    return _collect(tenant, (row for of in (ANY, tenant) for row in view.list(SettingRow, of)))
 
 
-def _checked(key: str, value: str) -> str:
-    setting = SETTINGS.get(key.rpartition("/")[2])
+def _collect(tenant: int, found: Iterable[SettingRow]) -> Settings:
+    return Settings(tenant, {row.key: _checked(row) for row in found})
+
+
+def _checked(row: SettingRow) -> str:
+    setting = SETTINGS.get(row.name)
     # A setting that this release does not know is of a later one, and is nothing to it.
-    if setting is not None and setting.normalize(value) != value:
+    if setting is not None and setting.normalize(row.value) != row.value:
         raise CorruptCatalog(
             "a setting has a value that it can't have",
-            key=key,
-            value=value,
+            key=row.key,
+            value=row.value,
             values=", ".join(setting.values),
             hint="set it again with `zapdb settings set`",
         )
-    return value
+    return row.value
 
 
 def write_setting(connection: Connection, name: str, value: str, scope: Scope = EVERYWHERE) -> int:
@@ -99,7 +98,7 @@ def write_setting(connection: Connection, name: str, value: str, scope: Scope = 
             values=", ".join(setting.values),
         )
     before = _read_switched(connection, setting, scope)
-    token = rows.put(connection, "setting", scope.key(name), {"value": normal})
+    token = rows.put(connection, SettingRow(scope.text, name, normal))
     _bind_writers(connection, setting, scope, before)
     _check_policies(connection, name, scope)
     return token
@@ -110,7 +109,7 @@ def unset_setting(connection: Connection, name: str, scope: Scope = EVERYWHERE) 
     returns the token. Raises `UsageError` where what holds then can't be."""
     setting = _find_for(name, scope)
     before = _read_switched(connection, setting, scope)
-    token = rows.delete(connection, "setting", scope.key(name))
+    token = rows.delete(connection, SettingRow, scope.key(name))
     _bind_writers(connection, setting, scope, before)
     _check_policies(connection, name, scope)
     return token
@@ -164,12 +163,11 @@ def _read_switched(connection: Connection, setting: Setting, scope: Scope) -> di
     if not setting.binds_writers:
         return {}
     tenants = (
-        [int(key) for key in rows.list_rows(connection, "tenant")]
+        [tenant.number for tenant in rows.list_rows(connection, Tenant)]
         if scope.tenant is None
         else [scope.tenant]
     )
-    found = rows.list_rows(connection, "setting")
-    values = {key: row["value"] for key, row in found.items()}
+    values = {row.key: row.value for row in rows.list_rows(connection, SettingRow)}
     return {
         tenant: Settings(tenant, values).find(setting.name, Scope(tenant, scope.table))[0]
         for tenant in tenants

@@ -8,14 +8,13 @@ own, whose key the database's constraint keeps to one tenant.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
 from typing import Final
 
 import sqlalchemy as sa
 
 from zapdb.catalog import principal, rows
+from zapdb.catalog.kinds import Tenant, TenantNameRow
 from zapdb.errors import CorruptCatalog, TenantExists, UnknownName, UsageError, suggest
-from zapdb.printing import one_line, show_moment
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.tables import ACTIVATIONS, CATALOG
 
@@ -23,31 +22,6 @@ DEFAULT_TENANT: Final = 1
 DEFAULT_TENANT_NAME: Final = "default"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}", re.ASCII)
 SHOWN_MAX: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Tenant:
-    """`position` is the number of the newest migration that is in force for it."""
-
-    number: int
-    name: str
-    position: int
-    created_at: int
-    created_by: str
-    removing: bool = False
-    """Whether its removal has begun: nobody works with it any more."""
-
-    def __repr__(self) -> str:
-        state = ", being removed" if self.removing else ""
-        return (
-            f"<tenant {self.name!r}, number {self.number}, position {self.position}{state}, "
-            f"created {show_moment(self.created_at)} by {one_line(self.created_by)}>"
-        )
-
-    def put(self, connection: Connection) -> None:
-        value = asdict(self)
-        del value["number"]
-        rows.put(connection, "tenant", str(self.number), value)
 
 
 def add_tenant(connection: Connection, name: str) -> Tenant:
@@ -59,10 +33,11 @@ def add_tenant(connection: Connection, name: str) -> Tenant:
             hint="use letters, digits and _ . @ -, up to 63, with a letter or digit first",
         )
     number = rows.draw(connection, "tenant")
-    if not rows.put_if_absent(connection, "tenant-name", name, {"number": number}):
+    if not rows.put_if_absent(connection, TenantNameRow(name, number)):
         raise TenantExists("there is a tenant of this name already", tenant=name)
-    tenant = Tenant(number, name, 0, connection.storage.now_us(connection), principal.current())
-    tenant.put(connection)
+    now = connection.storage.now_us(connection)
+    tenant = Tenant(number, name, 0, now, principal.current(), removing=False)
+    rows.put(connection, tenant)
     connection.core_execute(sa.insert(ACTIVATIONS).values(tenant=number, number=1))
     return tenant
 
@@ -89,11 +64,11 @@ def find_tenant_row(connection: Connection, name: str) -> Tenant:
     """The same, also of one that is being removed."""
     # Of what is no name there is no row, and PostgreSQL would refuse to look for some of it.
     is_name = isinstance(name, str) and NAME.fullmatch(name) is not None
-    row = rows.get(connection, "tenant-name", name) if is_name else None
+    row = rows.get(connection, TenantNameRow, name) if is_name else None
     if row is None:
         query = (
             sa.select(CATALOG.c.key)
-            .where(CATALOG.c.kind == "tenant-name", CATALOG.c.value.is_not(None))
+            .where(CATALOG.c.kind == TenantNameRow.KIND, CATALOG.c.value.is_not(None))
             .order_by(CATALOG.c.key)
             .limit(SHOWN_MAX + 1)
         )
@@ -106,23 +81,22 @@ def find_tenant_row(connection: Connection, name: str) -> Tenant:
             hint=suggest(name, names)
             or "create it with `zapdb tenant create NAME`, or `db.admin.create_tenant(name)`",
         )
-    return read_tenant(connection, row["number"])
+    return read_tenant(connection, row.number)
 
 
 def read_tenant(connection: Connection, number: int) -> Tenant:
     """Raises `CorruptCatalog` where the row is missing."""
-    row = rows.get(connection, "tenant", str(number))
-    if row is None:
+    tenant = rows.get(connection, Tenant, number)
+    if tenant is None:
         raise CorruptCatalog(
             "the tenant's row is missing",
             tenant=number,
             table="zapdb_catalog",
             hint="restore it from a backup",
         )
-    return Tenant(number, **row)
+    return tenant
 
 
 def list_tenants(connection: Connection) -> list[Tenant]:
     """All tenants by number."""
-    found = rows.list_rows(connection, "tenant")
-    return sorted((Tenant(int(key), **row) for key, row in found.items()), key=lambda t: t.number)
+    return sorted(rows.list_rows(connection, Tenant), key=lambda tenant: tenant.number)

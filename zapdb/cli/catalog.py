@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.activation import IndexDescriptor, TableState, View
-from zapdb.activation.descriptors import ConstraintKind
 from zapdb.activation.inspection import read_labels, read_log
 from zapdb.activation.pinning import Stamped, find_in_log
 from zapdb.activation.prehistory import ensure_histories
 from zapdb.catalog.history import format_fingerprint
+from zapdb.catalog.kinds import ConstraintKind
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.differences import difference_to_json, write_differences
 from zapdb.cli.history import FINGERPRINT, entry_to_json, show_time
@@ -21,6 +21,7 @@ from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, Part
 from zapdb.cli.tenancy import opened_for
 from zapdb.cli.types import show_type, type_to_json
+from zapdb.datasets import Dataset
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError
 from zapdb.indexes.code import show_code
 from zapdb.schema import Check, Field, ForeignKey, Index, Table, fingerprint
@@ -232,7 +233,6 @@ def _field_to_json(table: Table, field: Field) -> dict[str, Any]:
 
 
 def _index_to_json(table: Table, found: IndexDescriptor) -> dict[str, Any]:
-    row = found.to_row(table.number)
     return {
         "name": found.index.name,
         "number": found.index.number,
@@ -246,8 +246,15 @@ def _index_to_json(table: Table, found: IndexDescriptor) -> dict[str, Any]:
             }
             for component in found.index.components
         ],
-        "built_with": row["built_with"],
-        "rewritten_from": row["rewritten_from"],
+        "built_with": _datasets_to_json(found.built_with),
+        "rewritten_from": _datasets_to_json(found.rewritten_from),
+    }
+
+
+def _datasets_to_json(datasets: dict[str, Dataset]) -> dict[str, Any]:
+    return {
+        name: {"version": found.version, "fingerprint": found.fingerprint}
+        for name, found in datasets.items()
     }
 
 

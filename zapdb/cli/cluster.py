@@ -10,6 +10,7 @@ import typer
 
 from zapdb import release
 from zapdb.catalog.changelog import read_token
+from zapdb.catalog.kinds import Job
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import connected
 from zapdb.cli.output import Output, Part, ask_user, format_count, format_seconds
@@ -18,7 +19,7 @@ from zapdb.cluster import status as cluster
 from zapdb.cluster.registry import Node
 from zapdb.cluster.status import ClusterStatus, LeaseStatus, NodeStatus, Upgrade
 from zapdb.errors import UsageError
-from zapdb.jobs.job import Job, list_jobs
+from zapdb.jobs.job import list_jobs
 from zapdb.storage import Connection, Mode, Storage, ensure_layout
 
 OVER: Part = ("over", "red")
@@ -143,10 +144,10 @@ def _node_row(status: NodeStatus) -> tuple[Part, ...]:
         (node.id, "bold"),
         node.lease.owner.host,
         str(node.lease.owner.process),
-        node.release,
-        str(node.level),
-        str(node.files_end),
-        str(node.serves),
+        node.row.release,
+        str(node.row.level),
+        str(node.row.files_end),
+        str(node.row.serves),
         format_seconds(status.age_seconds),
         format_seconds(status.lease_seconds) if status.is_alive else OVER,
     )
@@ -157,10 +158,10 @@ def _node_to_json(node: Node) -> dict[str, Any]:
         "id": node.id,
         "host": node.lease.owner.host,
         "process": node.lease.owner.process,
-        "release": node.release,
-        "level": node.level,
-        "files_end": node.files_end,
-        "serves": node.serves,
+        "release": node.row.release,
+        "level": node.row.level,
+        "files_end": node.row.files_end,
+        "serves": node.row.serves,
     }
 
 
@@ -171,7 +172,7 @@ def _status_of_node(status: NodeStatus) -> dict[str, Any]:
         "lease_seconds": status.lease_seconds,
         "datasets": {
             name: {"version": version, "fingerprint": fingerprint}
-            for name, (version, fingerprint) in status.node.datasets.items()
+            for name, (version, fingerprint) in status.node.row.datasets.items()
         },
     }
 
@@ -315,4 +316,6 @@ def _write_upgrade(done: Upgrade, output: Output, *, dry_run: bool) -> None:
     for revision in done.layout:
         output.write(f"layout {revision.revision}: {'would be run' if dry_run else 'done'}")
     for node in done.lacking:
-        output.write(f"level {node.level} is all that {node} supports, release {node.release}")
+        output.write(
+            f"level {node.row.level} is all that {node} supports, release {node.row.release}"
+        )

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
+from msgspec import to_builtins
 
 from zapdb.activation import View
 from zapdb.activation.up import refuse_while_forgetting
@@ -146,7 +147,7 @@ def convert_status_command(
                     "id": job.id,
                     "kind": job.kind,
                     "table": job.table_name,
-                    "findings": [finding.to_json() for finding in job.findings],
+                    "findings": [to_builtins(finding) for finding in job.findings],
                 }
                 for job in blocked
             ],

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import to_builtins
+
 from zapdb.activation import IndexDescriptor, View
 from zapdb.cli.output import Output, format_count, format_seconds
 from zapdb.errors import ZapdbError
@@ -74,7 +76,7 @@ class Ran:
             "table": self.job.table_name,
             "target": self.job.target,
             "superseded": self.superseded,
-            "findings": [finding.to_json() for finding in self.job.findings],
+            "findings": [to_builtins(finding) for finding in self.job.findings],
             "read": self.progress.read,
             "written": self.progress.written,
             "conflicts": self.progress.conflicts,

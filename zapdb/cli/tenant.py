@@ -8,7 +8,8 @@ import typer
 
 from zapdb.activation.removal import remove_tenant
 from zapdb.catalog.changelog import read_token
-from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant_row, list_tenants
+from zapdb.catalog.kinds import Tenant
+from zapdb.catalog.tenants import create_tenant, find_tenant_row, list_tenants
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, ask_user, format_count

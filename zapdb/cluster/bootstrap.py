@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 
 from zapdb.catalog import principal, rows
-from zapdb.catalog.stored import ChainState
+from zapdb.catalog.kinds import DatabaseRow, LevelRow
+from zapdb.catalog.stored import NO_MIGRATIONS
 from zapdb.catalog.tenants import DEFAULT_TENANT, DEFAULT_TENANT_NAME, add_tenant
 from zapdb.cluster.level import first_level
 from zapdb.release import __version__
@@ -14,25 +15,15 @@ from zapdb.storage import Mode, Storage
 
 def ensure_rows(storage: Storage) -> None:
     """Write the first rows if they are not there; safe to race."""
-    if rows.get(storage.connection(), "database", "") is not None:
+    if rows.get(storage.connection(), DatabaseRow) is not None:
         return
     with storage.transaction(Mode.CATALOG) as connection:
         storage.lock_layout(connection)
-        if rows.get(connection, "database", "") is not None:
+        if rows.get(connection, DatabaseRow) is not None:
             return
-        now = storage.now_us(connection)
-        rows.put(
-            connection,
-            "database",
-            "",
-            {
-                "id": str(uuid.uuid4()),
-                "created_at": now,
-                "created_by": principal.current(),
-                "release": __version__,
-            },
-        )
-        rows.put(connection, "level", "", {"level": first_level()})
-        ChainState.empty().put(connection)
+        now, who = storage.now_us(connection), principal.current()
+        rows.put(connection, DatabaseRow(str(uuid.uuid4()), now, who, __version__))
+        rows.put(connection, LevelRow(first_level(), now, who))
+        rows.put(connection, NO_MIGRATIONS)
         tenant = add_tenant(connection, DEFAULT_TENANT_NAME)
         assert tenant.number == DEFAULT_TENANT

@@ -11,11 +11,11 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from zapdb.catalog import rows
+from zapdb.catalog.kinds import LeaseRow
 from zapdb.errors import LeaseHeld, LeaseLost, ZapdbError
 from zapdb.limits import LEASE
 from zapdb.logs import log_event
@@ -47,13 +47,9 @@ class Lease:
     since: int
     expires_at: int
 
-    def to_row(self) -> dict[str, Any]:
-        """Without expiry and epoch, which have columns of their own: every writer reads them."""
-        return {"owner": asdict(self.owner), "since": self.since}
-
     @classmethod
-    def from_row(cls, name: str, row: dict[str, Any], expires_at: int, epoch: int) -> Lease:
-        return cls(name, Owner(**row["owner"]), epoch, row["since"], expires_at)
+    def of(cls, row: LeaseRow, expires_at: int, epoch: int) -> Lease:
+        return cls(row.name, row.owner, epoch, row.since, expires_at)
 
     def is_over(self, now_us: int) -> bool:
         return self.expires_at <= now_us or self.owner.is_dead()
@@ -68,13 +64,12 @@ def acquire(storage: Storage, name: str, owner: Owner, seconds: float) -> Lease:
 def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lease:
     """The same inside a CATALOG transaction."""
     now = connection.storage.now_us(connection)
-    fresh = Lease(name, owner, 1, now, now + int(seconds * 1e6))
-    expires = fresh.expires_at
-    if rows.put_if_absent(connection, "lease", name, fresh.to_row(), expires_at=expires, epoch=1):
-        return fresh
-    row = rows.get_leased(connection, "lease", name, lock=True)
-    assert row is not None
-    held = Lease.from_row(name, *row)
+    row, expires = LeaseRow(name, owner, now), now + int(seconds * 1e6)
+    if rows.put_if_absent(connection, row, expires_at=expires, epoch=1):
+        return Lease.of(row, expires, 1)
+    found = rows.get_leased(connection, LeaseRow, name, lock=True)
+    assert found is not None
+    held = Lease.of(*found)
     if held.owner != owner and not held.is_over(now):
         raise LeaseHeld(
             "another process is at work",
@@ -95,9 +90,8 @@ def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lea
             owner=str(held.owner),
             epoch=held.epoch + 1,
         )
-    taken = Lease(name, owner, held.epoch + 1, now, fresh.expires_at)
-    rows.put(connection, "lease", name, taken.to_row(), expires_at=expires, epoch=taken.epoch)
-    return taken
+    rows.put(connection, row, expires_at=expires, epoch=held.epoch + 1)
+    return Lease.of(row, expires, held.epoch + 1)
 
 
 def renew(connection: Connection, lease: Lease, seconds: float) -> Lease:
@@ -105,19 +99,19 @@ def renew(connection: Connection, lease: Lease, seconds: float) -> Lease:
     check(connection, lease, lock=True)
     expires = connection.storage.now_us(connection) + int(seconds * 1e6)
     renewed = Lease(lease.name, lease.owner, lease.epoch, lease.since, expires)
-    rows.touch(connection, "lease", lease.name, expires)
+    rows.touch(connection, LeaseRow, lease.name, expires_at=expires)
     return renewed
 
 
 def check(connection: Connection, lease: Lease, *, lock: bool = False) -> None:
     """Inside the transaction that is about to commit: raises `LeaseLost` if the epoch moved on."""
-    value, _, epoch = rows.get_leased(connection, "lease", lease.name, lock=lock) or (None, 0, 0)
-    if value is None or epoch != lease.epoch or value["owner"]["id"] != lease.owner.id:
+    row, _, epoch = rows.get_leased(connection, LeaseRow, lease.name, lock=lock) or (None, 0, 0)
+    if row is None or epoch != lease.epoch or row.owner.id != lease.owner.id:
         raise LeaseLost(
             "another process took over, or this one was evicted",
             lease=lease.name,
             epoch=lease.epoch,
-            epoch_now="none" if value is None else epoch,
+            epoch_now="none" if row is None else epoch,
             hint="nothing was committed; open the database again and repeat the work",
         )
 
@@ -125,9 +119,9 @@ def check(connection: Connection, lease: Lease, *, lock: bool = False) -> None:
 def release(storage: Storage, lease: Lease) -> None:
     """Give the lease back if it is still held; the epoch stays, so that it never repeats."""
     with storage.transaction(Mode.CATALOG) as connection:
-        row = rows.get_leased(connection, "lease", lease.name, lock=True)
+        row = rows.get_leased(connection, LeaseRow, lease.name, lock=True)
         if row is not None and row[2] == lease.epoch:
-            rows.touch(connection, "lease", lease.name, 0)
+            rows.touch(connection, LeaseRow, lease.name, expires_at=0)
 
 
 class Renewal:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from zapdb import release
 from zapdb.catalog import changelog, principal, rows
+from zapdb.catalog.kinds import LevelRow
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster import registry
 from zapdb.cluster.registry import Node
@@ -30,8 +31,8 @@ Policy = Literal["auto", "on_demand"]
 
 def read_level(connection: Connection, *, lock: bool = False) -> int:
     """The level in force, as of the connection's snapshot; 0 before the first rows are written."""
-    row = rows.get(connection, "level", "", lock=lock)
-    return 0 if row is None else int(row["level"])
+    row = rows.get(connection, LevelRow, lock=lock)
+    return 0 if row is None else row.level
 
 
 def check_level(connection: Connection, *, lock: bool = False) -> int:
@@ -70,7 +71,7 @@ def read_policy(connection: Connection) -> Policy:
 
 def level_possible(connection: Connection) -> int:
     """The highest level that this release and all live nodes support."""
-    live = [node.level for node, alive in registry.list_nodes(connection) if alive]
+    live = [node.row.level for node, alive in registry.list_nodes(connection) if alive]
     return min([release.LEVEL, *live])
 
 
@@ -102,7 +103,7 @@ def raise_level(connection: Connection, level: int) -> None:
         return
     lacking = []
     for node, alive in registry.list_nodes(connection):
-        if node.level >= level:
+        if node.row.level >= level:
             continue
         if alive:
             lacking.append(_describe(node))
@@ -118,14 +119,13 @@ def raise_level(connection: Connection, level: int) -> None:
             "`zapdb cluster evict NODE`",
         )
     now = connection.storage.now_us(connection)
-    value = {"level": level, "raised_at": now, "raised_by": principal.current()}
-    rows.put(connection, "level", "", value)
+    rows.put(connection, LevelRow(level, now, principal.current()))
     changelog.rewrite_outdated(connection)
     logger.warning("the level of the database rose from %d to %d", current, level)
 
 
 def _describe(node: Node) -> str:
-    return f"{node}, release {node.release}, level {node.level}"
+    return f"{node}, release {node.row.release}, level {node.row.level}"
 
 
 def settle_level(storage: Storage) -> None:

@@ -7,15 +7,15 @@ transaction checks the lease's epoch, so a node that was evicted can't commit (r
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
 
 from zapdb import release
 from zapdb.catalog import rows
+from zapdb.catalog.kinds import NodeRow
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner, Renewal
 from zapdb.cluster.level import check_level, read_level, settle_level
-from zapdb.cluster.registry import Datasets, Node, evict, holds, lease_name, list_nodes, remove_node
+from zapdb.cluster.registry import Node, evict, holds, lease_name, list_nodes, remove_node
 from zapdb.errors import IncompatibleVersion, LeaseLost, ZapdbError
 from zapdb.limits import NODE_HEARTBEAT_SECONDS, NODE_KEPT_SECONDS, NODE_LEASE_SECONDS
 from zapdb.storage import Connection, Mode, Storage
@@ -42,21 +42,21 @@ def register(
     files_end: int,
     *,
     serves: int | None = None,
-    pending: Mapping[int, str] | None = None,
-    datasets: Datasets | None = None,
+    pending: dict[int, str] | None = None,
+    datasets: dict[str, tuple[str, str]] | None = None,
 ) -> Node:
     """Enter this process as a node; raises `IncompatibleVersion` below the database's level.
 
-    What the arguments mean says `Node`. Its id is the storage's `session`, by which the server
+    What the arguments mean says `NodeRow`. Its id is the storage's `session`, by which the server
     knows its connections; a second node over the same storage gets an id of its own.
     """
     with storage.transaction(Mode.CATALOG) as connection:
         check_level(connection, lock=True)  # whoever raises it sees this node, or this node it
-        is_first = rows.get(connection, "node", storage.session) is None
+        is_first = rows.get(connection, NodeRow, storage.session) is None
         owner = Owner.here(storage.session if is_first else None)
         lease = leases.take(connection, lease_name(owner.id), owner, NODE_LEASE_SECONDS)
-        node = Node(
-            lease,
+        row = NodeRow(
+            owner.id,
             release.__version__,
             release.LEVEL,
             files_end,
@@ -64,9 +64,9 @@ def register(
             pending or {},
             datasets or {},
         )
-        rows.put(connection, "node", owner.id, node.to_row())
+        rows.put(connection, row)
     _settle(storage)
-    return node
+    return Node(lease, row)
 
 
 def deregister(storage: Storage, node: Node) -> None:

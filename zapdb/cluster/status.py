@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from zapdb import release
-from zapdb.catalog.stored import STORED, ChainState, read_chain_state
+from zapdb.catalog.kinds import ChainState
+from zapdb.catalog.stored import STORED, read_chain_state
 from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster import registry
 from zapdb.cluster.leases import Lease
@@ -42,8 +43,8 @@ class NodeStatus:
     def __repr__(self) -> str:
         node, state = self.node, "live" if self.is_alive else "dead"
         return (
-            f"<node {node.id}, {state}: {one_line(str(node))}, release {node.release}, files end "
-            f"at {node.files_end}, lease {self.lease_seconds:.0f} s>"
+            f"<node {node.id}, {state}: {one_line(str(node))}, release {node.row.release}, files "
+            f"end at {node.row.files_end}, lease {self.lease_seconds:.0f} s>"
         )
 
 
@@ -95,7 +96,7 @@ def read_status(connection: Connection) -> ClusterStatus:
         read_policy(connection),
         str(read_layout(connection.storage)),
         tuple(pending_revisions(connection.storage)),
-        dict(sorted(Counter(node.release for node in live).items())),
+        dict(sorted(Counter(node.row.release for node in live).items())),
         nodes,
         read_chain_state(connection),
         dict(sorted(positions.items())),
@@ -206,7 +207,7 @@ def upgrade_cluster(storage: Storage, *, dry_run: bool = False) -> Upgrade:
         lacking = tuple(
             node
             for node, alive in registry.list_nodes(connection)
-            if alive and node.level < release.LEVEL
+            if alive and node.row.level < release.LEVEL
         )
         if not dry_run:
             raise_level(connection, after)

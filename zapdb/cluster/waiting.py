@@ -45,7 +45,7 @@ def find_reachable(
             (node, alive)
             for node, alive in found
             # A process without files works with whatever is in force.
-            if node.files_end and not nodes.holds(node, migration.number, migration.digest)
+            if node.row.files_end and not nodes.holds(node, migration.number, migration.digest)
         ]
         live = tuple(str(node.lease.owner) for node, alive in lacking if alive)
         if live:

@@ -14,10 +14,11 @@ from zapdb.activation.pinning import Stamped, find_fingerprint
 from zapdb.activation.removal import Removed, remove_tenant
 from zapdb.catalog.changelog import read_token
 from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.kinds import Job, JobKind, Tenant
 from zapdb.catalog.localview import LocalView
 from zapdb.catalog.settings import SETTINGS, Scope, find_setting, resolve_scope
 from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
-from zapdb.catalog.tenants import Tenant, create_tenant, find_tenant, list_tenants
+from zapdb.catalog.tenants import create_tenant, find_tenant, list_tenants
 from zapdb.cluster.nodes import read_level
 from zapdb.cluster.status import NodeStatus, read_nodes
 from zapdb.database.metrics import render_metrics
@@ -36,7 +37,7 @@ from zapdb.jobs import (
     sweep_blobs,
     verify_tenant,
 )
-from zapdb.jobs.job import Job, JobKind, list_jobs
+from zapdb.jobs.job import list_jobs
 from zapdb.limits import CATALOG_WAIT_SECONDS
 from zapdb.records import decode_prefix
 

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from zapdb.catalog import localview
 from zapdb.catalog.changelog import purge_if_long
+from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.localview import LocalView
 from zapdb.cluster.level import check_level
 from zapdb.errors import CatalogBehind, UsageError, ZapdbError
@@ -227,5 +228,5 @@ def concerns(tenant: int, changed: Changed) -> bool:
 
 
 def _position(view: LocalView, tenant: int) -> int | None:
-    row = view.get("tenant", str(tenant))
-    return None if row is None else int(row["position"])
+    row = view.get(Tenant, tenant)
+    return None if row is None else row.position

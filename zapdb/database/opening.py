@@ -18,6 +18,7 @@ from zapdb.activation.datasets import datasets_in_use, settle_datasets
 from zapdb.activation.pinning import Pins
 from zapdb.activation.up import Applied
 from zapdb.catalog import DEFAULT_TENANT_NAME, rows
+from zapdb.catalog.kinds import DatabaseRow
 from zapdb.catalog.retirement import sweep_retired
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
@@ -196,7 +197,7 @@ def _open_read_only(opening: _Opening) -> Database:
     storage, files = opening.storage, opening.files
     ensure_layout(storage, create=False)
     connection = storage.connection()
-    if rows.get(connection, "database", "") is None:
+    if rows.get(connection, DatabaseRow) is None:
         raise PendingMigrations(
             "the database is empty: no migration was ever applied to it",
             database=storage.shown_url,

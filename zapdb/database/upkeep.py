@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
+from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.localview import LocalView
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import settings_of
@@ -64,8 +65,8 @@ class Upkeep:
 
     def hear(self, view: LocalView, changed: Changed) -> None:
         """Take in what changed, in the follower's thread, before its view is shown."""
-        row = view.get("tenant", str(self._tenant))
-        if row is None or row["removing"]:
+        tenant = view.get(Tenant, self._tenant)
+        if tenant is None or tenant.removing:
             self._end_work()  # whoever uses the tenant is told so
             return
         if any(kind == "setting" for kind, _ in changed):

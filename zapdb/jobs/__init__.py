@@ -1,8 +1,8 @@
 """Background work: range tasks (conversion, index builds, forgets), verification, the sweep."""
 
-from zapdb.jobs.findings import ConstraintFinding
+from zapdb.catalog.kinds import ConstraintFinding, Job
 from zapdb.jobs.forget import Forgotten, forget_newest
-from zapdb.jobs.job import Job, Progress, list_jobs, read_progress
+from zapdb.jobs.job import Progress, list_jobs, read_progress
 from zapdb.jobs.rebuilding import list_rebuilds, rebuild_when_opening, run_rebuilds
 from zapdb.jobs.run import JobReport, Runner, plan_jobs, run_job, run_locally
 from zapdb.jobs.sweep import SweepReport, sweep_blobs

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from zapdb.activation import TableState, View, load_view
+from zapdb.catalog.kinds import Job
 from zapdb.indexes import LiveIndex, LiveTable
 from zapdb.indexes.maintenance import EntryRow
-from zapdb.jobs.job import Job
 from zapdb.jobs.work import Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.storage import Connection, Mode, Storage

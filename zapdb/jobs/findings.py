@@ -7,34 +7,19 @@ that is gone through again by another worker counts each record once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from zapdb.catalog import rows
+from zapdb.catalog.kinds import ConstraintFinding, FindingsRow
 from zapdb.storage import Connection
 
 EXAMPLES_MAX: Final = 10
 """Records that a finding names."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConstraintFinding:
-    """`what` is violated (an index, a check, a reference), how often, and by which records."""
-
-    what: str
-    count: int
-    examples: tuple[str, ...]
-
-    def __add__(self, other: ConstraintFinding) -> ConstraintFinding:
-        examples = (*self.examples, *other.examples)[:EXAMPLES_MAX]
-        return ConstraintFinding(self.what, self.count + other.count, examples)
-
-    @classmethod
-    def from_row(cls, row: dict[str, Any]) -> ConstraintFinding:
-        return cls(row["what"], row["count"], tuple(row["examples"]))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"what": self.what, "count": self.count, "examples": list(self.examples)}
+def _add(one: ConstraintFinding, other: ConstraintFinding) -> ConstraintFinding:
+    examples = (*one.examples, *other.examples)[:EXAMPLES_MAX]
+    return ConstraintFinding(one.what, one.count + other.count, examples)
 
 
 def unite(findings: Iterable[ConstraintFinding]) -> tuple[ConstraintFinding, ...]:
@@ -42,7 +27,7 @@ def unite(findings: Iterable[ConstraintFinding]) -> tuple[ConstraintFinding, ...
     united: dict[str, ConstraintFinding] = {}
     for finding in findings:
         known = united.get(finding.what)
-        united[finding.what] = finding if known is None else known + finding
+        united[finding.what] = finding if known is None else _add(known, finding)
     return tuple(united.values())
 
 
@@ -50,25 +35,17 @@ def add_findings(
     connection: Connection, job: str, number: int, findings: Iterable[ConstraintFinding]
 ) -> None:
     """Add what a batch of a range found, in the transaction that notes its progress."""
-    key = _key(job, number)
-    row = rows.get(connection, "finding", key)
-    known = [] if row is None else [ConstraintFinding.from_row(found) for found in row["findings"]]
-    united = unite([*known, *findings])
-    rows.put(connection, "finding", key, {"findings": [found.to_json() for found in united]})
+    row = rows.get(connection, FindingsRow, job, number)
+    known = () if row is None else row.findings
+    rows.put(connection, FindingsRow(job, number, unite([*known, *findings])))
 
 
 def read_findings(connection: Connection, job: str) -> tuple[ConstraintFinding, ...]:
     """What the ranges of a job found so far, in the order of the ranges."""
-    found = rows.list_rows(connection, "finding", f"{job}/")
-    return unite(
-        ConstraintFinding.from_row(row) for value in found.values() for row in value["findings"]
-    )
+    found = sorted(rows.list_rows(connection, FindingsRow, job), key=lambda row: row.range)
+    return unite(finding for row in found for finding in row.findings)
 
 
 def clear_findings(connection: Connection, job: str) -> None:
-    for key in rows.list_rows(connection, "finding", f"{job}/"):
-        rows.delete(connection, "finding", key)
-
-
-def _key(job: str, number: int) -> str:
-    return f"{job}/{number:06}"
+    for row in rows.list_rows(connection, FindingsRow, job):
+        rows.delete(connection, FindingsRow, row.key)

@@ -8,9 +8,10 @@ from typing import Literal
 
 from zapdb.activation import TableState, View, load_view
 from zapdb.activation.activate import is_same_layout
+from zapdb.catalog.kinds import Job
 from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import UnknownName
-from zapdb.jobs.job import Job, Progress, list_jobs, read_progress
+from zapdb.jobs.job import Progress, list_jobs, read_progress
 from zapdb.jobs.tasks import load_work
 from zapdb.jobs.work import Superseded
 from zapdb.migrations import Migration

@@ -14,24 +14,22 @@ by the next run, which finds out whether the records are still in the way.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import sqlalchemy as sa
+from msgspec import structs
 
 from zapdb.catalog import rows
+from zapdb.catalog.kinds import Job, JobState
 from zapdb.cluster.leases import Lease, Owner
 from zapdb.errors import LeaseLost, UnknownName
-from zapdb.jobs.findings import ConstraintFinding, clear_findings
+from zapdb.jobs.findings import clear_findings
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
-from zapdb.printing import show_moment
 from zapdb.storage import Connection, IndexTable, Mode, RecordTable, Storage
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.tables import RANGES
-
-JobKind = Literal["convert", "index", "revert", "validate"]
-JobState = Literal["planned", "done", "superseded", "blocked"]
 
 AGAIN: Final[tuple[JobState, ...]] = ("superseded", "blocked")
 """The states of jobs that begin anew when they are wanted."""
@@ -40,48 +38,6 @@ FREE, RUNNING, DONE = "free", "running", "done"
 
 RANGES_PER_STATEMENT: Final = 500
 """SQLite builds differ in how many parameters a statement may have: 32,766 at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What is to be done to one table of one tenant.
-
-    `target` is the layout revision that records get (convert, revert), or the build of the index
-    that is filled or rewritten (index), or the revision of the table whose constraints are
-    validated (validate). `chain` is the digest of the chain up to `position`, and `datasets` what
-    the index keys depend on: executors compare both with their own.
-    """
-
-    id: str
-    kind: JobKind
-    tenant: int
-    table: int
-    table_name: str
-    target: int
-    position: int
-    chain: str
-    datasets: dict[str, str]
-    state: JobState
-    records: int
-    created_at: int
-    findings: tuple[ConstraintFinding, ...] = ()
-    """What blocks it, if it is blocked."""
-
-    def __repr__(self) -> str:
-        return (
-            f"<job {self.kind} of {self.table_name!r}, {self.state}: {self.records} records, "
-            f"planned {show_moment(self.created_at)}>"
-        )
-
-    def to_row(self) -> dict[str, Any]:
-        row = asdict(self)
-        del row["id"]
-        return row
-
-    @classmethod
-    def from_row(cls, job_id: str, row: dict[str, Any]) -> Job:
-        findings = tuple(map(ConstraintFinding.from_row, row.get("findings", ())))
-        return cls(id=job_id, **row | {"findings": findings})
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,23 +73,23 @@ def plan(storage: Storage, job: Job, entries: IndexTable | None = None) -> Job:
     blocked: what blocked it may have been repaired.
     """
     with storage.transaction(Mode.READ) as connection:
-        known = rows.get(connection, "job", job.id)
-        if known is not None and known["state"] not in AGAIN:
-            return Job.from_row(job.id, known)
+        known = rows.get(connection, Job, job.id)
+        if known is not None and known.state not in AGAIN:
+            return known
         records = RecordTable(storage, job.table, job.tenant)
         (count,) = connection.fetch_one(records.count_sql)
         every = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))
         slices = records.slice_keys if entries is None else entries.slice_places
         bounds = [None, *slices(connection, every), None]
     with storage.transaction(Mode.CATALOG) as connection:
-        job = replace(job, records=count, created_at=storage.now_us(connection))
-        if rows.put_if_absent(connection, "job", job.id, job.to_row()):
+        job = structs.replace(job, records=count, created_at=storage.now_us(connection))
+        if rows.put_if_absent(connection, job):
             _insert_ranges(connection, job.id, bounds)
             return job
         job = read_job(connection, job.id, lock=True)
         if job.state in AGAIN:
             reopen(connection, job.id)
-            job = set_state(connection, replace(job, findings=()), "planned")
+            job = set_state(connection, structs.replace(job, findings=()), "planned")
     return job
 
 
@@ -164,19 +120,19 @@ def _insert_ranges(connection: Connection, job_id: str, bounds: list[bytes | Non
 
 
 def read_job(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
-    row = rows.get(connection, "job", job_id, lock=lock)
-    if row is None:
+    job = rows.get(connection, Job, job_id, lock=lock)
+    if job is None:
         raise UnknownName("no such job", job=job_id)
-    return Job.from_row(job_id, row)
+    return job
 
 
 def list_jobs(connection: Connection) -> list[Job]:
-    return [Job.from_row(key, row) for key, row in rows.list_rows(connection, "job").items()]
+    return rows.list_rows(connection, Job)
 
 
 def set_state(connection: Connection, job: Job, state: JobState) -> Job:
-    job = replace(job, state=state)
-    rows.put(connection, "job", job.id, job.to_row())
+    job = structs.replace(job, state=state)
+    rows.put(connection, job)
     return job
 
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from zapdb.catalog.kinds import Job
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.jobs.job import Job
 from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.storage import Mode, Storage
 

@@ -101,7 +101,7 @@ def make_migration_plan(storage: Storage, view: View, chain: Chain, sample: int)
             _plan_process(node, pending)
             for node, is_alive in nodes.list_nodes(connection)
             # One without files works with whatever is in force.
-            if is_alive and node.files_end and node.serves < chain.end
+            if is_alive and node.row.files_end and node.row.serves < chain.end
         ]
     return MigrationPlan(pending, tuple(tables), tuple(older))
 
@@ -112,7 +112,8 @@ def _plan_process(node: Node, pending: tuple[Migration, ...]) -> ProcessPlan:
     )
     first = next(waiting, None)
     label = None if first is None else first.label
-    return ProcessPlan(str(node), node.release, node.files_end, node.serves, label)
+    row = node.row
+    return ProcessPlan(str(node), row.release, row.files_end, row.serves, label)
 
 
 def _plan_table(

@@ -12,21 +12,22 @@ import os
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+from msgspec import structs
 
 from zapdb.activation import IndexDescriptor, TableState, View, load_view
 from zapdb.activation.activate import publish_index
 from zapdb.activation.forget import Revert
+from zapdb.catalog.kinds import ConstraintFinding, Job, JobKind
 from zapdb.cluster.leases import Owner
 from zapdb.errors import CatalogChanged, JobError, LeaseLost
 from zapdb.indexes import find_collision, violations
 from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.building import IndexWork, RewriteWork, remove_strays
-from zapdb.jobs.findings import EXAMPLES_MAX, ConstraintFinding, clear_findings
+from zapdb.jobs.findings import EXAMPLES_MAX, clear_findings
 from zapdb.jobs.job import (
-    Job,
-    JobKind,
     Progress,
     list_jobs,
     open_ranges,
@@ -164,7 +165,7 @@ def _supersede_all_but(storage: Storage, view: View, wanted: set[str]) -> None:
             )
         for job in unwanted:
             clear_findings(connection, job.id)
-            set_state(connection, replace(job, findings=()), "superseded")
+            set_state(connection, structs.replace(job, findings=()), "superseded")
 
 
 def plan_revert(storage: Storage, view: View, revert: Revert) -> Job:
@@ -185,9 +186,8 @@ def _new_job(
     # The chain is part of the name: after a forget and another migration, the same revision may
     # be wanted again by way of other changes.
     chain = digest_chain(view.chain, position)
-    job_id = f"{kind}/{view.tenant}/{state.table.number}/{target}/{chain[:12]}"
     return Job(
-        job_id,
+        f"{kind}/{view.tenant}/{state.table.number}/{target}/{chain[:12]}",
         kind,
         view.tenant,
         state.table.number,
@@ -293,7 +293,7 @@ def _end(storage: Storage, job: Job, findings: tuple[ConstraintFinding, ...]) ->
         if known.state != "planned" or open_ranges(connection, job.id):
             # a twin was faster, and somebody has begun anew
             return _End(known, is_ours=False)
-        blocked = set_state(connection, replace(known, findings=findings), "blocked")
+        blocked = set_state(connection, structs.replace(known, findings=findings), "blocked")
         return _End(blocked, is_ours=True)
 
 

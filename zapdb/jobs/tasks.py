@@ -17,13 +17,14 @@ from zapdb.activation import load_view
 from zapdb.activation.forget import Revert, find_revert, revert_condition
 from zapdb.activation.view import TableState, View
 from zapdb.catalog import principal
+from zapdb.catalog.kinds import Job
 from zapdb.cluster.leases import Owner
 from zapdb.cluster.nodes import check_level
 from zapdb.datasets import dataset_of
 from zapdb.errors import ExecutorUnfit
 from zapdb.indexes import LiveTable, make_reader
 from zapdb.jobs.building import open_index_work
-from zapdb.jobs.job import BatchCounts, Job, Range, claim, give_back, read_job, record_progress
+from zapdb.jobs.job import BatchCounts, Range, claim, give_back, read_job, record_progress
 from zapdb.jobs.pace import Pace, Stopped
 from zapdb.jobs.validation import ValidateWork
 from zapdb.jobs.work import Superseded as Superseded

@@ -12,9 +12,9 @@ from typing import Any
 
 from zapdb.activation.activate import publish_constraint
 from zapdb.activation.view import TableState, View, load_view
+from zapdb.catalog.kinds import ConstraintFinding, Job
 from zapdb.indexes import LiveTable, make_reader, violations
-from zapdb.jobs.findings import ConstraintFinding, add_findings, read_findings
-from zapdb.jobs.job import Job
+from zapdb.jobs.findings import add_findings, read_findings
 from zapdb.jobs.work import Superseded, Work
 from zapdb.records import Record
 from zapdb.storage import Connection, Mode, Storage

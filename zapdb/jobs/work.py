@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zapdb.activation.view import TableState, View
-from zapdb.jobs.job import Job
+from zapdb.catalog.kinds import Job
 from zapdb.records import Beside
 from zapdb.storage import ArchiveTable, Connection, RecordTable, Storage
 from zapdb.storage.cells import as_bytes

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from zapdb.catalog.kinds import Job
 from zapdb.errors import JobError, ZapdbError
-from zapdb.jobs.job import Job, open_ranges
+from zapdb.jobs.job import open_ranges
 from zapdb.jobs.tasks import Superseded
 from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.spark.session import LOCAL_MASTER, check_session, start_session

@@ -14,9 +14,11 @@ import json
 import os
 import socket
 import uuid
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
 
 from zapdb.errors import CorruptCatalog
 from zapdb.printing import one_line
@@ -26,8 +28,7 @@ UNKNOWN: Final = ""
 """Where the system does not tell; it is equal to nothing, not even to itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True, forbid_unknown_fields=True):
     """A process, as leases and errors name it.
 
     `boot` is the id of the machine's boot, `namespace` names that of process numbers (and that of
@@ -36,7 +37,7 @@ class Owner:
 
     id: str
     host: str
-    process: int
+    process: Annotated[int, Meta(ge=0)]
     boot: str = UNKNOWN
     namespace: str = UNKNOWN
     started: str = UNKNOWN
@@ -57,8 +58,8 @@ class Owner:
     def parse(cls, text: str) -> Owner:
         """What `to_text` made; raises `CorruptCatalog`."""
         try:
-            return cls(**json.loads(text))
-        except (TypeError, ValueError, RecursionError):
+            return msgspec.convert(json.loads(text), cls)
+        except (ValueError, RecursionError):
             raise CorruptCatalog(
                 "the owner of a range is not what was written",
                 owner=text[:100],
@@ -66,7 +67,7 @@ class Owner:
             ) from None
 
     def to_text(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return json.dumps(msgspec.to_builtins(self), separators=(",", ":"))
 
     def __str__(self) -> str:
         # Of a row of the database, where anybody may have written anything.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from zapdb.jobs.findings import EXAMPLES_MAX, ConstraintFinding, unite
+from zapdb.catalog.kinds import ConstraintFinding, FindingsRow
+from zapdb.catalog.row_values import dump_row, load_row
+from zapdb.jobs.findings import EXAMPLES_MAX, unite
 
 
 def test_findings_are_added_up_by_what_is_violated() -> None:
@@ -23,4 +25,5 @@ def test_a_finding_names_some_and_counts_all() -> None:
     (found,) = unite(ConstraintFinding("check a", 1, (str(at),)) for at in range(100))
     assert found.count == 100
     assert found.examples == tuple(map(str, range(EXAMPLES_MAX)))
-    assert ConstraintFinding.from_row(found.to_json()) == found
+    row = FindingsRow("a", 1, (found,))
+    assert load_row(FindingsRow, row.key, dump_row(row)) == row

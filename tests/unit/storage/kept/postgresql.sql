@@ -1,4 +1,4 @@
--- layout 0007
+-- layout 0008
 CREATE TABLE zapdb_activations ( tenant BIGINT NOT NULL, number BIGINT NOT NULL, PRIMARY KEY (tenant) )
 CREATE TABLE zapdb_archives ( tenant BIGINT NOT NULL, field BIGINT NOT NULL, key BYTEA NOT NULL, value BYTEA NOT NULL, PRIMARY KEY (tenant, field, key) )
 CREATE TABLE zapdb_blobs ( id BYTEA NOT NULL, chunk BIGINT NOT NULL, checksum BIGINT NOT NULL, data BYTEA NOT NULL, PRIMARY KEY (id, chunk) )

@@ -1,4 +1,4 @@
--- layout 0007
+-- layout 0008
 CREATE TABLE zapdb_activations ( tenant BIGINT NOT NULL, number BIGINT NOT NULL, PRIMARY KEY (tenant) )
 CREATE TABLE zapdb_archives ( tenant BIGINT NOT NULL, field BIGINT NOT NULL, "key" BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (tenant, field, "key") )
 CREATE TABLE zapdb_blobs ( id BLOB NOT NULL, chunk BIGINT NOT NULL, checksum BIGINT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (id, chunk) )
