@@ -13,7 +13,7 @@ from typing import Any
 from zapdb.datasets import STRENGTHS, Collation, Strength, is_known_locale
 from zapdb.errors import InvalidValue, UnknownField, UsageError
 from zapdb.indexes.ordering import Order
-from zapdb.indexes.predicates import NATIVE, And, Comparison, Not, Operator, Predicate
+from zapdb.indexes.predicates import And, Comparison, Not, Operator, Predicate
 from zapdb.schema import Field, Table
 from zapdb.values import String
 
@@ -74,7 +74,7 @@ class FieldExpression:
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise InvalidValue.of(self._path, "a list of values", values)
         checked = tuple(self._check(value) for value in values)
-        if isinstance(self._field.type, NATIVE):
+        if self._field.type.has_python_order:
             checked = tuple(dict.fromkeys(checked))
         if len(checked) == 1:
             return self._compare("==", checked[0])

@@ -21,16 +21,6 @@ from zapdb.datasets import Collation, sort_keys
 from zapdb.errors import UnknownName, UsageError
 from zapdb.records import Record
 from zapdb.schema import Field, Table
-from zapdb.values import (
-    Binary,
-    Boolean,
-    Date,
-    Decimal,
-    Integer,
-    String,
-    Timestamp,
-    Uuid,
-)
 
 Operator = Literal["==", "<", "<=", ">", ">=", "in", "starts with"]
 RANGES: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -39,8 +29,6 @@ RANGES: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-NATIVE: Final = (Binary, Boolean, Date, Decimal, Integer, String, Timestamp, Uuid)
-"""Types whose checked values Python compares as their index keys are."""
 
 Matches = Callable[[Record], bool]
 
@@ -181,7 +169,7 @@ def order_value(field: Field, collation: Collation | None) -> Callable[[Any], An
     if collation is not None:
         keys = sort_keys(collation)
         return lambda value: keys.get(value)  # each thread has a collator of its own
-    return None if isinstance(field.type, NATIVE) else field.type.encode_index_key
+    return None if field.type.has_python_order else field.type.encode_index_key
 
 
 def _compile_and(every: list[Matches]) -> Matches:

@@ -43,6 +43,8 @@ class ValueType(ABC):
     indexable: ClassVar[bool] = True
     index_key_is_exact: ClassVar[bool] = True
     """Equal index encodings mean equal values. Collations are no matter of the type."""
+    has_python_order: ClassVar[bool] = False
+    """Checked values are hashable, and Python compares them as their index keys are."""
     comparable: ClassVar[bool] = True
     """May be compared by == in expressions: by the bytes of the two values alone (rule 18)."""
     ordered: ClassVar[bool] = True

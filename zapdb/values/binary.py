@@ -24,6 +24,7 @@ class Binary(ValueType):
     name = "binary"
     expected = f"bytes, at most {BINARY_SIZE_BYTES_MAX}"
     text_form = "pairs of hexadecimal digits, such as 00ff"
+    has_python_order = True
     outlined = True
     size_bytes_max = BINARY_SIZE_BYTES_MAX
 

@@ -15,6 +15,7 @@ class Boolean(ValueType):
     name = "boolean"
     expected = "True or False"
     text_form = "true or false"
+    has_python_order = True
     fixed_size_bytes = 1
 
     def neutral(self) -> bool:

@@ -27,6 +27,7 @@ class Date(ValueType):
     name = "date"
     expected = "a date"
     text_form = "a date, such as 2024-05-31"
+    has_python_order = True
 
     def neutral(self) -> datetime.date:
         return datetime.date(1970, 1, 1)

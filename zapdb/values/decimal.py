@@ -42,6 +42,7 @@ class Decimal(ValueType):
     name = "decimal"
     expected = "a decimal"
     text_form = "a number, such as 12.50"
+    has_python_order = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.scale <= DECIMAL_SCALE_MAX:

@@ -24,6 +24,7 @@ class Integer(ValueType):
     name = "integer"
     expected = "an integer of at most 63 bytes"
     text_form = "digits, such as -12"
+    has_python_order = True
 
     def neutral(self) -> int:
         return 0

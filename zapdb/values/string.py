@@ -32,6 +32,7 @@ class String(ValueType):
     name = "string"
     expected = f"a string of valid Unicode, at most {VALUE_SIZE_BYTES_MAX} bytes of UTF-8"
     text_form = "the text itself"
+    has_python_order = True
     outlined = True
     size_bytes_max = VALUE_SIZE_BYTES_MAX
 

@@ -22,6 +22,7 @@ class Timestamp(ValueType):
     name = "timestamp"
     expected = "a datetime with a time zone"
     text_form = "an instant with its offset, such as 2024-05-31T10:00:00+00:00"
+    has_python_order = True
     fixed_size_bytes = 8
 
     def neutral(self) -> datetime.datetime:

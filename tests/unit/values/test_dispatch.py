@@ -14,9 +14,9 @@ import pytest
 
 import zapdb
 from zapdb.database.sql.types import sql_type
-from zapdb.migrations.boundaries import ordinary_values
+from zapdb.migrations.boundaries import ordinary_values, values_of
 from zapdb.records.arrow.columns import column_of
-from zapdb.values import VALUE_TYPES, ValueType
+from zapdb.values import VALUE_TYPES, Decimal, ValueType
 
 CONCERNS = (column_of, ordinary_values, sql_type)
 """What has a function for each type, registered in the module of the concern."""
@@ -48,6 +48,19 @@ def test_every_type_says_what_is_the_same_for_all_who_ask(kind: type[ValueType])
     assert not inspect.isabstract(kind)
     assert hasattr(kind, "text_form")
     assert kind.neutral is not ValueType.neutral
+
+
+ORDERED = [kind for kind in VALUE_TYPES.values() if kind.has_python_order]
+
+
+@pytest.mark.parametrize("kind", ORDERED, ids=lambda kind: kind.name)
+def test_values_with_the_order_of_python_have_that_of_their_index_keys(
+    kind: type[ValueType],
+) -> None:
+    made: Any = kind(2) if kind is Decimal else kind()  # type: ignore[call-arg]  # its scale
+    values = values_of(made)
+    assert sorted(values) == sorted(values, key=made.encode_index_key)
+    assert len(set(values)) == len({made.encode_index_key(value) for value in values})
 
 
 def test_no_concern_is_left_out() -> None:
