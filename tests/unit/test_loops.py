@@ -22,6 +22,8 @@ DELETES = "each round deletes some rows, and the last one finds none"
 STREAM = "reads a stream of bytes or messages to its end"
 WORK = "waits for work, not for success: it ends when it is stopped"
 LOOPS = {
+    "storage/retries.py": "the loop of all policies, which ends with its tries or its deadline",
+    "aio/retries.py": "the same on an event loop",
     "activation/removal.py": DELETES,
     "aio/interrupter.py": WORK,
     "aio/workers.py": "empties a queue",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -17,15 +17,13 @@ T = TypeVar("T")
 async def retry(policy: RetryPolicy, action: Callable[[], Awaitable[T]]) -> T:
     """Await it, and again as long as it raises `TransactionConflict` and the policy gives it
     another try; raises what the last one raised."""
-    left = pauses(policy)
-    next(left)
-    for made in itertools.count(1):
+    made, left = 0, pauses(policy, time.monotonic())
+    while True:
         try:
             return await action()
         except TransactionConflict as error:
-            seconds = next(left, None)
+            made, seconds = made + 1, next(left, None)
             if seconds is None:
                 note_tries(error, made)
                 raise
         await asyncio.sleep(seconds)
-    raise AssertionError("tries are counted without end")

@@ -21,10 +21,10 @@ from zapdb.storage.interruption import current_call
 T = TypeVar("T")
 
 
-def pauses(policy: RetryPolicy) -> Iterator[float]:
-    """The seconds to wait before each try, 0 before the first; it ends where none is left."""
-    deadline = time.monotonic() + policy.seconds
-    yield 0.0
+def pauses(policy: RetryPolicy, began: float) -> Iterator[float]:
+    """The seconds to wait before each further try; it ends where none is left. `began` is when the
+    first one did, by the monotonic clock."""
+    deadline = began + policy.seconds
     for made in itertools.count(1):
         left = deadline - time.monotonic()
         if made == policy.tries or left <= 0:
@@ -40,9 +40,10 @@ def attempts(policy: RetryPolicy) -> Iterator[int]:
 
     Raises `CallInterrupted` where the task was cancelled that waits for the call.
     """
-    for made, seconds in enumerate(pauses(policy)):
-        if seconds:
-            _sleep(seconds)
+    left = pauses(policy, time.monotonic())
+    yield 0
+    for made, seconds in enumerate(left, start=1):
+        _sleep(seconds)
         yield made
 
 
@@ -58,19 +59,18 @@ def retry(
     `before_again` is called before each further try, with how many there were. Raises what the last
     one raised.
     """
-    left = pauses(policy)
-    next(left)
-    for made in itertools.count(1):
+    began, made, left = time.monotonic(), 0, None
+    while True:
         try:
             return action()
-        except on as error:
+        except on as error:  # what nearly always succeeds makes no generator
+            made, left = made + 1, left or pauses(policy, began)
             seconds = next(left, None)
             if seconds is None:
                 note_tries(error, made)
                 raise
         _sleep(seconds)
         before_again(made)
-    raise AssertionError("tries are counted without end")
 
 
 def note_tries(error: Exception, made: int) -> None:
