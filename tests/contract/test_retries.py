@@ -60,7 +60,7 @@ def test_rule_15_a_connection_lost_before_commit_is_a_conflict_that_run_repeats(
         return made
 
     assert db.run(write) == 3
-    assert [record.id for record in items.index("by_size").range()] == [1, 2]
+    assert [record.id for record in items.using("by_size")] == [1, 2]
 
 
 def test_rule_15_run_repeats_where_it_is_noticed_as_commit_is_about_to_be_sent(
@@ -92,7 +92,7 @@ def test_rule_15_a_single_operation_is_repeated_on_a_new_connection(
         items.insert(id=call, title="Milk", size=call)
         assert len(faults.struck) == 1
         faults.arm(0)
-    assert [record.id for record in items.index("by_size").range()] == [1, 2, 3]
+    assert [record.id for record in items.using("by_size")] == [1, 2, 3]
 
 
 def test_rule_15_a_block_says_that_it_can_be_run_again(workspace: Workspace, db: Database) -> None:
