@@ -82,7 +82,7 @@ class SortKeys(threading.local):
         self.get = collator(collation).getSortKey
 
 
-@functools.cache
+@functools.cache  # ICU has some hundred locales, with a few strengths each
 def sort_keys(collation: Collation) -> SortKeys:
     return SortKeys(collation)
 
