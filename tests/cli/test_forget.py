@@ -191,7 +191,7 @@ def test_rule_13_it_is_refused_while_a_process_uses_the_migration(current: Proje
 
 def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
     storage = connect("sqlite:///test.db")
-    with leases.held(storage, CHAIN_LEASE, Owner.here(), 30, 0) as lease:
+    with leases.hold_lease(storage, CHAIN_LEASE, Owner.here(), 30, 0) as lease:
         start_rollback(storage, lease)
     storage.close()
 

@@ -35,8 +35,8 @@ def storage(workspace: Workspace) -> Storage:
 def follow(storage: Storage, view: LocalView | None = None) -> LocalView:
     with storage.transaction(Mode.READ) as connection:
         if view is None:
-            return localview.load(connection)
-        return localview.follow(connection, view)
+            return localview.load_cache(connection)
+        return localview.refresh_cache(connection, view)
 
 
 def setting(value: object, name: str = "a") -> SettingRow:

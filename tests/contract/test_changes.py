@@ -29,7 +29,7 @@ from zapdb.errors import (
 from zapdb.jobs import forget
 from zapdb.jobs.forget import forget_newest
 from zapdb.storage import Mode, changes, log
-from zapdb.storage.log import START, Bookmark, Snapshot
+from zapdb.storage.log import START, Bookmark, LogSnapshot
 
 REFERRING = (
     "create_table: {{table: {name}, key: [id], fields: [{{name: id, type: integer}},"
@@ -785,9 +785,9 @@ def test_rule_29_wrong_bookmarks_and_wrong_places(workspace: Workspace, db: Data
 
 
 def test_snapshots_of_postgresql_are_read() -> None:
-    assert Snapshot.parse("10:20:10,14") == Snapshot(20, (10, 14))
-    assert Snapshot.parse("10:10:").lowest == 10
-    assert Snapshot.parse("10:20:14,11").lowest == 11
+    assert LogSnapshot.parse("10:20:10,14") == LogSnapshot(20, (10, 14))
+    assert LogSnapshot.parse("10:10:").lowest == 10
+    assert LogSnapshot.parse("10:20:14,11").lowest == 11
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])

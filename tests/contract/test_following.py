@@ -50,7 +50,7 @@ def test_rule_30_processes_have_byte_equal_views_at_one_token(workspace: Workspa
         for other in others:
             other.communicate(timeout=GUARD_SECONDS)
     with db._storage.transaction(Mode.READ) as connection:
-        loaded = localview.load(connection)
+        loaded = localview.load_cache(connection)
     assert db.admin.wait_for_catalog(loaded.token).rows.to_bytes() == loaded.to_bytes()
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, dump, error_of
 from zapdb.activation import load_view
-from zapdb.activation.prehistory import ensure_histories, load, walk
+from zapdb.activation.prehistory import ensure_histories, load_or_recover, walk
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.history import Entry, read_entries
@@ -75,7 +75,7 @@ def test_rule_01_a_lost_history_begins_at_the_revision_that_the_records_have(
         workspace.control.transaction(Mode.READ) as connection,
     ):
         load_view(connection, DEFAULT_TENANT)
-    view = load(workspace.control, DEFAULT_TENANT)
+    view = load_or_recover(workspace.control, DEFAULT_TENANT)
     # From here on all is written under a number that nobody has used.
     new = view.activation
     assert {(state.table.name, state.revision) for state in view.tables.values()} == {
@@ -119,7 +119,7 @@ def test_rule_01_records_of_several_revisions_are_refused(workspace: Workspace) 
     insert(workspace, COUNT)
     lose(workspace)
     before = dump(workspace)
-    error = error_of(lambda: load(workspace.control, DEFAULT_TENANT))
+    error = error_of(lambda: load_or_recover(workspace.control, DEFAULT_TENANT))
     assert isinstance(error, CorruptCatalog)
     assert error.context["table"] == "items"
     assert error.context["records"] == f"{COUNT} of revision 1, {COUNT} of revision 2"
@@ -176,7 +176,7 @@ def test_rule_01_many_find_at_once_that_a_history_is_missing(workspace: Workspac
         storage = workspace.connect()
         try:
             begun.append(ensure_histories(storage, DEFAULT_TENANT))
-            load(storage, DEFAULT_TENANT)
+            load_or_recover(storage, DEFAULT_TENANT)
         except BaseException as error:
             errors.append(error)
 

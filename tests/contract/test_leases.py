@@ -70,7 +70,7 @@ def test_rule_09_one_that_is_given_back_goes_to_the_next_with_a_higher_epoch(
 ) -> None:
     for epoch in (1, 2, 3):
         owner = Owner(f"owner {epoch}", "elsewhere", 1)
-        with leases.held(storage, "a", owner, 30, 0) as lease:
+        with leases.hold_lease(storage, "a", owner, 30, 0) as lease:
             assert lease.epoch == epoch
             check(storage, lease)
 
@@ -118,7 +118,7 @@ def test_rule_09_waiting_ends_when_the_lease_is_free_or_after_a_time(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = leases.acquire(storage, "a", Owner("other", "elsewhere", 17), 600)
-    with pytest.raises(LeaseHeld), leases.held(storage, "a", Owner.here(), 30, 0.1):
+    with pytest.raises(LeaseHeld), leases.hold_lease(storage, "a", Owner.here(), 30, 0.1):
         pass
     tries, acquire = list[int](), leases.acquire
 
@@ -129,13 +129,13 @@ def test_rule_09_waiting_ends_when_the_lease_is_free_or_after_a_time(
         return acquire(*arguments)
 
     monkeypatch.setattr(leases, "acquire", note)
-    with leases.held(storage, "a", Owner.here(), 30, 20) as lease:
+    with leases.hold_lease(storage, "a", Owner.here(), 30, 20) as lease:
         assert lease.epoch == first.epoch + 1
     assert len(tries) == 3
 
 
 def test_rule_09_a_lease_is_given_back_when_the_work_fails(storage: Storage) -> None:
-    with pytest.raises(ZeroDivisionError), leases.held(storage, "a", Owner.here(), 30, 0):
+    with pytest.raises(ZeroDivisionError), leases.hold_lease(storage, "a", Owner.here(), 30, 0):
         raise ZeroDivisionError
     assert leases.acquire(storage, "a", Owner("other", "elsewhere", 17), 30).epoch == 2
 
@@ -147,9 +147,9 @@ def test_rule_09_a_lease_that_can_not_be_given_back_hides_nothing(
         raise CommitUnknown("made by a test")
 
     monkeypatch.setattr(leases, "release", fail)
-    with leases.held(storage, "a", Owner.here(), 30, 0):
+    with leases.hold_lease(storage, "a", Owner.here(), 30, 0):
         pass
-    with pytest.raises(ZeroDivisionError), leases.held(storage, "b", Owner.here(), 30, 0):
+    with pytest.raises(ZeroDivisionError), leases.hold_lease(storage, "b", Owner.here(), 30, 0):
         raise ZeroDivisionError
 
 
@@ -162,7 +162,7 @@ def test_rule_09_many_threads_take_one_lease_in_turn(
         nonlocal inside, most
         try:
             owner = Owner(f"owner {number}", "elsewhere", number)
-            with leases.held(storage, "a", owner, 30, 30) as lease:
+            with leases.hold_lease(storage, "a", owner, 30, 30) as lease:
                 inside += 1
                 most = max(most, inside)
                 time.sleep(0.01)

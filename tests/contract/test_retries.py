@@ -195,12 +195,12 @@ def test_waiting_for_a_lease_ends_and_says_who_has_it(
     lease = leases.acquire(db._storage, "test", Owner.here(), 30)
     with (
         pytest.raises(LeaseHeld) as caught,
-        leases.held(db._storage, "test", Owner.here(), 30, LEASE.pause_seconds),
+        leases.hold_lease(db._storage, "test", Owner.here(), 30, LEASE.pause_seconds),
     ):
         pass
     assert caught.value.context["owner"] == lease.owner
     leases.release(db._storage, lease)
-    with leases.held(db._storage, "test", Owner.here(), 30, 0):
+    with leases.hold_lease(db._storage, "test", Owner.here(), 30, 0):
         pass
 
 

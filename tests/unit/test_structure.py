@@ -295,14 +295,7 @@ def test_no_import_leads_back_to_where_it_is() -> None:
 TWICE: dict[str, str] = {
     "Block": FACE,
     "Field": TO_RENAME,
-    "Snapshot": TO_RENAME,
     "Table": TO_RENAME,
-    "Token": TO_RENAME,
-    "Transaction": TO_RENAME,
-    "find_referrers": TO_RENAME,
-    "follow": TO_RENAME,
-    "held": TO_RENAME,
-    "load": TO_RENAME,
     "main": "where two programs begin: the command line, and the keeper of SQL statements",
     "retry": FACE,
 }

@@ -51,7 +51,7 @@ logger = logging.getLogger("zapdb.history")
 WAY_OUT: Final = "restore zapdb_fingerprints from a backup of the same moment as the records"
 
 
-def load(storage: Storage, tenant: int, known: View | None = None) -> View:
+def load_or_recover(storage: Storage, tenant: int, known: View | None = None) -> View:
     """What is in force, in a transaction of its own; begins the logs that are missing.
 
     Where this tenant's were, others' may be: a thread of the background walks through them.

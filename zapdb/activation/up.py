@@ -109,7 +109,7 @@ def migrate_up(
     append_zones(storage)  # the zones of defaults, too, which other processes may have to encode
     done: list[Applied] = []
     waiting: Waiting | None = None
-    with leases.held(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait) as lease:
+    with leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait) as lease:
         with storage.transaction(Mode.READ) as connection:
             check_level(connection)
             view = load_view(connection, tenant)
@@ -130,7 +130,7 @@ def migrate_up(
         if view.position < target:
             done, waiting = catch_up(storage, tenant, to=target, on_applied=on_applied)
         name = tenant_lease(tenant)
-        with leases.held(storage, name, owner, CHAIN_LEASE_SECONDS, wait) as mine:
+        with leases.hold_lease(storage, name, owner, CHAIN_LEASE_SECONDS, wait) as mine:
             for file in wanted:
                 done.append(_apply(storage, tenant, (lease, mine), file))
                 on_applied(done[-1])
@@ -236,7 +236,7 @@ def catch_up(
 
     def await_lease(_: int) -> None:
         """Somebody applies migrations one after the other, and keeps it meanwhile."""
-        with leases.held(storage, name, owner, CHAIN_LEASE_SECONDS, CHAIN_LEASE_SECONDS * 2):
+        with leases.hold_lease(storage, name, owner, CHAIN_LEASE_SECONDS, CHAIN_LEASE_SECONDS * 2):
             pass
 
     jump = partial(_jump, storage, tenant, owner, to, known)

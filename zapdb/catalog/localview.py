@@ -54,17 +54,17 @@ class LocalView:
         return {name for name in names if self.texts.get(name) != older.texts.get(name)}
 
 
-def load(connection: Connection) -> LocalView:
+def load_cache(connection: Connection) -> LocalView:
     """The whole catalog, inside a transaction that reads one snapshot."""
     return _advance(connection, LocalView(0, {}))
 
 
-def follow(connection: Connection, view: LocalView) -> LocalView:
+def refresh_cache(connection: Connection, view: LocalView) -> LocalView:
     """The view as of now, from one that is older, inside a transaction that reads one snapshot."""
     if read_token(connection) == view.token:
         return view
     if view.token < read_horizon(connection):
-        return load(connection)
+        return load_cache(connection)
     return _advance(connection, view)
 
 

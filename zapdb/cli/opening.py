@@ -39,7 +39,9 @@ def read_view(storage: Storage, tenant: str | None = None) -> View:
     """What is in force now for the tenant that a command is about."""
     connection = storage.connection()
     check_level(connection)
-    return prehistory.load(storage, find_tenant(connection, find_tenant_name(tenant)).number)
+    return prehistory.load_or_recover(
+        storage, find_tenant(connection, find_tenant_name(tenant)).number
+    )
 
 
 def read_view_if_any(storage: Storage, tenant: str | None = None) -> View | None:

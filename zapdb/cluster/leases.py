@@ -30,7 +30,7 @@ __all__ = [
     "Renewal",
     "acquire",
     "check",
-    "held",
+    "hold_lease",
     "release",
     "renew",
     "take",
@@ -173,7 +173,7 @@ class Renewal:
 
 
 @contextmanager
-def held(
+def hold_lease(
     storage: Storage, name: str, owner: Owner, seconds: float, wait_seconds: float
 ) -> Iterator[Lease]:
     """Hold a lease for a block, and renew it meanwhile; raises `LeaseHeld` where somebody else has

@@ -30,7 +30,7 @@ from zapdb.schema import Table
 from zapdb.storage import BlobTable, Connection, DuplicateKey
 from zapdb.storage.cells import as_time
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.storage.log import BEGINNING, START, Bookmark, ChangeLog, Lag, Row
+from zapdb.storage.log import BEGINNING, START, Bookmark, ChangeLog, ChangeRow, Lag
 
 Operation = Literal["insert", "update", "delete"]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -192,7 +192,7 @@ class _Reader:
         self._codecs: dict[tuple[int, int], tuple[Table, Codec]] = {}
         self._beside = Beside(BlobTable(session.storage).load, make_uuid7)
 
-    def decode(self, row: Row) -> Change | SchemaEvent | None:
+    def decode(self, row: ChangeRow) -> Change | SchemaEvent | None:
         """None for a record of a revision that is not in force yet: a forget is under way."""
         if row.event is not None:
             return self._decode_event(row, row.event)
@@ -217,7 +217,7 @@ class _Reader:
             **_say(row),
         )
 
-    def _read(self, row: Row, value: bytes | None) -> tuple[Table | None, Record | None]:
+    def _read(self, row: ChangeRow, value: bytes | None) -> tuple[Table | None, Record | None]:
         if value is None:
             return None, None
         revision, start = decode_prefix(value, 0)
@@ -226,7 +226,7 @@ class _Reader:
         shape, codec = opened
         return shape, codec.decode(row.key, value, start, self._beside)
 
-    def _decode_event(self, row: Row, event: str) -> SchemaEvent | None:
+    def _decode_event(self, row: ChangeRow, event: str) -> SchemaEvent | None:
         table = revision = position = None
         if row.table and row.after:  # a new revision
             revision, _ = decode_prefix(row.after, 0)
@@ -278,13 +278,13 @@ class _Reader:
         return found
 
 
-def _name_operation(row: Row) -> Operation:
+def _name_operation(row: ChangeRow) -> Operation:
     if row.before is None:
         return "insert"
     return "delete" if row.after is None else "update"
 
 
-def _say(row: Row) -> dict[str, Any]:
+def _say(row: ChangeRow) -> dict[str, Any]:
     """What changes and events have in common."""
     made = row.transaction
     return {

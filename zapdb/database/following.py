@@ -175,9 +175,9 @@ class Follower:
             if self._storage.read_only:  # no heartbeat looks at it
                 check_level(connection)
             now = (
-                localview.load(connection)
+                localview.load_cache(connection)
                 if before is None
-                else localview.follow(connection, before)
+                else localview.refresh_cache(connection, before)
             )
         if before is not None and now is before:
             return []

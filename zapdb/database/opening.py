@@ -34,7 +34,7 @@ from zapdb.database.process import (
     Process,
     changed_while_opening,
     check_pins,
-    load,
+    load_checked,
     prepare_tenant,
     prepare_tenant_read_only,
     read_files,
@@ -167,7 +167,7 @@ def _open_as_node(
     datasets = datasets_in_use(view)
     node = register(storage, files.end, serves=files.serves, pending=pending, datasets=datasets)
     try:
-        current = load(storage, view.tenant, view)
+        current = load_checked(storage, view.tenant, view)
         if (current.chain_state, current.position) != (view.chain_state, view.position):
             raise changed_while_opening(storage)
         check_pins(storage, current, opening.pins)

@@ -89,7 +89,7 @@ def prepare_tenant(
     `CatalogChanged` where it must be called again, to look at what there is now.
     """
     serves = files.serves or 0
-    view = load(storage, tenant, known)
+    view = load_checked(storage, tenant, known)
     if files.end >= (view.chain_state.forgetting or files.end + 1):
         refuse_changes_while_forgetting(view)
     pending: tuple[MigrationFile, ...] = ()
@@ -106,7 +106,7 @@ def prepare_tenant(
         # It stays where it is, as far as that can be served.
         with suppress(SchemaFrozen, ForgetInProgress):
             applied.extend(catch_up(storage, tenant, known=view)[0])
-        view = load(storage, tenant, view)
+        view = load_checked(storage, tenant, view)
     if view.position < serves:
         applied.extend(await_activation(storage, tenant, serves, wait_seconds))
         raise changed_while_opening(storage)
@@ -143,9 +143,9 @@ def prepare_tenant_read_only(
     return view
 
 
-def load(storage: Storage, tenant: int, known: View | None = None) -> View:
+def load_checked(storage: Storage, tenant: int, known: View | None = None) -> View:
     check_level(storage.connection())
-    return prehistory.load(storage, tenant, known)
+    return prehistory.load_or_recover(storage, tenant, known)
 
 
 def rebuild(storage: Storage, view: View) -> View:
@@ -153,7 +153,7 @@ def rebuild(storage: Storage, view: View) -> View:
     if not list_rebuilds(view):
         return view
     rebuild_when_opening(storage, view)
-    return load(storage, view.tenant, view)
+    return load_checked(storage, view.tenant, view)
 
 
 def check_pins(storage: Storage, view: View, pins: Pins) -> None:

@@ -35,7 +35,7 @@ PURGE: Final = "DELETE FROM zapdb_commit_tokens WHERE expires_at < {mark}"
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class CommitToken:
     """`expires_at` by the database's clock, in microseconds since 1970-01-01 UTC."""
 
     id: bytes
@@ -43,16 +43,16 @@ class Token:
     expires_at: int
 
 
-def write_token(connection: Connection, owner: str) -> Token:
+def write_token(connection: Connection, owner: str) -> CommitToken:
     """Insert a new token, in the transaction that it is about."""
     made = make_uuid7()
     (expires_at,) = connection.fetch_one(
         _insert_sql(connection.storage) + " RETURNING expires_at", (made, owner)
     )
-    return Token(made, owner, int(expires_at))
+    return CommitToken(made, owner, int(expires_at))
 
 
-def resolve_commit(storage: Storage, token: Token, unknown: CommitUnknown) -> None:
+def resolve_commit(storage: Storage, token: CommitToken, unknown: CommitUnknown) -> None:
     """Return if the transaction took effect; raise `TransactionConflict` if it did not and never
     will, and `unknown` where that can't be found out."""
     look = partial(_took_effect, storage, token)
@@ -74,7 +74,7 @@ class _Undo(Exception):
     """Ends the transaction that only looks."""
 
 
-def _took_effect(storage: Storage, token: Token) -> bool | None:
+def _took_effect(storage: Storage, token: CommitToken) -> bool | None:
     found: bool | None = None
     with suppress(_Undo), storage.transaction(Mode.CATALOG) as connection:
         if storage.dialect == "postgresql":

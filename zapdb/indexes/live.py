@@ -12,7 +12,12 @@ from zapdb.activation.activate import is_same_layout, is_unchanged
 from zapdb.indexes.checks import LiveCheck, compile_check
 from zapdb.indexes.maintenance import LiveIndex, open_index
 from zapdb.indexes.meanwhile import compile_newer
-from zapdb.indexes.references import LiveReference, Referrer, find_referrers, open_reference
+from zapdb.indexes.references import (
+    LiveReference,
+    Referrer,
+    list_incoming_references,
+    open_reference,
+)
 from zapdb.indexes.shape import OlderShape, Shape
 from zapdb.records import (
     Beside,
@@ -89,7 +94,7 @@ class LiveTable:
     @cached_property
     def referrers(self) -> tuple[Referrer, ...]:
         """Whoever refers to the records of this table."""
-        return find_referrers(self.view, self.table)
+        return list_incoming_references(self.view, self.table)
 
     def decode_rows(
         self, rows: Iterable[tuple[bytes, bytes]], beside: Beside

@@ -74,7 +74,7 @@ def target_of(view: View, field: Field) -> Table:
     )
 
 
-def find_referrers(view: View, target: Table) -> tuple[Referrer, ...]:
+def list_incoming_references(view: View, target: Table) -> tuple[Referrer, ...]:
     """Who refers to a table's records: first those who may keep one from being deleted."""
     order = ("restrict", "set_null", "cascade")
     found = (

@@ -44,7 +44,7 @@ def forget_newest(
     """
     owner = Owner.here()
     reports: list[JobReport] = []
-    with leases.held(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, 0) as lease:
+    with leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, 0) as lease:
         marked = start_rollback(storage, lease, digest=digest, evict=evict)
         for tenant in marked.tenants:
             reports += _revert(storage, tenant, runner)

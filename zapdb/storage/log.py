@@ -87,14 +87,14 @@ START: Final = Bookmark(0, 0, 0, b"")
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class LogSnapshot:
     """Which transactions are over: those below `xmax` that are not `running`."""
 
     xmax: int
     running: tuple[int, ...]
 
     @classmethod
-    def parse(cls, text: str) -> Snapshot:
+    def parse(cls, text: str) -> LogSnapshot:
         """From PostgreSQL's text form, `xmin:xmax:running,running,…`."""
         _, xmax, running = text.split(":")
         return cls(int(xmax), tuple(int(number) for number in running.split(",") if number))
@@ -105,11 +105,11 @@ class Snapshot:
         return min((self.xmax, *self.running))
 
 
-NOTHING: Final = Snapshot(0, ())
+NOTHING: Final = LogSnapshot(0, ())
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class LoggedTransaction:
     """One transaction of the log; times in microseconds since 1970-01-01 UTC by the database's
     clock. `stamped_at` is the time of the logical timestamp, which never decreases."""
 
@@ -122,10 +122,10 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChangeRow:
     """One row of the log."""
 
-    transaction: Transaction
+    transaction: LoggedTransaction
     table: int
     key: bytes
     event: str | None
@@ -207,7 +207,7 @@ class ChangeLog:
             "SELECT snapshot FROM zapdb_stamps"
             f" WHERE tenant = {self.tenant} ORDER BY number DESC LIMIT 1"
         )
-        return self._any_since(connection, NOTHING if row is None else Snapshot.parse(row[0]))
+        return self._any_since(connection, NOTHING if row is None else LogSnapshot.parse(row[0]))
 
     def stamp(self, connection: Connection) -> None:
         """Give what became visible since the last one a timestamp, inside a TASK transaction.
@@ -222,12 +222,12 @@ class ChangeLog:
             " ON true"
         )
         text, number, last, stamped_at, now = row
-        before = NOTHING if last is None else Snapshot.parse(last)
-        if Snapshot.parse(text).xmax < before.xmax:
+        before = NOTHING if last is None else LogSnapshot.parse(last)
+        if LogSnapshot.parse(text).xmax < before.xmax:
             raise CorruptCatalog(
                 "the server's transaction numbers are lower than those of the change log",
                 database=self.storage.shown_url,
-                number=Snapshot.parse(text).xmax,
+                number=LogSnapshot.parse(text).xmax,
                 stored=before.xmax,
                 hint=MOVED_HINT,
             )
@@ -240,7 +240,7 @@ class ChangeLog:
             ((number or 0) + 1, text, max(stamped_at or 0, now)),
         )
 
-    def _any_since(self, connection: Connection, before: Snapshot) -> bool:
+    def _any_since(self, connection: Connection, before: LogSnapshot) -> bool:
         condition, parameters = _not_in(before)
         sql = "SELECT 1 FROM zapdb_transactions"
         sql += f" WHERE tenant = {self.tenant} AND {condition} LIMIT 1"
@@ -248,7 +248,7 @@ class ChangeLog:
 
     # Reading
 
-    def read(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[Row]:
+    def read(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[ChangeRow]:
         """The rows behind a bookmark up to a timestamp, some at a time.
 
         All of them are committed, and no more can come between them. Raises `ChangesPruned` where
@@ -261,9 +261,9 @@ class ChangeLog:
             place = page[-1].bookmark if page else place
         self.refuse_pruned(fetch, place)
 
-    def _read_pages(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[list[Row]]:
+    def _read_pages(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[list[ChangeRow]]:
         transactions, some = self._list_transactions(fetch, since, until), CHUNK_FIRST
-        waiting: list[Transaction] = []
+        waiting: list[LoggedTransaction] = []
         while waiting := waiting or list(islice(transactions, some)):
             page = self._read_page(fetch, waiting[:some], since)
             if page is not None:
@@ -277,7 +277,7 @@ class ChangeLog:
 
     def _list_transactions(
         self, fetch: Fetch, since: Bookmark, until: int
-    ) -> Iterator[Transaction]:
+    ) -> Iterator[LoggedTransaction]:
         """In order, beginning with that of the bookmark."""
         if self.is_numbered:
             sql = (
@@ -288,7 +288,7 @@ class ChangeLog:
             place = since.timestamp
             while page := fetch(sql, (place, until, CHANGES_PAGE)):
                 for position, number, principal, made_at in page:
-                    yield Transaction(number, made_at, position, number, principal, made_at)
+                    yield LoggedTransaction(number, made_at, position, number, principal, made_at)
                 place = page[-1][1] + 1
             return
         for stamp in self.list_stamps(fetch, since, until):
@@ -301,7 +301,7 @@ class ChangeLog:
             )
             while page := fetch(sql, (*parameters, place, TRANSACTIONS_PAGE)):
                 for row in page:
-                    yield Transaction(stamp.number, stamp.stamped_at, *row)
+                    yield LoggedTransaction(stamp.number, stamp.stamped_at, *row)
                 if len(page) < TRANSACTIONS_PAGE:
                     break
                 place = page[-1][0] + 1
@@ -315,15 +315,15 @@ class ChangeLog:
         at, before = since.timestamp - 1, NOTHING
         while page := fetch(sql, (at, until, STAMPS_PAGE)):
             for number, text, stamped_at in page:
-                snapshot = Snapshot.parse(text)
+                snapshot = LogSnapshot.parse(text)
                 if number >= since.timestamp:
                     yield Stamp(number, before, snapshot, stamped_at)
                 before = snapshot
             at = page[-1][0] + 1
 
     def _read_page(
-        self, fetch: Fetch, transactions: Sequence[Transaction], since: Bookmark
-    ) -> list[Row] | None:
+        self, fetch: Fetch, transactions: Sequence[LoggedTransaction], since: Bookmark
+    ) -> list[ChangeRow] | None:
         """The rows of some transactions; None if they are too many for one page."""
         mark = self.storage.mark
         marks = ", ".join([mark] * len(transactions))
@@ -346,8 +346,8 @@ class ChangeLog:
         ]
 
     def _read_large(
-        self, fetch: Fetch, transaction: Transaction, since: Bookmark
-    ) -> Iterator[list[Row]]:
+        self, fetch: Fetch, transaction: LoggedTransaction, since: Bookmark
+    ) -> Iterator[list[ChangeRow]]:
         mark, place = self.storage.mark, (-1, b"")
         if (transaction.timestamp, transaction.position) == (since.timestamp, since.position):
             place = (since.table, since.key)
@@ -397,8 +397,8 @@ class Stamp:
     """A timestamp: what is visible in `snapshot` and was not in `before`."""
 
     number: int
-    before: Snapshot
-    snapshot: Snapshot
+    before: LogSnapshot
+    snapshot: LogSnapshot
     stamped_at: int
 
     @property
@@ -410,7 +410,7 @@ class Stamp:
         )
 
 
-def _not_in(snapshot: Snapshot) -> tuple[str, list[Any]]:
+def _not_in(snapshot: LogSnapshot) -> tuple[str, list[Any]]:
     """The condition of rows that a snapshot does not show; the first part is for the index."""
     return (
         "number >= %s AND (number >= %s OR number = ANY(%b::bigint[]))",
@@ -418,9 +418,9 @@ def _not_in(snapshot: Snapshot) -> tuple[str, list[Any]]:
     )
 
 
-def _row(transaction: Transaction, found: Any) -> Row:
+def _row(transaction: LoggedTransaction, found: Any) -> ChangeRow:
     _, table, key, event, before, after = found
-    return Row(
+    return ChangeRow(
         transaction,
         as_number(table),
         as_bytes(key),

@@ -24,7 +24,7 @@ from zapdb.storage.log import (
     START,
     Bookmark,
     ChangeLog,
-    Snapshot,
+    LogSnapshot,
 )
 
 LAST_FIRST: Final = "table_number DESC, key DESC"
@@ -228,7 +228,7 @@ class LogPruning:
         return f"{shown} AND ({earlier} OR position <= %s)", [*parameters, *more, place.position]
 
 
-def _shown_by(snapshot: Snapshot) -> tuple[str, list[Any]]:
+def _shown_by(snapshot: LogSnapshot) -> tuple[str, list[Any]]:
     """The condition of rows that a snapshot shows."""
     return (
         "(number < %s AND number <> ALL(%b::bigint[]))",
