@@ -7,6 +7,7 @@ gate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from zapdb.catalog import principal, rows
@@ -31,12 +32,11 @@ from zapdb.storage import Connection
 from zapdb.storage.changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, record_event
 
 
-def read_settings(connection: Connection, tenant: int) -> Settings:
-    """What is set for a tenant; raises `CorruptCatalog` for a value that its setting can't have."""
-    return _collect(
-        tenant,
-        (row for of in (ANY, tenant) for row in rows.list_rows(connection, SettingRow, of)),
-    )
+def read_settings(source: Connection | LocalView, tenant: int) -> Settings:
+    """What is set for a tenant, as a connection reads it or as a process has seen it; raises
+    `CorruptCatalog` for a value that its setting can't have."""
+    list_rows = source.list if isinstance(source, LocalView) else partial(rows.list_rows, source)
+    return _collect(tenant, [*list_rows(SettingRow, ANY), *list_rows(SettingRow, tenant)])
 
 
 HISTORY_SQL: Final = (
@@ -58,11 +58,6 @@ def read_history_settings(connection: Connection, tenant: int) -> Settings:
             if key.split("/")[0] in (ANY, str(tenant))
         ),
     )
-
-
-def settings_of(view: LocalView, tenant: int) -> Settings:
-    """The same from a process's local view."""
-    return _collect(tenant, (row for of in (ANY, tenant) for row in view.list(SettingRow, of)))
 
 
 def _collect(tenant: int, found: Iterable[SettingRow]) -> Settings:

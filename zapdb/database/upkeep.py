@@ -8,7 +8,7 @@ from contextlib import suppress
 from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.localview import LocalView
 from zapdb.catalog.settings import Settings
-from zapdb.catalog.stored_settings import settings_of
+from zapdb.catalog.stored_settings import read_settings
 from zapdb.database.background import Background, BackgroundWork, run_all, run_urgent
 from zapdb.database.following import Changed, Follower, concerns
 from zapdb.database.session import Session
@@ -70,7 +70,7 @@ class Upkeep:
             self._end_work()  # whoever uses the tenant is told so
             return
         if any(kind == "setting" for kind, _ in changed):
-            self.use(settings_of(view, self._tenant))
+            self.use(read_settings(view, self._tenant))
         if concerns(self._tenant, changed):
             with suppress(UnknownName):  # removed just now
                 self._session.reload()
