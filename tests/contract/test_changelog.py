@@ -9,15 +9,18 @@ from typing import Any
 
 import jsonschema
 import pytest
+from msgspec import structs
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import LIVE, Workspace, dump, error_of
+from zapdb import release
 from zapdb.catalog import changelog, kinds, localview, rows
-from zapdb.catalog.kinds import LeaseRow, SettingRow
+from zapdb.catalog.kinds import DatabaseRow, FormatChange, LeaseRow, SettingRow
 from zapdb.catalog.localview import LocalView
 from zapdb.catalog.row_values import catalog_schema, dump_row, load_row
 from zapdb.cluster import ensure_rows, leases, registry
 from zapdb.cluster.leases import Owner
+from zapdb.cluster.level import check_level, require_level
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
 from zapdb.limits import TOMBSTONES_KEPT
 from zapdb.storage import Mode, Storage, ensure_layout
@@ -183,6 +186,59 @@ def test_a_format_that_a_later_release_wrote_is_refused(
     assert (caught.value.context["format"], caught.value.context["known"]) == (2, 1)
 
 
+CANONICAL: dict[str, Any] = {"sort_keys": True, "separators": (",", ":")}
+
+
+def unused(row: dict[str, Any]) -> dict[str, Any]:
+    raise AssertionError(f"{row} is not written in an older format")
+
+
+def test_rule_10_a_row_is_written_in_the_newest_format_that_all_processes_read(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made up: format 2 of the database's row says `zapdb` before the release."""
+    workspace.write(1, ITEMS)
+    older = workspace.open()
+    control, now = workspace.connect(), release.__version__
+    newer = FormatChange(
+        release.LEVEL + 1,
+        lambda row: row | {"release": f"zapdb {row['release']}"},
+        lambda row: row | {"release": row["release"].removeprefix("zapdb ")},
+    )
+
+    def stored() -> tuple[int, str, str]:
+        ((text,),) = workspace.execute("SELECT value FROM zapdb_catalog WHERE kind = 'database'")
+        row = json.loads(text)
+        return row["format"], row["release"], row["created_by"]
+
+    def write(who: str) -> None:
+        with control.transaction(Mode.CATALOG) as connection:
+            row = rows.get(connection, DatabaseRow)
+            assert row is not None
+            assert row.release == f"zapdb {now}"
+            rows.put(connection, structs.replace(row, created_by=who))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(release, "LEVEL", newer.level)
+        patched.setattr(DatabaseRow, "FORMAT", 2)
+        patched.setitem(kinds.FORMAT_CHANGES, ("database", 1), newer)
+        write("before")
+        assert stored() == (1, now, "before")
+        with pytest.raises(IncompatibleVersion, match="do not support the level"):
+            require_level(control, newer.level)
+        older.close()
+        require_level(control, newer.level)
+        assert stored() == (2, f"zapdb {now}", "before")
+        write("after")
+        assert stored() == (2, f"zapdb {now}", "after")
+    with pytest.raises(IncompatibleVersion, match="features that this release does not know"):
+        check_level(control.connection())
+    with pytest.raises(IncompatibleVersion, match="written by a later release"):
+        rows.get(control.connection(), DatabaseRow)
+    with pytest.raises(IncompatibleVersion):
+        workspace.open()
+
+
 def test_older_formats_are_read_and_rewritten(
     workspace: Workspace, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,11 +259,12 @@ def test_older_formats_are_read_and_rewritten(
         row = {"format": number, "scope": "*", "name": f"of {number}", **value}
         workspace.execute(
             "INSERT INTO zapdb_catalog (kind, key, token, value) VALUES ('setting', ?, ?, ?)",
-            (f"*/of {number}", 1000 + number, json.dumps(row)),
+            (f"*/of {number}", 1000 + number, json.dumps(row, **CANONICAL)),
         )
     monkeypatch.setitem(kinds.KINDS, "setting", Newest)
-    monkeypatch.setitem(kinds.UPGRADES, ("setting", 1), second)
-    monkeypatch.setitem(kinds.UPGRADES, ("setting", 2), third)
+    changes = kinds.FORMAT_CHANGES
+    monkeypatch.setitem(changes, ("setting", 1), FormatChange(1, second, unused))
+    monkeypatch.setitem(changes, ("setting", 2), FormatChange(1, third, unused))
     wanted = [Newest("*", f"of {number}", str(number)) for number in (1, 2, 3)]
     assert rows.list_rows(storage.connection(), Newest) == wanted
     with storage.transaction(Mode.CATALOG) as connection:
@@ -229,7 +286,7 @@ def test_rule_09_a_lease_that_is_rewritten_keeps_its_epoch_and_its_end(
     lease = leases.acquire(storage, "a", lease.owner, 30)
 
     monkeypatch.setattr(LeaseRow, "FORMAT", 2)
-    monkeypatch.setitem(kinds.UPGRADES, ("lease", 1), lambda row: row)
+    monkeypatch.setitem(kinds.FORMAT_CHANGES, ("lease", 1), FormatChange(1, dict, unused))
     with storage.transaction(Mode.CATALOG) as connection:
         assert changelog.rewrite_outdated(connection) == 1
         leases.check(connection, lease)
@@ -259,7 +316,7 @@ def test_every_row_of_a_database_in_use_fits_the_published_schema(workspace: Wor
 
 def test_every_format_but_the_first_can_be_upgraded_to() -> None:
     wanted = {(kind.KIND, n) for kind in kinds.KINDS.values() for n in range(1, kind.FORMAT)}
-    assert wanted == kinds.UPGRADES.keys()
+    assert wanted == kinds.FORMAT_CHANGES.keys()
 
 
 def test_the_schemas_say_what_the_code_takes() -> None:

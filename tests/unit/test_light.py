@@ -12,7 +12,7 @@ import zapdb
 
 EXTRAS = {"duckdb", "pandas", "psycopg", "pyarrow", "pyspark"}
 OF_COMMANDS = {"alembic", "prometheus_client", "rich.progress"}
-OF_A_DATABASE = {"cbor2", "icu", "jsonschema_rs", "sqlalchemy", "sqlite3", "yaml"}
+OF_A_DATABASE = {"cbor2", "icu", "msgspec", "sqlalchemy", "sqlite3", "yaml"}
 ALL = EXTRAS | OF_COMMANDS | OF_A_DATABASE | {"asyncio", "typer"}
 
 VERSION = "import zapdb.cli.program as program; program.run_program(['--version'])"

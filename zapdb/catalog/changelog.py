@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from zapdb.catalog.kinds import KINDS
-from zapdb.catalog.row_values import is_outdated, load_row
-from zapdb.catalog.rows import draw, put
+from zapdb.catalog.row_values import dump_row, load_row
+from zapdb.catalog.rows import draw, level_to_write, put
 from zapdb.limits import TOMBSTONES_KEPT
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.tables import CATALOG, COUNTERS
@@ -82,11 +82,10 @@ def purge_if_long(storage: Storage) -> int:
 
 
 def rewrite_outdated(connection: Connection) -> int:
-    """Bring all values of older formats to the newest, inside a CATALOG transaction.
-
-    Returns how many there were. To be called when the cluster's level allows the newest formats.
+    """Bring all values to the newest formats that the cluster's level allows, inside a CATALOG
+    transaction; returns how many were in older ones. To be called when the level has risen.
     """
-    rewritten = 0
+    rewritten, level = 0, level_to_write(connection)
     for kind in KINDS.values():
         if kind.FORMAT == 1:
             continue
@@ -95,7 +94,7 @@ def rewrite_outdated(connection: Connection) -> int:
         query = sa.select(*columns).where(CATALOG.c.kind == kind.KIND, CATALOG.c.value.is_not(None))
         for key, text, expires_at, epoch in connection.core_execute(query).fetchall():
             row = load_row(kind, key, text)
-            if is_outdated(kind, text):
+            if dump_row(row, level) != text:
                 put(connection, row, expires_at=expires_at, epoch=epoch)
                 rewritten += 1
     return rewritten

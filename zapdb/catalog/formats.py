@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import LevelRow
 from zapdb.formats import FormatName, newest
 from zapdb.storage import Connection
 
 
 def format_to_write(connection: Connection, name: FormatName) -> int:
     """The newest number that every process reads, at the level in the connection's snapshot."""
-    row = rows.get(connection, LevelRow)
-    return newest(name, 1 if row is None else row.level)
+    return newest(name, rows.level_to_write(connection))

@@ -4,15 +4,15 @@ A row is a frozen value whose members are used by name. Its class gives its JSON
 it is checked when a row is written and when it is read (`row_values`). What the key is made of
 stands in the value, too, so a value that was put under another key is noticed.
 
-A class whose `FORMAT` is raised, since its members change, needs an entry in `UPGRADES` for each
-older format. A newer format may only be written once the cluster's level says that every process
-reads it (rule 10): all formats are the first ones yet, and the first that is raised has to bring
-that condition with it.
+A class whose `FORMAT` is raised, since its members change, needs an entry in `FORMAT_CHANGES` for
+each older format, with the level at which every process reads the newer one (rule 10). All formats
+are the first ones yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from msgspec import Meta, Struct
@@ -328,5 +328,19 @@ KINDS: Final[dict[str, type[CatalogRow]]] = {
     )
 }
 
-UPGRADES: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}
-"""By kind and format: the function that takes a value of this format to the next one, as JSON."""
+ChangeFormat = Callable[[dict[str, Any]], dict[str, Any]]
+"""Makes a value of one format into one of another, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormatChange:
+    """From one format of a kind to the next, and back, for as long as the cluster's level is below
+    `level`: some process may not read the next one then."""
+
+    level: int
+    upgrade: ChangeFormat
+    downgrade: ChangeFormat
+
+
+FORMAT_CHANGES: Final[dict[tuple[str, int], FormatChange]] = {}
+"""By kind and format: what leads to the next one."""

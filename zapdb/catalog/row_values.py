@@ -2,8 +2,9 @@
 
 A value is checked by its kind's class when it is written and when it is read: a row that was
 tampered with is told as such, before anything is done by it. A value of an older format is brought
-to the newest by the functions of `kinds.UPGRADES`, one format at a time, whenever it is read;
-`changelog.rewrite_outdated` does so for all, when the cluster's level rises.
+to the newest by `kinds.FORMAT_CHANGES`, one format at a time, whenever it is read. It is written in
+the newest format that the cluster's level allows; `changelog.rewrite_outdated` writes all rows
+again when the level rises (rule 10).
 
 The JSON Schema of all kinds is published: `catalog_schema`, docs/format/catalog.schema.json.
 """
@@ -16,9 +17,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from zapdb.catalog.kinds import KINDS, UPGRADES, CatalogRow
+from zapdb import release
+from zapdb.catalog.kinds import FORMAT_CHANGES, KINDS, CatalogRow
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
-from zapdb.release import __version__
 
 R = TypeVar("R", bound=CatalogRow)
 
@@ -26,14 +27,17 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 FORMAT: Final = "format"
 
 
-def dump_row(row: CatalogRow) -> str:
-    """The stored text: canonical JSON, so that equal rows have equal bytes.
+def dump_row(row: CatalogRow, level: int = release.LEVEL) -> str:
+    """The stored text: canonical JSON, so that equal rows have equal bytes at one level.
 
     Raises `ValueError` for a row that its class does not allow, which could not be read again.
     """
-    value = msgspec.to_builtins(row, str_keys=True)
+    value, format = msgspec.to_builtins(row, str_keys=True), row.FORMAT
     msgspec.convert(value, type(row), str_keys=True)
-    return json.dumps({**value, FORMAT: row.FORMAT}, sort_keys=True, separators=(",", ":"))
+    while format > 1 and FORMAT_CHANGES[row.KIND, format - 1].level > level:
+        format -= 1
+        value = FORMAT_CHANGES[row.KIND, format].downgrade(value)
+    return json.dumps({**value, FORMAT: format}, sort_keys=True, separators=(",", ":"))
 
 
 def load_row(kind: type[R], key: str, text: str) -> R:
@@ -64,12 +68,12 @@ def decode_row(kind: type[R], key: str, text: str) -> R:
             key=key,
             format=format,
             known=kind.FORMAT,
-            release=__version__,
+            release=release.__version__,
             hint="use a newer release of zapdb",
         )
     for step in range(format, kind.FORMAT):
         try:
-            stored = UPGRADES[kind.KIND, step](stored)
+            stored = FORMAT_CHANGES[kind.KIND, step].upgrade(stored)
         except (LookupError, TypeError, ValueError) as error:
             wrong = f"not a value of format {format}: {error!r}"
             raise _corrupt(kind, key, wrong) from error
@@ -77,11 +81,6 @@ def decode_row(kind: type[R], key: str, text: str) -> R:
         return msgspec.convert(stored, kind, str_keys=True)
     except msgspec.ValidationError as error:
         raise _corrupt(kind, key, str(error)) from None
-
-
-def is_outdated(kind: type[CatalogRow], text: str) -> bool:
-    """Whether a stored text that `load_row` takes is in an older format."""
-    return bool(json.loads(text)[FORMAT] != kind.FORMAT)
 
 
 def _corrupt(kind: type[CatalogRow], key: str, wrong: str) -> CorruptCatalog:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from zapdb.catalog.kinds import CatalogRow, row_key
+from zapdb.catalog.kinds import CatalogRow, LevelRow, row_key
 from zapdb.catalog.row_values import R, dump_row, load_row
 from zapdb.errors import CorruptCatalog
 from zapdb.storage import Connection, DuplicateKey
@@ -121,12 +121,18 @@ def _prepare(
     """The INSERT of a row, and what it writes beside kind and key."""
     written = {
         "token": draw(connection, "token"),
-        "value": dump_row(row),
+        "value": dump_row(row) if row.FORMAT == 1 else dump_row(row, level_to_write(connection)),
         "expires_at": expires_at,
         "epoch": epoch,
     }
     insert = INSERT[connection.storage.dialect](CATALOG)
     return insert.values(kind=row.KIND, key=row.key, **written), written
+
+
+def level_to_write(connection: Connection) -> int:
+    """The cluster's level, which says in which formats rows are written."""
+    row = get(connection, LevelRow)
+    return 1 if row is None else row.level
 
 
 def touch(connection: Connection, kind: type[CatalogRow], *key: object, expires_at: int) -> None:
