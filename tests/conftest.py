@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import forms
-from tests.support import PostgresServer, Workspace
+from tests.support import PostgresServer, Workspace, find_memory
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,8 +19,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-MEMORY = Path("/dev/shm")
-MEMORY_FREE_BYTES_MIN = 4 << 30
+SLOW = ("docs", "examples", "fuzz", "packaging", "spark")
+"""Directories of tests that take seconds each: first, so that no worker is left with one."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,14 +29,15 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Images of containers tend to set it: each of hundreds of processes would compile all modules.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    # A test's database need not survive a loss of power: half of the time of those on SQLite went
-    # into waiting for the disk. PYTEST_DEBUG_TEMPROOT, pytest's own, names another place.
-    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_FREE_BYTES_MIN:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    # PYTEST_DEBUG_TEMPROOT, pytest's own, names another place.
+    if memory := find_memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked `long`, and `long_on` its storage engine, without `--long`."""
+    """Slow directories first. Leave out what is marked `long`, and `long_on` its storage engine,
+    without `--long`."""
+    items.sort(key=lambda item: item.path.parent.name not in SLOW)
     if config.getoption("--long"):
         return
     long = [item for item in items if _is_long(item)]

@@ -296,7 +296,11 @@ PREFIXED: dict[str, list[tuple[str, str | None, bool]]] = {
 
 
 @pytest.mark.parametrize("index", PREFIXED)
-@pytest.mark.parametrize("long", [False, True], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "long",
+    [False, pytest.param(True, marks=pytest.mark.long_on("postgresql"))],
+    ids=["short", "long"],
+)
 def test_rule_24_strings_that_begin_with_a_prefix_are_found_in_order(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, index: str, long: bool
 ) -> None:

@@ -560,7 +560,14 @@ def test_rule_13_a_forget_takes_references_away(workspace: Workspace) -> None:
 # Others at the same moment
 
 
-@pytest.mark.parametrize("on_delete", ["restrict", "cascade", "set_null"])
+@pytest.mark.parametrize(
+    "on_delete",
+    [
+        "restrict",
+        pytest.param("cascade", marks=pytest.mark.long_on("sqlite")),
+        pytest.param("set_null", marks=pytest.mark.long_on("sqlite")),
+    ],
+)
 def test_rule_15_a_target_that_goes_while_it_is_referred_to_leaves_nothing_dangling(
     workspace: Workspace, on_delete: str
 ) -> None:

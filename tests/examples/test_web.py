@@ -132,7 +132,9 @@ SERVED = {
 def params() -> Iterator[Any]:
     for program, (server, *_) in SERVED.items():
         # Both servers of threads call `db.run`: on PostgreSQL, FastAPI does so in the short form.
-        marks = [pytest.mark.long_on("postgresql")] if server == "waitress" else []
+        # So do blocks of a dependency: on SQLite, where they wait for each other.
+        is_second = server == "waitress" or "dependency" in program
+        marks = [pytest.mark.long_on("postgresql")] if is_second else []
         if "workers" in program:
             marks = [pytest.mark.long]
         yield pytest.param(program, marks=marks)
