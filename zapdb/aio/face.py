@@ -28,19 +28,28 @@ from zapdb.aio.records import Records, loaded
 from zapdb.aio.retries import retry
 from zapdb.aio.runtime import Kind, Runtime
 from zapdb.aio.workers import Worker
-from zapdb.database import admin, change_log, changes, database, query, table, transactions
+from zapdb.database import admin, change_log, changes, database, transactions
 from zapdb.database.fields import FieldExpression
 from zapdb.database.following import Callback
 from zapdb.database.many import KEYS_PER_STATEMENT
 from zapdb.database.models import Model
 from zapdb.database.transactions import takes_argument
 from zapdb.limits import INSERT_BATCH_RECORDS, WRITE
+from zapdb.records import Record
 from zapdb.storage import Mode
 from zapdb.storage.open_transaction import OpenTransaction
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultedTypeVar
+
     from zapdb.aio import faces
 
+    R = DefaultedTypeVar("R", default=Record)
+else:
+    R = TypeVar("R")
+    """The records of a table: those of a model, else any."""
+
+M = TypeVar("M", bound=Model[Any])
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -104,7 +113,13 @@ class AccessFace(Face[S]):
 
     _sync: Any
 
-    def table(self, name: str | type[Model[Any]]) -> faces.Table:
+    @overload
+    def table(self, name: str) -> faces.Table: ...
+
+    @overload
+    def table(self, name: type[M]) -> faces.Table[M]: ...
+
+    def table(self, name: str | type[Model[Any]]) -> faces.Table[Any]:
         """A table by its name, or by the class of its records in generated models.
 
         Raises `UnknownName`, naming the tables that there are, and `ModelsMismatch` for a class
@@ -227,12 +242,17 @@ class DatabaseFace(AccessFace[database.Database]):
         await self._runtime.close(self._sync.close)
 
 
-class TableFace(Face[table.Table]):
+class TableFace(Face[Any], Generic[R]):
     """The parts of `Table` that differ for tasks."""
 
     @property
     def _begun(self) -> OpenTransaction | None:
-        return self._sync._session.open
+        begun: OpenTransaction | None = self._sync._session.open
+        return begun
+
+    @property
+    def name(self) -> str:
+        return str(self._sync.name)
 
     def __getattr__(self, name: str) -> FieldExpression:
         """A field, for conditions: `items.due`; raises `UnknownField`."""
@@ -242,7 +262,8 @@ class TableFace(Face[table.Table]):
 
     def __getitem__(self, name: str) -> FieldExpression:
         """The same for a field whose name is that of a method: `items["count"]`."""
-        return self._built(lambda items: items[name])
+        field: FieldExpression = self._built(lambda items: items[name])
+        return field
 
     async def open(self, *key: Any, field: str) -> BlobFile:
         """A string or binary field of a record as a binary file, a string as its UTF-8.
@@ -309,10 +330,11 @@ async def _batches(given: Iterable[T] | AsyncIterable[T], size: int) -> AsyncIte
         yield some
 
 
-class QueryFace(Face[query.Query]):
+class QueryFace(Face[Any], Generic[R]):
     @property
     def _begun(self) -> OpenTransaction | None:
-        return self._sync._session.open
+        begun: OpenTransaction | None = self._sync._session.open
+        return begun
 
 
 class ChangeFollowerFace(Face[changes.ChangeFollower]):

@@ -18,6 +18,7 @@ from zapdb.aio.face import (
     DatabaseChangeLogFace,
     DatabaseFace,
     QueryFace,
+    R,
     SnapshotFace,
     TableFace,
     TransactionFace,
@@ -33,7 +34,7 @@ from zapdb.database.changes_pruning import PrunedChanges
 from zapdb.database.explanation import Explanation
 from zapdb.database.opening import open as open_sync
 from zapdb.database.process import Apply
-from zapdb.database.query import Page
+from zapdb.database.typed import TypedPage
 from zapdb.indexes.predicates import Predicate
 from zapdb.jobs import JobReport, Runner, SweepReport, TableReport, run_locally
 from zapdb.limits import (
@@ -43,14 +44,13 @@ from zapdb.limits import (
     SQL_ROWS,
     SQL_SECONDS,
 )
-from zapdb.records import Record
 from zapdb.storage.log import Bookmark, Lag
 
 if TYPE_CHECKING:
     from zapdb.database.sql import Result
 
 
-class Table(TableFace):
+class Table(TableFace[R]):
     """The records of one table.
 
     Every operation outside `db.transaction()` is a transaction of its own, repeated by itself
@@ -58,22 +58,18 @@ class Table(TableFace):
     """
 
     @property
-    def name(self) -> str:
-        return self._built(lambda sync: sync.name)
-
-    @property
     def field_names(self) -> tuple[str, ...]:
         return self._built(lambda sync: sync.field_names)
 
-    async def get(self, *key: Any) -> Record:
+    async def get(self, *key: Any) -> R:
         """The record with this key; raises `RecordNotFound`."""
         return await self._done("read", lambda sync: sync.get(*key))
 
-    async def find(self, *key: Any) -> Record | None:
+    async def find(self, *key: Any) -> R | None:
         """The record with this key, or None."""
         return await self._done("read", lambda sync: sync.find(*key))
 
-    async def get_many(self, keys: Iterable[Any]) -> list[Record | None]:
+    async def get_many(self, keys: Iterable[Any]) -> list[R | None]:
         """The records with these keys in the order of the keys, None where there is none.
 
         A key of one field is given as its value, one of several as a tuple: `items.get_many([1,
@@ -87,11 +83,11 @@ class Table(TableFace):
         """Whether there is a record with this key."""
         return await self._done("read", lambda sync: sync.exists(*key))
 
-    def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> AsyncIterator[R]:
         """All records, as `scan` gives them: `for item in items`."""
         return self._iterated("read", lambda sync: sync)
 
-    def scan(self) -> AsyncIterator[Record]:
+    def scan(self) -> AsyncIterator[R]:
         """All records in key order, page by page; each page is a snapshot of its own unless the
         scan runs inside `db.snapshot()` or `db.transaction()`."""
         return self._iterated("read", lambda sync: sync.scan())
@@ -118,15 +114,15 @@ class Table(TableFace):
     async def count(self) -> int:
         return await self._done("read", lambda sync: sync.count())
 
-    def where(self, *predicates: Predicate) -> Query:
+    def where(self, *predicates: Predicate) -> Query[R]:
         """The records for which the conditions are true: `items.where(items.due < today)`."""
         return Query(self._runtime, self._built(lambda sync: sync.where(*predicates)))
 
-    def order_by(self, *fields: Any) -> Query:
+    def order_by(self, *fields: Any) -> Query[R]:
         """All records in the order of fields: see `Query.order_by`."""
         return Query(self._runtime, self._built(lambda sync: sync.order_by(*fields)))
 
-    def using(self, index: str) -> Query:
+    def using(self, index: str) -> Query[R]:
         """All records by an index, in its order: see `Query.using`."""
         return Query(self._runtime, self._built(lambda sync: sync.using(index)))
 
@@ -135,7 +131,7 @@ class Table(TableFace):
         made with other collation or time zone data: queries scan where they would need those."""
         return await self._done("read", lambda sync: sync.readable_indexes())
 
-    async def insert(self, /, **values: Any) -> Record:
+    async def insert(self, /, **values: Any) -> R:
         """Insert a record and return it.
 
         Raises `RecordExists`, `InvalidValue` and `ConstraintViolation`: `UniqueViolation`,
@@ -146,7 +142,7 @@ class Table(TableFace):
         """
         return await self._done("write", lambda sync: sync.insert(**values))
 
-    async def upsert(self, /, **values: Any) -> Record:
+    async def upsert(self, /, **values: Any) -> R:
         """Insert a record, or change the one that has its key already; returns it.
 
         Of a record that is there, the given fields are changed and all others stay; a new one
@@ -157,9 +153,7 @@ class Table(TableFace):
         """
         return await self._done("write", lambda sync: sync.upsert(**values))
 
-    async def update(
-        self, /, *key: Any, if_unchanged: Record | str | None = None, **changes: Any
-    ) -> Record:
+    async def update(self, /, *key: Any, if_unchanged: R | str | None = None, **changes: Any) -> R:
         """Change fields of a record and return it.
 
         With `if_unchanged`, the record as it was read, it is changed only if each of its fields
@@ -192,7 +186,7 @@ class Table(TableFace):
         return await self._done("write", lambda sync: sync.delete_where(*predicates))
 
 
-class Query(QueryFace):
+class Query(QueryFace[R]):
     """Some records of one table: `items.where(items.done == False).order_by("due").limit(20)`.
 
     Immutable; nothing is read before it is iterated or asked. Iterating streams: only a query
@@ -205,11 +199,11 @@ class Query(QueryFace):
     same way, and not promised: an index that is created or dropped may change it.
     """
 
-    def where(self, *predicates: Predicate) -> Query:
+    def where(self, *predicates: Predicate) -> Query[R]:
         """The records of this query for which all the conditions are true, too."""
         return Query(self._runtime, self._built(lambda sync: sync.where(*predicates)))
 
-    def order_by(self, *fields: Any) -> Query:
+    def order_by(self, *fields: Any) -> Query[R]:
         """In the order of these fields: a field, its name, or either with a minus: `"-due"`.
 
         Nulls come first, in falling order last; `items.due.nulls_last()` has them last in rising
@@ -219,7 +213,7 @@ class Query(QueryFace):
         """
         return Query(self._runtime, self._built(lambda sync: sync.order_by(*fields)))
 
-    def using(self, index: str) -> Query:
+    def using(self, index: str) -> Query[R]:
         """Read by this index and no other one, in its order unless `order_by` names another.
 
         What conditions mean does not change: a string is compared under the collation of the
@@ -229,18 +223,18 @@ class Query(QueryFace):
         """
         return Query(self._runtime, self._built(lambda sync: sync.using(index)))
 
-    def reverse(self) -> Query:
+    def reverse(self) -> Query[R]:
         """The same records from the end of the order that `order_by` or `using` gives.
 
         Raises `UsageError` where there is no such order, and where it has nulls last.
         """
         return Query(self._runtime, self._built(lambda sync: sync.reverse()))
 
-    def limit(self, count: int) -> Query:
+    def limit(self, count: int) -> Query[R]:
         """At most so many records: the first ones in the order that is given, or any."""
         return Query(self._runtime, self._built(lambda sync: sync.limit(count)))
 
-    def include(self, *references: str) -> Query:
+    def include(self, *references: str) -> Query[R]:
         """Load the records that these reference fields lead to together with those of the query.
 
             for post in posts.where(…).include("author.city", "topic"):
@@ -254,14 +248,14 @@ class Query(QueryFace):
         """
         return Query(self._runtime, self._built(lambda sync: sync.include(*references)))
 
-    def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> AsyncIterator[R]:
         return self._iterated("read", lambda sync: sync)
 
-    async def first(self) -> Record | None:
+    async def first(self) -> R | None:
         """The first record in the order that is given, or any; None if there is none."""
         return await self._done("read", lambda sync: sync.first())
 
-    async def one(self) -> Record:
+    async def one(self) -> R:
         """The only record; raises `RecordNotFound`, or `SeveralRecords`."""
         return await self._done("read", lambda sync: sync.one())
 
@@ -299,7 +293,7 @@ class Query(QueryFace):
         """
         return await self._done("read", lambda sync: sync.sum(field))
 
-    async def page(self, size: int, cursor: str | None = None) -> Page:
+    async def page(self, size: int, cursor: str | None = None) -> TypedPage[R]:
         """The next `size` records behind those of the page that the cursor came with.
 
         The cursor names a place in the order, and not a number of records: what was inserted or

@@ -1,0 +1,171 @@
+"""A program of an application, typed models and all: mypy and pyright infer the same of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.documents import document
+from zapdb.cli.model_text import write_module
+from zapdb.migrations import load_directory
+
+ROOT = Path(__file__).parents[2]
+
+ITEMS = """create_table: {table: items, key: [id], fields: [
+  {name: id, type: uuid, generated: true}, {name: title, type: string},
+  {name: size, type: integer, optional: true}]}"""
+
+PROGRAM = """\
+import uuid
+import zapdb
+import zapdb.aio
+import models
+from models import Item
+
+db = zapdb.open("sqlite:///shop.db", migrations="migrations", models=models)
+reveal_type(db)
+reveal_type(db.tables)
+reveal_type(db.position)
+reveal_type(db.admin.tenants())
+reveal_type(db.admin.settings())
+reveal_type(db.admin.metrics())
+reveal_type(db.change_log.followers())
+reveal_type(db.table("items").get(1))
+reveal_type(db.table("items").where().first())
+
+items = db.table(Item)
+milk = items.insert(title="Milk", size=3)
+reveal_type(milk)
+reveal_type(milk.title)
+reveal_type(milk.size)
+reveal_type(items.get(milk.id).id)
+reveal_type(items.find(milk.id))
+reveal_type(items.where().order_by("title").limit(3).first())
+reveal_type(items.where().page(20).records)
+reveal_type(items.where().count())
+
+with db.transaction() as tx:
+    reveal_type(tx)
+    reveal_type(tx.table(Item).update(milk.id, title="Tea"))
+    with tx.savepoint() as inner:
+        reveal_type(inner)
+with db.snapshot() as snap:
+    reveal_type(snap.table(Item).count())
+
+def count(tx: zapdb.Transaction) -> int:
+    return tx.table(Item).count()
+
+reveal_type(db.run(count))
+try:
+    pass
+except zapdb.errors.RecordNotFound as error:
+    reveal_type(error.message)
+
+async def main(key: uuid.UUID) -> None:
+    async with await zapdb.aio.open("sqlite:///shop.db", migrations="migrations") as db:
+        items = db.table(Item)
+        reveal_type(await items.get(key))
+        reveal_type(await items.find(key))
+        reveal_type((await items.insert(title="Milk")).title)
+        reveal_type(await items.where().order_by("title").first())
+        reveal_type((await items.where().page(20)).records)
+        async for item in items.where():
+            reveal_type(item)
+        reveal_type(await db.table("items").get(1))
+        reveal_type(await db.admin.tenants())
+        async with db.transaction() as tx:
+            reveal_type(await tx.table(Item).count())
+"""
+
+WRONG = """\
+import zapdb
+from models import Item
+
+db = zapdb.open("sqlite:///shop.db")
+items = db.table(Item)
+# From here on, each line is wrong:
+zapdb.open("sqlite:///shop.db", migration="migrations")
+zapdb.opne("sqlite:///shop.db")
+db.admin.set_setting("convert", 1)
+items.insert(titel="Milk")
+items.insert(title=3)
+items.get("x").nothing
+db.storage
+db.transaction(tokn=True)
+"""
+
+
+DETAIL = re.compile(r"note: (?!Revealed)")
+"""What mypy says besides an error or a type."""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    migrations = tmp_path / "migrations"
+    migrations.mkdir()
+    (migrations / "0001_items.yaml").write_text(document(ITEMS))
+    module = write_module(load_directory(migrations), 1, {"items": "Item"})
+    (tmp_path / "models.py").write_text(module)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    return tmp_path
+
+
+def ask_mypy(directory: Path, file: str) -> dict[int, str]:
+    """What mypy says of each line."""
+    cache = ROOT / ".mypy_cache"
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-pretty", "--no-error-summary"]
+    config = ROOT / "pyproject.toml"
+    options = ["--config-file", str(config), "--cache-dir", str(cache), file]
+    done = subprocess.run([*command, *options], cwd=directory, capture_output=True, text=True)
+    found = re.findall(rf"^{file}:(\d+): (\w+: .*)$", done.stdout, re.MULTILINE)
+    return {int(line): said for line, said in reversed(found) if not DETAIL.match(said)}
+
+
+def ask_pyright(directory: Path, file: str) -> dict[int, str]:
+    """What pyright says of each line, as `basedpyright` has it."""
+    if importlib.util.find_spec("basedpyright") is None:
+        pytest.skip("the package basedpyright is not installed")
+    settings = {
+        "typeCheckingMode": "strict",
+        "extraPaths": [str(ROOT)],
+        "reportUnusedExpression": False,
+    }
+    (directory / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable]
+    done = subprocess.run([*command, file], cwd=directory, capture_output=True, text=True)
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    return {
+        one["range"]["start"]["line"] + 1: f"{one['severity']}: {one['message']}" for one in found
+    }
+
+
+def inferred(said: str) -> str:
+    """The type that a checker revealed, without the modules that names are from."""
+    match = re.search(r'Revealed type is "(.*)"|Type of ".*" is "(.*)"', said, re.DOTALL)
+    assert match is not None, said
+    text = re.sub(r"(?<!\w)(?:\w+\.)+(?=\w)", "", match[1] or match[2])
+    return text.replace("builtins.", "")
+
+
+def test_mypy_and_pyright_infer_the_same(program: Path) -> None:
+    lines = PROGRAM.splitlines()
+    mypy, pyright = ask_mypy(program, "program.py"), ask_pyright(program, "program.py")
+    wanted = {at for at, line in enumerate(lines, 1) if "reveal_type" in line}
+    assert (mypy.keys(), pyright.keys()) == (wanted, wanted)
+    for at in sorted(wanted):
+        assert inferred(mypy[at]) == inferred(pyright[at]), lines[at - 1]
+        assert "Any" not in inferred(mypy[at]), lines[at - 1]
+
+
+def test_mypy_and_pyright_find_the_same_mistakes(program: Path) -> None:
+    mypy, pyright = ask_mypy(program, "wrong.py"), ask_pyright(program, "wrong.py")
+    wrong = set(range(7, WRONG.count("\n") + 1))
+    assert {at for at, said in mypy.items() if said.startswith("error")} == wrong
+    assert {at for at, said in pyright.items() if said.startswith("error")} == wrong
