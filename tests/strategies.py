@@ -39,7 +39,7 @@ from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.draft import parse_document
 from zapdb.migrations.operations.constraints import checks_on, nested_types
 from zapdb.migrations.operations.definitions import TypeDefinition
-from zapdb.migrations.structure import to_structure
+from zapdb.migrations.stored_structure import to_structure
 from zapdb.schema import NO_DEFAULT, Field, Index, IndexComponent, Schema, Table
 from zapdb.values import (
     Binary,

@@ -24,7 +24,8 @@ from zapdb.expressions import FUNCTIONS
 from zapdb.jobs.sampling import SampledTable, prove_with_records
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
 from zapdb.migrations import list_files, resolve_files
-from zapdb.migrations.trial import Journey, Trial
+from zapdb.migrations.journey import Journey
+from zapdb.migrations.trial import Trial
 from zapdb.storage import Mode
 from zapdb.values import String
 

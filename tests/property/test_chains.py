@@ -37,7 +37,7 @@ from zapdb.migrations.draft import parse_document
 from zapdb.migrations.operations.change_type import ChangeType
 from zapdb.migrations.operations.definitions import TypeDefinition
 from zapdb.migrations.operations.transform import Transform
-from zapdb.migrations.structure import to_structure
+from zapdb.migrations.stored_structure import to_structure
 from zapdb.records import (
     Beside,
     Codec,

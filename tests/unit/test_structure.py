@@ -31,9 +31,6 @@ TO_RENAME = "is to be renamed"
 LARGE_MODULES: dict[str, str] = {
     "zapdb/database/session.py": BEING_REWRITTEN,
     "zapdb/database/table.py": BEING_REWRITTEN,
-    "zapdb/expressions/functions.py": TO_CUT,
-    "zapdb/migrations/structure.py": TO_CUT,
-    "zapdb/migrations/trial.py": TO_CUT,
     "zapdb/storage/physical.py": TO_CUT,
     "zapdb/storage/pool.py": TO_CUT,
     "zapdb/storage/postgresql.py": BEING_REWRITTEN,

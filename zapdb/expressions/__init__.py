@@ -2,8 +2,9 @@
 
 from zapdb.expressions.check import SPECIAL, check_as, infer_type
 from zapdb.expressions.emit import Emitter
-from zapdb.expressions.functions import FUNCTIONS, Function
+from zapdb.expressions.functions import FUNCTIONS
 from zapdb.expressions.parse import parse_expression
+from zapdb.expressions.signatures import Function
 from zapdb.expressions.tokens import ExpressionError
 from zapdb.expressions.tree import Expression, Literal, names_in, unparse
 from zapdb.expressions.typed import Type

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from zapdb.expressions.arithmetic import decimal_operation, hold
 from zapdb.expressions.failure import FAILED
-from zapdb.expressions.functions import BOOLEAN, FUNCTIONS, INTEGER, STRING, Function, widen
+from zapdb.expressions.functions import FUNCTIONS
 from zapdb.expressions.narrowing import NO_FIELDS, find_not_null
+from zapdb.expressions.signatures import BOOLEAN, INTEGER, STRING, Function, widen
 from zapdb.expressions.tokens import ExpressionError
 from zapdb.expressions.tree import (
     Arithmetic,

@@ -9,15 +9,20 @@ for ever. What a name means never changes: the texts of expressions enter digest
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from zapdb.errors import InvalidValue
 from zapdb.expressions import arithmetic, conversions, dates, texts
-from zapdb.expressions.tokens import ExpressionError
-from zapdb.expressions.tree import Call, Literal
-from zapdb.expressions.typed import Checked, Type
+from zapdb.expressions.signatures import (
+    BOOLEAN,
+    INTEGER,
+    STRING,
+    Function,
+    Kinds,
+    choosing,
+    resolve_absolute,
+    resolve_contains,
+    to_scale,
+)
 from zapdb.limits import DECIMAL_SCALE_MAX
 from zapdb.values import (
     Binary,
@@ -35,140 +40,10 @@ from zapdb.values import (
     ZonedTimestamp,
 )
 
-STRING: Final = String()
-INTEGER: Final = Integer()
-BOOLEAN: Final = Boolean()
-
-Kinds = tuple[type[ValueType], ...]
-
 TEXT: Final[Kinds] = (String,)
 NUMBER: Final[Kinds] = (Integer, Decimal, Float)
 EXACT_NUMBER: Final[Kinds] = (Integer, Decimal)
 ANY: Final[Kinds] = (ValueType,)
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """What a call is for arguments of these types; `arguments` may be held otherwise now."""
-
-    kind: ValueType
-    apply: Callable[..., Any]
-    arguments: tuple[Checked, ...]
-
-
-Resolve = Callable[[Call, tuple[Checked, ...]], Resolved]
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """One function of the language.
-
-    `parameters` lists which types each argument may have; the last repeats if `variadic`. `result`
-    is the type of the value. Where it is a tuple of types, the arguments decide on more than that,
-    and `apply` is no function of values but a `Resolve`.
-    """
-
-    name: str
-    parameters: tuple[Kinds, ...]
-    result: ValueType | Kinds
-    apply: Callable[..., Any]
-    says: str
-    variadic: bool = False
-    partial: bool = False
-
-    @property
-    def results(self) -> Kinds:
-        return self.result if isinstance(self.result, tuple) else (type(self.result),)
-
-    def resolve(self, call: Call, arguments: tuple[Checked, ...]) -> Resolved:
-        """The function for these arguments, whose number and types were checked."""
-        if not isinstance(self.result, tuple):
-            return Resolved(self.result, self.apply, arguments)
-        resolved: Resolved = self.apply(call, arguments)
-        return resolved
-
-
-def scale_of(argument: Checked) -> int:
-    """The scale that a literal argument says."""
-    column = argument.node.column
-    if not isinstance(argument.node, Literal):
-        raise ExpressionError("the scale must be a literal", column)
-    scale: int = argument.value
-    if not 0 <= scale <= DECIMAL_SCALE_MAX:
-        raise ExpressionError(f"a scale is 0 to {DECIMAL_SCALE_MAX}", column)
-    return scale
-
-
-def widen(literal: Checked, target: ValueType | None) -> Checked:
-    """An integer literal beside decimals, as the decimal it stands for; all else as it is."""
-    if not (isinstance(target, Decimal) and isinstance(literal.node, Literal)):
-        return literal
-    if type(literal.value) is not int:
-        return literal
-    try:
-        value = target.check(literal.value, "literal")
-    except InvalidValue:
-        raise ExpressionError(f"{literal.value} is too large", literal.node.column) from None
-    return replace(literal, type=Type(target), value=value)
-
-
-def _to_scale(apply: Callable[[int], Callable[..., Any]], at: int) -> Resolve:
-    """Resolves to a decimal of the scale that the argument at a place says."""
-
-    def resolve(call: Call, arguments: tuple[Checked, ...]) -> Resolved:
-        scale = scale_of(arguments[at])
-        return Resolved(Decimal(scale), apply(scale), arguments)
-
-    return resolve
-
-
-def _resolve_absolute(call: Call, arguments: tuple[Checked, ...]) -> Resolved:
-    kind = arguments[0].type.kind
-    match kind:
-        case Decimal(scale):
-            apply = arithmetic.decimal_operation("abs", scale)
-            return Resolved(Decimal(scale), apply, arguments)
-        case Float():
-            return Resolved(Float(), abs, arguments)
-    return Resolved(INTEGER, arithmetic.absolute, arguments)
-
-
-def _choosing(exact: Callable[..., Any], floats: Callable[..., float]) -> Resolve:
-    """Resolves to one of several arguments of one type, integer literals beside decimals aside."""
-
-    def resolve(call: Call, arguments: tuple[Checked, ...]) -> Resolved:
-        kinds = [a.type.kind for a in arguments if a.type.kind is not None]
-        kind = next((kind for kind in kinds if not isinstance(kind, Integer)), INTEGER)
-        arguments = tuple(widen(argument, kind) for argument in arguments)
-        _expect_kind(call, arguments, kind)
-        return Resolved(kind, floats if isinstance(kind, Float) else exact, arguments)
-
-    return resolve
-
-
-def _expect_kind(call: Call, arguments: Sequence[Checked], kind: ValueType | None) -> None:
-    for argument in arguments:
-        if argument.type.kind != kind:
-            raise ExpressionError(
-                f"{call.function}() takes {kind} here, this is {argument.type}",
-                argument.node.column,
-            )
-
-
-def _resolve_contains(call: Call, arguments: tuple[Checked, ...]) -> Resolved:
-    kind = arguments[0].type.kind
-    if not isinstance(kind, List):
-        _expect_kind(call, arguments[1:], STRING)
-        return Resolved(BOOLEAN, str.__contains__, arguments)
-    if not kind.items.comparable:
-        raise ExpressionError(f"{kind.items} can't be compared", call.column)
-    arguments = (arguments[0], widen(arguments[1], kind.items))
-    _expect_kind(call, arguments[1:], kind.items)
-    return Resolved(BOOLEAN, _containing(kind.items), arguments)
-
-
-def _containing(items: ValueType) -> Callable[[Sequence[Any], Any], bool]:
-    return lambda held, wanted: any(items.is_same(item, wanted) for item in held)
 
 
 TEXTABLE: Final[Kinds] = (
@@ -248,7 +123,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "contains",
             ((String, List), ANY),
             (Boolean,),
-            _resolve_contains,
+            resolve_contains,
             "Whether the second text occurs in the first, or the value among the list's items.",
         ),
         Function(
@@ -266,12 +141,12 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "Whether the first text ends with the second.",
         ),
         # numbers
-        Function("abs", (NUMBER,), NUMBER, _resolve_absolute, "The number without its sign."),
+        Function("abs", (NUMBER,), NUMBER, resolve_absolute, "The number without its sign."),
         Function(
             "min",
             (NUMBER, NUMBER),
             NUMBER,
-            _choosing(min, arithmetic.least_float),
+            choosing(min, arithmetic.least_float),
             "The least of numbers of one type. NaN comes after all others.",
             variadic=True,
         ),
@@ -279,7 +154,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "max",
             (NUMBER, NUMBER),
             NUMBER,
-            _choosing(max, arithmetic.greatest_float),
+            choosing(max, arithmetic.greatest_float),
             "The greatest of numbers of one type. NaN comes after all others.",
             variadic=True,
         ),
@@ -287,14 +162,14 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "round",
             ((Decimal,), (Integer,)),
             (Decimal,),
-            _to_scale(lambda scale: arithmetic.round_to(scale, decimal.ROUND_HALF_EVEN), 1),
+            to_scale(lambda scale: arithmetic.round_to(scale, decimal.ROUND_HALF_EVEN), 1),
             "The nearest decimal of the literal scale; of two, the one with an even last digit.",
         ),
         Function(
             "truncate",
             ((Decimal,), (Integer,)),
             (Decimal,),
-            _to_scale(lambda scale: arithmetic.round_to(scale, decimal.ROUND_DOWN), 1),
+            to_scale(lambda scale: arithmetic.round_to(scale, decimal.ROUND_DOWN), 1),
             "The decimal cut to the literal scale, towards 0.",
         ),
         Function(
@@ -317,7 +192,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "divide",
             (EXACT_NUMBER, EXACT_NUMBER, (Integer,)),
             (Decimal,),
-            _to_scale(lambda scale: arithmetic.divide, 2),
+            to_scale(lambda scale: arithmetic.divide, 2),
             "The first divided by the second, rounded as by `round` to the literal scale; fails "
             "for 0.",
             partial=True,
@@ -390,7 +265,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "decimal",
             ((String, Integer, Decimal), (Integer,)),
             (Decimal,),
-            _to_scale(lambda scale: conversions.to_decimal, 1),
+            to_scale(lambda scale: conversions.to_decimal, 1),
             f"The decimal of that value, exactly, with the literal scale 0 to {DECIMAL_SCALE_MAX}.",
             partial=True,
         ),

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from zapdb.errors import CompatibilityError, CorruptCatalog, CorruptionError, Location
 from zapdb.migrations.operations import OPERATIONS, Operation
-from zapdb.migrations.structure import from_structure, to_structure
+from zapdb.migrations.stored_structure import from_structure, to_structure
 from zapdb.values.json import dumps
 
 DOCUMENT_VERSION: Final = 1

@@ -22,6 +22,7 @@ from zapdb.migrations.canonical import DOCUMENT_VERSION
 from zapdb.migrations.draft import KEYS, OPTIONAL_KEYS
 from zapdb.migrations.examples import RecordExample
 from zapdb.migrations.operations import OPERATIONS
+from zapdb.migrations.stored_structure import to_structure
 from zapdb.migrations.structure import (
     ABSENT,
     NAME,
@@ -32,7 +33,6 @@ from zapdb.migrations.structure import (
     keys_of,
     reason,
     takes_scalar,
-    to_structure,
 )
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -8,8 +8,8 @@ contents are not shown.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from zapdb.errors import (
@@ -28,6 +28,7 @@ from zapdb.migrations.finding import (
     format_proof_value,
     shorten,
 )
+from zapdb.migrations.journey import Journey, Memory
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.structure import ABSENT
@@ -48,7 +49,6 @@ from zapdb.records import (
 from zapdb.records.derivation import inputs_of
 from zapdb.schema import Field, Table
 from zapdb.values import Zones
-from zapdb.values.blob import Blob
 
 RECORDS_MAX: Final = 1_400
 """Records before a migration made up for one table."""
@@ -58,40 +58,6 @@ PREFIX: Final = encode_prefix(1)
 NO_ARCHIVE: Final[Mapping[int, bytes]] = {}
 
 Way = Literal["up", "down"]
-
-
-@dataclass(slots=True)
-class Journey:
-    """A record on its way: its bytes after each step, and whatever stopped it."""
-
-    key: bytes
-    values: list[bytes]
-    archives: list[Mapping[int, bytes]]
-    error: Exception | None = None
-    failed_at: int = 0
-    """How many steps were done when it was stopped."""
-    came_back: bool = False
-    """Whether it came back as it was."""
-
-
-class Memory:
-    """Blobs in memory, and behind them those of a database."""
-
-    def __init__(self, load_stored: Callable[[Blob], bytes] | None = None) -> None:
-        self.blobs: dict[bytes, bytes] = {}
-        self._load_stored = load_stored
-        self._ids = itertools.count(1)
-
-    def load(self, blob: Blob) -> bytes:
-        """Raises `BlobMissing` for one that the database lacks."""
-        raw = self.blobs.get(blob.id)
-        if raw is None:
-            assert self._load_stored is not None, "a blob that no record has"
-            raw = self._load_stored(blob)
-        return raw
-
-    def make_id(self) -> bytes:
-        return next(self._ids).to_bytes(16, "big")
 
 
 class Trial:
