@@ -1022,3 +1022,27 @@ def test_a_fleet_goes_on_where_one_tenant_fails(workspace: Workspace, db: Databa
     status = read_fleet(workspace.connect())
     assert (status.end, status.tenants, status.positions) == (1, 5, {0: 2, 1: 3})
     assert [tenant.name for tenant in status.behind] == ["b", "c"]
+
+
+@pytest.mark.parametrize("by", ["this process", "another"])
+def test_a_name_that_was_freed_is_the_new_tenants(workspace: Workspace, by: str) -> None:
+    workspace.write(
+        1, "create_table: {table: items, key: [id], fields: [{name: id, type: integer}]}"
+    )
+    db = workspace.open()
+    admin = (db if by == "this process" else workspace.open()).admin
+
+    def write(number: int) -> int:
+        with db.transaction() as tx:
+            items = tx.for_tenant("acme").table("items")
+            items.insert(id=number)
+            return items.count()
+
+    db.admin.create_tenant("acme")
+    db.for_tenant("acme")
+    assert write(1) == 1
+    admin.remove_tenant("acme")
+    admin.create_tenant("acme")
+    db.admin.wait_for_catalog(admin.catalog_token())
+    db.for_tenant("acme")
+    assert write(2) == 1

@@ -42,15 +42,15 @@ def shell_command(
 def _make_names(db: Database) -> dict[str, Any]:
     """What the prompt knows: a table has its name unless that means something already."""
     names: dict[str, Any] = {"__name__": "__console__", "__doc__": None, "zapdb": zapdb, "db": db}
-    for name in db._view.tables:
+    for name in db.tables:
         if not (keyword.iskeyword(name) or hasattr(builtins, name) or name in OWN):
             names[name] = db.table(name)
     return names
 
 
 def _describe(db: Database, tenant: str, names: dict[str, Any], *, read_only: bool) -> str:
-    there = [name for name in db._view.tables if name in names and name not in OWN]
-    others = [name for name in db._view.tables if name not in there]
+    there = [name for name in db.tables if name in names and name not in OWN]
+    others = [name for name in db.tables if name not in there]
     lines = [
         f"zapdb {__version__}, Python {sys.version.split()[0]}",
         f"database  {db._storage.shown_url}" + (", read-only" if read_only else ""),

@@ -6,8 +6,9 @@ it is taken from. Applications need none of it to read and write.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, MutableMapping
 from dataclasses import dataclass
+from typing import Any
 
 from zapdb.activation import TableState, View
 from zapdb.activation.pinning import Stamped, find_fingerprint
@@ -73,11 +74,19 @@ class DatabaseAdmin:
     `db.admin` makes it.
     """
 
-    def __init__(self, session: Session, process: Process, upkeep: Upkeep) -> None:
+    def __init__(
+        self,
+        session: Session,
+        process: Process,
+        upkeep: Upkeep,
+        opened: MutableMapping[str, Any],
+    ) -> None:
         self._session = session
         self._storage = session.storage
         self._process = process
         self._upkeep = upkeep
+        self._opened = opened
+        """The databases of other tenants that this process has open, by name."""
 
     def __repr__(self) -> str:
         return f"<admin of {self._storage.shown_url}>"
@@ -206,7 +215,9 @@ class DatabaseAdmin:
         is finished by the next call. Raises `UnknownName`, `UsageError` for the default tenant, and
         `ForgetInProgress`.
         """
-        return remove_tenant(self._storage, name)
+        removed = remove_tenant(self._storage, name)
+        self._opened.pop(name, None)  # the name is free for another tenant
+        return removed
 
     # The cluster and the catalog
 

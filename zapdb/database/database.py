@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, overload
 from zapdb.activation import View
 from zapdb.activation.datasets import settle_datasets
 from zapdb.activation.up import Applied
+from zapdb.catalog.kinds import TenantNameRow
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cluster.nodes import Heartbeat, deregister
@@ -118,7 +119,7 @@ class Database(Access):
     @property
     def admin(self) -> DatabaseAdmin:
         """Jobs, settings, tenants, the cluster, the catalog and metrics."""
-        return DatabaseAdmin(self._session, self._process, self._upkeep)
+        return DatabaseAdmin(self._session, self._process, self._upkeep, self._tenants)
 
     @property
     def change_log(self) -> DatabaseChangeLog:
@@ -190,10 +191,16 @@ class Database(Access):
     def _session_for_tenant(self, name: str) -> Session:
         """The session of another tenant, kept; no open transaction has to do with it."""
         found = self._tenants.get(name)
-        if found is None:
+        if found is None or found._is_of_removed_tenant():
             found = in_no_transaction().run(self.for_tenant, name)
             self._tenants[name] = found
         return found._session
+
+    def _is_of_removed_tenant(self) -> bool:
+        """Whether another tenant has the name by now, as far as this process knows."""
+        known = self._process.follower.known
+        row = None if known is None else known.get(TenantNameRow, self._tenant)
+        return row is not None and row.number != self._session.view.tenant
 
     def on_schema_change(self, callback: Callback) -> Callable[[], None]:
         """Call `callback` with each `SchemaChange` of this tenant; returns what ends that.
