@@ -12,8 +12,7 @@ import pytest
 
 from tests.cli.program import Project
 from zapdb.cli.model_names import to_singular
-from zapdb.cli.model_text import RESERVED
-from zapdb.database import IndexLookup, Page, Query, Table, typed
+from zapdb.database import Page, Query, Table, typed
 from zapdb.database.fields import FieldExpression
 
 ROOT = Path(__file__).parents[2]
@@ -435,4 +434,3 @@ def test_nothing_is_left_out_of_a_generated_table(items: Project) -> None:
     shared = {name for name in dir(typed.TypedTable) if not name.startswith("_")}
     assert declared & shared == set()
     assert declared | shared == {name for name in dir(Table) if not name.startswith("_")}
-    assert IndexLookup.__name__ not in RESERVED
