@@ -190,7 +190,7 @@ class Table:
     def scan(self) -> Iterator[Record]:
         """All records in key order, page by page; each page is a snapshot of its own unless the
         scan runs inside `db.snapshot()` or `db.transaction()`."""
-        return iter(self.where())
+        yield from self.where()  # nothing is read before the first is asked for
 
     def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
         """All records in key order as a `pyarrow.RecordBatchReader`, read page by page as `scan`
