@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support import Workspace
+from zapdb.catalog import kinds
 from zapdb.cli.program import run_program
 
 ITEMS = """\
@@ -43,8 +44,8 @@ def test_each_change_of_the_catalog_gives_a_token(
 
     tokens = [token]
     tokens.append(call("tenant", "create", "acme")["token"])
-    seen = db.admin.wait_for_catalog(tokens[-1]).rows.list("tenant").values()
-    assert "acme" in {row["name"] for row in seen}
+    seen = db.admin.wait_for_catalog(tokens[-1]).rows.list(kinds.Tenant)
+    assert "acme" in {tenant.name for tenant in seen}
     tokens.append(db.admin.create_tenant("other"))
     tokens.append(call("tenant", "remove", "acme", "--yes")["token"])
     tokens.append(call("settings", "set", "schema_changes", "allow")["token"])
@@ -57,6 +58,17 @@ def test_each_change_of_the_catalog_gives_a_token(
     assert tokens[3] > tokens[2]
     for token in tokens:
         assert db.admin.wait_for_catalog(token).token >= token
+
+    db.table("items").insert(id=1, title="Milk")
+    workspace.write(3, "create_index: {table: items, index: titles, fields: [{field: title}]}")
+    other = workspace.open()
+    (report,) = other.admin.run_jobs()
+    assert tokens[-1] < report.token <= other.admin.catalog_token()
+    (index,) = db.admin.wait_for_catalog(report.token).tables[0].indexes
+    assert index.state == "readable"
+    other.close()
+    workspace.remove(3)
+    call("migrate", "forget", "--to", "2", "--yes")
 
     workspace.remove(2)
     token = call("migrate", "forget", "--to", "1", "--yes")["token"]
