@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, overload
 
@@ -96,8 +97,9 @@ class Database(Access):
         if self._node is None:
             view = prepare_tenant_read_only(self._storage, number, files, known)
         else:
+            stored_only = replace(files, apply="never")
             prepare = partial(
-                prepare_tenant, self._storage, number, files, "never", 0.0, applied, known
+                prepare_tenant, self._storage, number, stored_only, 0.0, applied, known
             )
             view, _ = retry(CATALOG, prepare, on=CatalogChanged)
         check_pins(self._storage, view, self._process.pins)

@@ -127,7 +127,7 @@ def open(
         applied: list[Applied] = []
 
         def open_node() -> Database:
-            view, pending = prepare_tenant(storage, number, files, apply, wait, applied)
+            view, pending = prepare_tenant(storage, number, files, wait, applied)
             check_models(models, view.chain, files.serves)
             return _open_as_node(opening, view, pending, applied)
 

@@ -46,12 +46,14 @@ Apply = Literal["never", "auto"]
 class Files:
     """The migration files of a process; `serves` is the position whose shapes it works with.
 
-    A process without files works with whatever is in force.
+    `apply` says whether those that are not stored yet are applied. A process without files works
+    with whatever is in force.
     """
 
     directory: Path | None
     found: list[MigrationFile]
     serves: int | None
+    apply: Apply = "never"
 
     @property
     def end(self) -> int:
@@ -74,7 +76,6 @@ def prepare_tenant(
     storage: Storage,
     tenant: int,
     files: Files,
-    apply: Apply,
     wait_seconds: float,
     applied: list[Applied],
     known: View | None = None,
@@ -95,7 +96,7 @@ def prepare_tenant(
     pending: tuple[MigrationFile, ...] = ()
     if known is None or view.stored is not known.stored:
         pending = compare_files(files.found, list(view.stored), view.chain).pending
-    if pending and apply == "auto":
+    if pending and files.apply == "auto":
         assert files.directory is not None
         with suppress(ActivationPending):  # waited for below, where it is needed
             applied.extend(migrate_up(storage, tenant, files.directory))
@@ -179,7 +180,7 @@ def read_files(migrations: str | Path | None, apply: Apply, serve_as: int | None
             first=found[0].number,
             last=found[-1].number,
         )
-    return Files(directory, found, found[-1].number if serve_as is None else serve_as)
+    return Files(directory, found, found[-1].number if serve_as is None else serve_as, apply)
 
 
 def _pending(first: str, count: int, storage: Storage) -> PendingMigrations:
