@@ -329,8 +329,8 @@ def dump(place: Workspace) -> dict[str, list[tuple[Any, ...]]]:
 
 def _is_passing(table: str, row: Any) -> bool:
     if table == "zapdb_catalog":
-        return row[0] in ("lease", "node") or row[3] is None
-    return bool(table == "zapdb_counters" and row[0] == "token")
+        return row[0] == "node" or row[3] is None
+    return table == "zapdb_leases" or bool(table == "zapdb_counters" and row[0] == "token")
 
 
 Way = Literal["before", "after", "drop"]

@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0008"
+revision = "0009"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -41,10 +41,16 @@ def upgrade() -> None:
         sa.Column("key", sa.Text, primary_key=True),
         sa.Column("token", sa.BigInteger, nullable=False),
         sa.Column("value", sa.Text),
-        sa.Column("expires_at", sa.BigInteger),
-        sa.Column("epoch", sa.BigInteger),
     )
     op.create_index("zapdb_catalog_token", "zapdb_catalog", ["token"], unique=True)
+    op.create_table(
+        "zapdb_leases",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("epoch", sa.BigInteger, nullable=False),
+        sa.Column("since", sa.BigInteger, nullable=False),
+        sa.Column("expires_at", sa.BigInteger, nullable=False),
+    )
     counters = op.create_table(
         "zapdb_counters",
         sa.Column("name", sa.Text, primary_key=True),

@@ -299,7 +299,7 @@ def test_a_newer_layout(current: Project, command: tuple[str, ...]) -> None:
         "error: the database has a newer layout than this release knows\n"
         "  database: sqlite:///test.db\n"
         "  layout: 9999\n"
-        "  known: 0008\n"
+        "  known: 0009\n"
         "  release: 0.1.0\n"
         "  way out: use a zapdb release that knows layout 9999\n"
     )

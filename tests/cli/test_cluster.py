@@ -41,7 +41,7 @@ def without_times(text: str) -> str:
 
 
 def expire(project: Project, node_id: str) -> None:
-    project.sql("UPDATE zapdb_catalog SET expires_at = 1 WHERE key = ?", f"node/{node_id}")
+    project.sql("UPDATE zapdb_leases SET expires_at = 1 WHERE name = ?", f"node/{node_id}")
 
 
 def test_status(current: Project, db: Database) -> None:

@@ -238,7 +238,7 @@ def test_rule_12_a_process_whose_lease_is_over_is_put_out(
 ) -> None:
     write_waiting(workspace, 2, ADD_COLOR)
     workspace.execute(
-        "UPDATE zapdb_catalog SET expires_at = 1 WHERE kind = 'lease' AND key = ?",
+        "UPDATE zapdb_leases SET expires_at = 1 WHERE name = ?",
         (f"node/{older._node.id}",),
     )
     newer = workspace.open(wait_seconds=0)

@@ -26,7 +26,7 @@ def up(place: Workspace, storage: Storage) -> list[str]:
 
 def end_leases(place: Workspace) -> None:
     """As time would."""
-    place.execute("DELETE FROM zapdb_catalog WHERE kind = 'lease'")
+    place.execute("DELETE FROM zapdb_leases")
 
 
 def counters(place: Workspace) -> dict[str, int]:

@@ -15,10 +15,10 @@ from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import LIVE, Workspace, dump, error_of
 from zapdb import release
 from zapdb.catalog import changelog, kinds, localview, rows
-from zapdb.catalog.kinds import DatabaseRow, FormatChange, LeaseRow, SettingRow
+from zapdb.catalog.kinds import DatabaseRow, FormatChange, SettingRow
 from zapdb.catalog.localview import LocalView
 from zapdb.catalog.row_values import catalog_schema, dump_row, load_row
-from zapdb.cluster import ensure_rows, leases, registry
+from zapdb.cluster import ensure_rows, leases
 from zapdb.cluster.leases import Owner
 from zapdb.cluster.level import check_level, require_level
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
@@ -74,8 +74,8 @@ def test_rule_30_what_comes_and_goes_leaves_nothing_after_a_purge(
     before = count(workspace, "value IS NOT NULL")
     for _ in range(5):
         workspace.open().close()
-    assert count(workspace, "value IS NULL") >= 12  # nodes and their leases
-    assert changelog.purge(storage, kept=0) >= 12
+    assert count(workspace, "value IS NULL") >= 6  # nodes
+    assert changelog.purge(storage, kept=0) >= 6
     assert count(workspace) == before
     assert changelog.purge(storage, kept=0) == 0
 
@@ -110,8 +110,6 @@ def test_a_deleted_key_is_no_value_and_may_come_back(storage: Storage) -> None:
         assert not rows.put_if_absent(connection, setting(3))
         assert rows.get(connection, SettingRow, "*", "a") == setting(2)
         rows.delete(connection, SettingRow, "*/a")
-        rows.touch(connection, SettingRow, "*/a", expires_at=17)
-        assert rows.get_leased(connection, SettingRow, "*/a") is None
 
 
 # Kinds
@@ -279,20 +277,6 @@ def test_older_formats_are_read_and_rewritten(
     assert caught.value.context["wrong"] == "not a value of format 1: KeyError('number')"
 
 
-def test_rule_09_a_lease_that_is_rewritten_keeps_its_epoch_and_its_end(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lease = leases.acquire(storage, "a", Owner("a", "b", 1), 30)
-    lease = leases.acquire(storage, "a", lease.owner, 30)
-
-    monkeypatch.setattr(LeaseRow, "FORMAT", 2)
-    monkeypatch.setitem(kinds.FORMAT_CHANGES, ("lease", 1), FormatChange(1, dict, unused))
-    with storage.transaction(Mode.CATALOG) as connection:
-        assert changelog.rewrite_outdated(connection) == 1
-        leases.check(connection, lease)
-        assert registry.list_leases(connection) == [lease]
-
-
 def test_every_row_of_a_database_in_use_fits_the_published_schema(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -311,7 +295,7 @@ def test_every_row_of_a_database_in_use_fits_the_published_schema(workspace: Wor
         row["value"]["format"] = 99
         assert not validator.is_valid(row)
         assert dump_row(load_row(kinds.KINDS[kind], key, text)) == text
-    assert {"database", "level", "tenant", "node", "lease", "index", "job"} <= seen
+    assert {"database", "level", "tenant", "node", "index", "job"} <= seen
 
 
 def test_every_format_but_the_first_can_be_upgraded_to() -> None:
@@ -362,14 +346,14 @@ def test_rule_30_a_follower_sees_what_changed_and_what_was_deleted(storage: Stor
         assert follow(storage, before).to_bytes() == third.to_bytes()
 
 
-def test_rule_30_renewing_a_lease_is_no_change(storage: Storage) -> None:
-    lease = LeaseRow("a", Owner("a", "b", 1), since=1)
-    with storage.transaction(Mode.CATALOG) as connection:
-        rows.put(connection, lease, expires_at=10, epoch=7)
+def test_rule_30_taking_and_renewing_a_lease_is_no_change(storage: Storage) -> None:
+    lease = leases.acquire(storage, "a", Owner("a", "b", 1), 30)
     before = follow(storage)
     with storage.transaction(Mode.CATALOG) as connection:
-        rows.touch(connection, LeaseRow, "a", expires_at=20)
-        assert rows.get_leased(connection, LeaseRow, "a") == (lease, 20, 7)
+        renewed = leases.renew(connection, lease, 60)
+        assert renewed.expires_at > lease.expires_at
+        assert leases.list_leases(connection) == [renewed]
+    leases.acquire(storage, "a", Owner("a", "b", 1), 30)
     assert follow(storage, before) is before
     assert follow(storage).to_bytes() == before.to_bytes()
 

@@ -198,7 +198,7 @@ def test_rule_26_a_silent_process_is_put_out_before_the_index_is_started_anew(
     """It may have the other data, and would write keys of the old order when it wakes up."""
     tamper(workspace)
     workspace.execute(
-        "UPDATE zapdb_catalog SET expires_at = 1 WHERE kind = 'lease' AND key = ?",
+        "UPDATE zapdb_leases SET expires_at = 1 WHERE name = ?",
         (f"node/{db._node.id}",),
     )
     other = workspace.open()

@@ -505,7 +505,7 @@ def test_rule_09_a_process_that_is_gone_or_silent_is_put_out(
     apply(workspace, 2, ADD_COLOR)
     db = workspace.open()
     workspace.execute(
-        "UPDATE zapdb_catalog SET expires_at = 1 WHERE kind = 'lease' AND key = ?",
+        "UPDATE zapdb_leases SET expires_at = 1 WHERE name = ?",
         (f"node/{db._node.id}",),
     )
     forget(workspace)
@@ -756,7 +756,7 @@ def test_rule_13_a_forget_survives_a_fault_at_each_statement(
         if error is None:
             break
         struck.append(faults.struck[0])
-        workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'lease'")
+        workspace.execute("DELETE FROM zapdb_leases")
         if workspace.execute("SELECT 1 FROM zapdb_migrations WHERE state = 'forgotten'"):
             assert (way, struck[-1]) == ("after", "commit")
             assert isinstance(error, CommitUnknown)

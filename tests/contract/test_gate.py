@@ -312,7 +312,7 @@ def test_rule_07_a_suspended_holder_is_ended_once_its_lease_is_over(
         key = f"node/{node_of(db, peer.pid).id}"
         # Just over: one that was over for long would be evicted by the heartbeats of others.
         over = storage.now_us(storage.connection()) - 1_000_000
-        expire = "UPDATE zapdb_catalog SET expires_at = ? WHERE key = ?"
+        expire = "UPDATE zapdb_leases SET expires_at = ? WHERE name = ?"
         workspace.execute(expire, (over, key))
         with storage.transaction(Mode.CHANGE):
             pass
@@ -410,7 +410,7 @@ def test_rule_09_a_suspended_process_that_was_put_out_wakes_up(
         peer.suspend_idle(workspace)
         node = node_of(db, peer.pid)
         key = f"node/{node.id}"
-        workspace.execute("UPDATE zapdb_catalog SET expires_at = 1 WHERE key = ?", (key,))
+        workspace.execute("UPDATE zapdb_leases SET expires_at = 1 WHERE name = ?", (key,))
         assert [n.id for n in nodes.evict_dead(db._storage, 0)] == [node.id]
         peer.resume()
         told = peer.ask("insert 2")

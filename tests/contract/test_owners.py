@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -192,15 +191,12 @@ def test_rule_09_a_process_of_another_boot_is_live_until_its_lease_ends(
     workspace.write(1, ITEMS)
     workspace.open().close()
     with open_peer(workspace) as peer:
-        of_peer = "kind = 'lease' AND substr(key, 1, 5) = 'node/' AND value IS NOT NULL"
-        ((text,),) = workspace.execute(f"SELECT value FROM zapdb_catalog WHERE {of_peer}")
-        value = json.loads(text)
-        assert value["owner"]["process"] == peer.pid
-        value["owner"] |= {"process": dead_process(), **ELSEWHERE.get(differs, {})}
-        workspace.execute(
-            f"UPDATE zapdb_catalog SET value = ? WHERE {of_peer}",
-            (json.dumps(value, sort_keys=True, separators=(",", ":")),),
-        )
+        of_peer = "substr(name, 1, 5) = 'node/'"
+        ((text,),) = workspace.execute(f"SELECT owner FROM zapdb_leases WHERE {of_peer}")
+        owner = Owner.parse(text)
+        assert owner.process == peer.pid
+        owner = replace(owner, process=dead_process(), **ELSEWHERE.get(differs, {}))
+        workspace.execute(f"UPDATE zapdb_leases SET owner = ? WHERE {of_peer}", (owner.to_text(),))
         refused = error_of(lambda: forget_newest(workspace.connect()))
         if differs == "nothing":
             assert refused is None

@@ -109,7 +109,7 @@ def test_examples_are_run_before_anything_is_applied(workspace: Workspace) -> No
         assert db.position == 2
 
 
-CHAIN = "kind = 'lease' AND key = 'catalog/chain'"
+CHAIN = "name = 'catalog/chain'"
 
 
 def test_rule_09_the_lease_is_kept_while_proving(
@@ -119,7 +119,7 @@ def test_rule_09_the_lease_is_kept_while_proving(
     monkeypatch.setattr("zapdb.activation.up.CHAIN_LEASE_SECONDS", 0.3)
 
     def expiry() -> int:
-        return int(workspace.execute(f"SELECT expires_at FROM zapdb_catalog WHERE {CHAIN}")[0][0])
+        return int(workspace.execute(f"SELECT expires_at FROM zapdb_leases WHERE {CHAIN}")[0][0])
 
     def prove(migrations: object) -> None:
         for _ in range(3):
@@ -138,7 +138,7 @@ def test_rule_09_who_loses_the_lease_while_proving_stores_nothing(
     workspace.write(1, ITEMS)
 
     def prove(migrations: object) -> None:
-        workspace.execute(f"UPDATE zapdb_catalog SET epoch = epoch + 1 WHERE {CHAIN}")
+        workspace.execute(f"UPDATE zapdb_leases SET epoch = epoch + 1 WHERE {CHAIN}")
 
     monkeypatch.setattr("zapdb.activation.up.require_proven", prove)
     with pytest.raises(LeaseLost):

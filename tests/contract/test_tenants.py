@@ -755,12 +755,13 @@ def mentions(place: Workspace, number: int, name: str) -> list[str]:
             "setting": key.startswith(f"{number}/"),
             "retired-entries": key.endswith(f"/{number}"),
             "retired-records": key.endswith(f"/{number}"),
-            "lease": key.endswith(f"/{number}"),
             "job": key.split("/")[1:2] == [str(number)],
             "finding": key.split("/")[1:2] == [str(number)],
         }
         if says or of_kind.get(kind, False):
             found.append(f"{kind} {key}")
+    held = place.execute(f"SELECT name FROM zapdb_leases WHERE name = 'catalog/tenant/{number}'")
+    found += [name for (name,) in held]
     jobs = place.execute("SELECT DISTINCT job FROM zapdb_ranges")
     return found + [job for (job,) in jobs if job.split("/")[1] == str(number)]
 

@@ -22,7 +22,6 @@ from zapdb.catalog.kinds import (
     FindingsRow,
     IndexRow,
     Job,
-    LeaseRow,
     SettingRow,
     Tenant,
     TenantNameRow,
@@ -30,6 +29,7 @@ from zapdb.catalog.kinds import (
 from zapdb.catalog.retirement import drop_unused_record_tables, list_retired
 from zapdb.catalog.stored import read_chain_state
 from zapdb.catalog.tenants import DEFAULT_TENANT, find_tenant_row
+from zapdb.cluster.leases import delete_lease
 from zapdb.errors import ForgetInProgress, UnknownName, UsageError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import Connection, Mode, Storage
@@ -113,4 +113,4 @@ def _delete_states(connection: Connection, tenant: int) -> None:
             )
             for finding in rows.list_rows(connection, FindingsRow, job.key):
                 rows.delete(connection, FindingsRow, finding.key)
-    rows.delete(connection, LeaseRow, f"catalog/tenant/{tenant}")
+    delete_lease(connection, f"catalog/tenant/{tenant}")

@@ -19,8 +19,6 @@ from pathlib import Path
 from zapdb.activation.activate import activate, warm_datasets
 from zapdb.activation.verification import compare_files
 from zapdb.activation.view import View, load_view
-from zapdb.catalog import rows
-from zapdb.catalog.kinds import LeaseRow
 from zapdb.catalog.retirement import sweep_retired
 from zapdb.catalog.stored import DrawnNumbers, forgotten_digests, provisional_numbers, store
 from zapdb.catalog.stored_settings import refuse_if_frozen
@@ -271,7 +269,7 @@ def _jump(
         if target > view.position:
             refuse_if_frozen(connection, tenant)
             tables = activate(connection, view, view.chain, target)
-        rows.touch(connection, LeaseRow, name, expires_at=0)
+        leases.give_back(connection, name)
     if tables is None:  # another process was faster
         return None, waiting
     last, seconds = view.chain.at(target), time.perf_counter() - started

@@ -90,11 +90,12 @@ def rewrite_outdated(connection: Connection) -> int:
         if kind.FORMAT == 1:
             continue
         draw(connection, "token", 0)  # keeps other changes out until this one commits
-        columns = CATALOG.c.key, CATALOG.c.value, CATALOG.c.expires_at, CATALOG.c.epoch
-        query = sa.select(*columns).where(CATALOG.c.kind == kind.KIND, CATALOG.c.value.is_not(None))
-        for key, text, expires_at, epoch in connection.core_execute(query).fetchall():
+        query = sa.select(CATALOG.c.key, CATALOG.c.value).where(
+            CATALOG.c.kind == kind.KIND, CATALOG.c.value.is_not(None)
+        )
+        for key, text in connection.core_execute(query).fetchall():
             row = load_row(kind, key, text)
             if dump_row(row, level) != text:
-                put(connection, row, expires_at=expires_at, epoch=epoch)
+                put(connection, row)
                 rewritten += 1
     return rewritten

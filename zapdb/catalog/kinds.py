@@ -18,7 +18,6 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from msgspec import Meta, Struct
 
 from zapdb.printing import one_line, show_moment
-from zapdb.storage.owners import Owner
 
 KindName = Literal[
     "database",
@@ -27,7 +26,6 @@ KindName = Literal[
     "tenant",
     "tenant-name",
     "node",
-    "lease",
     "index",
     "constraint",
     "physical",
@@ -155,18 +153,6 @@ class NodeRow(CatalogRow, frozen=True):
     serves: Number
     pending: dict[Positive, str]
     datasets: dict[str, tuple[str, str]]
-
-
-class LeaseRow(CatalogRow, frozen=True):
-    """Who may do what only one may do; its epoch, and when it expires, stand in columns of their
-    own."""
-
-    KIND = "lease"
-    KEY = ("name",)
-
-    name: str
-    owner: Owner
-    since: Number
 
 
 class DatasetVersion(Struct, frozen=True, forbid_unknown_fields=True):
@@ -316,7 +302,6 @@ KINDS: Final[dict[str, type[CatalogRow]]] = {
         Tenant,
         TenantNameRow,
         NodeRow,
-        LeaseRow,
         IndexRow,
         ConstraintRow,
         PhysicalRow,

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from zapdb import release
 from zapdb.catalog.kinds import CatalogRow, LevelRow, row_key
 from zapdb.catalog.row_values import R, dump_row, load_row
 from zapdb.errors import CorruptCatalog
@@ -68,46 +69,22 @@ def _write(connection: Connection, statement: sa.Executable) -> Any:
 
 def get(connection: Connection, kind: type[R], *key: object, lock: bool = False) -> R | None:
     """The row, or None; with `lock` it stays as it is until the transaction ends."""
-    found = get_leased(connection, kind, *key, lock=lock)
-    return None if found is None else found[0]
-
-
-def get_leased(
-    connection: Connection, kind: type[R], *key: object, lock: bool = False
-) -> tuple[R, int, int] | None:
-    """The row, when it expires, and under which epoch: 0 where that was never said."""
     name = row_key(*key)
-    query = sa.select(CATALOG.c.value, CATALOG.c.expires_at, CATALOG.c.epoch).where(
-        CATALOG.c.kind == kind.KIND, CATALOG.c.key == name
-    )
+    query = sa.select(CATALOG.c.value).where(CATALOG.c.kind == kind.KIND, CATALOG.c.key == name)
     row = connection.core_execute(query.with_for_update() if lock else query).one_or_none()
-    if row is None or row[0] is None:
-        return None
-    return load_row(kind, name, row[0]), row[1] or 0, row[2] or 0
+    return None if row is None or row[0] is None else load_row(kind, name, row[0])
 
 
-def put(
-    connection: Connection,
-    row: CatalogRow,
-    *,
-    expires_at: int | None = None,
-    epoch: int | None = None,
-) -> int:
+def put(connection: Connection, row: CatalogRow) -> int:
     """Write the row; returns the change's token."""
-    insert, written = _prepare(connection, row, expires_at, epoch)
+    insert, written = _prepare(connection, row)
     _write(connection, insert.on_conflict_do_update(index_elements=["kind", "key"], set_=written))
     return int(written["token"])
 
 
-def put_if_absent(
-    connection: Connection,
-    row: CatalogRow,
-    *,
-    expires_at: int | None = None,
-    epoch: int | None = None,
-) -> bool:
+def put_if_absent(connection: Connection, row: CatalogRow) -> bool:
     """Write the row unless there is one; returns whether it was written."""
-    insert, written = _prepare(connection, row, expires_at, epoch)
+    insert, written = _prepare(connection, row)
     # The driver's row count of an INSERT is not passed on by SQLAlchemy; the returned row is.
     statement = insert.on_conflict_do_update(
         index_elements=["kind", "key"], set_=written, where=CATALOG.c.value.is_(None)
@@ -115,16 +92,10 @@ def put_if_absent(
     return _write(connection, statement).first() is not None
 
 
-def _prepare(
-    connection: Connection, row: CatalogRow, expires_at: int | None, epoch: int | None
-) -> tuple[Any, dict[str, Any]]:
+def _prepare(connection: Connection, row: CatalogRow) -> tuple[Any, dict[str, Any]]:
     """The INSERT of a row, and what it writes beside kind and key."""
-    written = {
-        "token": draw(connection, "token"),
-        "value": dump_row(row) if row.FORMAT == 1 else dump_row(row, level_to_write(connection)),
-        "expires_at": expires_at,
-        "epoch": epoch,
-    }
+    level = release.LEVEL if row.FORMAT == 1 else level_to_write(connection)
+    written = {"token": draw(connection, "token"), "value": dump_row(row, level)}
     insert = INSERT[connection.storage.dialect](CATALOG)
     return insert.values(kind=row.KIND, key=row.key, **written), written
 
@@ -133,19 +104,6 @@ def level_to_write(connection: Connection) -> int:
     """The cluster's level, which says in which formats rows are written."""
     row = get(connection, LevelRow)
     return 1 if row is None else row.level
-
-
-def touch(connection: Connection, kind: type[CatalogRow], *key: object, expires_at: int) -> None:
-    """Set when the row expires: no change to anybody, and without a token."""
-    connection.core_execute(
-        sa.update(CATALOG)
-        .where(
-            CATALOG.c.kind == kind.KIND,
-            CATALOG.c.key == row_key(*key),
-            CATALOG.c.value.is_not(None),
-        )
-        .values(expires_at=expires_at)
-    )
 
 
 def delete(connection: Connection, kind: type[CatalogRow], *key: object) -> int:
@@ -159,7 +117,7 @@ def delete(connection: Connection, kind: type[CatalogRow], *key: object) -> int:
             CATALOG.c.key == row_key(*key),
             CATALOG.c.value.is_not(None),
         )
-        .values(token=token, value=None, expires_at=None, epoch=None),
+        .values(token=token, value=None),
     )
     return token
 

@@ -11,11 +11,13 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, Final
+
+import sqlalchemy as sa
 
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import LeaseRow
 from zapdb.errors import LeaseHeld, LeaseLost, ZapdbError
 from zapdb.limits import LEASE
 from zapdb.logs import log_event
@@ -23,6 +25,7 @@ from zapdb.metrics import TAKEOVERS
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.owners import Owner
 from zapdb.storage.retries import retry
+from zapdb.storage.tables import LEASES
 
 __all__ = [
     "Lease",
@@ -47,10 +50,6 @@ class Lease:
     since: int
     expires_at: int
 
-    @classmethod
-    def of(cls, row: LeaseRow, expires_at: int, epoch: int) -> Lease:
-        return cls(row.name, row.owner, epoch, row.since, expires_at)
-
     def is_over(self, now_us: int) -> bool:
         return self.expires_at <= now_us or self.owner.is_dead()
 
@@ -64,12 +63,11 @@ def acquire(storage: Storage, name: str, owner: Owner, seconds: float) -> Lease:
 def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lease:
     """The same inside a CATALOG transaction."""
     now = connection.storage.now_us(connection)
-    row, expires = LeaseRow(name, owner, now), now + int(seconds * 1e6)
-    if rows.put_if_absent(connection, row, expires_at=expires, epoch=1):
-        return Lease.of(row, expires, 1)
-    found = rows.get_leased(connection, LeaseRow, name, lock=True)
-    assert found is not None
-    held = Lease.of(*found)
+    fresh = Lease(name, owner, 1, now, now + int(seconds * 1e6))
+    if _insert(connection, fresh):
+        return fresh
+    held = read_lease(connection, name, lock=True)
+    assert held is not None, "the row that is in the way is locked"
     if held.owner != owner and not held.is_over(now):
         raise LeaseHeld(
             "another process is at work",
@@ -90,28 +88,28 @@ def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lea
             owner=str(held.owner),
             epoch=held.epoch + 1,
         )
-    rows.put(connection, row, expires_at=expires, epoch=held.epoch + 1)
-    return Lease.of(row, expires, held.epoch + 1)
+    taken = replace(fresh, epoch=held.epoch + 1)
+    _update(connection, name, **_to_columns(taken))
+    return taken
 
 
 def renew(connection: Connection, lease: Lease, seconds: float) -> Lease:
     """Put off the expiry; raises `LeaseLost` if somebody took over."""
     check(connection, lease, lock=True)
     expires = connection.storage.now_us(connection) + int(seconds * 1e6)
-    renewed = Lease(lease.name, lease.owner, lease.epoch, lease.since, expires)
-    rows.touch(connection, LeaseRow, lease.name, expires_at=expires)
-    return renewed
+    _update(connection, lease.name, expires_at=expires)
+    return replace(lease, expires_at=expires)
 
 
 def check(connection: Connection, lease: Lease, *, lock: bool = False) -> None:
     """Inside the transaction that is about to commit: raises `LeaseLost` if the epoch moved on."""
-    row, _, epoch = rows.get_leased(connection, LeaseRow, lease.name, lock=lock) or (None, 0, 0)
-    if row is None or epoch != lease.epoch or row.owner.id != lease.owner.id:
+    found = read_lease(connection, lease.name, lock=lock)
+    if found is None or (found.epoch, found.owner.id) != (lease.epoch, lease.owner.id):
         raise LeaseLost(
             "another process took over, or this one was evicted",
             lease=lease.name,
             epoch=lease.epoch,
-            epoch_now="none" if row is None else epoch,
+            epoch_now="none" if found is None else found.epoch,
             hint="nothing was committed; open the database again and repeat the work",
         )
 
@@ -119,9 +117,61 @@ def check(connection: Connection, lease: Lease, *, lock: bool = False) -> None:
 def release(storage: Storage, lease: Lease) -> None:
     """Give the lease back if it is still held; the epoch stays, so that it never repeats."""
     with storage.transaction(Mode.CATALOG) as connection:
-        row = rows.get_leased(connection, LeaseRow, lease.name, lock=True)
-        if row is not None and row[2] == lease.epoch:
-            rows.touch(connection, LeaseRow, lease.name, expires_at=0)
+        found = read_lease(connection, lease.name, lock=True)
+        if found is not None and found.epoch == lease.epoch:
+            give_back(connection, lease.name)
+
+
+def give_back(connection: Connection, name: str) -> None:
+    """The same inside the transaction that took it."""
+    _update(connection, name, expires_at=0)
+
+
+def delete_lease(connection: Connection, name: str) -> None:
+    connection.core_execute(sa.delete(LEASES).where(LEASES.c.name == name))
+
+
+def read_lease(connection: Connection, name: str, *, lock: bool = False) -> Lease | None:
+    query = SELECT.where(LEASES.c.name == name)
+    row = connection.core_execute(query.with_for_update() if lock else query).one_or_none()
+    return None if row is None else _from_columns(*row)
+
+
+def list_leases(connection: Connection, prefix: str = "") -> list[Lease]:
+    """All leases whose names begin so, by name; those that were given back expired at 0."""
+    query = SELECT.where(LEASES.c.name.startswith(prefix, autoescape=True))
+    return [_from_columns(*row) for row in connection.core_execute(query.order_by(LEASES.c.name))]
+
+
+SELECT: Final = sa.select(
+    LEASES.c.name, LEASES.c.owner, LEASES.c.epoch, LEASES.c.since, LEASES.c.expires_at
+)
+
+
+def _from_columns(name: str, owner: str, epoch: int, since: int, expires_at: int) -> Lease:
+    return Lease(name, Owner.parse(owner), epoch, since, expires_at)
+
+
+def _to_columns(lease: Lease) -> dict[str, Any]:
+    return {
+        "owner": lease.owner.to_text(),
+        "epoch": lease.epoch,
+        "since": lease.since,
+        "expires_at": lease.expires_at,
+    }
+
+
+def _insert(connection: Connection, lease: Lease) -> bool:
+    """Whether there was none of the name; if there was, its row is locked."""
+    insert = rows.INSERT[connection.storage.dialect](LEASES)
+    statement = insert.values(name=lease.name, **_to_columns(lease)).on_conflict_do_update(
+        index_elements=["name"], set_={"epoch": LEASES.c.epoch}, where=sa.false()
+    )
+    return connection.core_execute(statement.returning(LEASES.c.name)).first() is not None
+
+
+def _update(connection: Connection, name: str, **columns: Any) -> None:
+    connection.core_execute(sa.update(LEASES).where(LEASES.c.name == name).values(**columns))
 
 
 class Renewal:

@@ -9,15 +9,11 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-import sqlalchemy as sa
-
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import LeaseRow, NodeRow
-from zapdb.catalog.row_values import load_row
-from zapdb.cluster.leases import Lease
+from zapdb.catalog.kinds import NodeRow
+from zapdb.cluster.leases import Lease, delete_lease, list_leases
 from zapdb.logs import log_event
 from zapdb.storage import Connection
-from zapdb.storage.tables import CATALOG
 
 logger = logging.getLogger("zapdb.nodes")
 
@@ -59,26 +55,9 @@ def list_nodes(connection: Connection) -> list[tuple[Node, bool]]:
     ]
 
 
-def list_leases(connection: Connection, prefix: str = "") -> list[Lease]:
-    """All leases whose names begin so, by name; those that were given back expired at 0."""
-    query = (
-        sa.select(CATALOG.c.key, CATALOG.c.value, CATALOG.c.expires_at, CATALOG.c.epoch)
-        .where(
-            CATALOG.c.kind == LeaseRow.KIND,
-            CATALOG.c.key.startswith(prefix, autoescape=True),
-            CATALOG.c.value.is_not(None),
-        )
-        .order_by(CATALOG.c.key)
-    )
-    return [
-        Lease.of(load_row(LeaseRow, name, text), expires_at or 0, epoch or 0)
-        for name, text, expires_at, epoch in connection.core_execute(query)
-    ]
-
-
 def remove_node(connection: Connection, node_id: str) -> None:
     rows.delete(connection, NodeRow, node_id)
-    rows.delete(connection, LeaseRow, lease_name(node_id))
+    delete_lease(connection, lease_name(node_id))
 
 
 def evict(connection: Connection, node: Node) -> None:

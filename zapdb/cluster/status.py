@@ -13,7 +13,7 @@ from zapdb.catalog.kinds import ChainState
 from zapdb.catalog.stored import STORED, read_chain_state
 from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster import registry
-from zapdb.cluster.leases import Lease
+from zapdb.cluster.leases import Lease, list_leases
 from zapdb.cluster.level import (
     Policy,
     check_level,
@@ -148,7 +148,7 @@ def read_leases(connection: Connection) -> tuple[LeaseStatus, ...]:
             (now - lease.since) / 1e6,
             (lease.expires_at - now) / 1e6,
         )
-        for lease in registry.list_leases(connection)
+        for lease in list_leases(connection)
         if not lease.name.startswith("node/")
     )
 

@@ -16,8 +16,9 @@ from zapdb import metrics as counted
 from zapdb.activation import View, load_view
 from zapdb.catalog.changelog import read_horizon, read_token
 from zapdb.catalog.tenants import list_tenants
+from zapdb.cluster.leases import list_leases
 from zapdb.cluster.level import read_level
-from zapdb.cluster.registry import list_leases, list_nodes
+from zapdb.cluster.registry import list_nodes
 from zapdb.database.changes import list_followers
 from zapdb.jobs.inspection import read_table_statuses
 from zapdb.jobs.job import list_jobs

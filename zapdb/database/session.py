@@ -113,10 +113,8 @@ class Session:
         self.is_read_only = node is None
         """Whether this process is no node: it looks at the level itself, and writes nothing."""
         if node is not None:
-            lease = f"kind = 'lease' AND key = 'node/{node.id}'"
-            self._check_sql = (
-                f"SELECT ({self.activation_sql}), (SELECT epoch FROM zapdb_catalog WHERE {lease})"
-            )
+            epoch = f"SELECT epoch FROM zapdb_leases WHERE name = 'node/{node.id}'"
+            self._check_sql = f"SELECT ({self.activation_sql}), ({epoch})"
 
     def bind(self, begun: OpenTransaction) -> Self:
         """The same, working in an open transaction from whatever thread or task."""

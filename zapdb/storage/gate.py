@@ -11,7 +11,6 @@ system's table of file locks where there is one.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,10 +27,7 @@ if TYPE_CHECKING:
 SESSION_PREFIX: Final = "zapdb "
 """What stands before the id of its node in the application name of a session."""
 
-LEASES_SQL: Final = (
-    "SELECT key, value, expires_at FROM zapdb_catalog WHERE kind = 'lease' AND value IS NOT NULL"
-)
-LEASE_KEY_PREFIX: Final = "node/"
+LEASES_SQL: Final = "SELECT owner, expires_at FROM zapdb_leases WHERE substr(name, 1, 5) = 'node/'"
 
 HOLDERS_SQL: Final = (
     "SELECT a.pid, a.backend_start, a.state_change, a.application_name, a.usename,"
@@ -109,12 +105,8 @@ class Holder:
 
 def read_node_leases(rows: Iterable[Any]) -> dict[str, NodeLease]:
     """The leases of nodes by node, of the rows of `LEASES_SQL`."""
-    found = {}
-    for key, text, expires_at in rows:
-        if key.startswith(LEASE_KEY_PREFIX):
-            owner = Owner(**json.loads(text)["owner"])
-            found[owner.id] = NodeLease(owner, expires_at or 0)
-    return found
+    leases = (NodeLease(Owner.parse(text), expires_at) for text, expires_at in rows)
+    return {lease.owner.id: lease for lease in leases}
 
 
 def find_holders(connection: Connection) -> list[Holder]:

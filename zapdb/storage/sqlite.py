@@ -57,10 +57,7 @@ from zapdb.storage.retries import retry
 from zapdb.storage.waiting import FairLocks, FairSemaphore
 
 # Nobody could renew a lease meanwhile, and nobody take one over: time stood still for leases.
-MAKE_UP_SQL = (
-    "UPDATE zapdb_catalog SET expires_at = expires_at + ?"
-    " WHERE kind = 'lease' AND expires_at > ? AND value IS NOT NULL"
-)
+MAKE_UP_SQL = "UPDATE zapdb_leases SET expires_at = expires_at + ? WHERE expires_at > ?"
 
 ROWS_PER_STATEMENT: Final = 100
 """Rows that one statement inserts: beginning and ending it costs as much as one of them."""

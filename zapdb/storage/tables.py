@@ -21,15 +21,25 @@ CATALOG = Table(
     Column("key", Text, primary_key=True),
     Column("token", BigInteger, nullable=False),
     Column("value", Text),
-    Column("expires_at", BigInteger),
-    Column("epoch", BigInteger),
     Index("zapdb_catalog_token", "token", unique=True),
 )
 """The catalog's state, one JSON value per (kind, key): the key-compacted changelog (rule 30).
 
-A row without a value is a tombstone: the key was deleted by the change with that token. When a
-lease expires stands beside its value: renewing it is no change, and draws no token. So does its
-epoch, which every writing transaction compares.
+A row without a value is a tombstone: the key was deleted by the change with that token.
+"""
+
+LEASES = Table(
+    "zapdb_leases",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("since", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)
+"""Who may do what only one may do (rule 9); every writing transaction compares its node's epoch.
+
+No part of the catalog: a process that takes or renews a lease changes nothing for those who follow.
 """
 
 COUNTERS = Table(

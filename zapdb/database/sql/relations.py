@@ -19,8 +19,8 @@ from zapdb.catalog.history import format_fingerprint, read_entries
 from zapdb.catalog.stored import STORED
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import list_tenants
+from zapdb.cluster.leases import list_leases
 from zapdb.cluster.nodes import list_nodes
-from zapdb.cluster.registry import list_leases
 from zapdb.jobs.job import list_jobs, read_progress
 from zapdb.schema import fingerprint
 from zapdb.storage import Connection
@@ -243,10 +243,10 @@ def _read_settings(connection: Connection, view: View) -> Iterable[Row]:
 
 def _read_catalog(connection: Connection, view: View) -> Iterable[Row]:
     columns = CATALOG.c
-    query = sa.select(columns.kind, columns.key, columns.token, columns.value, columns.expires_at)
+    query = sa.select(columns.kind, columns.key, columns.token, columns.value)
     query = query.where(columns.value.is_not(None)).order_by(columns.kind, columns.key)
-    for kind, key, token, value, expires_at in connection.core_execute(query).fetchall():
-        yield kind, key, token, json.loads(value), expires_at or None
+    for kind, key, token, value in connection.core_execute(query).fetchall():
+        yield kind, key, token, json.loads(value)
 
 
 RELATIONS: Final[dict[str, Relation]] = {
@@ -417,7 +417,7 @@ RELATIONS: Final[dict[str, Relation]] = {
         Relation(
             "zapdb_catalog",
             "All rows of the catalog as they are stored, for what the others leave out.",
-            {"kind": TEXT, "key": TEXT, "token": INTEGER, "value": JSON, "expires_at": TIME},
+            {"kind": TEXT, "key": TEXT, "token": INTEGER, "value": JSON},
             _read_catalog,
         ),
     )
