@@ -273,7 +273,7 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
     finish(registers)
     finish(raises)
     reached_level = level.read_level(workspace.control.connection())
-    assert only_node(workspace.control).level == NOW
+    assert only_node(workspace.control).row.level == NOW
     if locked:
         assert isinstance(got[0], IncompatibleVersion)
         assert reached_level == NOW

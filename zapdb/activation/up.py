@@ -269,7 +269,7 @@ def _jump(
         if target > view.position:
             refuse_if_frozen(connection, tenant)
             tables = activate(connection, view, view.chain, target)
-        leases.give_back(connection, name)
+        leases.return_lease(connection, name)
     if tables is None:  # another process was faster
         return None, waiting
     last, seconds = view.chain.at(target), time.perf_counter() - started

@@ -119,10 +119,10 @@ def release(storage: Storage, lease: Lease) -> None:
     with storage.transaction(Mode.CATALOG) as connection:
         found = read_lease(connection, lease.name, lock=True)
         if found is not None and found.epoch == lease.epoch:
-            give_back(connection, lease.name)
+            return_lease(connection, lease.name)
 
 
-def give_back(connection: Connection, name: str) -> None:
+def return_lease(connection: Connection, name: str) -> None:
     """The same inside the transaction that took it."""
     _update(connection, name, expires_at=0)
 
