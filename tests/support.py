@@ -31,6 +31,7 @@ from zapdb.database import Database
 from zapdb.errors import StorageError, ZapdbError
 from zapdb.jobs.inspection import read_table_statuses
 from zapdb.storage import Connection, Mode, Storage, connect
+from zapdb.storage.pipelined import PipelinedConnection
 
 ROOT = Path(__file__).parents[1]
 
@@ -364,6 +365,9 @@ class Faults:
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("fetch_one", "fetch_all", "run", "run_many", "core_execute"):
             self._wrap(monkeypatch, Connection, name, lambda connection: connection)
+        if self.place.engine == "postgresql":  # what is sent later counts when it is handed over
+            for name in ("send", "require"):
+                self._wrap(monkeypatch, PipelinedConnection, name, lambda connection: connection)
         for name in ("begin", "commit"):
             self._wrap(monkeypatch, type(self.storage), name, None)
 

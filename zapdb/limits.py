@@ -168,6 +168,13 @@ METRICS_TENANTS_MAX: Final = 100
 TOMBSTONES_KEPT: Final = 1_000
 """Changes of the catalog that remember which keys they deleted; a process that is further behind
 loads the catalog whole."""
+PIPELINE_STATEMENTS_MAX: Final = 64
+PIPELINE_SIZE_BYTES_MAX: Final = 1 << 20
+"""What is sent to PostgreSQL at once, in statements and in bytes of their parameters; a parameter
+that is larger goes alone."""
+PREPARED_STATEMENTS_MAX: Final = 256
+"""Statements of pipelines that a connection to PostgreSQL keeps prepared; the one that was used
+longest ago makes room."""
 TOKEN_KEPT_SECONDS: Final = 600.0
 """How long the row of a transaction with a token can settle whether its COMMIT took effect."""
 TOKEN_PURGE_SECONDS: Final = 60.0

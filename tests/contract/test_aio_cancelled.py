@@ -14,7 +14,7 @@ import re
 import signal
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, Workspace
 from zapdb.errors import StorageError, TransactionConflict, UsageError
 from zapdb.storage import Connection, Storage
+from zapdb.storage.pipeline import Outcome, Pipeline, Statement
 
 T = TypeVar("T")
 
@@ -255,20 +256,32 @@ class Gate:
     def __init__(self, storage: Storage, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
         self.sent, self.may_go_on = threading.Event(), threading.Event()
         self.is_on = False
-        commit = storage.commit
+        commit, run = storage.commit, Pipeline.run
 
         def held_up(connection: Connection) -> None:
-            if not self.is_on:
+            if not self.is_on or connection.is_waiting:  # COMMIT goes with what it commits
                 commit(connection)
                 return
-            self.is_on = False
-            self.sent.set()
-            assert self.may_go_on.wait(GUARD_SECONDS)
-            if fails:
-                raise sqlite3.OperationalError("the disk is on fire")
+            self._hold_up(fails)
             commit(connection)
 
+        def held_up_together(pipeline: Pipeline, statements: Sequence[Statement]) -> Outcome:
+            if not self.is_on or len(statements) == 1 or statements[-1].sql != "COMMIT":
+                return run(pipeline, statements)
+            outcome = None if fails else run(pipeline, statements)
+            self._hold_up(fails)
+            assert outcome is not None
+            return outcome
+
         monkeypatch.setattr(storage, "commit", held_up)
+        monkeypatch.setattr(Pipeline, "run", held_up_together)
+
+    def _hold_up(self, fails: bool) -> None:
+        self.is_on = False
+        self.sent.set()
+        assert self.may_go_on.wait(GUARD_SECONDS)
+        if fails:
+            raise sqlite3.OperationalError("the disk is on fire")
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -29,6 +30,7 @@ from zapdb.database import Database, tokens
 from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, ZapdbError
 from zapdb.limits import COMMIT_OUTCOME
 from zapdb.storage import Connection, Mode
+from zapdb.storage.pipeline import Pipeline
 
 T = TypeVar("T")
 
@@ -139,7 +141,8 @@ def psycopg_classes(driver: Driver) -> type[Any]:
 
     for name in ("execute", "executemany", "fetchone", "fetchall", "fetchmany", "close"):
         _put_between(driver, Cursor, name, lambda cursor: cursor.connection)
-    for name in ("commit", "rollback", "close"):
+    # Pipelines are waited for; what else waits does so inside another call.
+    for name in ("commit", "rollback", "close", "wait"):
         _put_between(driver, Connection, name, lambda connection: connection)
     return Connection
 
@@ -499,14 +502,16 @@ def test_what_can_not_be_undone_in_part_is_undone_whole(
     place: Workspace, watch: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever of an inner block may still be there, the outer one does not commit it."""
-    db, run = place.open(), Connection.run
+    db = place.open()
+    owner: Any = Connection if place.engine == "sqlite" else Pipeline
+    run = owner.run
     items, before = db.table("items"), content(watch)
     statements = ("SAVEPOINT zapdb", "ROLLBACK TO SAVEPOINT zapdb", "RELEASE SAVEPOINT zapdb")
 
     def work(fail: Any, *, raises: bool) -> None:
         with db.transaction():
             items.insert(id=50, title="outer")
-            monkeypatch.setattr(Connection, "run", fail)
+            monkeypatch.setattr(owner, "run", fail)
             with suppress(ZeroDivisionError, StorageError), db.transaction():
                 items.insert(id=51, title="inner")
                 if raises:
@@ -516,23 +521,25 @@ def test_what_can_not_be_undone_in_part_is_undone_whole(
         struck: list[str] = []
 
         def fail(
-            self: Connection,
-            sql: str,
-            parameters: Any = (),
+            self: Any,
+            given: Any,
+            parameters: Any = None,
             *,
             at: tuple[str, bool] = (statement, is_sent),
             struck: list[str] = struck,
-        ) -> int:
-            if sql != at[0] or struck:
-                return run(self, sql, parameters)
-            struck.append(sql)
+        ) -> Any:
+            act = partial(run, self, given, *([] if parameters is None else [parameters]))
+            sent = [given] if isinstance(given, str) else [one.sql for one in given]
+            if at[0] not in sent or struck:
+                return act()
+            struck.append(at[0])
             if at[1]:
-                run(self, sql, parameters)
+                act()
             raise StorageError("the database reported an error")
 
         raises = statement.startswith("ROLLBACK")
         error = error_of(lambda fail=fail, raises=raises: work(fail, raises=raises))
-        monkeypatch.setattr(Connection, "run", run)
+        monkeypatch.setattr(owner, "run", run)
         assert struck
         assert isinstance(error, TransactionConflict)
         assert error.message == "a part of the transaction could not be undone, so all of it is"

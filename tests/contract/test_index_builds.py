@@ -103,7 +103,7 @@ def test_rule_23_without_the_insert_before_the_delete_it_leaves_an_entry_behind(
     workspace: Workspace, db: Database, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same with the protection taken away: the count before publishing tells it."""
-    monkeypatch.setattr(LiveIndex, "_delete_entries", delete_without_care)
+    monkeypatch.setattr(LiveIndex, "remove_entries", delete_without_care)
     other = workspace.connect()
     job = only_job(other)
     with db.transaction():

@@ -23,6 +23,7 @@ ORDER = [
     {"cluster"},
     {"activation"},
     {"indexes"},
+    {"writes"},
     {"jobs"},
     {"database"},
     {"aio"},

@@ -39,7 +39,6 @@ LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "zapdb/database/access.py:Access.sql": INTERFACE,
     "zapdb/database/opening.py:open": INTERFACE,
-    "zapdb/database/writing.py:store_change": BEING_REWRITTEN,
     "zapdb/storage/changes.py:record_change": BEING_REWRITTEN,
     "zapdb/storage/rewriting.py:rewrite_records": BEING_REWRITTEN,
 }

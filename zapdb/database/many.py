@@ -7,11 +7,11 @@ from itertools import islice
 
 from zapdb.database.referrers import let_go
 from zapdb.database.session import Session
-from zapdb.database.writing import remove_records
 from zapdb.indexes import LiveTable
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.physical import VALUES_PER_STATEMENT, activation_sql, fetch_in
+from zapdb.writes import execute, plan_delete
 
 KEYS_PER_STATEMENT = VALUES_PER_STATEMENT
 
@@ -81,7 +81,8 @@ def _remove(connection: Connection, live: LiveTable, keys: Sequence[bytes]) -> l
     """Delete the records with these keys, as far as they are there; returns the keys of those."""
     _, found = fetch_many(connection, live, keys)
     if found:
-        remove_records(connection, live, [(key, as_bytes(found[key])) for key in found])
+        plans = [plan_delete(live, key, as_bytes(found[key])) for key in found]
+        execute(connection, live, plans)
     return list(found)
 
 

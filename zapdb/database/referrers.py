@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from zapdb.database.session import Session
-from zapdb.database.writing import Stored, check_change, remove_records, store_change
 from zapdb.indexes import (
     LiveIndex,
     LiveTable,
@@ -26,9 +25,9 @@ from zapdb.indexes import (
     violations,
 )
 from zapdb.limits import PAGE_RECORDS_MAX
-from zapdb.records import held
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
+from zapdb.writes import Stored, execute, plan_delete, plan_null
 
 PAGE: Final = 500
 """Referrers that are dealt with at a time."""
@@ -55,9 +54,12 @@ def let_go(
                 _restrict(connection, live, keys, other, referrer)
             elif referrer.key.on_delete == "set_null":
                 while page := find_referrers(connection, live, keys, other, referrer, PAGE):
-                    _set_null(connection, other, referrer, page)
+                    name = other.table.field_numbered(referrer.key.field).name
+                    plans = [plan_null(other, key, stored, name) for key, stored in page]
+                    execute(connection, other, plans)
             elif page := find_referrers(connection, live, keys, other, referrer, PAGE):
-                remove_records(connection, other, page)
+                plans = [plan_delete(other, key, stored) for key, stored in page]
+                execute(connection, other, plans)
                 removed.append((other, [key for key, _ in page], other.referrers))
                 if len(page) == PAGE:
                     unfinished.append(referrer)
@@ -79,29 +81,6 @@ def _restrict(
         most = PAGE_RECORDS_MAX
         referring = find_referrers(connection, live, [key], other, referrer, most)
         raise violations.referred_to(live, key, other, referrer, [k for k, _ in referring], most)
-
-
-def _set_null(
-    connection: Connection, other: LiveTable, referrer: Referrer, page: Sequence[Stored]
-) -> None:
-    name = other.table.field_numbered(referrer.key.field).name
-    rows, changes = list[Stored](), []
-    for key, stored in page:
-        beside = other.make_beside(key, stored)
-        old, converted = other.reader.open(key, stored, beside)
-        values = held(old) | {name: None}
-        if converted is not stored:  # it was stale: there may be much to be stored beside it
-            store_change(connection, other, key, old, values, {name}, beside, stored=stored)
-            continue
-        new, value, _ = check_change(connection, other, key, values, beside, stored=stored)
-        rows.append((key, value))
-        changes.append((key, old, new))
-    if not rows:
-        return
-    other.records.update_many(connection, rows)
-    for index in other.indexes:
-        if index.is_on({name}):
-            index.update_many(connection, changes)  # nothing collides: nulls don't
 
 
 def find_referrers(

@@ -14,6 +14,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Self, TypeVar
 
 from zapdb.activation import TableState, View, load_view
@@ -22,18 +23,20 @@ from zapdb.activation.serving import find_served, refuse_behind
 from zapdb.activation.up import refuse_while_forgetting
 from zapdb.catalog.settings import Settings
 from zapdb.cluster.nodes import Node, check_level, lease_is_held
-from zapdb.database.tokens import Purge, resolve_commit, write_token
+from zapdb.database.tokens import CommitToken, Purge, resolve_commit, send_token, write_token
 from zapdb.errors import (
     CatalogChanged,
     CommitUnknown,
     LeaseLost,
     TransactionConflict,
+    UnknownName,
     UsageError,
+    ZapdbError,
 )
 from zapdb.indexes import LiveTable
 from zapdb.limits import ALONE_AFTER_CONFLICTS, READ, WRITE
 from zapdb.records import Record, load_through
-from zapdb.storage import Connection, MissingTable, Mode, Storage
+from zapdb.storage import Connection, Explain, MissingTable, Mode, StatementRefused, Storage
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.physical import activation_sql
 from zapdb.storage.retries import retry
@@ -62,6 +65,10 @@ class _Set:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.writes_back: dict[int, bool] = {}
+
+
+class _BegunAgain(Exception):
+    """The schema moved before anything was done in an open transaction, which knows it now."""
 
 
 def changed_while_read(live: LiveTable) -> CatalogChanged:
@@ -109,12 +116,14 @@ class Session:
         self._local = _Local()
         self.activation_sql = activation_sql(view.tenant)
         self._purge = Purge(storage)
-        self._check_sql = ""
+        self._check_sql = self._guard_sql = ""
         self.is_read_only = node is None
         """Whether this process is no node: it looks at the level itself, and writes nothing."""
         if node is not None:
             epoch = f"SELECT epoch FROM zapdb_leases WHERE name = 'node/{node.id}'"
             self._check_sql = f"SELECT ({self.activation_sql}), ({epoch})"
+            mark = storage.mark
+            self._guard_sql = f"({self.activation_sql}) = {mark} AND ({epoch}) = {mark}"
 
     def bind(self, begun: OpenTransaction) -> Self:
         """The same, working in an open transaction from whatever thread or task."""
@@ -134,7 +143,8 @@ class Session:
         if begun is None:
             yield None
             return
-        with begun.use():
+        with begun.use() as connection:
+            self._begin_now(connection)
             yield begun
 
     @contextmanager
@@ -201,6 +211,16 @@ class Session:
 
     def live(self, name: str) -> LiveTable:
         """The table that the application calls so; raises `UnknownName`."""
+        try:
+            return self._find_live(name)
+        except UnknownName:
+            begun = self.open_here()
+            if begun is None or not begun.connection.is_unbegun:
+                raise
+        with self.using():  # which looks what is in force
+            return self._find_live(name)
+
+    def _find_live(self, name: str) -> LiveTable:
         loaded = self._known(name)
         state = find_served(loaded.view, self.serves, name)
         if loaded.violations:
@@ -284,7 +304,8 @@ class Session:
         """
         begun = self.open_here()
         if begun is not None:
-            with begun.use():
+            with begun.use() as connection:
+                self._begin_now(connection)
                 return self._ask(live, question)
         if self.is_read_only and not self.storage.is_in_transaction:
             return self.run(lambda: self._ask_as_of_one_moment(live, question))
@@ -326,18 +347,110 @@ class Session:
         connection = self.storage.connection()
         self.storage.refuse_write()
         if connection.mode is Mode.WRITE:
-            if self._shared not in connection.checked:
-                self.check_writer(connection)  # another tenant's session began the transaction
-            with self.storage.savepoint(connection):
-                yield connection
+            try:
+                if self._shared not in connection.checked:
+                    self.check_writer(connection)  # another tenant's session began the transaction
+                with self.storage.savepoint(connection), self._known_again(connection):
+                    yield connection
+            except StatementRefused as refused:
+                raise refused.explain(connection) from None
             return
         if connection.mode is not None:
             raise UsageError(
                 "a snapshot reads only", hint="write after it, or use db.transaction()"
             )
-        with self.storage.transaction(Mode.WRITE, alone=self._local.alone) as begun:
-            self.check_writer(begun)
-            yield begun
+        if connection.can_pipeline:
+            with self._writing_together() as begun:
+                yield begun
+            return
+        try:
+            with self.storage.transaction(Mode.WRITE, alone=self._local.alone) as begun:
+                self.check_writer(begun)
+                yield begun
+        except StatementRefused as refused:
+            raise refused.explain(self.storage.connection()) from None
+
+    @contextmanager
+    def _writing_together(self) -> Iterator[Connection]:
+        """A transaction of its own, whose statements travel together with its COMMIT."""
+        token: CommitToken | None = None
+        self._purge.run_if_due()
+        try:
+            with self.storage.transaction(Mode.WRITE, alone=self._local.alone) as begun:
+                self._require_current(begun, self._look_again)
+                begun.note_begun()
+                with self._known_again(begun):
+                    yield begun
+                token = self._send_token(begun)
+        except StatementRefused as refused:
+            raise refused.explain(self.storage.connection()) from None
+        except CommitUnknown as unknown:
+            if token is None:
+                raise
+            resolve_commit(self.storage, token, unknown)
+
+    def _require_current(self, connection: Connection, explain: Explain) -> None:
+        """Look what a writing transaction looks at first; where statements wait for each other, by
+        one that fails where it is not as this process knows it. `explain` is called then."""
+        view, node = self._shared.loaded.view, self.node
+        if not connection.is_pipelined or view.forgetting is not None or node is None:
+            self.check_writer(connection)
+            return
+        known = (view.activation, node.lease.epoch)
+        connection.require(self._guard_sql, known, partial(StatementRefused, explain))
+        connection.checked.add(self._shared)
+
+    @contextmanager
+    def _known_again(self, connection: Connection) -> Iterator[None]:
+        """What is wrong in the block may be right under what is in force: where nothing was asked
+        yet, that is looked at before the error is believed."""
+        try:
+            yield
+        except ZapdbError:
+            if connection.is_unbegun:
+                connection.flush()
+            raise
+
+    def _look_again(self, connection: Connection) -> Exception:
+        """Why the guard stopped a transaction: what is to be raised, behind the rollback."""
+        try:
+            self.check_writer(connection)
+        except ZapdbError as error:
+            return error
+        return CatalogChanged(
+            "the schema changed since the operation was planned",
+            hint="run it again; db.run(function) does so by itself",
+        )
+
+    def _begin_again(self, connection: Connection) -> Exception:
+        """The same for a transaction that stays open: nothing was done in it, so that it is begun
+        again, and what was to be done first is done again."""
+        connection.checked.discard(self._shared)
+        try:
+            self.storage.begin_again(connection)
+            self.check_writer(connection)
+            if connection.token is not None and self.node is not None:
+                connection.token = write_token(connection, self.node.id)
+        except ZapdbError as error:
+            return error
+        return _BegunAgain()
+
+    def _begin_now(self, connection: Connection) -> None:
+        """Before questions: begin a transaction whose beginning still waits."""
+        try:
+            connection.flush()
+        except StatementRefused as refused:
+            error = refused.explain(connection)
+            if not isinstance(error, _BegunAgain):
+                raise error from None
+
+    def _send_token(self, connection: Connection) -> CommitToken | None:
+        """What settles a COMMIT that travels with what it commits: from its first byte on, its
+        outcome is unknown."""
+        clock_us, node = self._purge.clock_us, self.node
+        if not connection.is_pipelined or connection.is_unused or clock_us is None or node is None:
+            return None
+        return send_token(connection, node.id, clock_us)
 
     @contextmanager
     def beside(self) -> Iterator[Connection]:
@@ -375,10 +488,18 @@ class Session:
                 check_level(connection)
             self._pin(connection)
             return
-        self.check_writer(connection)
+        if not connection.is_pipelined:
+            self.check_writer(connection)
+        else:
+            self._require_current(connection, self._begin_again)
+        connection.note_begun()
         if token:
             assert self.node is not None  # it would not write
-            connection.token = write_token(connection, self.node.id)
+            clock_us = self._purge.clock_us
+            if connection.is_pipelined and clock_us is not None:
+                connection.token = send_token(connection, self.node.id, clock_us)
+            else:
+                connection.token = write_token(connection, self.node.id)
 
     def commit(self, begun: OpenTransaction) -> None:
         """Commit a transaction that stayed open. Where it has a token, that settles what becomes of
@@ -449,7 +570,10 @@ class Session:
         begun = self.open_here()
         if begun is not None:
             with begun.use():
-                return action()
+                try:
+                    return action()
+                except _BegunAgain:
+                    return action()
         if self.storage.connection().mode is not None:
             return action()
         return self.repeat(action, may_be_alone=may_be_alone)

@@ -115,6 +115,10 @@ class Uploads:
                 self._starts[name] = value.tell() if is_seekable else None
         self._is_repeated = False
 
+    @property
+    def are_any(self) -> bool:
+        return bool(self._starts)
+
     def store(
         self,
         live: LiveTable,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -12,22 +13,11 @@ from uuid import UUID
 from zapdb.database.fields import FieldExpression, make_field
 from zapdb.database.many import KEYS_PER_STATEMENT, fetch_many, find_record, remove_many
 from zapdb.database.query import Query
-from zapdb.database.recording import record_inserted
 from zapdb.database.referrers import let_go
 from zapdb.database.session import Question, Session
 from zapdb.database.streams import Uploads, open_field
-from zapdb.database.unchanged import check_unchanged
+from zapdb.database.unchanged import check_unchanged, encode_seen
 from zapdb.database.write_back import write_back, write_back_page
-from zapdb.database.writing import (
-    NONE_INSERTED,
-    check_records,
-    check_targets,
-    encode_many,
-    insert_entries,
-    insert_many_entries,
-    remove_records,
-    store_change,
-)
 from zapdb.errors import (
     RecordExists,
     RecordNotFound,
@@ -38,11 +28,21 @@ from zapdb.errors import (
 from zapdb.indexes import LiveTable
 from zapdb.indexes.predicates import Predicate
 from zapdb.limits import INSERT_BATCH_RECORDS
-from zapdb.records import Moved, Record, new_blobs
-from zapdb.storage import Connection, DuplicateKey, MissingTable
+from zapdb.records import Moved, Record
+from zapdb.storage import Connection, MissingTable
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.transaction_owners import has_begun
+from zapdb.writes import (
+    NONE_INSERTED,
+    NotAsPlanned,
+    Write,
+    execute,
+    plan_delete,
+    plan_insert,
+    plan_inserts,
+    plan_update,
+)
 
 T = TypeVar("T")
 
@@ -278,18 +278,20 @@ class Table:
         uploads = Uploads(values)
 
         def upsert() -> Record:
-            with self._session.writing() as connection:
-                live = self._current()
-                given = self._generate(live, values)
-                key = live.shape.codec.encode_key(given)
-                row = connection.fetch_one(live.records.get_sql, (key,))
-                if row is None:
-                    try:
+            try:
+                with self._session.writing() as connection:
+                    live = self._current()
+                    given = self._generate(live, values)
+                    key = live.shape.codec.encode_key(given)
+                    row = connection.fetch_one(live.records.get_sql, (key,))
+                    if row is None:
                         return self._insert(connection, live, given, uploads)
-                    except RecordExists as met:  # it came since it was looked for
-                        raise _met_insert(met) from met
-                changes = {n: v for n, v in given.items() if n not in live.shape.key_names}
-                return self._change(connection, live, key, as_bytes(row[0]), changes, uploads)
+                    changes = {n: v for n, v in given.items() if n not in live.shape.key_names}
+                    stored = as_bytes(row[0])
+                    plan = self._plan_change(connection, live, key, stored, changes, uploads)
+                    return _write(connection, live, plan)
+            except RecordExists as met:  # it came since it was looked for
+                raise _met_insert(met) from met
 
         return self._session.run(upsert)
 
@@ -302,25 +304,8 @@ class Table:
     ) -> Record:
         given = self._generate(live, values)
         key = live.shape.codec.encode_key(given)
-        given = uploads.store(live, connection, given)
-        beside = live.make_beside()
-        value = live.shape.encode(key, given, beside)
-        record = live.codec.decode(key, value, len(live.prefix), beside)
-        made = new_blobs(record, beside)  # before a check has looked at them
-        if live.checks:
-            check_records(live, [(key, record)])
-        try:
-            connection.run(live.records.insert_sql, (key, value))
-        except DuplicateKey:
-            raise self._exists(live, key) from None
-        if live.has_history:
-            record_inserted(connection, live, [(key, value)])
-        live.blobs.insert(connection, made)
-        live.store_beside(connection, key, beside)
-        insert_entries(connection, live, key, record)
-        if live.references:
-            check_targets(connection, live, [(key, record)])
-        return live.shape.present(key, record, value)
+        plan = plan_insert(live, key, uploads.store(live, connection, given))
+        return _write(connection, live, plan)
 
     def insert_many(
         self,
@@ -348,22 +333,7 @@ class Table:
             given: Sequence[Mapping[str, Any]] = batch
             if live.shape.generated_names:
                 given = [self._generate(live, values) for values in batch]
-            beside = live.make_beside()
-            rows, archived = encode_many(live, given, beside)
-            decoded = [] if live.is_bare else live.decode_rows(rows, beside)
-            if live.checks:
-                check_records(live, decoded, NONE_INSERTED)
-            try:
-                live.records.insert_many(connection, rows)
-            except DuplicateKey:
-                raise self._exists(live, None) from None
-            if live.has_history:
-                record_inserted(connection, live, rows)
-            live.blobs.insert(connection, beside.blobs)
-            live.archives.insert(connection, archived)
-            insert_many_entries(connection, live, decoded)
-            if live.references:
-                check_targets(connection, live, decoded, hint=NONE_INSERTED)
+            execute(connection, live, plan_inserts(live, given, NONE_INSERTED), NONE_INSERTED)
 
     def update(
         self, /, *key: Any, if_unchanged: Record | str | None = None, **changes: Any
@@ -387,11 +357,30 @@ class Table:
                 encoded, stored = self._fetch(connection, live, key)
                 if if_unchanged is not None:
                     check_unchanged(live, encoded, stored, if_unchanged)
-                return self._change(connection, live, encoded, stored, changes, uploads)
+                plan = self._plan_change(connection, live, encoded, stored, changes, uploads)
+                return _write(connection, live, plan)
 
+        def swap() -> Record | None:
+            """The same where the database itself compares the record's bytes; None where their
+            values have to be."""
+            with self._session.writing() as connection:
+                live = self._current()
+                encoded = self._encode_key(live, key)
+                seen = encode_seen(live, encoded, if_unchanged)
+                if seen is None:
+                    return None
+                plan = self._plan_change(connection, live, encoded, seen, changes, uploads)
+                return _write(connection, live, plan._replace(is_swap=True))
+
+        can_swap = self._session.storage.connection().can_pipeline and not uploads.are_any
+        if isinstance(if_unchanged, Record) and can_swap:
+            with suppress(NotAsPlanned):
+                swapped = self._session.run(swap)
+                if swapped is not None:
+                    return swapped
         return self._session.run(update)
 
-    def _change(
+    def _plan_change(
         self,
         connection: Connection,
         live: LiveTable,
@@ -399,16 +388,13 @@ class Table:
         stored: bytes,
         changes: Mapping[str, Any],
         uploads: Uploads,
-    ) -> Record:
+    ) -> Write:
         # A stale record's new blobs, those that the conversion makes, are stored with it.
         beside = live.make_beside(key, stored)
         self._refuse_key_change(live, key, changes)
         given = uploads.store(live, connection, changes)
-        old, values, changed = live.shape.change(key, stored, given, beside)
-        new, value = store_change(
-            connection, live, key, old, values, changed, beside, stored=stored
-        )
-        return live.shape.present(key, new, value)
+        changed = live.shape.change(key, stored, given, beside)
+        return plan_update(live, key, stored, changed, beside)
 
     def delete(self, *key: Any) -> None:
         """Delete a record, and what refers to it as the references say; raises `RecordNotFound`.
@@ -420,7 +406,7 @@ class Table:
             with self._session.writing() as connection:
                 live = self._current()
                 encoded, stored = self._fetch(connection, live, key)
-                remove_records(connection, live, [(encoded, stored)])
+                execute(connection, live, (plan_delete(live, encoded, stored),))
                 let_go(self._session, connection, live, [encoded])
 
         self._session.run(delete)
@@ -489,21 +475,6 @@ class Table:
             raise RecordNotFound("no record has this key", table=self.name, key=_show(key))
         return encoded, as_bytes(row[0])
 
-    def _exists(self, live: LiveTable, key: bytes | None) -> RecordExists:
-        if key is None:
-            return RecordExists(
-                "one of the records has the key of another",
-                table=self.name,
-                hint=NONE_INSERTED,
-            )
-        shown = _show(live.codec.decode_key(key))
-        return RecordExists(
-            "there is a record with this key already",
-            table=self.name,
-            key=shown,
-            hint="upsert() changes it",
-        )
-
     def _generate(self, live: LiveTable, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """The values with generated fields filled in."""
         missing = live.shape.generated_names - values.keys()
@@ -534,6 +505,14 @@ def _parts(live: LiveTable, key: Any) -> tuple[Any, ...]:
     """The fields of a key that is given as one value: itself, or a tuple of several."""
     is_whole = len(live.shape.key_names) > 1 and isinstance(key, tuple | list)
     return tuple(key) if is_whole else (key,)
+
+
+def _write(connection: Connection, live: LiveTable, plan: Write) -> Record:
+    """Execute a plan of one record; returns that as the application sees it."""
+    execute(connection, live, (plan,))
+    assert plan.record is not None
+    assert plan.after is not None
+    return live.shape.present(plan.key, plan.record, plan.after)
 
 
 def _met_insert(met: RecordExists) -> TransactionConflict:

@@ -52,6 +52,17 @@ def write_token(connection: Connection, owner: str) -> CommitToken:
     return CommitToken(made, owner, int(expires_at))
 
 
+def send_token(connection: Connection, owner: str, clock_us: int) -> CommitToken:
+    """The same for a transaction whose statements travel together: nobody waits for the row.
+
+    The database's clock showed `clock_us` some time ago, so the row lives at least as long as the
+    token says.
+    """
+    made = make_uuid7()
+    connection.send(_insert_sql(connection.storage), (made, owner))
+    return CommitToken(made, owner, clock_us + int(TOKEN_KEPT_SECONDS * 1e6))
+
+
 def resolve_commit(storage: Storage, token: CommitToken, unknown: CommitUnknown) -> None:
     """Return if the transaction took effect; raise `TransactionConflict` if it did not and never
     will, and `unknown` where that can't be found out."""
@@ -106,17 +117,27 @@ class Purge:
         self._storage = storage
         self._next = 0.0
         self._lock = threading.Lock()
+        self.clock_us: int | None = None
+        """What the database's clock showed at the last time; None before the first."""
 
     def run_if_due(self) -> None:
+        if time.monotonic() < self._next:
+            return
         with self._lock:
             if time.monotonic() < self._next:
                 return
             self._next = time.monotonic() + TOKEN_PURGE_SECONDS
         with suppress(ZapdbError):  # another one does it, or the next
-            purge_tokens(self._storage)
+            _, self.clock_us = _purge(self._storage)
 
 
 def purge_tokens(storage: Storage) -> int:
     """Delete expired tokens; returns how many."""
+    return _purge(storage)[0]
+
+
+def _purge(storage: Storage) -> tuple[int, int]:
+    """The same, and what the database's clock showed."""
     with storage.transaction(Mode.CATALOG) as connection:
-        return connection.run(PURGE.format(mark=storage.mark), (storage.now_us(connection),))
+        now_us = storage.now_us(connection)
+        return connection.run(PURGE.format(mark=storage.mark), (now_us,)), now_us

@@ -209,7 +209,7 @@ class Block(AbstractContextManager[H]):
                 "before",
             )
         self._session.refuse_inner_token(self._token)
-        with begun.use() as connection:
+        with self._session.bind(begun).using(), begun.use() as connection:
             savepoint = self._session.storage.savepoint(connection)
             savepoint.__enter__()
         self._savepoint = savepoint

@@ -13,7 +13,7 @@ from typing import Any
 from zapdb.errors import BlobMissing, InvalidValue, StaleUpdate, UsageError
 from zapdb.indexes import LiveTable
 from zapdb.indexes.violations import show_key
-from zapdb.records import Record, held_as, stamp
+from zapdb.records import Record, held, held_as, stamp
 from zapdb.values import Blob, ValueType
 from zapdb.values.product import STAMP
 
@@ -52,6 +52,22 @@ def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record | s
             changed=", ".join(changed),
             hint="nothing was written; get the record again and decide anew",
         )
+
+
+def encode_seen(live: LiveTable, key: bytes, seen: object) -> bytes | None:
+    """The bytes of the record with this key, if it is as it was seen, and was written under the
+    revision in force; None where they can't be told from what was seen."""
+    names = tuple(field.name for field in live.table.fields)
+    if not (live.shape.is_current and isinstance(seen, Record) and seen._fields == names):
+        return None
+    if _key_of(live, seen) != key:
+        return None
+    beside = live.make_beside()
+    try:
+        value = live.codec.encode(live.prefix, held(seen), beside)
+    except InvalidValue:  # another table's
+        return None
+    return None if beside.blobs else value  # one that was looked at has lost its name
 
 
 def _check_stamp(live: LiveTable, key: bytes, stored: bytes, seen: str) -> None:

@@ -31,8 +31,7 @@ from zapdb.records import (
 )
 from zapdb.records.beside import NOTHING
 from zapdb.schema import Field, Table
-from zapdb.storage import ArchiveTable, BlobTable, Connection, RecordTable, Storage
-from zapdb.storage.archives import archive_rows
+from zapdb.storage import ArchiveTable, BlobTable, RecordTable, Storage
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.values.blob import is_blob, read_blob
 
@@ -111,16 +110,9 @@ class LiveTable:
         archive = self.archives.open(key, value) if value else NOTHING
         return Beside(self.blobs.load, make_uuid7, archive)
 
-    def store_beside(self, connection: Connection, key: bytes, beside: Beside) -> None:
-        """Store the values that a conversion archived beside a record, and the blobs among them.
-
-        In the transaction that writes the record; the blobs that the record itself refers to are
-        stored with it.
-        """
-        if not beside.archived:
-            return
-        self.archives.insert(connection, archive_rows(key, beside.archived))
-        self.blobs.insert(connection, archived_blobs(beside, self._archived))
+    def archived_blobs(self, beside: Beside) -> dict[bytes, bytes]:
+        """Of the new blobs beside a record those that its archived values refer to."""
+        return archived_blobs(beside, self._archived)
 
     def make_reader(self, position: int) -> RecordReader:
         """A reader of the records in their shape at another position."""

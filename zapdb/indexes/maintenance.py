@@ -7,10 +7,11 @@ is there unseen, PostgreSQL reports a serialization failure, and the transaction
 snapshot that sees it. The record is written before its entries, so builder and writer meet at the
 record's row lock.
 
-In a unique index a key has one entry, whoever's it is. Entries are inserted if absent, and whose
-they are is looked up where they were not: the database's own constraint decides, not the lookup.
-Only a record's own entry is ever deleted: one that the builder left without, since the key is
-another's, has none.
+In a unique index a key has one entry, whoever's it is. Entries are simply inserted, and whose they
+are is looked up where one is refused, behind the rollback: the database's own constraint decides,
+not the lookup. While the index is being built they are inserted if absent, since the builder may
+have been there. Only a record's own entry is ever deleted: one that the builder left without,
+since the key is another's, has none.
 
 An index that is *rewriting*, for other collation or time zone data, is maintained like one that is
 building, with the new keys: an old one can't be computed any more. What a writer leaves
@@ -19,7 +20,7 @@ behind of it, the job that rewrites finds (decisions/0015). One that is disabled
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from zapdb.activation import IndexDescriptor
@@ -27,12 +28,12 @@ from zapdb.errors import DatasetMismatch
 from zapdb.indexes.keys import KeyBuilder, build_keys, cut, cut_unique, is_cut
 from zapdb.records import Record
 from zapdb.schema import Table
-from zapdb.storage import Connection, IndexTable, RecordTable
+from zapdb.storage import Connection, IndexTable, RecordTable, Refusal
 
 EntryRow = tuple[bytes, bytes]
 """An entry: its key, and the key of its record."""
-Change = tuple[bytes, Record, Record]
-"""A record's key, and the record before and after."""
+Move = tuple[bytes | None, bytes | None]
+"""The keys of the entries that a record loses and gets; None where it is none."""
 
 
 class Collision(Exception):
@@ -79,8 +80,28 @@ class LiveIndex:
         return any(field.name in names for field in self.keys.fields)
 
     def entry_key(self, record: Record, record_key: bytes) -> bytes:
+        """The key of a record's entry. Raises `DatasetMismatch`."""
         self.check_fits()
         return self._cut(record, record_key)
+
+    def new_entry(self, record_key: bytes, record: Record) -> bytes | None:
+        """The key of the entry that a new record gets; None where it gets none."""
+        return self.entry_key(record, record_key)
+
+    def new_entries(self, records: Iterable[tuple[bytes, Record]]) -> list[bytes | None]:
+        """The same for (record key, record) pairs."""
+        self.check_fits()
+        return [self._cut(record, key) for key, record in records]
+
+    def drop_entry(self, record_key: bytes, old: Record) -> bytes | None:
+        """The key of the entry that goes with a record."""
+        return self.entry_key(old, record_key)
+
+    def move_entry(self, record_key: bytes, old: Record, new: Record) -> Move:
+        """The keys of the entries that a change takes away and brings. None where the entry stays
+        the same: it is there, or its builder will come."""
+        before, after = self.entry_key(old, record_key), self.entry_key(new, record_key)
+        return (None, None) if before == after else (before, after)
 
     def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:
         """The entries of (record key, record) pairs, in the order of their keys."""
@@ -111,43 +132,35 @@ class LiveIndex:
         """Whether an entry's key may be another than the full one."""
         return is_cut(key)
 
-    def insert(self, connection: Connection, record_key: bytes, record: Record) -> None:
-        """Raises `Collision` where the index is unique."""
-        self._insert_entry(connection, self.entry_key(record, record_key), record_key)
+    def add_entries(
+        self, connection: Connection, entries: Sequence[EntryRow], refused: Refusal | None = None
+    ) -> None:
+        """Insert entries, in order of their keys.
 
-    def insert_many(self, connection: Connection, entries: Sequence[EntryRow]) -> None:
-        """Insert entries of new records, in order of their keys; raises `Collision`."""
+        Of a unique index: raises `Collision`, or what `refused` gives, where a key is taken.
+        """
         if self.is_built:
-            self.entries.insert_many(connection, entries)
+            self.entries.insert_many(connection, entries, refused)
         else:
             self.entries.insert_absent(connection, entries)
 
-    def delete_many(self, connection: Connection, records: Sequence[tuple[bytes, Record]]) -> None:
-        """Delete the entries of (record key, record) pairs."""
-        self._delete_entries(connection, self.list_entries(records))
+    def find_collision(
+        self, connection: Connection, entries: Sequence[EntryRow], gone: Container[EntryRow] = ()
+    ) -> Collision | None:
+        """Of a unique index: the first of some entries whose key is that of another one, or of
+        another record, unless that entry is among those that are `gone`."""
+        first = dict[bytes, bytes]()
+        owners = self.entries.find_owners(connection, [key for key, _ in entries])
+        for key, record_key in entries:
+            owner = owners.get(key, record_key)
+            if (key, owner) in gone:
+                owner = record_key
+            for other in (owner, first.setdefault(key, record_key)):
+                if other != record_key:
+                    return Collision(self, key, record_key, other)
+        return None
 
-    def update(self, connection: Connection, record_key: bytes, old: Record, new: Record) -> None:
-        """Touch nothing where the entry stays the same: it is there, or its builder will come."""
-        before, after = self.entry_key(old, record_key), self.entry_key(new, record_key)
-        if before == after:
-            return
-        self._delete_entries(connection, [(before, record_key)])
-        self._insert_entry(connection, after, record_key)
-
-    def update_many(self, connection: Connection, changes: Sequence[Change]) -> None:
-        """The same for several records; raises `Collision`."""
-        before = set(self.list_entries([(key, old) for key, old, _ in changes]))
-        after = set(self.list_entries([(key, new) for key, _, new in changes]))
-        self._delete_entries(connection, sorted(before - after))
-        self.insert_many(connection, sorted(after - before))
-
-    def _insert_entry(self, connection: Connection, key: bytes, record_key: bytes) -> None:
-        if self.is_built:
-            connection.run(self.entries.insert_sql, (key, record_key))
-        else:
-            self.entries.insert_absent(connection, [(key, record_key)])
-
-    def _delete_entries(self, connection: Connection, entries: Sequence[EntryRow]) -> None:
+    def remove_entries(self, connection: Connection, entries: Sequence[EntryRow]) -> None:
         if not self.is_built:
             self.entries.insert_absent(connection, entries)
         self.entries.delete_many(connection, entries)
@@ -171,17 +184,16 @@ class UniqueIndex(LiveIndex):
     def tells_less(self, key: bytes) -> bool:
         return bool(self.optional) or is_cut(key)
 
-    def insert_many(self, connection: Connection, entries: Sequence[EntryRow]) -> None:
-        if self.entries.insert_absent(connection, entries) == len(entries):
+    def add_entries(
+        self, connection: Connection, entries: Sequence[EntryRow], refused: Refusal | None = None
+    ) -> None:
+        if self.is_built:
+            self.entries.insert_many(connection, entries, refused)
             return
-        owners = self.entries.find_owners(connection, [key for key, _ in entries])
-        for key, record_key in entries:
-            owner = owners.get(key, record_key)
-            if owner != record_key:
-                raise Collision(self, key, record_key, owner)
-
-    def _insert_entry(self, connection: Connection, key: bytes, record_key: bytes) -> None:
-        self.insert_many(connection, [(key, record_key)])
+        if self.entries.insert_absent(connection, entries) < len(entries):
+            found = self.find_collision(connection, entries)
+            if found is not None:
+                raise found
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,22 +218,20 @@ class DisabledIndex(LiveIndex):
         self.check_fits()
         return []
 
-    def insert(self, connection: Connection, record_key: bytes, record: Record) -> None:
+    def new_entry(self, record_key: bytes, record: Record) -> bytes | None:
         self.check_fits()
+        return None
 
-    def insert_many(self, connection: Connection, entries: Sequence[EntryRow]) -> None:
-        self.check_fits()
+    def new_entries(self, records: Iterable[tuple[bytes, Record]]) -> list[bytes | None]:
+        return [self.new_entry(key, record) for key, record in records]
 
-    def delete_many(self, connection: Connection, records: Sequence[tuple[bytes, Record]]) -> None:
-        pass
+    def drop_entry(self, record_key: bytes, old: Record) -> bytes | None:
+        return None
 
-    def update(self, connection: Connection, record_key: bytes, old: Record, new: Record) -> None:
+    def move_entry(self, record_key: bytes, old: Record, new: Record) -> Move:
         if self.descriptor.index.unique and self.keys.build(old) != self.keys.build(new):
             self.check_fits()
-
-    def update_many(self, connection: Connection, changes: Sequence[Change]) -> None:
-        for change in changes:
-            self.update(connection, *change)
+        return None, None
 
 
 def open_index(table: Table, descriptor: IndexDescriptor, records: RecordTable) -> LiveIndex:

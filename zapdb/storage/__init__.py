@@ -9,7 +9,7 @@ from zapdb.storage.archives import ArchiveTable
 from zapdb.storage.base import Storage
 from zapdb.storage.blobs import BlobTable
 from zapdb.storage.connection import Connection
-from zapdb.storage.faults import DuplicateKey, MissingTable
+from zapdb.storage.faults import DuplicateKey, Explain, MissingTable, Refusal, StatementRefused
 from zapdb.storage.layout import LAYOUT_REVISION, ensure_layout, read_layout
 from zapdb.storage.modes import Mode
 from zapdb.storage.physical import IndexTable, RecordTable
@@ -22,10 +22,13 @@ __all__ = [
     "BlobTable",
     "Connection",
     "DuplicateKey",
+    "Explain",
     "IndexTable",
     "MissingTable",
     "Mode",
     "RecordTable",
+    "Refusal",
+    "StatementRefused",
     "Storage",
     "connect",
     "ensure_layout",

@@ -56,7 +56,7 @@ class ArchiveTable:
         """Keep values, in the place of older ones, in the transaction that writes the records."""
         rows = list(rows)
         if rows:
-            connection.run_many(self._insert_sql, rows)
+            connection.send_many(self._insert_sql, rows)
 
     def consume(self, connection: Connection, rows: Iterable[tuple[int, bytes]]) -> None:
         """Delete values that were taken back, by field number and record key."""

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import sqlalchemy
 
 from zapdb.storage.connection import Connection
+from zapdb.storage.faults import Refusal
 from zapdb.storage.transactions import Transactions
 
 
@@ -76,9 +77,27 @@ class Storage(Transactions):
 
     @abstractmethod
     def insert_rows(
-        self, connection: Connection, table: str, columns: str, tenant: int, rows: Sequence[Any]
+        self,
+        connection: Connection,
+        table: str,
+        columns: str,
+        tenant: int,
+        rows: Sequence[Any],
+        refused: Refusal | None = None,
     ) -> None:
-        """Insert pairs of bytes into the two `columns`; raises `DuplicateKey`."""
+        """Insert pairs of bytes into the two `columns`; raises what `refused` makes, else
+        `DuplicateKey`: see `Connection.send`."""
+
+    @abstractmethod
+    def require_keys(
+        self,
+        connection: Connection,
+        table: str,
+        tenant: int,
+        keys: Sequence[bytes],
+        refused: Refusal,
+    ) -> None:
+        """Go on only where all of some different keys are in a table: see `Connection.require`."""
 
     @abstractmethod
     def insert_entries_if_absent(
@@ -105,9 +124,8 @@ class Storage(Transactions):
     @abstractmethod
     def set_values(
         self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
-    ) -> int:
-        """Set the values of records that this transaction has locked, by (key, value) rows; return
-        how many there were."""
+    ) -> None:
+        """Set the values of records that are there, by (key, value) rows."""
 
     @abstractmethod
     def delete_rows(

@@ -46,7 +46,7 @@ class BlobTable:
     def insert(self, connection: Connection, blobs: Mapping[bytes, bytes]) -> None:
         """Store new blobs by id, inside the transaction that stores what refers to them."""
         if blobs:
-            connection.run_many(self._insert_sql, _chunks(blobs))
+            connection.send_many(self._insert_sql, _chunks(blobs))
 
     def insert_chunk(self, connection: Connection, made: bytes, number: int, data: bytes) -> None:
         """Store one chunk of a blob whose bytes come bit by bit; all but the last are full."""

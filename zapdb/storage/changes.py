@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from zapdb.errors import CorruptCatalog
@@ -192,12 +193,7 @@ class PendingChanges:
         try:
             self._write(connection, level, sorted(tenants))
         except DuplicateKey as error:
-            raise CorruptCatalog(
-                "the change log has a transaction of this number already",
-                database=connection.storage.shown_url,
-                detail=str(error).splitlines()[0],
-                hint=MOVED_HINT,
-            ) from error
+            raise _moved_here(connection) from error
         if level.events:
             mark = connection.storage.mark
             connection.run_many(
@@ -232,13 +228,15 @@ class PendingChanges:
             [before or b"" for before, _ in level.changes.values()],
             [after or b"" for _, after in level.changes.values()],
         ]
+        refused = partial(_moved_here, connection)
         if not tenants:
-            connection.run(_CHANGES_POSTGRESQL + coalesce, columns)
+            connection.send(_CHANGES_POSTGRESQL + coalesce, columns, refused)
             return
         transaction = _TRANSACTION_POSTGRESQL.format(clock=connection.storage.clock_sql)
-        connection.run(
+        connection.send(
             f"WITH made AS ({transaction}) {_CHANGES_POSTGRESQL}{coalesce}",
             (self.principal, list(tenants), *columns),
+            refused,
         )
 
     def _number(self, connection: Connection) -> str:
@@ -253,6 +251,14 @@ class PendingChanges:
             self._tick = (as_number(found["change"]), as_number(found["change_at"]))
             self._levels[-1].ticked = True
         return self._tick
+
+
+def _moved_here(connection: Connection) -> CorruptCatalog:
+    return CorruptCatalog(
+        "the change log has a transaction of this number already",
+        database=connection.storage.shown_url,
+        hint=MOVED_HINT,
+    )
 
 
 # Filling it

@@ -17,7 +17,7 @@ from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 
 from zapdb.errors import StorageError, ZapdbError
 from zapdb.storage.cells import check_rows
-from zapdb.storage.faults import connection_lost
+from zapdb.storage.faults import DuplicateKey, Refusal, StatementRefused, connection_lost
 from zapdb.storage.interruption import Refusing, refuse_interrupted
 from zapdb.storage.modes import Mode
 
@@ -59,6 +59,8 @@ class Connection:
         self.is_doomed = False
         """Whether a part of its transaction could not be undone, so that all of it must be."""
         self.mode: Mode | None = None
+        self.is_refused = False
+        """Whether a statement of the last pipeline was refused: nothing behind it was done."""
         self.uses = 0
         """How many statements of its thread run on it: meanwhile it must not be closed."""
         self.is_closing = False
@@ -140,6 +142,92 @@ class Connection:
             self.uses -= 1
         return count
 
+    def send(
+        self, sql: str, parameters: Sequence[Any] = (), refused: Refusal | None = None
+    ) -> None:
+        """Execute a statement of which nobody asks more than that it does not fail.
+
+        Where the engine has pipelines it waits for those that follow it, and what it raises is
+        raised by whatever needs an answer first: a question, `flush`, or COMMIT. `refused` makes
+        what is raised where a key is there already; else it is `DuplicateKey`.
+        """
+        try:
+            self.run(sql, parameters)
+        except DuplicateKey:
+            if refused is None:
+                raise
+            raise refused() from None
+
+    def send_many(
+        self, sql: str, rows: Iterable[Sequence[Any]], refused: Refusal | None = None
+    ) -> None:
+        """The same for each row of parameters."""
+        try:
+            self.run_many(sql, rows)
+        except DuplicateKey:
+            if refused is None:
+                raise
+            raise refused() from None
+
+    def require(self, condition: str, parameters: Sequence[Any], refused: Refusal) -> None:
+        """Go on only where a condition in SQL is true; else what `refused` makes is raised, here or
+        where it is said for `send`."""
+        if not self.fetch_one(f"SELECT {condition}", parameters)[0]:
+            raise refused()
+
+    def flush(self) -> None:
+        """Send what waits, and raise what became of it."""
+
+    @property
+    def is_unbegun(self) -> bool:
+        """Whether the beginning of its transaction still waits."""
+        return False
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing is known to have been done in its transaction, whose beginning waits."""
+        return False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether anything waits to be sent."""
+        return False
+
+    can_pipeline = False
+    """Whether statements of writing transactions wait for each other."""
+
+    @property
+    def is_pipelined(self) -> bool:
+        """Whether statements wait for each other now."""
+        return False
+
+    def note_begun(self) -> None:
+        """What waits so far belongs to the transaction's beginning: nothing was done in it yet."""
+
+    # Savepoints. Where a statement about one fails it is not known how many there are, and what the
+    # next one would undo: the transaction must not be committed.
+
+    def begin_savepoint(self) -> object:
+        """Begin a savepoint; returns what it is undone by."""
+        self._run_or_doom("SAVEPOINT zapdb")
+        return None
+
+    def release_savepoint(self) -> None:
+        self._run_or_doom("RELEASE SAVEPOINT zapdb")
+
+    def undo_savepoint(self, mark: object) -> None:
+        """Undo what was done since a savepoint was begun, and end it."""
+        if not self.is_doomed:
+            self._run_or_doom("ROLLBACK TO SAVEPOINT zapdb")
+            self._run_or_doom("RELEASE SAVEPOINT zapdb")
+
+    def _run_or_doom(self, sql: str) -> None:
+        try:
+            self.run(sql)
+        except BaseException:
+            self.is_doomed = True
+            raise
+
     def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         try:
             with self.in_use():
@@ -190,7 +278,7 @@ class Connection:
         # stays until that ends: what follows in it must not succeed on another connection.
         if self.mode is None and self.storage.is_lost(self.driver):
             self.storage.discard_connection(self)
-        if isinstance(error, ZapdbError):  # of rows that were read, not of the driver
+        if isinstance(error, ZapdbError | StatementRefused | DuplicateKey):  # not of the driver
             return error
         if isinstance(error, sqlalchemy.exc.DBAPIError):
             error = error.orig or error

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from zapdb.errors import DiskFull, StorageError, TransactionConflict
+
+if TYPE_CHECKING:
+    from zapdb.storage.connection import Connection
+
+Explain = Callable[["Connection"], Exception]
+Refusal = Callable[[], Exception]
+"""Makes what is raised where the database refuses a statement."""
 
 
 class DuplicateKey(Exception):
     """A uniqueness constraint refused a row; callers raise what that means."""
+
+
+class StatementRefused(Exception):
+    """The database refused a statement of a write, and the reason is to be looked up behind the
+    rollback: `explain` gives the error that it means."""
+
+    def __init__(self, explain: Explain) -> None:
+        super().__init__()
+        self.explain = explain
 
 
 class MissingTable(StorageError):

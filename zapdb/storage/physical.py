@@ -18,6 +18,7 @@ from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage.base import Storage
 from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
+from zapdb.storage.faults import Refusal
 
 RECORD_TABLE: Final = re.compile(r"zapdb_r([1-9][0-9]*)")
 VALUES_PER_STATEMENT: Final = 500
@@ -199,6 +200,8 @@ class RecordTable:
             f" WHERE {mine} AND key > {mark} ORDER BY key LIMIT {mark}"
         )
         self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
+        self._has_key_sql = f"EXISTS (SELECT 1 FROM {self.name} WHERE {mine} AND key = {mark})"
+        self._has_value_sql = f"{self._has_key_sql[:-1]} AND value = {mark})"
         self._find_keys_sql = f"SELECT key FROM {self.name} WHERE {mine} AND key IN"
 
     def find_keys(self, connection: Connection, keys: Sequence[bytes]) -> set[bytes]:
@@ -287,13 +290,34 @@ class RecordTable:
             )
         ]
 
-    def insert_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """Raises `DuplicateKey` if any key is there."""
-        self.storage.insert_rows(connection, self.name, "key, value", self.tenant, rows)
+    def require_keys(self, connection: Connection, keys: Sequence[bytes], refused: Refusal) -> None:
+        """Go on only where each of some keys, all different, is a record's: see
+        `Connection.require`."""
+        if len(keys) == 1:
+            connection.require(self._has_key_sql, keys, refused)
+            return
+        for start in range(0, len(keys), VALUES_PER_STATEMENT):
+            some = keys[start : start + VALUES_PER_STATEMENT]
+            self.storage.require_keys(connection, self.name, self.tenant, some, refused)
+
+    def require_value(
+        self, connection: Connection, key: bytes, value: bytes | None, refused: Refusal
+    ) -> None:
+        """Go on only where a record has these bytes: see `Connection.require`."""
+        connection.require(self._has_value_sql, (key, value), refused)
+
+    def insert_many(
+        self,
+        connection: Connection,
+        rows: Sequence[tuple[bytes, bytes]],
+        refused: Refusal | None = None,
+    ) -> None:
+        """Raises `DuplicateKey`, or what `refused` makes, if any key is there."""
+        self.storage.insert_rows(connection, self.name, "key, value", self.tenant, rows, refused)
 
     def update_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Set the values of records that are there, by (key, value) rows."""
-        connection.run_many(self.update_sql, [(value, key) for key, value in rows])
+        connection.send_many(self.update_sql, [(value, key) for key, value in rows])
 
     def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
         rows = [(key,) for key in keys]
@@ -335,8 +359,17 @@ class IndexTable:
         )
         self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
 
-    def insert_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        self.storage.insert_rows(connection, self.name, "key, record", self.tenant, rows)
+    def insert_many(
+        self,
+        connection: Connection,
+        rows: Sequence[tuple[bytes, bytes]],
+        refused: Refusal | None = None,
+    ) -> None:
+        """Raises `DuplicateKey`, or what `refused` makes, if any of them is there."""
+        if len(rows) == 1:
+            connection.send(self.insert_sql, rows[0], refused)
+            return
+        self.storage.insert_rows(connection, self.name, "key, record", self.tenant, rows, refused)
 
     def count_range(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None

@@ -36,6 +36,9 @@ from zapdb.storage.waiting import FairSemaphore
 
 logger = logging.getLogger("zapdb.storage")
 
+CHECK_OUTS_MAX: Final = 3
+"""How often the pool is asked for a connection that is not older than the last loss."""
+
 
 class _Local(threading.local):
     """What a thread has of a database."""
@@ -175,10 +178,7 @@ class ConnectionPool(ABC):
 
     def _connect(self, known: Connection | None = None) -> Connection:
         """A new connection; `known` is one to go on with."""
-        try:
-            core = self.engine.connect()
-        except sqlalchemy.exc.DBAPIError as error:
-            raise self.translate(error.orig or error) from error
+        core = self._check_out()
         try:
             if known is None:
                 known = self.make_connection(core)
@@ -189,6 +189,18 @@ class ConnectionPool(ABC):
             core.close()
             raise self.translate(error) from error
         return known
+
+    def _check_out(self) -> sqlalchemy.Connection:
+        """One from the pool, which gives up where those that it has and finds are all lost: others
+        may be lost as it looks. Those that are lost are fewer each time."""
+        for _ in range(CHECK_OUTS_MAX):
+            try:
+                return self.engine.connect()
+            except sqlalchemy.exc.DBAPIError as error:
+                raise self.translate(error.orig or error) from error
+            except sqlalchemy.exc.InvalidRequestError as error:
+                refused = error
+        raise self.translate(refused) from refused
 
     def renew_connection(self, connection: Connection) -> bool:
         """Put a new connection in the place of one that was lost; no transaction is open in it.

@@ -23,6 +23,7 @@ from zapdb.errors import (
     StorageError,
     TransactionConflict,
     UnsupportedServer,
+    UsageError,
 )
 from zapdb.limits import (
     ALONE_LOCK_TIMEOUT_MS,
@@ -40,6 +41,7 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.faults import (
     DuplicateKey,
     MissingTable,
+    Refusal,
     connection_lost,
     disk_full,
     unexpected,
@@ -47,6 +49,7 @@ from zapdb.storage.faults import (
 from zapdb.storage.gate import END_SQL, SESSION_PREFIX, Holder, find_holders
 from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch_loop
 from zapdb.storage.modes import Mode
+from zapdb.storage.pipelined import PipelinedConnection
 from zapdb.storage.pool import OPENED
 from zapdb.storage.retries import retry
 
@@ -88,6 +91,8 @@ FUNCTIONS_SQL = (
     " (SELECT 1 FROM pg_proc WHERE proname = name AND pronamespace = 'pg_catalog'::regnamespace)"
 )
 FUNCTIONS = ["pg_current_xact_id", "pg_terminate_backend"]
+PREPARED = "prepared_statements"
+"""The option of an address, `on` or `off`, that is not libpq's."""
 LAYOUT_LOCK = 0x7A617064  # an advisory lock's number: "zapd"
 
 
@@ -99,6 +104,7 @@ class PostgreSQL(Storage):
     def __init__(
         self, url: URL, *, read_only: bool = False, connections_max: int = CONNECTIONS_MAX
     ) -> None:
+        url, self.has_pipelines = _split_prepared(url)
         check_options(url, {known.keyword.decode() for known in psycopg.pq.Conninfo.get_defaults()})
         url, self.secret_options = split_secrets(url)
         engine = attempt(
@@ -109,14 +115,25 @@ class PostgreSQL(Storage):
                 poolclass=sqlalchemy.QueuePool,
                 pool_size=0,  # no limit: each thread keeps one, and open transactions are counted
                 # The hot statements are few and always the same: prepare each at its second use.
-                connect_args={"prepare_threshold": 1, **self.secret_options},
+                connect_args={
+                    "prepare_threshold": 1 if self.has_pipelines else None,
+                    **self.secret_options,
+                },
             ),
         )
         super().__init__(url, engine, read_only=read_only, connections_max=connections_max)
+        self._is_prepared = self.has_pipelines
+        self.has_pipelines = self.has_pipelines and psycopg.Pipeline.is_supported()
         connect = partial(self._connect_driver, engine.dialect.connect)
         engine.dialect.connect = connect  # type: ignore[method-assign]  # the pool asks it anew
         sqlalchemy.event.listen(engine, "do_connect", self._name_session)
         sqlalchemy.event.listen(engine, "connect", self._set_up)
+
+    def full_address(self) -> str:
+        if self._is_prepared:
+            return super().full_address()
+        url = self.url.update_query_dict({**self.secret_options, PREPARED: "off"})
+        return url.render_as_string(hide_password=False)
 
     def _name_session(self, _dialect: Any, _record: Any, _given: Any, arguments: Any) -> None:
         """Whose it is can be seen in the server: how a suspended holder of the gate is found."""
@@ -167,6 +184,9 @@ class PostgreSQL(Storage):
 
     def begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
         driver = connection.driver
+        if mode is Mode.WRITE and not alone and isinstance(connection, PipelinedConnection):
+            self._begin_waiting(connection)
+            return
         if mode is Mode.CHANGE:
             # Short attempts: while one waits, new writers wait behind it.
             retry(GATE, partial(self._take_gate_exclusively, connection), on=GateTimeout)
@@ -271,6 +291,9 @@ class PostgreSQL(Storage):
         )
 
     def roll_back(self, connection: Connection) -> None:
+        if isinstance(connection, PipelinedConnection):
+            connection.roll_back()
+            return
         if connection.driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             connection.driver.execute("ROLLBACK")
 
@@ -283,6 +306,9 @@ class PostgreSQL(Storage):
 
     def is_idle(self, driver: Any) -> bool:
         return bool(driver.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE)
+
+    def make_connection(self, core: sqlalchemy.Connection) -> Connection:
+        return PipelinedConnection(self, core) if self.has_pipelines else Connection(self, core)
 
     def executor(self, driver: Any) -> Any:
         return driver.cursor(binary=True)  # making one costs as much as a short statement
@@ -307,6 +333,9 @@ class PostgreSQL(Storage):
 
     def commit(self, connection: Connection) -> None:
         self._refuse_ended(connection.driver)
+        if isinstance(connection, PipelinedConnection) and connection.is_pipelined:
+            connection.commit()
+            return
         # A transaction that failed answers COMMIT with a rollback and no error.
         cursor = connection.driver.execute("COMMIT")
         if cursor.statusmessage != "COMMIT":
@@ -324,33 +353,19 @@ class PostgreSQL(Storage):
         )
 
     def _refuse_ended(self, driver: Any) -> None:
-        """Before COMMIT is sent: if the server ended the session, nothing was written, for certain.
+        """Before COMMIT is sent: where the session has ended, nothing was written, for certain."""
+        farewell = _read_farewell(driver)
+        if farewell is not None:
+            raise connection_lost(self.shown_url, farewell)
 
-        A server has nothing to say to a client that asked for nothing.
-        """
-        if driver.closed:
-            raise connection_lost(self.shown_url, "the connection is closed")
-        waiting = select.poll()
-        waiting.register(driver.pgconn.socket, select.POLLIN)
-        if not waiting.poll(0):
-            return
-        farewell: list[str] = []
-
-        def note(said: psycopg.errors.Diagnostic) -> None:  # it can be asked during the call only
-            if said.severity_nonlocalized == "FATAL":
-                farewell.append(said.message_primary or "")
-
-        driver.add_notice_handler(note)
-        try:
-            driver.pgconn.consume_input()
-            driver.pgconn.is_busy()  # a FATAL error that answers nothing is read as a notice
-            driver.pgconn.consume_input()
-        except psycopg.OperationalError as error:  # the end of the stream
-            raise connection_lost(self.shown_url, str(error)) from error
-        finally:
-            driver.remove_notice_handler(note)
-        if farewell:
-            raise connection_lost(self.shown_url, farewell[0])
+    def _begin_waiting(self, connection: PipelinedConnection) -> None:
+        """Begin with the first statement; a session that has ended is noticed without asking."""
+        driver = connection.driver
+        farewell = _read_farewell(driver)
+        if farewell is not None:
+            driver.close()
+            raise psycopg.OperationalError(farewell)
+        connection.begin(BEGIN[Mode.WRITE], GATE_SHARED)
 
     def translate(self, error: BaseException) -> Exception:
         match error:
@@ -419,12 +434,35 @@ class PostgreSQL(Storage):
         )
 
     def insert_rows(
-        self, connection: Connection, table: str, columns: str, tenant: int, rows: Sequence[Any]
+        self,
+        connection: Connection,
+        table: str,
+        columns: str,
+        tenant: int,
+        rows: Sequence[Any],
+        refused: Refusal | None = None,
     ) -> None:
-        connection.run(
+        connection.send(
             f"INSERT INTO {table} (tenant, {columns}) SELECT {int(tenant)}, a, b"
             " FROM unnest(%b::bytea[], %b::bytea[]) AS given(a, b)",
             _columns(rows, 2),
+            refused,
+        )
+
+    def require_keys(
+        self,
+        connection: Connection,
+        table: str,
+        tenant: int,
+        keys: Sequence[bytes],
+        refused: Refusal,
+    ) -> None:
+        mine = f"stored.tenant = {int(tenant)} AND stored.key = given.key"
+        connection.require(
+            "(SELECT count(*) FROM unnest(%b::bytea[]) AS given(key), LATERAL"
+            f" (SELECT 1 FROM {table} AS stored WHERE {mine} LIMIT 1) AS found) = %s::bigint",
+            (keys, len(keys)),
+            refused,
         )
 
     def insert_entries_if_absent(
@@ -455,8 +493,8 @@ class PostgreSQL(Storage):
 
     def set_values(
         self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
-    ) -> int:
-        return connection.run(
+    ) -> None:
+        connection.send(
             f"UPDATE {table} AS stored SET value = given.value"
             " FROM unnest(%b::bytea[], %b::bytea[]) AS given(key, value)"
             f" WHERE stored.tenant = {int(tenant)} AND stored.key = given.key",
@@ -476,11 +514,11 @@ class PostgreSQL(Storage):
     ) -> None:
         if len(rows) == 1:  # takes half the time so
             same = " AND ".join(f"{column} = %b" for column in columns)
-            connection.run(f"DELETE FROM {table} WHERE {where} AND {same}", rows[0])
+            connection.send(f"DELETE FROM {table} WHERE {where} AND {same}", rows[0])
             return
         arrays = ", ".join(["%b::bytea[]"] * len(columns))
         same = " AND ".join(f"stored.{column} = given.{column}" for column in columns)
-        connection.run(
+        connection.send(
             f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT found.ctid"
             f" FROM unnest({arrays}) AS given({', '.join(columns)}), LATERAL"
             f" (SELECT ctid FROM {table} AS stored WHERE {where} AND {same}"
@@ -528,6 +566,48 @@ class PostgreSQL(Storage):
             f"SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at FROM {table}"
             " WHERE tenant = %s) AS numbered WHERE at %% %s = 0 ORDER BY key"
         )
+
+
+def _split_prepared(url: URL) -> tuple[URL, bool]:
+    """The address for libpq, and whether statements may be prepared: not behind a pooler that gives
+    each transaction another session. Raises `UsageError`."""
+    said = url.query.get(PREPARED, "on")
+    if said not in ("on", "off"):
+        raise UsageError(
+            "the database address says neither on nor off",
+            option=PREPARED,
+            hint=f"write {PREPARED}=off for a pooler that shares sessions between transactions",
+        )
+    return url.difference_update_query([PREPARED]), said == "on"
+
+
+def _read_farewell(driver: Any) -> str | None:
+    """What a server said that ended the session meanwhile; None where it goes on.
+
+    It has nothing to say to a client that asked for nothing.
+    """
+    if driver.closed:
+        return "the connection is closed"
+    waiting = select.poll()
+    waiting.register(driver.pgconn.socket, select.POLLIN)
+    if not waiting.poll(0):
+        return None
+    farewell: list[str] = []
+
+    def note(said: psycopg.errors.Diagnostic) -> None:  # it can be asked during the call only
+        if said.severity_nonlocalized == "FATAL":
+            farewell.append(said.message_primary or "")
+
+    driver.add_notice_handler(note)
+    try:
+        driver.pgconn.consume_input()
+        driver.pgconn.is_busy()  # a FATAL error that answers nothing is read as a notice
+        driver.pgconn.consume_input()
+    except psycopg.OperationalError as error:  # the end of the stream
+        return str(error)
+    finally:
+        driver.remove_notice_handler(note)
+    return farewell[0] if farewell else None
 
 
 def _given_ranges(ranges: Sequence[tuple[bytes, bytes]]) -> tuple[str, Sequence[Any]]:

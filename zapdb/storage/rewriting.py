@@ -58,4 +58,5 @@ def rewrite_records(
     if consumes:
         archives.consume(connection, consumed)
     archives.insert(connection, archived)
-    return records.storage.set_values(connection, records.name, records.tenant, written)
+    records.storage.set_values(connection, records.name, records.tenant, written)
+    return len(written)

@@ -47,7 +47,7 @@ from zapdb.storage.addresses import attempt, check_options
 from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
 from zapdb.storage.database_file import DatabaseFile
-from zapdb.storage.faults import DuplicateKey, MissingTable, disk_full, unexpected
+from zapdb.storage.faults import DuplicateKey, MissingTable, Refusal, disk_full, unexpected
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
 from zapdb.storage.interruption import current_call
 from zapdb.storage.loop_watch import refuse_waiting
@@ -460,15 +460,33 @@ class SQLite(Storage):
         )
 
     def insert_rows(
-        self, connection: Connection, table: str, columns: str, tenant: int, rows: Sequence[Any]
+        self,
+        connection: Connection,
+        table: str,
+        columns: str,
+        tenant: int,
+        rows: Sequence[Any],
+        refused: Refusal | None = None,
     ) -> None:
         row, insert = f"({int(tenant)}, ?, ?)", f"INSERT INTO {table} (tenant, {columns}) VALUES"
         several = f"{insert} {', '.join([row] * ROWS_PER_STATEMENT)}"
         whole = len(rows) - len(rows) % ROWS_PER_STATEMENT
         for start in range(0, whole, ROWS_PER_STATEMENT):
             some = rows[start : start + ROWS_PER_STATEMENT]
-            connection.run(several, list(chain.from_iterable(some)))
-        connection.run_many(f"{insert} {row}", rows[whole:])
+            connection.send(several, list(chain.from_iterable(some)), refused)
+        connection.send_many(f"{insert} {row}", rows[whole:], refused)
+
+    def require_keys(
+        self,
+        connection: Connection,
+        table: str,
+        tenant: int,
+        keys: Sequence[bytes],
+        refused: Refusal,
+    ) -> None:
+        marks = ", ".join("?" * len(keys))
+        there = f"SELECT count(*) FROM {table} WHERE tenant = {int(tenant)} AND key IN ({marks})"
+        connection.require(f"({there}) = {len(keys)}", keys, refused)
 
     def insert_entries_if_absent(
         self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
@@ -497,13 +515,10 @@ class SQLite(Storage):
 
     def set_values(
         self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
-    ) -> int:
-        before = connection.driver.total_changes
-        connection.run_many(
+    ) -> None:
+        connection.send_many(
             f"UPDATE {table} SET value = ?2 WHERE tenant = {int(tenant)} AND key = ?1", rows
         )
-        written: int = connection.driver.total_changes - before
-        return written
 
     def delete_rows(
         self,

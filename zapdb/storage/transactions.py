@@ -153,12 +153,12 @@ class Transactions(ConnectionPool):
                 connection.pending = None
             self.before_commit(connection, time.monotonic() - began)
             call = None if mode.only_reads else current_call()
-            if call is not None:
+            # What waits may be cancelled with the COMMIT behind it: the server says which it was.
+            if call is not None and not connection.is_waiting:
                 call.enter_commit()
         except BaseException:
             self._undo(connection)
             raise
-        self._close_books(connection)
         if call is None:
             self._commit(connection, mode)
             return
@@ -167,7 +167,8 @@ class Transactions(ConnectionPool):
             self._commit(connection, mode)
             is_committed = True
         finally:
-            call.leave_commit(is_committed=is_committed)
+            if is_committed or not connection.is_refused:
+                call.leave_commit(is_committed=is_committed)
 
     def _undo(self, connection: Connection) -> None:
         self._close_books(connection)
@@ -192,12 +193,13 @@ class Transactions(ConnectionPool):
         """Part of a transaction: undone on an exception, while the rest of it may go on."""
         self._refuse_doomed(connection)  # where the database ended it, this would begin another
         pending = connection.pending
-        self._run_or_doom(connection, "SAVEPOINT zapdb")
+        mark = connection.begin_savepoint()
         if pending is not None:
             pending.begin_savepoint()
         try:
             yield
             self.refuse_use()
+            connection.release_savepoint()
         except BaseException:
             if pending is not None:
                 pending.roll_back_savepoint()
@@ -205,10 +207,8 @@ class Transactions(ConnectionPool):
                 connection.pending = None  # all of it was done since
             if not self.is_inherited:
                 with suppress(ZapdbError):  # what the block raised is what is told
-                    self._run_or_doom(connection, "ROLLBACK TO SAVEPOINT zapdb")
-                    self._run_or_doom(connection, "RELEASE SAVEPOINT zapdb")
+                    connection.undo_savepoint(mark)
             raise
-        self._run_or_doom(connection, "RELEASE SAVEPOINT zapdb")
         if pending is not None:
             pending.release_savepoint(connection)
 
@@ -241,18 +241,29 @@ class Transactions(ConnectionPool):
         try:
             self._begin(connection, mode, alone=alone)
         finally:
-            seconds = time.monotonic() - started
-            GATE_WAITS.observe(seconds, gate)
-            if seconds > GATE_WAIT_LOGGED_SECONDS:
-                log_event(
-                    logger,
-                    "gate.waited",
-                    "a transaction waited long for the gate",
-                    level=logging.WARNING,
-                    database=self.shown_url,
-                    mode=mode.value,
-                    seconds=round(seconds, 3),
-                )
+            if not connection.is_waiting:  # else that takes the gate when it is sent
+                self.note_gate(time.monotonic() - started, mode, gate)
+
+    def note_gate(self, seconds: float, mode: Mode | None, gate: str = "shared") -> None:
+        """A transaction of this kind had the gate after so long."""
+        GATE_WAITS.observe(seconds, gate)
+        if seconds > GATE_WAIT_LOGGED_SECONDS:
+            log_event(
+                logger,
+                "gate.waited",
+                "a transaction waited long for the gate",
+                level=logging.WARNING,
+                database=self.shown_url,
+                mode="" if mode is None else mode.value,
+                seconds=round(seconds, 3),
+            )
+
+    def begin_again(self, connection: Connection) -> None:
+        """Begin a transaction anew that was begun, and in which nothing was done."""
+        assert connection.mode is not None
+        self._roll_back(connection)
+        connection.is_doomed = False
+        self._begin(connection, connection.mode, alone=False)
 
     def _begin(
         self, connection: Connection, mode: Mode, *, alone: bool, may_renew: bool = True
@@ -283,16 +294,20 @@ class Transactions(ConnectionPool):
 
     def _commit(self, connection: Connection, mode: Mode) -> None:
         with connection.in_use():
-            connection.is_committing = True
+            connection.is_committing = not connection.is_waiting
             try:
                 self._commit_in_use(connection, mode)
             finally:
                 connection.is_committing = False
+                self._close_books(connection)
 
     def _commit_in_use(self, connection: Connection, mode: Mode) -> None:
         try:
             self.commit(connection)
         except Exception as error:
+            if connection.is_refused:
+                self._roll_back(connection)
+                raise
             translated = self.translate(error)
             if isinstance(translated, TransactionConflict):
                 self._roll_back(connection)
@@ -313,15 +328,6 @@ class Transactions(ConnectionPool):
             ) from error
         except BaseException:
             self.discard_connection(connection)
-            raise
-
-    def _run_or_doom(self, connection: Connection, sql: str) -> None:
-        """Run a statement about a savepoint. Where it fails it is not known how many there are, and
-        what the next one would undo: the transaction must not be committed."""
-        try:
-            connection.run(sql)
-        except BaseException:
-            connection.is_doomed = True
             raise
 
     def _refuse_doomed(self, connection: Connection) -> None:

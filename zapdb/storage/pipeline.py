@@ -1,0 +1,227 @@
+"""libpq's pipeline mode: several statements and COMMIT in one way to a PostgreSQL server and back.
+
+The statements of a pipeline run one after the other; where one fails, none behind it is run, up to
+the end of the pipeline. So what is to stop a write has to be a statement that fails.
+
+psycopg's own pipeline asks the operating system before each statement whether it may send; this one
+sends all at once, and is half as fast again (decisions/0032). Statements are prepared at their
+first use, and known by names of their own, which psycopg's are not. Waiting is psycopg's: Ctrl-C
+and cancelling end it as they end any statement.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import OrderedDict
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, Format
+from psycopg.waiting import Wait
+
+from zapdb.limits import PREPARED_STATEMENTS_MAX
+from zapdb.storage.faults import Refusal
+
+BYTES: Final = 17
+INTEGER: Final = 20
+TEXT: Final = 25
+BYTES_ARRAY: Final = 1001
+INTEGER_ARRAY: Final = 1016
+"""Types of the server, by their numbers there."""
+
+_MARK: Final = re.compile("%[sb%]")
+_LENGTH: Final = struct.Struct(">i")
+_ARRAY: Final = struct.Struct(">iiiii")
+
+Rows = list[tuple[Any, ...]]
+Steps = Generator[Wait, int, None]
+"""What waits for a connection, as psycopg does it."""
+
+
+@dataclass(slots=True, eq=False)
+class Statement:
+    """A statement that waits to be sent, and what its failure means."""
+
+    sql: str
+    parameters: Sequence[Any] = ()
+    refused: Refusal | None = None
+    """What is raised where a key is there already, or what it requires is not so."""
+    begins: bool = False
+    """Whether it begins a transaction."""
+    dooms: bool = False
+    """Whether nobody knows what to undo where it fails."""
+
+
+class Answer(NamedTuple):
+    """What the server answered a statement."""
+
+    status: str
+    """What it did, as `COMMIT` or `INSERT 0 1`."""
+    rows: Rows
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the statements of a pipeline: the answers of those that were done, in order,
+    and the error of the one behind them."""
+
+    answers: list[Answer] = field(default_factory=list)
+    error: psycopg.Error | None = None
+
+
+class _Value(NamedTuple):
+    raw: bytes | None
+    format: int
+    type: int
+
+
+class Pipeline:
+    """The pipelines of one connection, and the statements that are prepared on it."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        self._names: OrderedDict[str, bytes] = OrderedDict()
+        self._made = 0
+
+    def run(self, statements: Sequence[Statement]) -> Outcome:
+        """Send statements, and wait until the server has answered them all.
+
+        Raises the driver's error where the connection is lost: nobody knows then what was done.
+        """
+        driver, outcome = self._driver, Outcome()
+        try:
+            with driver.lock:
+                driver.wait(self._exchange(statements, outcome))
+        except BaseException:
+            if outcome.answers and outcome.answers[-1].status == "COMMIT" and driver.closed:
+                return outcome  # it was said before the connection was lost
+            if driver.pgconn.pipeline_status:  # answers are left that nobody may take for others
+                driver.close()
+            raise
+        if outcome.error is not None and outcome.error.sqlstate in _FORGOTTEN:
+            self._names.clear()
+        return outcome
+
+    def _exchange(self, statements: Sequence[Statement], outcome: Outcome) -> Steps:
+        pgconn = self._driver.pgconn
+        pgconn.enter_pipeline_mode()
+        sent = list(self._send(pgconn, statements))
+        pgconn.pipeline_sync()
+        while pgconn.flush():
+            ready = yield Wait.RW
+            if ready & Wait.R:
+                pgconn.consume_input()
+        for name, sql in sent:
+            result = None
+            # An answer is followed by nothing, and so is one that the loss of a connection made up.
+            while (found := (yield from _next(pgconn))) is not None:
+                result = found
+            self._take(result, name, sql, outcome)
+        yield from _next(pgconn)  # that of the end
+        pgconn.exit_pipeline_mode()
+
+    def _send(
+        self, pgconn: Any, statements: Sequence[Statement]
+    ) -> Generator[tuple[bytes, str], None, None]:
+        """Hand statements to libpq; gives for each answer that is to come the statement to be
+        prepared, or no name."""
+        for statement in statements:
+            sql, values = statement.sql, [self._encode(given) for given in statement.parameters]
+            name = self._names.get(sql)
+            if name is None:
+                while len(self._names) >= PREPARED_STATEMENTS_MAX:
+                    _, old = self._names.popitem(last=False)
+                    pgconn.send_query_params(b"DEALLOCATE " + old, None)
+                    yield b"", ""
+                self._made += 1
+                name = self._names[sql] = b"zapdb_%d" % self._made
+                pgconn.send_prepare(name, _numbered(sql), [value.type for value in values])
+                yield name, sql
+            else:
+                self._names.move_to_end(sql)
+            raws, formats = [value.raw for value in values], [value.format for value in values]
+            pgconn.send_query_prepared(name, raws, formats, Format.BINARY)
+            yield b"", sql
+
+    def _take(self, result: Any, name: bytes, sql: str, outcome: Outcome) -> None:
+        is_done = result is not None and result.status in _DONE
+        if name:
+            if not is_done and self._names.get(sql) == name:
+                del self._names[sql]
+        elif is_done and sql and outcome.error is None:
+            status = (result.command_status or b"").decode()
+            rows = self._read(result) if result.status == ExecStatus.TUPLES_OK else []
+            outcome.answers.append(Answer(status, rows))
+        if outcome.error is None and not is_done:
+            outcome.error = _error_of(result)
+
+    def _encode(self, given: Any) -> _Value:
+        kind = type(given)
+        if kind is bytes:
+            return _Value(given, 1, BYTES)
+        if kind is int:
+            return _Value(b"%d" % given, 0, INTEGER)
+        if kind is str and "\0" not in given:
+            return _Value(given.encode(), 0, TEXT)
+        if given is None:
+            return _Value(None, 0, 0)
+        if kind is list and given and type(given[0]) is bytes:
+            return _Value(_encode_array(given), 1, BYTES_ARRAY)
+        if kind is list and given and type(given[0]) is int:
+            return _Value(b"{%s}" % b",".join(b"%d" % n for n in given), 0, INTEGER_ARRAY)
+        made = Transformer(self._driver)
+        (raw,) = made.dump_sequence([given], [psycopg.adapt.PyFormat.AUTO])
+        assert made.types is not None
+        assert made.formats is not None
+        return _Value(None if raw is None else bytes(raw), made.formats[0], made.types[0])
+
+    def _read(self, result: Any) -> Rows:
+        made = Transformer(self._driver)
+        made.set_pgresult(result)
+        return made.load_rows(0, result.ntuples, tuple)
+
+
+_DONE: Final = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK})
+_FORGOTTEN: Final = frozenset({"26000", "0A000"})
+"""A prepared statement is not there any more, or returns other columns than it did."""
+
+
+def _next(pgconn: Any) -> Generator[Wait, int, Any]:
+    """The next result; None between those of two statements."""
+    while pgconn.is_busy():
+        yield Wait.R
+        pgconn.consume_input()
+    return pgconn.get_result()
+
+
+def _error_of(result: Any) -> psycopg.Error:
+    if result is None or result.status != ExecStatus.FATAL_ERROR:
+        return psycopg.OperationalError("the server answered out of order")
+    return error_from_result(result)
+
+
+def _numbered(sql: str) -> bytes:
+    """A statement with the server's marks of parameters: `$1` for the first `%s` or `%b`."""
+    number = 0
+
+    def replace(found: re.Match[str]) -> str:
+        nonlocal number
+        if found[0] == "%%":
+            return "%"
+        number += 1
+        return f"${number}"
+
+    return _MARK.sub(replace, sql).encode()
+
+
+def _encode_array(values: Sequence[bytes]) -> bytes:
+    """The binary format of an array of bytes in one dimension."""
+    parts = [_ARRAY.pack(1, 0, BYTES, len(values), 1)]
+    for value in values:
+        parts += (_LENGTH.pack(len(value)), value)
+    return b"".join(parts)

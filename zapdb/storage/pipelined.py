@@ -1,0 +1,274 @@
+"""A connection to PostgreSQL whose statements wait for each other, and travel together.
+
+What is sent in a writing transaction waits until somebody needs an answer: a question, the end of
+a savepoint, COMMIT. It then goes with that, in one pipeline (see `pipeline`). BEGIN and the gate
+wait, too. What a statement's failure means it brings along, so that it does not matter when it
+shows. At no time does more wait than a pipeline holds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+import sqlalchemy
+
+from zapdb.errors import StorageError, TransactionConflict
+from zapdb.limits import PIPELINE_SIZE_BYTES_MAX, PIPELINE_STATEMENTS_MAX
+from zapdb.storage.connection import Connection, Rows
+from zapdb.storage.faults import DuplicateKey, Refusal, connection_lost
+from zapdb.storage.interruption import Refusing
+from zapdb.storage.modes import Mode
+from zapdb.storage.pipeline import Answer, Outcome, Pipeline, Statement
+
+if TYPE_CHECKING:
+    from zapdb.storage.base import Storage
+
+_PIPELINE: Final = "zapdb pipeline"
+"""The key in what the pool remembers of a connection, for as long as that lives."""
+COMMIT: Final = "COMMIT"
+
+
+class _Cursor:
+    """The driver's cursor, and a pipeline while anything waits: either way one statement."""
+
+    def __init__(self, connection: PipelinedConnection, cursor: Any) -> None:
+        self._connection = connection
+        self._cursor = cursor
+        self._answer = Answer("", [])
+
+    def execute(self, sql: str, parameters: Sequence[Any]) -> Any:
+        if not self._connection.waiting:
+            return self._cursor.execute(sql, parameters)
+        self._answer = self._connection.ask(Statement(sql, parameters))
+        return self
+
+    def fetchone(self) -> Any:
+        return self._answer.rows[0] if self._answer.rows else None
+
+    def fetchall(self) -> list[Any]:
+        return list(self._answer.rows)
+
+    @property
+    def rowcount(self) -> int:
+        count = self._answer.status.rpartition(" ")[2]
+        return int(count) if count.isdigit() else -1
+
+
+class PipelinedConnection(Connection):
+    """A connection on which statements may wait."""
+
+    can_pipeline = True
+
+    def __init__(self, storage: Storage, core: sqlalchemy.Connection) -> None:
+        self.waiting: list[Statement] = []
+        """What was not sent yet, in its order."""
+        self._size_bytes = 0
+        self._has_failed_to_begin = False
+        """Whether the last pipeline failed before anything was done in its transaction."""
+        super().__init__(storage, core)
+
+    def use(self, core: sqlalchemy.Connection) -> None:
+        super().use(core)
+        self._forget()
+        self._executor = _Cursor(self, self._executor)
+        pipeline = core.info.get(_PIPELINE)
+        if pipeline is None:
+            pipeline = core.info[_PIPELINE] = Pipeline(self.driver)
+        self._pipeline: Pipeline = pipeline
+
+    @property
+    def is_pipelined(self) -> bool:
+        return self.mode is Mode.WRITE
+
+    @property
+    def is_unbegun(self) -> bool:
+        return bool(self.waiting) and self.waiting[0].begins
+
+    @property
+    def is_unused(self) -> bool:
+        return bool(self.waiting) and all(statement.begins for statement in self.waiting)
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self.waiting)
+
+    # Sending
+
+    def begin(self, *statements: str) -> None:
+        """Begin a transaction with the first statement that is sent."""
+        self._forget()
+        self.is_refused = self._has_failed_to_begin = False
+        self.waiting = [Statement(sql, begins=True) for sql in statements]
+
+    def note_begun(self) -> None:
+        for statement in self.waiting:
+            statement.begins = True
+
+    def send(
+        self, sql: str, parameters: Sequence[Any] = (), refused: Refusal | None = None
+    ) -> None:
+        if not self.is_pipelined:
+            super().send(sql, parameters, refused)
+            return
+        self._wait(Statement(sql, parameters, refused))
+
+    def send_many(
+        self, sql: str, rows: Iterable[Sequence[Any]], refused: Refusal | None = None
+    ) -> None:
+        if not self.is_pipelined:
+            super().send_many(sql, rows, refused)
+            return
+        for row in rows:
+            self._wait(Statement(sql, row, refused))
+
+    def require(self, condition: str, parameters: Sequence[Any], refused: Refusal) -> None:
+        if not self.is_pipelined:
+            super().require(condition, parameters, refused)
+            return
+        sql = f"SELECT 1 / (CASE WHEN {condition} THEN 1 ELSE 0 END)"
+        self._wait(Statement(sql, parameters, refused))
+
+    def flush(self) -> None:
+        if self.waiting:
+            self._translating(None)
+
+    def ask(self, question: Statement) -> Answer:
+        """The answer to a statement that is sent behind all that waits; raises as `fetch_one`."""
+        return self._translating(question).answers[-1]
+
+    def commit(self) -> None:
+        """Send COMMIT behind all that waits; raises the driver's own error where the outcome is
+        not known. A transaction in which nothing was done is not even begun."""
+        if self.is_unused:
+            self._forget()
+            return
+        outcome = self._exchange(Statement(COMMIT))
+        if outcome.answers[-1].status != COMMIT:
+            # A transaction that failed answers COMMIT with a rollback and no error.
+            raise TransactionConflict(
+                "the transaction had failed before its end",
+                hint="an error inside it was caught and not raised on; run it again",
+            )
+
+    def roll_back(self) -> None:
+        """Undo the transaction, if it was begun."""
+        self._forget()
+        if self.driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            # Not by psycopg: it would have all prepared statements forgotten, ours, too.
+            self._pipeline.run([Statement("ROLLBACK")])
+
+    def _forget(self) -> None:
+        self.waiting, self._size_bytes = [], 0
+
+    # Savepoints
+
+    def begin_savepoint(self) -> object:
+        if not self.is_pipelined:
+            return super().begin_savepoint()
+        mark = Statement("SAVEPOINT zapdb", dooms=True)
+        self._wait(mark)
+        return mark
+
+    def release_savepoint(self) -> None:
+        if not self.is_pipelined:
+            super().release_savepoint()
+            return
+        self._wait(Statement("RELEASE SAVEPOINT zapdb", dooms=True))
+        self.flush()
+
+    def undo_savepoint(self, mark: object) -> None:
+        if not self.is_pipelined:
+            super().undo_savepoint(mark)
+            return
+        for at, statement in enumerate(self.waiting):
+            if statement is mark:
+                del self.waiting[at:]
+                return
+        self._forget()
+        if self.is_doomed or self._has_failed_to_begin:
+            return
+        self._wait(Statement("ROLLBACK TO SAVEPOINT zapdb", dooms=True))
+        self._wait(Statement("RELEASE SAVEPOINT zapdb", dooms=True))
+        self.flush()
+
+    # How
+
+    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        self.flush()
+        super().run_many(sql, rows)
+
+    def core_execute(self, statement: sqlalchemy.Executable) -> Rows:
+        self.flush()
+        return super().core_execute(statement)
+
+    def _wait(self, statement: Statement) -> None:
+        size_bytes = sum(map(_size_bytes, statement.parameters))
+        is_full = len(self.waiting) >= PIPELINE_STATEMENTS_MAX - 1
+        if is_full or self._size_bytes + size_bytes > PIPELINE_SIZE_BYTES_MAX:
+            self.flush()
+        self.waiting.append(statement)
+        self._size_bytes += size_bytes
+
+    def _translating(self, question: Statement | None) -> Outcome:
+        try:
+            return self._exchange(question)
+        except psycopg.Error as error:
+            meaning = self.meaning(error)
+            if self._has_failed_to_begin and isinstance(meaning, StorageError):
+                raise connection_lost(self.storage.shown_url, str(error)) from error
+            raise meaning from error
+
+    def _exchange(self, last: Statement | None) -> Outcome:
+        """Send all that waits, and one more; raises what the failure of one of them means, and the
+        driver's own error where the connection is lost."""
+        if isinstance(self._executor, Refusing):
+            self.is_refused = True
+            self._executor.execute()
+        statements, began = self.waiting, time.monotonic()
+        if last is not None:
+            statements.append(last)
+        self._forget()
+        self.is_refused = False
+        self.uses += 1
+        try:
+            outcome = self._pipeline.run(statements)
+        except BaseException as error:
+            self._has_failed_to_begin = statements[0].begins
+            # Nobody knows where a savepoint stands, and after Ctrl-C not even that.
+            is_known = isinstance(error, Exception) and not any(s.dooms for s in statements)
+            self.is_doomed = self.is_doomed or not is_known
+            raise
+        finally:
+            self.uses -= 1
+        if statements[0].begins:
+            self.storage.note_gate(time.monotonic() - began, self.mode)
+        if outcome.error is not None:
+            raise self._refusal_of(statements[len(outcome.answers)], outcome.error)
+        return outcome
+
+    def _refusal_of(self, statement: Statement, error: psycopg.Error) -> Exception:
+        self._has_failed_to_begin = statement.begins
+        if error.diag.severity_nonlocalized != "ERROR":
+            return error  # the session is over, and so may be the server
+        self.is_refused = True
+        meaning = self.meaning(error)
+        is_refusal = isinstance(meaning, DuplicateKey) or isinstance(
+            error, psycopg.errors.DivisionByZero
+        )
+        self.is_doomed = self.is_doomed or statement.dooms or (statement.begins and not is_refusal)
+        if statement.refused is not None and is_refusal:
+            return statement.refused()
+        meaning.__cause__ = error
+        return meaning
+
+
+def _size_bytes(given: Any) -> int:
+    """About what a parameter takes on its way."""
+    if isinstance(given, bytes):
+        return len(given)
+    if isinstance(given, list):
+        return sum(map(_size_bytes, given))
+    return 8

@@ -1,0 +1,27 @@
+"""Writing records: a write is planned as a value, and executed."""
+
+from zapdb.writes.execution import NONE_INSERTED, execute
+from zapdb.writes.planning import (
+    Keyed,
+    Stored,
+    plan_delete,
+    plan_insert,
+    plan_inserts,
+    plan_null,
+    plan_update,
+)
+from zapdb.writes.write import NotAsPlanned, Write
+
+__all__ = [
+    "NONE_INSERTED",
+    "Keyed",
+    "NotAsPlanned",
+    "Stored",
+    "Write",
+    "execute",
+    "plan_delete",
+    "plan_insert",
+    "plan_inserts",
+    "plan_null",
+    "plan_update",
+]

@@ -1,0 +1,238 @@
+"""Executes writes: the one place that knows the order of steps.
+
+For one write as for many, whatever they do:
+
+    swaps      the record is what was seen
+    records    inserted, set, deleted            whoever else wants them waits here
+    beside     blobs, archived values
+    entries    all that go, then all that come   so that values may change hands
+    targets    what is referred to is there      it may be one of the records themselves
+    log        noted; written before COMMIT
+
+All of it happens in the caller's transaction, which is undone where the database refuses a step.
+Statements are sent, and not waited for: where the engine has pipelines they travel together, and a
+refusal shows later, at the end of the operation. Why one was refused is looked up behind the
+rollback, in a new snapshot: the owner of a key may be one that the transaction couldn't see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from zapdb.catalog import principal
+from zapdb.errors import RecordExists, TransactionConflict
+from zapdb.indexes import Collision, LiveIndex, LiveReference, LiveTable, violations
+from zapdb.storage import Connection, Refusal, StatementRefused
+from zapdb.storage.archives import ArchiveRow
+from zapdb.storage.changes import record_change
+from zapdb.writes.write import NotAsPlanned, Write
+
+NONE_INSERTED: Final = "none was inserted"
+
+Rows = list[tuple[bytes, bytes]]
+
+
+def execute(
+    connection: Connection, live: LiveTable, writes: Sequence[Write], hint: str = ""
+) -> None:
+    """Do what the plans say, inside a transaction; all are of the table that is given.
+
+    Raises `ConstraintViolation`, and here or where the transaction sends what is left
+    `StatementRefused` with what explains it. `hint` goes with errors about several records.
+    """
+    for write in writes:
+        if write.is_swap:
+            refused = partial(StatementRefused, _explain_swap)
+            live.records.require_value(connection, write.key, write.before, refused)
+    _write_records(connection, live, writes, hint)
+    if live.has_history:
+        _note_changes(connection, live, writes)
+    _write_beside(connection, live, writes)
+    for at, index in enumerate(live.indexes):
+        if gone := _removed(writes, at):
+            index.remove_entries(connection, gone)
+        if new := _added(writes, at):
+            _add_entries(connection, live, index, new, writes, hint)
+    for at, reference in enumerate(live.references):
+        _require_targets(connection, live, reference, at, writes, hint)
+
+
+# Records
+
+
+def _write_records(
+    connection: Connection, live: LiveTable, writes: Sequence[Write], hint: str
+) -> None:
+    records = live.records
+    if len(writes) == 1:
+        (write,) = writes
+        if write.before is None:
+            refused = partial(_refuse_key, live, writes, hint)
+            connection.send(records.insert_sql, (write.key, write.after), refused)
+        elif write.after is not None:
+            connection.send(records.update_sql, (write.after, write.key))
+        else:
+            connection.send(records.delete_sql, (write.key,))
+        return
+    gone = [w.key for w in writes if w.after is None]
+    changed = [(w.key, w.after) for w in writes if w.after is not None and w.before is not None]
+    new = [(w.key, w.after) for w in writes if w.after is not None and w.before is None]
+    if gone:
+        records.delete_many(connection, gone)
+    if changed:
+        records.update_many(connection, changed)
+    if new:
+        records.insert_many(connection, new, partial(_refuse_key, live, writes, hint))
+
+
+def _refuse_key(live: LiveTable, writes: Sequence[Write], hint: str) -> Exception:
+    return StatementRefused(partial(_explain_key, live, writes, hint))
+
+
+def _explain_swap(_: Connection) -> Exception:
+    return NotAsPlanned()
+
+
+def _explain_key(
+    live: LiveTable, writes: Sequence[Write], hint: str, connection: Connection
+) -> Exception:
+    """Why a record could not be inserted, of those that were to be."""
+    keys = [w.key for w in writes if w.before is None]
+    there = live.records.find_keys(connection, keys)
+    if not there and len(set(keys)) == len(keys):
+        return _conflict(live, "another transaction inserted the record, and may undo it")
+    if len(keys) > 1:
+        return RecordExists(
+            "one of the records has the key of another", table=live.shape.table.name, hint=hint
+        )
+    return RecordExists(
+        "there is a record with this key already",
+        table=live.shape.table.name,
+        key=", ".join(map(repr, live.codec.decode_key(keys[0]))),
+        hint="upsert() changes it",
+    )
+
+
+def _conflict(live: LiveTable, message: str) -> TransactionConflict:
+    return TransactionConflict(
+        message,
+        table=live.shape.table.name,
+        hint="run it again; db.run(function) does so by itself",
+    )
+
+
+# What is beside them
+
+
+def _note_changes(connection: Connection, live: LiveTable, writes: Sequence[Write]) -> None:
+    tenant, table, who = live.view.tenant, live.table.number, principal.current()
+    for write in writes:
+        if write.change is not None:
+            record_change(connection, who, tenant, table, write.key, *write.change)
+
+
+def _write_beside(connection: Connection, live: LiveTable, writes: Sequence[Write]) -> None:
+    archived = list[ArchiveRow]()
+    for write in writes:
+        if write.blobs:
+            live.blobs.insert(connection, write.blobs)
+        archived += write.archived
+    if archived:
+        live.archives.insert(connection, archived)
+    if live.archives.fields:
+        gone = [write.key for write in writes if write.after is None]
+        if gone:
+            live.archives.delete_many(connection, gone)
+
+
+# Index entries
+
+
+def _removed(writes: Sequence[Write], at: int) -> Rows:
+    """The entries that go in the index at a place of the table's, in order."""
+    return sorted((k, w.key) for w in writes if w.removed and (k := w.removed[at]) is not None)
+
+
+def _added(writes: Sequence[Write], at: int) -> Rows:
+    """The entries that come."""
+    return sorted((k, w.key) for w in writes if w.added and (k := w.added[at]) is not None)
+
+
+def _add_entries(
+    connection: Connection,
+    live: LiveTable,
+    index: LiveIndex,
+    entries: Rows,
+    writes: Sequence[Write],
+    hint: str,
+) -> None:
+    refused: Refusal | None = None
+    if index.descriptor.index.unique:
+        refused = partial(
+            StatementRefused, partial(_explain_entry, live, index, entries, writes, hint)
+        )
+    try:
+        index.add_entries(connection, entries, refused)
+    except Collision as found:
+        raise _collision(live, found, writes, hint) from None
+
+
+def _explain_entry(
+    live: LiveTable,
+    index: LiveIndex,
+    entries: Rows,
+    writes: Sequence[Write],
+    hint: str,
+    connection: Connection,
+) -> Exception:
+    gone = set(_removed(writes, live.indexes.index(index)))
+    found = index.find_collision(connection, entries, gone)
+    if found is not None:
+        return _collision(live, found, writes, hint)
+    return _conflict(live, "another transaction wrote a record with these values, and may undo it")
+
+
+def _collision(live: LiveTable, found: Collision, writes: Sequence[Write], hint: str) -> Exception:
+    record = next(w.record for w in writes if w.key == found.record_key)
+    assert record is not None  # it got an entry
+    return violations.collision(live, found, record, hint)
+
+
+# References
+
+
+def _require_targets(
+    connection: Connection,
+    live: LiveTable,
+    reference: LiveReference,
+    at: int,
+    writes: Sequence[Write],
+    hint: str,
+) -> None:
+    wanted = {w.targets[at] for w in writes if w.targets} - {None}
+    if wanted:
+        keys = sorted(key for key in wanted if key is not None)
+        explain = partial(_explain_target, live, reference, at, writes, hint)
+        reference.targets.require_keys(connection, keys, partial(StatementRefused, explain))
+
+
+def _explain_target(
+    live: LiveTable,
+    reference: LiveReference,
+    at: int,
+    writes: Sequence[Write],
+    hint: str,
+    connection: Connection,
+) -> Exception:
+    keys = [w.targets[at] for w in writes if w.targets]
+    there = reference.targets.find_keys(connection, [key for key in keys if key is not None])
+    if reference.targets.name == live.records.name:  # they are undone, and would have been there
+        there |= {w.key for w in writes if w.after is not None}
+    for write in writes:
+        key = write.targets[at] if write.targets else None
+        if key is not None and key not in there:
+            assert write.record is not None  # it has a reference
+            return violations.dangling(live, reference, write.key, write.record, hint)
+    return _conflict(live, "another transaction inserts the record that one refers to")

@@ -1,0 +1,58 @@
+"""What a write does, as a value.
+
+A write is about one record: its bytes before and after, and all that follows from them. It is made
+without a connection, and says what is to be true afterwards, not in which order: `execute` alone
+knows that.
+
+    insert    before is None                 upsert    one of the two on the left
+    update    neither is None                set null  an update
+    delete    after is None                  cascade   a delete
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from zapdb.records import Record
+from zapdb.storage.archives import ArchiveRow
+
+NO_BLOBS: Final[Mapping[bytes, bytes]] = {}
+
+Keys = tuple[bytes | None, ...]
+"""One for each index, or each reference, of the table in its order; None where there is none."""
+Change = tuple[bytes | None, bytes | None]
+"""A record before and after as the change log keeps it: both of the revision in force."""
+
+
+class Write(NamedTuple):
+    """What becomes of one record.
+
+    The checks of its table were true of `record`, which is the record afterwards, as far as the
+    table looks at it; None where nothing does.
+    """
+
+    key: bytes
+    before: bytes | None
+    """As it is stored, of whatever revision."""
+    after: bytes | None
+    record: Record | None = None
+    removed: Keys = ()
+    """The keys of its entries that go."""
+    added: Keys = ()
+    """The keys of the entries that it gets."""
+    targets: Keys = ()
+    """The keys of the records that it newly refers to."""
+    blobs: Mapping[bytes, bytes] = NO_BLOBS
+    """New ones, by id."""
+    archived: tuple[ArchiveRow, ...] = ()
+    """Values of dropped fields that are kept beside it."""
+    change: Change | None = None
+    """What the change log gets, where it is on."""
+    is_swap: bool = False
+    """Whether the database is to see to it that the record still is `before`: nobody has read it.
+    `NotAsPlanned` is raised where it is not."""
+
+
+class NotAsPlanned(Exception):
+    """A record is not what it was planned to be before a write; nothing was written."""
