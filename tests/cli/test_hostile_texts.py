@@ -7,8 +7,8 @@ import csv
 import io
 import json
 import logging
-from dataclasses import replace
 
+import msgspec
 import pytest
 
 import zapdb
@@ -66,7 +66,7 @@ def test_what_is_logged_is_one_line(text: str, caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize("text", [FORGED, *CONTROLS], ids=ascii)
 def test_who_holds_the_gate_or_a_lease_is_told_in_one_line(text: str) -> None:
     """Their hosts and roles stand in rows that anybody may have written; logs show them."""
-    owner = replace(Owner.here("someone"), host=text)
+    owner = msgspec.structs.replace(Owner.here("someone"), host=text)
     node = NodeLease(owner, 0)
     for shown in (
         str(owner),
