@@ -185,7 +185,6 @@ def test_rule_15_a_service_loses_nothing_and_keeps_nothing_that_it_refused(
                     acknowledged(customers) >= before + count or any(one.done() for one in working)
                 ),
                 "the service wrote",
-                60,
             )
 
         wait_for_writes(20)

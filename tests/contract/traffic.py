@@ -43,7 +43,6 @@ class Traffic:
         wait_until(
             lambda: len(self.lines) >= before + 2 * count or self.process.poll() is not None,
             "it wrote",
-            60,
         )
         assert self.process.poll() is None, self.told
 
