@@ -47,8 +47,12 @@ def starts_with(items: Table, index: str, *values: Any) -> Query:
     table, fields = _fields_of(items, index)
     *leading, prefix = values
     field = table.field_numbered(fields[len(leading)].field)
-    begins = FieldExpression(table, field).startswith(prefix)
+    begins = _field(table, field).startswith(prefix)
     return items.using(index).where(equal_to(table, fields, leading), begins)
+
+
+def _field(table: schema.Table, field: schema.Field) -> FieldExpression:
+    return FieldExpression(table.name, field.name, (table, field))
 
 
 Components = Sequence[schema.IndexComponent]
@@ -70,7 +74,7 @@ def equal_to(table: schema.Table, components: Components, values: Sequence[Any])
     if len(values) > len(components):
         raise UsageError("more values than the index has fields")
     fields = (table.field_numbered(c.field) for c in components)
-    return And(tuple(FieldExpression(table, f) == v for f, v in zip(fields, values, strict=False)))
+    return And(tuple(_field(table, f) == v for f, v in zip(fields, values, strict=False)))
 
 
 def behind(
@@ -100,10 +104,11 @@ def _beyond(
     same = list[Predicate]()
     ways = list[Predicate]()
     for component, value in zip(components, values, strict=False):
-        field = FieldExpression(table, table.field_numbered(component.field), component.collation)
+        kind = table.field_numbered(component.field)
+        field = FieldExpression(table.name, kind.name, (table, kind), component.collation)
         is_larger = is_behind != component.descending
         ways.append(And((*same, _larger(field, value) if is_larger else _smaller(field, value))))
-        is_told = field._field.type.index_key_is_exact or component.collation is not None
+        is_told = kind.type.index_key_is_exact or component.collation is not None
         same.append(field == value if is_told or value is None else field.between(value, value))
     return Or((*ways, And(tuple(same)))) if included else Or(tuple(ways))
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zapdb.errors import ZapdbError as ZapdbError
     from zapdb.records import Record as Record
     from zapdb.records import asdict as asdict
+    from zapdb.records import etag as etag
     from zapdb.records import replace as replace
     from zapdb.records import to_json as to_json
     from zapdb.release import __version__ as __version__
@@ -36,6 +37,7 @@ _HOMES: Final = {
     "ZapdbError": "zapdb.errors",
     "__version__": "zapdb.release",
     "asdict": "zapdb.records",
+    "etag": "zapdb.records",
     "open": "zapdb.database",
     "replace": "zapdb.records",
     "to_json": "zapdb.records",
@@ -54,6 +56,7 @@ __all__ = [
     "__version__",
     "asdict",
     "errors",
+    "etag",
     "replace",
     "to_json",
 ]

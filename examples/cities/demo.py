@@ -166,7 +166,7 @@ class Demo:
         title("5. Names in the order of the Unicode Collation Algorithm, several scripts")
         with self.open() as db:
             cities = db.table("cities")
-            names, local_name = cities.using("by_local_name"), cities.local_name.collated()
+            names, local_name = cities.using("by_local_name"), cities.f.local_name.collated()
             for start in ("zu", "α", "я", "א", "ي", "न", "บ", "한", "東"):
                 first = names.where(local_name >= start).limit(5)
                 found = [city.local_name for city in first]

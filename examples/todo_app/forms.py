@@ -1,6 +1,6 @@
 """Between records and the texts of forms, both ways.
 
-The form of an item also sends back the stamp of what was read, by which the database refuses a
+The form of an item also sends back the etag of what was read, by which the database refuses a
 change of what others changed meanwhile; and, as `seen.…`, what it showed: so the page that shows
 both versions knows what its user changed. The server keeps nothing for it.
 """
@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from examples.todo_app.models import Item, Priority
 from examples.todo_app.todo import PRIORITIES
+from zapdb import asdict
 
 LINE_CHARS_MAX: Final = 200
 NOTES_CHARS_MAX: Final = 10_000
@@ -107,7 +108,7 @@ def read_item(form: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
 
 def show_item(item: Item, labels: Iterable[str]) -> dict[str, str]:
     """The texts of an item's form; a reminder is on the clock that it was meant on."""
-    return show_values(item.asdict(), labels)
+    return show_values(asdict(item), labels)
 
 
 def show_values(values: Mapping[str, Any], labels: Iterable[str]) -> dict[str, str]:

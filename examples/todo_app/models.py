@@ -26,6 +26,7 @@ from typing import (
 from zapdb.models import (
     AnyField,
     BytesLike,
+    FieldOf,
     Model,
     Models,
     OrderedField,
@@ -156,11 +157,11 @@ class User(Model["UsersTable"]):
     home: reference to lists (uuid), optional
     """
 
-    id: uuid.UUID
-    name: str
-    zone: str
-    language: Language
-    home: TodoListKey | None
+    id: FieldOf[OrderedField[uuid.UUID], uuid.UUID]
+    name: FieldOf[StringField, str]
+    zone: FieldOf[StringField, str]
+    language: FieldOf[OrderedField[Language], Language]
+    home: FieldOf[OrderedField[TodoListKey], TodoListKey | None]
 
     @overload
     def follow(self, path: Literal["home"]) -> TodoList | None: ...
@@ -201,21 +202,25 @@ class UserChanges(TypedDict):
     home: NotRequired[TodoListKey | None]
 
 
-UserField: TypeAlias = Literal["id", "zone", "language", "home"]
+UserField: TypeAlias = Literal["id", "name", "zone", "language", "home"]
+
+
+class UserFields(Protocol):
+    """The fields of users, for conditions."""
+
+    id: OrderedField[uuid.UUID]
+    name: StringField
+    zone: StringField
+    language: OrderedField[Language]
+    home: OrderedField[TodoListKey]
 
 
 class UsersTable(TypedTable[User], Protocol):
     """The table users."""
 
-    id: OrderedField[uuid.UUID]
-    zone: StringField
-    language: OrderedField[Language]
-    home: OrderedField[TodoListKey]
+    @property
+    def f(self) -> UserFields: ...
 
-    @overload
-    def __getitem__(self, name: Literal["name"], /) -> StringField: ...
-
-    @overload
     def __getitem__(self, name: UserField, /) -> AnyField: ...
 
     def get(self, id: uuid.UUID, /) -> User:
@@ -282,9 +287,9 @@ class TodoList(Model["ListsTable"]):
     title: string
     """
 
-    id: uuid.UUID
-    owner: UserKey
-    title: str
+    id: FieldOf[OrderedField[uuid.UUID], uuid.UUID]
+    owner: FieldOf[OrderedField[UserKey], UserKey]
+    title: FieldOf[StringField, str]
 
     @overload
     def follow(self, path: Literal["owner"]) -> User | None: ...
@@ -322,12 +327,19 @@ class TodoListChanges(TypedDict):
 TodoListField: TypeAlias = Literal["id", "owner", "title"]
 
 
-class ListsTable(TypedTable[TodoList], Protocol):
-    """The table lists."""
+class TodoListFields(Protocol):
+    """The fields of lists, for conditions."""
 
     id: OrderedField[uuid.UUID]
     owner: OrderedField[UserKey]
     title: StringField
+
+
+class ListsTable(TypedTable[TodoList], Protocol):
+    """The table lists."""
+
+    @property
+    def f(self) -> TodoListFields: ...
 
     def __getitem__(self, name: TodoListField, /) -> AnyField: ...
 
@@ -394,14 +406,14 @@ class Item(Model["ItemsTable"]):
     reminder: zoned_timestamp, optional
     """
 
-    id: uuid.UUID
-    list: TodoListKey
-    title: str
-    done: bool
-    priority: Priority
-    due: datetime.date | None
-    notes: str
-    reminder: datetime.datetime | None
+    id: FieldOf[OrderedField[uuid.UUID], uuid.UUID]
+    list: FieldOf[OrderedField[TodoListKey], TodoListKey]
+    title: FieldOf[StringField, str]
+    done: FieldOf[OrderedField[bool], bool]
+    priority: FieldOf[OrderedField[Priority], Priority]
+    due: FieldOf[OrderedField[datetime.date], datetime.date | None]
+    notes: FieldOf[StringField, str]
+    reminder: FieldOf[OrderedField[datetime.datetime], datetime.datetime | None]
 
     @overload
     def follow(self, path: Literal["list"]) -> TodoList | None: ...
@@ -463,8 +475,8 @@ ItemField: TypeAlias = Literal[
 ]
 
 
-class ItemsTable(TypedTable[Item], Protocol):
-    """The table items."""
+class ItemFields(Protocol):
+    """The fields of items, for conditions."""
 
     id: OrderedField[uuid.UUID]
     list: OrderedField[TodoListKey]
@@ -474,6 +486,13 @@ class ItemsTable(TypedTable[Item], Protocol):
     due: OrderedField[datetime.date]
     notes: StringField
     reminder: OrderedField[datetime.datetime]
+
+
+class ItemsTable(TypedTable[Item], Protocol):
+    """The table items."""
+
+    @property
+    def f(self) -> ItemFields: ...
 
     def __getitem__(self, name: ItemField, /) -> AnyField: ...
 
@@ -540,9 +559,9 @@ class Tag(Model["TagsTable"]):
     label: string
     """
 
-    id: uuid.UUID
-    owner: UserKey
-    label: str
+    id: FieldOf[OrderedField[uuid.UUID], uuid.UUID]
+    owner: FieldOf[OrderedField[UserKey], UserKey]
+    label: FieldOf[StringField, str]
 
     @overload
     def follow(self, path: Literal["owner"]) -> User | None: ...
@@ -580,12 +599,19 @@ class TagChanges(TypedDict):
 TagField: TypeAlias = Literal["id", "owner", "label"]
 
 
-class TagsTable(TypedTable[Tag], Protocol):
-    """The table tags."""
+class TagFields(Protocol):
+    """The fields of tags, for conditions."""
 
     id: OrderedField[uuid.UUID]
     owner: OrderedField[UserKey]
     label: StringField
+
+
+class TagsTable(TypedTable[Tag], Protocol):
+    """The table tags."""
+
+    @property
+    def f(self) -> TagFields: ...
 
     def __getitem__(self, name: TagField, /) -> AnyField: ...
 
@@ -645,8 +671,8 @@ class Tagging(Model["TaggingsTable"]):
     tag: reference to tags (uuid); part of the key
     """
 
-    item: ItemKey
-    tag: TagKey
+    item: FieldOf[OrderedField[ItemKey], ItemKey]
+    tag: FieldOf[OrderedField[TagKey], TagKey]
 
     @overload
     def follow(self, path: Literal["item"]) -> Item | None: ...
@@ -682,11 +708,18 @@ class TaggingChanges(TypedDict):
 TaggingField: TypeAlias = Literal["item", "tag"]
 
 
-class TaggingsTable(TypedTable[Tagging], Protocol):
-    """The table taggings."""
+class TaggingFields(Protocol):
+    """The fields of taggings, for conditions."""
 
     item: OrderedField[ItemKey]
     tag: OrderedField[TagKey]
+
+
+class TaggingsTable(TypedTable[Tagging], Protocol):
+    """The table taggings."""
+
+    @property
+    def f(self) -> TaggingFields: ...
 
     def __getitem__(self, name: TaggingField, /) -> AnyField: ...
 
@@ -745,9 +778,9 @@ class Session(Model["SessionsTable"]):
     until: timestamp
     """
 
-    digest: bytes
-    user: UserKey
-    until: datetime.datetime
+    digest: FieldOf[OrderedField[BytesLike], bytes]
+    user: FieldOf[OrderedField[UserKey], UserKey]
+    until: FieldOf[OrderedField[datetime.datetime], datetime.datetime]
 
     @overload
     def follow(self, path: Literal["user"]) -> User | None: ...
@@ -785,12 +818,19 @@ class SessionChanges(TypedDict):
 SessionField: TypeAlias = Literal["digest", "user", "until"]
 
 
-class SessionsTable(TypedTable[Session], Protocol):
-    """The table sessions."""
+class SessionFields(Protocol):
+    """The fields of sessions, for conditions."""
 
     digest: OrderedField[BytesLike]
     user: OrderedField[UserKey]
     until: OrderedField[datetime.datetime]
+
+
+class SessionsTable(TypedTable[Session], Protocol):
+    """The table sessions."""
+
+    @property
+    def f(self) -> SessionFields: ...
 
     def __getitem__(self, name: SessionField, /) -> AnyField: ...
 

@@ -99,7 +99,7 @@ def start() -> Page:
         users = todo().users
         return render_template(
             "start.html",
-            users=users.order_by(users["name"].collated("en")),
+            users=users.order_by(users.f.name.collated("en")),
             zones=zone_names(),
         )
     if g.user.home is not None:
@@ -291,7 +291,7 @@ def edit_item(key: UUID) -> Page:
         item = todo().edit_item(
             g.user,
             key,
-            stamp=form.get("stamp", ""),
+            etag=form.get("etag", ""),
             changes=changes,
             labels_seen=labels_seen,
             labels=labels,
@@ -335,7 +335,7 @@ def _render(template: str, **more: Any) -> str:
     """With what stands beside every page: the lists, and how much is to be done."""
     items, lists = todo().items, todo().lists_of(g.user)
     keys = [found.id for found in lists]
-    open_in = {key: items.where(items.list == key, items.done == False).count() for key in keys}  # noqa: E712 - a condition
+    open_in = {key: items.where(items.f.list == key, items.f.done == False).count() for key in keys}  # noqa: E712 - a condition
     views = [
         (name, title, todo().items_in(g.user, keys, choice).count())
         for name, (title, choice) in VIEWS.items()

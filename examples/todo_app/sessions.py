@@ -26,15 +26,15 @@ class Sessions:
     def begin(self, user: UUID) -> str:
         """The token of a new session; those of the user that are over are deleted."""
         token, now = secrets.token_urlsafe(32), datetime.datetime.now(datetime.UTC)
-        mine = self.sessions.where(self.sessions.user == user)
-        mine.where(self.sessions.until < now).delete()
+        mine = self.sessions.where(self.sessions.f.user == user)
+        mine.where(self.sessions.f.until < now).delete()
         self.sessions.insert(digest=_digest(token), user=user, until=now + LASTS)
         return token
 
     def find_user(self, token: str) -> User | None:
         """Whose session it is, as long as it lasts."""
-        live = self.sessions.until > datetime.datetime.now(datetime.UTC)
-        query = self.sessions.where(self.sessions.digest == _digest(token), live)
+        live = self.sessions.f.until > datetime.datetime.now(datetime.UTC)
+        query = self.sessions.where(self.sessions.f.digest == _digest(token), live)
         found = query.include("user").first()
         return None if found is None else found.follow("user")
 

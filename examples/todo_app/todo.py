@@ -91,30 +91,30 @@ class Todo:
 
     def lists_of(self, user: User) -> list[TodoList]:
         """In the alphabet of their owner."""
-        mine = self.lists.where(self.lists.owner == user.id)
-        return list(mine.order_by(self.lists.title.collated(user.language)))
+        mine = self.lists.where(self.lists.f.owner == user.id)
+        return list(mine.order_by(self.lists.f.title.collated(user.language)))
 
     def list_of(self, user: User, key: UUID) -> TodoList:
         """Raises `RecordNotFound`, also for a list of somebody else."""
-        return self.lists.where(self.lists.id == key, self.lists.owner == user.id).one()
+        return self.lists.where(self.lists.f.id == key, self.lists.f.owner == user.id).one()
 
     # Items
 
     def items_in(self, user: User, lists: Iterable[UUID], choice: Choice) -> TypedQuery[Item]:
         items = self.items
         # Of a single list, the index has all in order; of several, they are merged.
-        query = items.where(items.list.in_(lists)).include("list")
+        query = items.where(items.f.list.in_(lists)).include("list")
         if choice.state != "all":
-            query = query.where(items.done == (choice.state == "done"))
+            query = query.where(items.f.done == (choice.state == "done"))
         if choice.priority:
-            query = query.where(items.priority == choice.priority)
+            query = query.where(items.f.priority == choice.priority)
         if choice.tag:
-            tagged = self.taggings.where(self.taggings.tag == choice.tag)
-            query = query.where(items.id.in_(tagging.item for tagging in tagged))
+            tagged = self.taggings.where(self.taggings.f.tag == choice.tag)
+            query = query.where(items.f.id.in_(tagging.item for tagging in tagged))
         return self._sort(user, self._limit(user, query, choice.due), choice.sort)
 
     def _limit(self, user: User, query: TypedQuery[Item], due: Due | None) -> TypedQuery[Item]:
-        today, field = now_in(user.zone).date(), self.items.due
+        today, field = now_in(user.zone).date(), self.items.f.due
         match due:
             case "overdue":
                 return query.where(field < today)
@@ -132,13 +132,13 @@ class Todo:
             case "newest":
                 return query.order_by("-id")  # they are made in the order of time
             case "due":
-                return query.order_by(items.due.nulls_last())
+                return query.order_by(items.f.due.nulls_last())
             case "reminder":
-                return query.where(items.reminder >= now_in(user.zone)).order_by("reminder")
+                return query.where(items.f.reminder >= now_in(user.zone)).order_by("reminder")
             case "priority":
                 return query.order_by("-priority")
             case "title":
-                return query.order_by(items.title.collated(user.language))
+                return query.order_by(items.f.title.collated(user.language))
 
     def page_of(self, query: TypedQuery[Item], cursor: str | None) -> tuple[TypedPage[Item], bool]:
         """A page, and whether it is the one that the cursor meant: else it is the first."""
@@ -149,7 +149,7 @@ class Todo:
 
     def item_of(self, user: User, key: UUID) -> Item:
         """Raises `RecordNotFound`, also for an item of somebody else."""
-        found = self.items.where(self.items.id == key).include("list").one()
+        found = self.items.where(self.items.f.id == key).include("list").one()
         within = found.follow("list")
         if within is None or within.owner != user.id:
             raise RecordNotFound("no record has this key", table="items", key=key)
@@ -181,12 +181,12 @@ class Todo:
         user: User,
         key: UUID,
         *,
-        stamp: str,
+        etag: str,
         changes: Mapping[str, Any],
         labels_seen: Iterable[str],
         labels: Iterable[str],
     ) -> Item:
-        """Change an item that still is as its editor saw it, whose stamp is given; raises
+        """Change an item that still is as its editor saw it, whose etag is given; raises
         `StaleUpdate` if it is not.
 
         Tags can't be in each other's way: those that the editor added or took away are.
@@ -195,7 +195,7 @@ class Todo:
         def edit() -> Item:
             self.item_of(user, key)
             self.list_of(user, changes["list"])
-            item = self.items.update(key, if_unchanged=stamp, **changes)
+            item = self.items.update(key, if_unchanged=etag, **changes)
             self._tag(user, key, set(labels) - set(labels_seen))
             self._untag(user, key, set(labels_seen) - set(labels))
             return item
@@ -205,14 +205,14 @@ class Todo:
     # Tags
 
     def tags_of(self, user: User) -> list[Tag]:
-        mine = self.tags.where(self.tags.owner == user.id)
-        return list(mine.order_by(self.tags.label.collated(user.language)))
+        mine = self.tags.where(self.tags.f.owner == user.id)
+        return list(mine.order_by(self.tags.f.label.collated(user.language)))
 
     def tags_on(self, items: Iterable[Item]) -> Mapping[UUID, list[Tag]]:
         """The tags of some items, by the items' keys."""
         keys = [item.id for item in items]
         found: dict[UUID, list[Tag]] = defaultdict(list)
-        for tagging in self.taggings.where(self.taggings.item.in_(keys)).include("tag"):
+        for tagging in self.taggings.where(self.taggings.f.item.in_(keys)).include("tag"):
             tag = tagging.follow("tag")
             if tag is not None:
                 found[tagging.item].append(tag)
@@ -231,9 +231,11 @@ class Todo:
             tag = self._find_tag(user, label)
             if tag is not None:
                 self.taggings.delete_many([(item, tag.id)])
-                if not self.taggings.where(self.taggings.tag == tag.id).exists():
+                if not self.taggings.where(self.taggings.f.tag == tag.id).exists():
                     self.tags.delete(tag.id)
 
     def _find_tag(self, user: User, label: str) -> Tag | None:
         """By its label as the index compares them: Garden is garden."""
-        return self.tags.where(self.tags.owner == user.id, self.tags.label.matches(label)).first()
+        return self.tags.where(
+            self.tags.f.owner == user.id, self.tags.f.label.matches(label)
+        ).first()

@@ -15,6 +15,7 @@ from examples.todo_app import days, pages
 from examples.todo_app.forms import Unreadable
 from examples.todo_app.sessions import Sessions
 from examples.todo_app.todo import LANGUAGES, PRIORITIES, Todo
+from zapdb import etag
 from zapdb.errors import (
     CheckViolation,
     ConcurrencyError,
@@ -76,6 +77,7 @@ def create_app(todo: Todo, secret: str | None = None, *, https: bool = False) ->
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.globals.update(
         csrf=csrf_field,
+        etag=etag,
         languages=LANGUAGES,
         priorities=PRIORITIES,
         show_day=days.show_day,

@@ -70,7 +70,7 @@ async def create_in(tx: Tx, order: Order, card: str = "") -> zapdb.Record:
 @app.get("/orders/{number}")
 async def read(number: int, snap: Snap) -> zapdb.Record:
     orders = snap.table("orders")
-    return await orders.where(orders.number == number).one()
+    return await orders.where(orders.f.number == number).one()
 
 
 @app.get("/health")

@@ -30,7 +30,7 @@ def place_order(tx: Transaction, order: dict[str, Any], card: str) -> zapdb.Reco
 
 def find_order(snap: Snapshot, number: int) -> zapdb.Record:
     orders = snap.table("orders")
-    return orders.where(orders.number == number).one()
+    return orders.where(orders.f.number == number).one()
 
 
 STATUSES = {

@@ -68,7 +68,7 @@ def _work(work: str, address: str, migrations: str) -> None:
             records = sum(1 for _ in database.table("people").scan())
         elif work == "query":
             people = database.table("people")
-            query = people.where(people.number >= 0).order_by("-number")
+            query = people.where(people.f.number >= 0).order_by("-number")
             assert query.explain().sorting != "all"
             records = sum(1 for _ in query)
         elif work == "arrow":

@@ -7,6 +7,7 @@ import itertools
 from tests.bench.databases import Bench, Migrations, opened
 from tests.bench.measure import Row, take_turns
 from tests.bench.people import CREATE, make_people
+from zapdb import asdict
 
 RECORDS = 5_000
 ROUNDS = 25
@@ -22,7 +23,7 @@ def run(bench: Bench) -> list[Row]:
     with opened(address, migrations) as database:
         people = database.table("people")
         old = list(itertools.islice(people.scan(), RECORDS))
-        people.insert_many(person.asdict() | {"id": person.id + RECORDS} for person in old)
+        people.insert_many(asdict(person) | {"id": person.id + RECORDS} for person in old)
         assert database.admin.count_by_revision("people") == {1: RECORDS, 1 + STEPS: RECORDS}
 
         def get_stale() -> None:

@@ -126,7 +126,7 @@ class Client:
             case 0:
                 return items.get_many([key])[0]
             case 1:
-                return items.where(items.id == key).first()
+                return items.where(items.f.id == key).first()
             case 2:
                 with self.db.snapshot():
                     return items.find(key)

@@ -104,7 +104,7 @@ def test_the_faces_do_what_the_synchronous_ones_do(place: Workspace) -> None:
             assert [record and record.id for record in found] == [7, None, 1]
             assert await items.exists(7)
             assert await items.count() == 7
-            large = items.where(items.size >= 4).order_by("-size")
+            large = items.where(items.f.size >= 4).order_by("-size")
             assert [item.id async for item in large] == [7, 6, 5, 4]
             assert (await large.limit(1).one()).id == 7
             first = await large.first()
@@ -119,7 +119,7 @@ def test_the_faces_do_what_the_synchronous_ones_do(place: Workspace) -> None:
             assert [item.id for item in page] == [7, 6, 5]
             assert [item.id for item in await large.page(3, page.cursor)] == [4]
             assert "by_size" in str(await large.explain())
-            some = items.using("by_size").where(items.size >= 2, items.size < 4)
+            some = items.using("by_size").where(items.f.size >= 2, items.f.size < 4)
             assert [item.id async for item in some] == [2, 1, 3]
             assert await items.readable_indexes() == ("by_size",)
             with pytest.raises(UnknownName):
@@ -128,11 +128,11 @@ def test_the_faces_do_what_the_synchronous_ones_do(place: Workspace) -> None:
             assert (await items.to_arrow(["id"])).num_rows == 7
             await items.delete(7)
             assert await items.delete_many([6, 99]) == 1
-            assert await items.delete_where(items.size == 5) == 1
+            assert await items.delete_where(items.f.size == 5) == 1
             assert await large.delete() == 1
             assert await ids(db) == [1, 2, 3]
             assert repr(items) == "<table 'items' (id, title, size, note)>"
-            assert (items.name, items["size"].__class__) == ("items", items.size.__class__)
+            assert (items.name, items["size"].__class__) == ("items", items.f.size.__class__)
             assert await db.admin.verify() is not None
             assert "zapdb" in await db.admin.metrics()
             assert (await db.admin.setting("change_log")) == "off"
@@ -378,7 +378,7 @@ def test_what_was_made_from_a_handle_ends_with_it(place: Workspace) -> None:
             for enter in (db.transaction, db.snapshot):
                 async with enter() as handle:
                     items = handle.table("items")
-                    query, lookup = items.where(items.size >= 0), items.using("by_size")
+                    query, lookup = items.where(items.f.size >= 0), items.using("by_size")
                     streams = [items.scan(), aiter(query), aiter(lookup)]
                     for stream in streams:
                         assert (await anext(stream)).id == 0
@@ -632,7 +632,7 @@ def test_nothing_waits_on_the_loops_thread(place: Workspace) -> None:
                 assert [r.id async for r in some]
             assert await db.run(lambda tx, key=key: tx.table("items").get(key)) is not None
             await items.insert_many([{"id": 5_000 + key, "title": "z"}])
-            await items.where(items.id == 5_000 + key).delete()
+            await items.where(items.f.id == 5_000 + key).delete()
             with suppress(TimeoutError):
                 async with asyncio.timeout(0):
                     await items.count()

@@ -94,7 +94,7 @@ async def all_is_free(db: zapdb.aio.Database) -> None:
     items = db.table("items")
     await asyncio.gather(*[items.count() for _ in range(20)])
     await asyncio.gather(*[items.upsert(id=900 + n, title="y") for n in range(20)])
-    await items.where(items.id >= 900).delete()
+    await items.where(items.f.id >= 900).delete()
 
 
 @contextmanager

@@ -44,6 +44,7 @@ from tests.contract.api_model import (
 from tests.contract.model import Key, Model, Row
 from tests.documents import document
 from tests.support import PostgresServer
+from zapdb import etag
 from zapdb.activation.up import Wanted, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
@@ -424,7 +425,7 @@ class Program(RuleBasedStateMachine):
         return world.rows(place.tenant, place.table.number, place.at)[key], set()
 
     def update_if_unchanged(self, random_: Random) -> None:
-        """With what was seen before, or its stamp."""
+        """With what was seen before, or its etag."""
         place = self._choose(random_, writes=True)
         if place is None or not place.rows:
             return
@@ -440,7 +441,7 @@ class Program(RuleBasedStateMachine):
                 return None, {StaleUpdate}
             return self._apply_update(world, place, key, changes)
 
-        was = seen.stamp() if random_.random() < 0.5 else seen
+        was = etag(seen) if random_.random() < 0.5 else seen
         self._attempt(
             place, lambda: held(place.api.update(*key, if_unchanged=was, **changes)), apply
         )

@@ -16,6 +16,7 @@ import pytest
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.lookups import find
 from tests.support import GUARD_SECONDS, Workspace, error_of
+from zapdb import etag
 from zapdb.database import Database, Table
 from zapdb.errors import (
     InvalidValue,
@@ -332,14 +333,14 @@ def test_a_field_that_is_gone_counts_as_changed(workspace: Workspace) -> None:
     assert error.context["changed"] == "size"
 
 
-def test_a_stamp_stands_for_the_record_as_it_was_read(db: Database, items: Table) -> None:
+def test_an_etag_stands_for_the_record_as_it_was_read(db: Database, items: Table) -> None:
     for within in ways(db):
         with within():
-            stamp = items.get(0).stamp()
-            assert items.get(0).stamp() == stamp != items.get(1).stamp()
-            changed = items.update(0, title="mine", if_unchanged=stamp)
-            assert changed.stamp() == items.get(0).stamp() != stamp
-            error = error_of(lambda s=stamp: items.update(0, note="x", if_unchanged=s))
+            seen_etag = etag(items.get(0))
+            assert etag(items.get(0)) == seen_etag != etag(items.get(1))
+            changed = items.update(0, title="mine", if_unchanged=seen_etag)
+            assert etag(changed) == etag(items.get(0)) != seen_etag
+            error = error_of(lambda s=seen_etag: items.update(0, note="x", if_unchanged=s))
             assert isinstance(error, StaleUpdate)
             assert str(error) == (
                 "the record was changed since it was read\n"
@@ -347,32 +348,34 @@ def test_a_stamp_stands_for_the_record_as_it_was_read(db: Database, items: Table
                 "  key: 0\n"
                 "  way out: nothing was written; get the record again and decide anew"
             )
-            assert items.update(0, note="y", if_unchanged=changed.stamp()).note == "y"
+            assert items.update(0, note="y", if_unchanged=etag(changed)).note == "y"
             items.update(0, note=None, title="as before")
-    for wrong in ("", "x", "'; DROP TABLE zapdb_r1 --", f"{stamp}A", "ä" * 22):
+    for wrong in ("", "x", "'; DROP TABLE zapdb_r1 --", f"{seen_etag}A", "ä" * 22):
         assert isinstance(error_of(lambda w=wrong: items.update(0, if_unchanged=w)), InvalidValue)
-    other = items.get(1).stamp()
+    other = etag(items.get(1))
     assert isinstance(error_of(lambda: items.update(0, size=2, if_unchanged=other)), StaleUpdate)
     assert_clean(db)
 
 
-def test_a_stamp_is_the_same_after_a_conversion_and_a_restart(workspace: Workspace) -> None:
+def test_an_etag_is_the_same_after_a_conversion_and_a_restart(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     older = workspace.open()
     items = older.table("items")
     items.insert(id=1, title="Milk", note="n" * 9_000)
-    stamp = items.get(1).stamp()
+    seen_etag = etag(items.get(1))
     workspace.write(2, ADD_COLOR)
     newer = workspace.open()
     newer.admin.run_jobs()
-    assert items.get(1).stamp() == stamp
+    assert etag(items.get(1)) == seen_etag
     newer.table("items").update(1, color="blue")  # which is not seen here
-    assert items.update(1, note="n" * 9_000, if_unchanged=stamp).stamp() == stamp  # another blob
-    now = newer.table("items").get(1).stamp()
+    assert (
+        etag(items.update(1, note="n" * 9_000, if_unchanged=seen_etag)) == seen_etag
+    )  # another blob
+    now = etag(newer.table("items").get(1))
     newer.close()
     again = workspace.open().table("items")
     assert again.update(1, size=3, if_unchanged=now).size == 3
-    error = error_of(lambda: items.update(1, size=4, if_unchanged=stamp))
+    error = error_of(lambda: items.update(1, size=4, if_unchanged=seen_etag))
     assert isinstance(error, StaleUpdate)
 
 

@@ -64,7 +64,7 @@ def write_as_newest(workspace: Workspace, **values: object) -> None:
 
 def test_rule_08_the_next_read_has_the_new_shape(workspace: Workspace, db: Database) -> None:
     items = db.table("items")
-    assert items.get(1).asdict().keys() == {"id", "title", "size", "note"}
+    assert asdict(items.get(1)).keys() == {"id", "title", "size", "note"}
     activate(workspace, ADD_COLOR)
     assert items.get(1).color == "red"
     assert items.field_names == ("id", "title", "size", "note", "color")

@@ -201,7 +201,7 @@ def test_rule_26_background_warns_on_every_query_that_needs_the_index(
     db = workspace.open()
     items = db.table("items")
     here = datasets_in_use(db._view).popitem()[1][0]
-    title = items.title.collated("und")
+    title = items.f.title.collated("und")
     affected = (
         lambda: list(find(items, "by_title", "Ä")),
         lambda: found(db),
@@ -212,8 +212,8 @@ def test_rule_26_background_warns_on_every_query_that_needs_the_index(
     others = (
         lambda: items.get(1),
         lambda: list(find(items, "by_size", 3)),
-        lambda: list(items.where(items.size == 3)),
-        lambda: items.where(items.id == 3).count(),
+        lambda: list(items.where(items.f.size == 3)),
+        lambda: items.where(items.f.id == 3).count(),
         lambda: list(items.scan()),
     )
 
@@ -233,14 +233,14 @@ def test_rule_26_background_warns_on_every_query_that_needs_the_index(
     for _ in range(2):
         assert [warnings(asked) for asked in affected] == [[wanted]] * len(affected)
     assert [warnings(asked) for asked in others] == [[]] * len(others)
-    explained = items.where(items.size == 3).explain()
+    explained = items.where(items.f.size == 3).explain()
     assert explained.warnings == (
         f"the entries of the index by_title are being rewritten, of ICU 1.0 to {here}",
     )
     assert f"warning: {explained.warnings[0]}" in str(explained)
     db.admin.run_jobs()
     assert [warnings(asked) for asked in affected] == [[]] * len(affected)
-    assert items.where(items.size == 3).explain().warnings == ()
+    assert items.where(items.f.size == 3).explain().warnings == ()
 
 
 def test_rule_26_writers_beside_a_rewriting_leave_nothing_behind(

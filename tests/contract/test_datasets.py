@@ -123,8 +123,8 @@ def test_rule_26_a_cursor_names_the_collation_that_changed(db: Database) -> None
     items = db.table("items")
     for query, name in (
         (items.order_by("title"), None),
-        (items.order_by(items.title.collated("sv"), "size"), "collation:sv/tertiary"),
-        (items.where(items.title.collated("und") > "a"), "collation:und/tertiary"),
+        (items.order_by(items.f.title.collated("sv"), "size"), "collation:sv/tertiary"),
+        (items.where(items.f.title.collated("und") > "a"), "collation:und/tertiary"),
     ):
         page = query.page(2)
         assert page.cursor is not None

@@ -326,7 +326,7 @@ READS: dict[str, Callable[[Database], object]] = {
     "get": lambda db: db.table("items").get(3).title,
     "get_many": lambda db: [r and r.id for r in db.table("items").get_many([3, 99])],
     "query": lambda db: [
-        r.id for r in db.table("items").where(db.table("items").size > 2).order_by("-size")
+        r.id for r in db.table("items").where(db.table("items").f.size > 2).order_by("-size")
     ],
     "blob": lambda db: db.table("items").get(1).note,
     "snapshot": lambda db: _read_in_snapshot(db),

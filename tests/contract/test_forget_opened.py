@@ -80,7 +80,7 @@ def test_rule_13_a_process_with_older_files_opens_and_reads_meanwhile(
         items = db.table("items")
         assert contents(db) == base
         assert items.get(3).size == 3
-        assert [r.id for r in items.where(items.title == "title 7")] == [7]
+        assert [r.id for r in items.where(items.f.title == "title 7")] == [7]
         with db.snapshot():
             assert items.get(4).size == 4
         for write in (

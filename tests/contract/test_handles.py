@@ -185,9 +185,9 @@ def test_a_handle_is_used_from_any_thread(db: Database, pool: ThreadPoolExecutor
             inner.table("items").insert(id=3, title="undone")
             raise ZeroDivisionError
         items.update(2, note=NOTE + "more")
-        found = [record.id for record in items.where(items.size > 0).order_by("size")]
+        found = [record.id for record in items.where(items.f.size > 0).order_by("size")]
         assert items.get(2).note == NOTE + "more"
-        assert next(iter(items.where(items.id == 2))).note == NOTE + "more"
+        assert next(iter(items.where(items.f.id == 2))).note == NOTE + "more"
         assert items.get_many([2])[0].note == NOTE + "more"
         with items.open(2, field="note") as file:
             assert file.read() == (NOTE + "more").encode()
@@ -313,7 +313,7 @@ def test_what_was_made_from_a_handle_ends_with_it(db: Database, kind: str) -> No
     db.table("items").insert_many({"id": n, "title": "x", "size": n} for n in range(5))
     with getattr(db, kind)() as handle:
         items = handle.table("items")
-        query = items.where(items.size >= 0)
+        query = items.where(items.f.size >= 0)
         iterators = [iter(items), iter(query), iter(items.using("by_size"))]
         for one in iterators:
             assert next(one).id == 0
@@ -696,7 +696,7 @@ def test_a_serializable_snapshot_shows_no_anomaly(db: Database, pool: ThreadPool
             with report as snap:
                 items = snap.table("items")
                 closed = int(snap.table("pictures").get(0).picture) - 1
-                return closed, [r.id for r in items.where(items.size == closed)]
+                return closed, [r.id for r in items.where(items.f.size == closed)]
 
         reading = pool.submit(read)
         if not serializable:

@@ -211,7 +211,7 @@ def test_rule_04_a_pin_is_looked_at_again_whenever_the_schema_changes(
         read_only=read_only,
     ) as db:
         items, tags = db.table("items"), db.table("tags")
-        query = items.where(items.id == 1)
+        query = items.where(items.f.id == 1)
         assert items.get(1).title == "Milk"
         up(workspace, 2, ADD_COLOR)
         uses: list[Callable[[], object]] = [

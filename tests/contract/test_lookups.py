@@ -12,6 +12,7 @@ import pytest
 
 from tests.lookups import between, find, starts_with
 from tests.support import Workspace
+from zapdb import asdict
 from zapdb.database import Database, Table
 from zapdb.errors import InvalidCursor, InvalidValue, UnknownName, UsageError
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX, PAGE_RECORDS_MAX
@@ -447,7 +448,7 @@ def test_rule_23_entries_equal_records_after_random_changes(
     assert report.entries == dict.fromkeys(INDEXES, len(there))
     # And what another database makes of the same records at once.
     with db.snapshot():
-        rows = [record.asdict() for record in words.scan()]
+        rows = [asdict(record) for record in words.scan()]
     workspace.write(3, *(f"drop_index: {{table: words, index: {name}}}" for name in INDEXES))
     entries = {name: entries_of(workspace, db, name) for name in INDEXES}
     with workspace.open() as other:
@@ -485,7 +486,7 @@ def test_a_query_is_read_by_the_index_that_it_names(workspace: Workspace) -> Non
     workspace.write(1, WORDS, create_index("by_rank"), create_index("by_code"))
     words = workspace.open().table("words")
     words.insert_many({"id": n, "code": "ab"[n % 2], "rank": -n} for n in range(6))
-    both = words.where(words.code == "a", words.rank > -5)
+    both = words.where(words.f.code == "a", words.f.rank > -5)
     assert both.explain().index == "by_code"
     pinned = both.using("by_rank")
     assert pinned.explain().index == "by_rank"
@@ -531,4 +532,4 @@ def test_what_can_be_pinned_and_turned(workspace: Workspace) -> None:
     with pytest.raises(UsageError, match="the query has no order yet"):
         words.where().reverse()
     with pytest.raises(UsageError, match="nulls last can't be read from its end"):
-        words.order_by(words.rank.nulls_last()).reverse()
+        words.order_by(words.f.rank.nulls_last()).reverse()

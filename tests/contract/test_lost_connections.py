@@ -98,7 +98,7 @@ READS: dict[str, Callable[[Database], object]] = {
     "count": lambda db: db.table("items").count(),
     "scan": lambda db: [r.title for r in db.table("items").scan()],
     "query": lambda db: [r.id for r in db.table("items").order_by("title", "-size")],
-    "query_count": lambda db: db.table("items").where(db.table("items").size > 2).count(),
+    "query_count": lambda db: db.table("items").where(db.table("items").f.size > 2).count(),
     "index": lambda db: [r.id for r in db.table("items").using("by_size")],
     "blob": lambda db: db.table("items").get(1).note,
     "to_arrow": lambda db: db.table("items").to_arrow(["id"]).read_all().num_rows,
@@ -410,7 +410,7 @@ def use_all(db: Database, key: int) -> None:
     assert db.run(lambda: items.get(key).size, token=True) == 3
     with db.snapshot():
         assert items.get(key).size == 3
-    assert key in [record.id for record in items.where(items.size == 3)]
+    assert key in [record.id for record in items.where(items.f.size == 3)]
 
 
 def read_lease(place: Workspace) -> Lease:

@@ -19,6 +19,7 @@ import pytest
 import zapdb
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace
+from zapdb import asdict
 from zapdb.cli.model_text import write_module
 from zapdb.datasets import zone
 from zapdb.errors import ModelsMismatch, UsageError
@@ -87,7 +88,7 @@ def test_records_are_instances_of_their_models(workspace: Workspace) -> None:
         assert type(made) is type(read) is models.Thing
         assert type(read.home) is type(read.homes[0]) is models.Address
         assert read == made == models.Thing(1, *(getattr(made, name) for name in FULL))
-        assert [item.id for item in things.where(things.state == "done")] == [1]
+        assert [item.id for item in things.where(things.f.state == "done")] == [1]
         assert "things" in (models.Thing.__doc__ or "")
 
 
@@ -99,7 +100,7 @@ def test_all_kinds_of_values_are_copied_and_pickled(workspace: Workspace, tmp_pa
         copied = copy.deepcopy(db.table("things").get(1))
         read = db.table("things").get(1)
         dumped = pickle.dumps(read)
-        whole = read.asdict()
+        whole = asdict(read)
         assert copied == copy.copy(read) == read
         lazy = db.table("things").get(1)
     # To Python, an ambiguous local time differs from the same one by another object for the zone.
@@ -115,10 +116,11 @@ def test_all_kinds_of_values_are_copied_and_pickled(workspace: Workspace, tmp_pa
     path.write_bytes(dumped)
     program = f"""
 import pickle
+from zapdb import asdict
 record = pickle.load(open({str(path)!r}, "rb"))
 print(repr(record))
 print(record.due.isoformat(), record.due.fold, len(record.text), len(record.data))
-print(record.asdict()["homes"])
+print(asdict(record)["homes"])
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "")

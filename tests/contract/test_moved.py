@@ -32,7 +32,7 @@ ALL = [(at, f"title {at}", f"note {at}") for at in range(COUNT)]
 
 READS: dict[str, Callable[[Any], Iterator[Any]]] = {
     "scan": lambda items: items.scan(),
-    "query": lambda items: iter(items.where(items.title != "none")),
+    "query": lambda items: iter(items.where(items.f.title != "none")),
     "index": lambda items: iter(items.using("by_size")),
 }
 

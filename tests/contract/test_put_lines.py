@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support import Faults, Workspace
+from zapdb import asdict
 from zapdb.cli.counting import ProgressCounter
 from zapdb.cli.data import put_lines
 from zapdb.database import Database
@@ -80,8 +81,8 @@ def test_records_that_are_put_together_come_to_the_same(workspace: Workspace) ->
         lines = draw_lines(drawer)
         refused = put_one_by_one(db, "others", lines)
         together = put(db, "ones", lines, drawer.choice([None, 40]))
-        found = [record.asdict() for record in db.table("ones").scan()]
-        expected = [record.asdict() for record in db.table("others").scan()]
+        found = [asdict(record) for record in db.table("ones").scan()]
+        expected = [asdict(record) for record in db.table("others").scan()]
         if refused is not None and together is None:
             # Allowed: a record refers to one that comes later, or has the word that one gives up.
             for table in ("ones", "others"):

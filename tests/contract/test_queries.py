@@ -189,7 +189,7 @@ def in_order(records: list[dict[str, Any]], order: tuple[str, ...]) -> list[int]
 def ordered(items: Any, query: Any, order: tuple[str, ...]) -> Any:
     fields = []
     for text in order:
-        field = items.title.collated("sv", "primary") if "~" in text else items[text.strip("-_")]
+        field = items.f.title.collated("sv", "primary") if "~" in text else items[text.strip("-_")]
         fields.append(
             -field if text[0] == "-" else field.nulls_last() if text[-1] == "_" else field
         )
@@ -281,14 +281,14 @@ def test_rule_23_a_query_answers_the_same_without_while_building_and_with_indexe
         db.table("items").insert_many(records)
         # What is under a collation needs one that is declared, or named.
         with pytest.raises(UsageError, match="which collation"):
-            db.table("items").title.matches("a")
+            db.table("items").where(db.table("items").f.title.matches("a"))
     workspace.write(2, *INDEXES)
     db = workspace.open()
     items = db.table("items")
     assert len(items.where().explain().passed_over) == len(INDEXES)
     assert check_queries(items, records, seed=3, count=4) == {""}
     db.admin.run_jobs()
-    assert items.where(items.title.matches("a")).explain().index == "by_title"
+    assert items.where(items.f.title.matches("a")).explain().index == "by_title"
     count = 20 if workspace.engine == "sqlite" else 12
     used = check_queries(items, records, seed=4, count=count)
     assert len(used & {"by_due", "by_done_due", "by_code", "by_weight", "(key)"}) >= 3
@@ -331,7 +331,7 @@ def test_the_first_of_an_order_cost_twice_the_shorter_way_at_most(
             yield found
 
     monkeypatch.setattr(plan_execution, "read_spans", count)
-    common = rows.where(rows.kind == 0).order_by("-due").limit(10)
+    common = rows.where(rows.f.kind == 0).order_by("-due").limit(10)
     assert [row.id for row in common] == list(range(9_959, 9_949, -1))
     assert len(looked) <= 2 * (320 + 50)
     assert str(common.explain()) == (
@@ -344,13 +344,13 @@ def test_the_first_of_an_order_cost_twice_the_shorter_way_at_most(
         "  gives 10 records"
     )
     looked.clear()
-    rare = rows.where(rows.kind == 1).order_by("due")
+    rare = rows.where(rows.f.kind == 1).order_by("due")
     assert [row.id for row in rare.limit(10)] == list(range(9_960, 9_970))
     assert len(looked) == 40
     looked.clear()
-    assert rows.where(rows.kind == 0).max("due") == 9_959
+    assert rows.where(rows.f.kind == 0).max("due") == 9_959
     assert len(looked) <= 2 * (320 + 50)
-    query = rows.where(rows.kind == 0).order_by("due")
+    query = rows.where(rows.f.kind == 0).order_by("due")
     first = query.page(10)
     second = query.page(10, first.cursor)
     assert [row.id for row in (*first, *second)] == list(range(20))
@@ -360,13 +360,13 @@ def test_rule_24_strings_that_are_cut_are_compared_whole(workspace: Workspace) -
     items = start(workspace).table("items")
     records = make_records(300)
     for title in (LONG, LONG + "a", LONG + "A"):
-        query = items.where(items.title == title)
+        query = items.where(items.f.title == title)
         assert query.explain().rechecked
         assert {r.id for r in query} == {r["id"] for r in records if r["title"] == title}
-        below = items.where(items.title > title, items.title < LONG + "b")
+        below = items.where(items.f.title > title, items.f.title < LONG + "b")
         meant = [r for r in records if r["title"] and title < r["title"] < LONG + "b"]
         assert [r.id for r in below.order_by("-title")] == in_order(meant, ("-title",))
-    assert not items.where(items.title.matches("a")).explain().rechecked
+    assert not items.where(items.f.title.matches("a")).explain().rechecked
 
 
 def test_rule_24_pages_go_on_between_keys_that_are_cut(workspace: Workspace) -> None:
@@ -386,7 +386,7 @@ def test_rule_24_pages_go_on_between_keys_that_are_cut(workspace: Workspace) -> 
 def test_several_ranges_are_read_in_the_order_of_the_query(workspace: Workspace) -> None:
     items, records = start(workspace).table("items"), make_records(300)
     for order in (("done", "-due"), ("-done", "due")):
-        query = ordered(items, items.where(items.done.in_([True, False])), order)
+        query = ordered(items, items.where(items.f.done.in_([True, False])), order)
         assert (query.explain().index, query.explain().ranges) == ("by_done_due", 2)
         assert [r.id for r in query] == in_order(records, order)
 
@@ -403,7 +403,7 @@ def test_rule_11_an_older_process_asks_in_its_own_shape(workspace: Workspace) ->
     assert [r.id for r in new.order_by("deadline")] == in_order(records, ("due",))
     check_queries(items, records, seed=5, count=5)
     with pytest.raises(UnknownField, match="deadline"):
-        _ = new.deadlin
+        _ = new.f.deadlin
 
 
 def test_an_indexed_query_is_one_statement(
@@ -419,10 +419,10 @@ def test_an_indexed_query_is_one_statement(
 
         monkeypatch.setattr(Connection, name, note)
     for query in (
-        items.where(items.due >= 1).order_by("due").limit(20),
-        items.where(items.id > 3).limit(20),
-        items.where(items.due == 2, items["count"] == 0).limit(1),
-        items.where(items.due == 10**9),
+        items.where(items.f.due >= 1).order_by("due").limit(20),
+        items.where(items.f.id > 3).limit(20),
+        items.where(items.f.due == 2, items["count"] == 0).limit(1),
+        items.where(items.f.due == 10**9),
     ):
         for ask in (list, lambda q: q.exists(), lambda q: q.count()):
             statements.clear()
@@ -437,7 +437,7 @@ def test_rule_08_a_plan_for_what_was_in_force_before_is_made_anew(workspace: Wor
     olds = [workspace.follow() for _ in range(8)]
     items, records = [db.table("items") for db in olds], make_records(60)
     items[0].insert_many(records)
-    queries = [each.where(each.due >= 1).order_by("due") for each in items]
+    queries = [each.where(each.f.due >= 1).order_by("due") for each in items]
     wanted = in_order([r for r in records if (r["due"] or 0) >= 1], ("due",))
     for query in queries:
         assert [r.id for r in query] == wanted  # each knows what is in force, and keeps the way
@@ -475,14 +475,14 @@ def test_nulls_come_last_by_two_ranges_or_sorted(workspace: Workspace) -> None:
     workspace.write(1, ITEMS, *INDEXES)
     items, records = workspace.open().table("items"), make_records(300)
     items.insert_many(records)
-    done = items.where(items.done == True)  # noqa: E712
+    done = items.where(items.f.done == True)  # noqa: E712
     for query, order, by, sorting in (
         (items.where(), ("due_",), "by_due", "none"),
         (items.where(), ("due_", "-title"), None, "all"),
         (items.where(), ("~title_", "due"), "by_title", "none"),
         (items.where(), ("weight_",), "by_weight", "ties"),
         (done, ("due_",), "by_done_due", "ties"),
-        (done.where(items.due >= 1), ("due_",), "by_done_due", "ties"),
+        (done.where(items.f.due >= 1), ("due_",), "by_done_due", "ties"),
         (items.where(), ("done", "due_"), None, "all"),
     ):
         query, meant = ordered(items, query, order), records
@@ -496,11 +496,11 @@ def test_nulls_come_last_by_two_ranges_or_sorted(workspace: Workspace) -> None:
         assert [r.id for r in query.limit(250)] == wanted[:250]
         assert paged(query, 7) == wanted
         assert "nulls last" in str(explained)
-    explained = items.order_by(items.due.nulls_last()).explain()
+    explained = items.order_by(items.f.due.nulls_last()).explain()
     assert [one.answered for one in explained.united] == [("due is not null",), ("due is null",)]
     assert "they come in order" in str(explained)
-    assert items.order_by(items.weight.nulls_last()).explain().united == ()  # it has none
-    cursor = items.order_by(items.due.nulls_last()).page(3).cursor
+    assert items.order_by(items.f.weight.nulls_last()).explain().united == ()  # it has none
+    cursor = items.order_by(items.f.due.nulls_last()).page(3).cursor
     with pytest.raises(InvalidCursor):
         items.order_by("due").page(3, cursor)
 
@@ -510,7 +510,7 @@ def test_pages_with_nulls_last_read_no_more_than_they_give(
 ) -> None:
     items = start(workspace, 0).table("items")
     items.insert_many({"id": n, "done": True, "due": n if n < 300 else None} for n in range(1_000))
-    rows, query = Rows(monkeypatch), items.order_by(items.due.nulls_last())
+    rows, query = Rows(monkeypatch), items.order_by(items.f.due.nulls_last())
     assert query.explain().records_read == 1_000
     cursor, read, found = None, list[int](), list[int]()
     for _ in range(20):
@@ -533,13 +533,13 @@ def test_a_cursor_survives_a_restart_and_what_is_written_before_it(workspace: Wo
     with workspace.open() as db:
         items = db.table("items")
         items.insert_many({"id": n, "done": False, "due": n // 3} for n in range(100))
-        page = items.where(items.done == False).order_by("due").page(40)  # noqa: E712
+        page = items.where(items.f.done == False).order_by("due").page(40)  # noqa: E712
         assert page.cursor is not None
         items.delete(39)
         items.delete(3)
         items.insert(id=-1, done=False, due=0)
     items = workspace.open().table("items")
-    query = items.where(items.done == False).order_by("due")  # noqa: E712
+    query = items.where(items.f.done == False).order_by("due")  # noqa: E712
     second = query.page(40, page.cursor)
     assert [record.id for record in second] == list(range(40, 80))
     assert [r.id for r in query.page(40, second.cursor)] == list(range(80, 100))
@@ -576,87 +576,107 @@ def test_a_cursor_of_another_query_is_refused(workspace: Workspace) -> None:
                 query.order_by("due").page(3, text)
 
 
-def test_values_are_checked_where_a_condition_is_made(workspace: Workspace) -> None:
+def test_values_are_checked_where_a_condition_reaches_its_table(workspace: Workspace) -> None:
     items = start(workspace, 10).table("items")
     for make in (
-        lambda: items.due == "1",
-        lambda: items.due < 1.5,
-        lambda: items.due < None,
-        lambda: items.done == 1,
-        lambda: items.title == 3,
-        lambda: items.title.in_("abc"),
-        lambda: items.due.in_([1, "2"]),
-        lambda: items.title.startswith(None),
-        lambda: items.title.collated("xx-none"),
+        lambda: items.where(items.f.due == "1"),
+        lambda: items.where(items.f.due < 1.5),
+        lambda: items.f.due < None,
+        lambda: items.where(items.f.done == 1),
+        lambda: items.where(items.f.title == 3),
+        lambda: items.f.title.in_("abc"),
+        lambda: items.where(items.f.due.in_([1, "2"])),
+        lambda: items.f.title.startswith(None),
+        lambda: items.f.title.collated("xx-none"),
+        lambda: items.where(due="1"),
+        lambda: items.where().where(done=3),
+        lambda: items.delete_where(title=1),
         lambda: items.where().limit(-1),
         lambda: items.where().page(0),
     ):
         with pytest.raises(InvalidValue):
             make()
     for misuse in (
-        lambda: bool(items.due == 1),
-        lambda: 1 < items.due < 3,
-        lambda: bool(items.done),
+        lambda: bool(items.f.due == 1),
+        lambda: 1 < items.f.due < 3,
+        lambda: bool(items.f.done),
         lambda: items.where(True),
-        lambda: items.notes < 1,
+        lambda: items.where(items.f.notes < 1),
+        lambda: items.where((items.f.due > 1) | items.f.done),
+        lambda: items.f.due > 1 | items.f.id == 3,
+        lambda: items.f.done | (items.f.id == 3),
+        lambda: ~items.f.done,
+        lambda: 3 in items.f.due,
+        lambda: items.where(items.f.id == (items.f.due == 3)),
         lambda: items.order_by("notes"),
         lambda: items.order_by(3),
-        lambda: items.due == items["count"],
-        lambda: items.due.startswith("1"),
-        lambda: items.where().limit(1).where(items.due == 1),
+        lambda: items.f.due == items["count"],
+        lambda: items.where(items.f.due.startswith("1")),
         lambda: items.where().limit(1).page(1),
     ):
         with pytest.raises(UsageError):
             misuse()
     with pytest.raises(UnknownName, match="did you mean 'title'"):
-        _ = items.titel
+        _ = items.f.titel
     with pytest.raises(UnknownName):
         items.order_by("-nothing")
+    with pytest.raises(UnknownName, match="did you mean 'title'"):
+        items.where(titel="x")
+    with pytest.raises(InvalidValue) as caught:
+        items.where(items.f.due == "1")
+    assert caught.value.context["field"] == "items.due"
+    assert caught.value.context["expected"].startswith("an integer")
     assert not hasattr(items, "nothing")
     assert not hasattr(items, "__array__")
 
 
-def test_a_field_that_the_table_hides_is_named_in_the_error(workspace: Workspace) -> None:
+def test_a_field_may_be_called_anything(workspace: Workspace) -> None:
+    names = ["name", "count", "where", "f", "mro", "stamp", "asdict", "query", "class"]
+    fields = ", ".join(f"{{name: {name}, type: string}}" for name in names)
     workspace.write(
         1,
-        "create_table: {table: tags, key: [id], fields: [{name: id, type: integer}, {name: name, "
-        "type: string}, {name: count, type: integer}, {name: label, type: string}]}",
+        "create_table: {table: tags, key: [id], fields: [{name: id, type: integer}, "
+        + fields
+        + "]}",
     )
     tags = workspace.open().table("tags")
-    tags.insert(id=1, name="x", count=3, label="y")
-    for wrong in (
-        lambda: tags.where(tags.name == "x"),
-        lambda: tags.where(tags.label == "y", tags.name != "x"),
-        lambda: tags.delete_where(tags.count == 3),
-    ):
-        with pytest.raises(UsageError, match="a condition on records") as caught:
-            wrong()
-        assert caught.value.hint == (
-            "fields that are called as something that every table has: write "
-            'tags["name"] or tags["count"]'
-        )
-    for wrong in (
-        lambda: tags.order_by(tags.count),
-        lambda: tags.where().max(tags.count),
-    ):
-        with pytest.raises(UsageError) as caught:
-            wrong()
-        assert (caught.value.hint or "").endswith('every table has: write tags["count"]')
-    for wrong in (
-        lambda: (tags.name == "x") & (tags.label == "y"),
-        lambda: (tags.label == "y") | (tags.name == "x"),
-    ):
-        with pytest.raises(UsageError, match=r'items\["name"\]'):
-            wrong()
-    assert tags.where(tags["name"] == "x", tags["count"] == 3).count() == 1
+    tags.insert(id=1, **{name: name for name in names})
+    record = tags.get(1)
+    for name in names:
+        assert getattr(record, name) == name
+        field = getattr(tags.f, name)
+        assert tags.where(field == name, **{name: name}).order_by(-field).one().id == 1
+        assert tags.where(tags[name] != name).count() == 0
+        assert tags.where().max(field) == name
+    assert dir(tags.f) == sorted(["id", *names])
+    assert [repr(field) for field in tags.f][:2] == [
+        "<field tags.id (integer)>",
+        "<field tags.name (string)>",
+    ]
+    with pytest.raises(UsageError, match="a condition on records") as caught:
+        tags.where(tags.name == "x")
+    assert caught.value.hint == "compare a field of the table: tags.f.id == …"
+
+
+def test_conditions_and_orders_are_shown_as_they_are_written(workspace: Workspace) -> None:
+    f = start(workspace, 0).table("items").f
+    assert repr(f.title == "Ada") == "items.title == 'Ada'"
+    assert repr(f.title != "Ada") == "items.title != 'Ada'"
+    assert repr(f.due.in_([1, 2])) == "items.due.in_([1, 2])"
+    assert repr(f.title.startswith("A")) == "items.title.startswith('A')"
+    assert repr(f.title.collated("sv", "primary") < "b") == (
+        "items.title.collated('sv', 'primary') < 'b'"
+    )
+    assert repr(-f.due) == "-items.due"
+    assert repr(f.due.nulls_last()) == "items.due.nulls_last()"
 
 
 def test_injected_strings_are_values(workspace: Workspace) -> None:
     items = start(workspace, 10).table("items")
     text = "' OR 1=1; DROP TABLE zapdb_r1; --"
     items.insert(id=99, title=text, done=False)
-    assert items.where(items.title == text).one().id == 99
-    assert items.where(items.title.startswith(text[:5])).one().id == 99
+    assert items.where(items.f.title == text).one().id == 99
+    assert items.where(items.f.title.startswith(text[:5])).one().id == 99
     assert items.count() == 11
 
 
@@ -691,15 +711,15 @@ def test_what_is_limited_reads_no_more_than_it_gives(
         {"id": n, "title": f"{n % 7}", "done": n % 2 == 0, "due": n // 3} for n in range(3_000)
     )
     items, rows = workspace.open().table("items"), Rows(monkeypatch)
-    far = items.where(items.due >= 10)
-    either = items.where((items.due > 900) | (items.title == "3"))
+    far = items.where(items.f.due >= 10)
+    either = items.where((items.f.due > 900) | (items.f.title == "3"))
     for query in (
         far,
         items.where(),
-        items.where(items.done == True),  # noqa: E712
-        items.where((items.due < 50) | (items.due > 600)),
+        items.where(items.f.done == True),  # noqa: E712
+        items.where((items.f.due < 50) | (items.f.due > 600)),
         far.order_by("-due"),
-        items.where(items.done.in_([True, False])).order_by("-due"),
+        items.where(items.f.done.in_([True, False])).order_by("-due"),
         either,
         either.order_by("due"),
     ):
@@ -720,13 +740,13 @@ def test_what_is_limited_reads_no_more_than_it_gives(
     assert rows.of(lambda: far.max("due")) == 1
     assert rows.of(far.count) == 0
     # With a filter, they are read some at a time until there are enough.
-    assert rows.of(far.where(items.title == "3").limit(3).exists) <= 64
+    assert rows.of(far.where(items.f.title == "3").limit(3).exists) <= 64
 
 
 def test_explain_says_how_far_a_limit_reads(workspace: Workspace) -> None:
     items = start(workspace, 0).table("items")
     items.insert_many({"id": n, "done": n % 4 == 0, "due": n, "count": n % 2} for n in range(800))
-    far = items.where(items.due >= 100)
+    far = items.where(items.f.due >= 100)
     assert (far.explain().records_read, far.explain().estimated_rows) == (700, 700)
     limited = far.limit(20).explain()
     assert (limited.records_read, limited.estimated_rows) == (20, 20)
@@ -738,7 +758,7 @@ def test_explain_says_how_far_a_limit_reads(workspace: Workspace) -> None:
     assert (half.records_read, half.estimated_rows) == (700, 350)
     assert str(half).endswith("gives about 350 records")
     assert far.where(items["count"] == 1).limit(20).explain().records_read == 40
-    either = items.where((items.due < 10) | (items.title == "x")).explain()
+    either = items.where((items.f.due < 10) | (items.f.title == "x")).explain()
     assert either.to_json()["united"][0]["index"] == "by_due"
     assert (either.index, either.ranges, either.records_read) == ("by_due, by_code", 2, 10)
     assert str(either).splitlines() == [
@@ -757,29 +777,29 @@ def test_pages_without_an_order_keep_the_one_that_they_began_with(workspace: Wor
     with workspace.open() as db:
         db.table("items").insert_many(make_records(100))
         items = db.table("items")
-        query = items.where(items.due > 0, items["count"] == 1)
+        query = items.where(items.f.due > 0, items["count"] == 1)
         wanted = [record.id for record in query]
         first = query.page(10)
     workspace.write(2, "create_index: {table: items, index: better, fields: [{field: count}]}")
     with workspace.open() as db:
         db.admin.run_jobs()
         items = db.table("items")
-        query = items.where(items.due > 0, items["count"] == 1)
+        query = items.where(items.f.due > 0, items["count"] == 1)
         assert query.explain().index == "better"
         second = query.page(10, first.cursor)
         assert [r.id for r in (*first, *second)] == wanted[:20]
         with pytest.raises(InvalidCursor, match="another query"):
             query.order_by("due").page(10, second.cursor)
         with pytest.raises(InvalidCursor, match="another query"):
-            items.where(items.due > 0).page(10, second.cursor)
+            items.where(items.f.due > 0).page(10, second.cursor)
         with pytest.raises(InvalidCursor, match="another query"):
             query.page(10, query.order_by("due").page(10).cursor)
     workspace.write(3, "drop_index: {table: items, index: by_due}")
     items = workspace.open().table("items")
-    query = items.where(items.due > 0, items["count"] == 1)
+    query = items.where(items.f.due > 0, items["count"] == 1)
     with pytest.raises(InvalidCursor, match="dropped"):
         query.page(10, second.cursor)
-    either = items.where((items["count"] == 1) | (items.id < 0))
+    either = items.where((items["count"] == 1) | (items.f.id < 0))
     assert either.explain().united
     assert paged(either, 9) == sorted(record.id for record in either)  # pages go by the key then
 
@@ -794,7 +814,7 @@ def test_pages_go_on_in_an_index_that_ends_with_the_key(
     workspace.write(1, ITEMS, by_done, by_count)
     items, rows = workspace.open().table("items"), Rows(monkeypatch)
     items.insert_many({"id": n, "done": n % 2 == 0, "count": n % 3} for n in range(600))
-    for query in (items.where(items.done == True), items.where(items["count"] >= 1)):  # noqa: E712
+    for query in (items.where(items.f.done == True), items.where(items["count"] >= 1)):  # noqa: E712
         assert query.explain().index in ("by_done", "by_count")
         assert paged(query, 50) == [record.id for record in query]
         cursor = query.page(50).cursor
@@ -825,12 +845,12 @@ create_table: {table: sales, key: [id], fields: [
         for n, (p, s) in enumerate(zip(prices, sizes, strict=True))
     )
     assert repr(sales.where().sum("price")) == "Decimal('-0.07')"
-    assert sales.where(sales.id < 4).sum(sales.price) == Decimal("0.01")
+    assert sales.where(sales.f.id < 4).sum(sales.f.price) == Decimal("0.01")
     assert (sales.where().min("price"), sales.where().max("price")) == (big.copy_negate(), big)
-    assert sales.where(sales.id > 0).max("price") == Decimal("0.02")
+    assert sales.where(sales.f.id > 0).max("price") == Decimal("0.02")
     assert sales.where().sum("size") == 1e308
-    assert sales.where(sales.id >= 3).sum("size") == math.fsum([0.1, 0.2])
-    assert sales.where(sales.id < 2).sum("size") == math.inf
+    assert sales.where(sales.f.id >= 3).sum("size") == math.fsum([0.1, 0.2])
+    assert sales.where(sales.f.id < 2).sum("size") == math.inf
     assert sales.where().sum("id") == 15
     assert sales.order_by("-id").limit(2).sum("id") == 9
     assert sales.order_by("-id").limit(2).min("price") == Decimal("-0.10")
@@ -844,7 +864,7 @@ create_table: {table: sales, key: [id], fields: [
 
 def test_aggregates_decode_what_they_need(workspace: Workspace) -> None:
     items = start(workspace, 20).table("items")
-    query = items.where(items.done == True, items["count"] == 1)  # noqa: E712
+    query = items.where(items.f.done == True, items["count"] == 1)  # noqa: E712
     number = next(f.number for f in query._live.shape.table.fields if f.name == "weight")
     found = list(query._read(any_order, frozenset([number])).read())
     assert {record._fields for _, record in found} == {("done", "due", "weight", "count")}
@@ -856,7 +876,7 @@ def test_100_000_records_stream_in_constant_memory(workspace: Workspace) -> None
     items = db.table("items")
     items.insert_many({"id": n, "title": "x" * 100, "done": True, "due": n} for n in range(100_000))
     peaks = []
-    for query in (items.where(items.due < 10_000), items.where()):
+    for query in (items.where(items.f.due < 10_000), items.where()):
         for ordered_ in (query, query.order_by("-due"), query.where(items["count"] == 0)):
             tracemalloc.start()
             try:
@@ -875,9 +895,9 @@ def test_deleting_is_all_or_nothing_and_wants_a_condition(workspace: Workspace) 
         items.delete_where()
     meant = [r["id"] for r in records if r["due"] is not None and r["due"] > 0]
     assert len(meant) > 500  # more than one batch
-    assert items.delete_where(items.due > 0) == len(meant)
+    assert items.delete_where(items.f.due > 0) == len(meant)
     assert items.count() == 1_300 - len(meant)
-    assert items.where(items.due > 0).count() == 0
+    assert items.where(items.f.due > 0).count() == 0
     with suppress(Undo), db.transaction():
         assert items.where().delete() == 1_300 - len(meant)
         raise Undo
@@ -891,14 +911,14 @@ def test_deleting_is_all_or_nothing_and_wants_a_condition(workspace: Workspace) 
 
 def test_one_record_or_an_error(workspace: Workspace) -> None:
     items = start(workspace, 10).table("items")
-    assert items.where(items.id == 3).one().id == 3
-    assert items.where(items.id == 3).explain().records_read == 1
+    assert items.where(items.f.id == 3).one().id == 3
+    assert items.where(items.f.id == 3).explain().records_read == 1
     with pytest.raises(RecordNotFound):
-        items.where(items.id == 300).one()
+        items.where(items.f.id == 300).one()
     with pytest.raises(SeveralRecords):
         items.where().one()
-    assert items.where(items.id == 300).first() is None
-    assert items.where(items.id.in_([])).count() == 0
+    assert items.where(items.f.id == 300).first() is None
+    assert items.where(items.f.id.in_([])).count() == 0
 
 
 def test_a_query_goes_on_when_its_table_is_changed_under_way(workspace: Workspace) -> None:
@@ -916,7 +936,7 @@ def test_a_query_goes_on_when_its_table_is_changed_under_way(workspace: Workspac
 
 def test_explain_says_it_in_words_and_as_data(workspace: Workspace) -> None:
     items = start(workspace, 100).table("items")
-    query = items.where(items.due > 0, items.due <= 3, items["count"] == 1).order_by("-due")
+    query = items.where(items.f.due > 0, items.f.due <= 3, items["count"] == 1).order_by("-due")
     words = str(query.limit(5).explain())
     assert "reads the index by_due, 1 range, backwards" in words
     assert "answered by it: due > 0; due <= 3" in words

@@ -97,7 +97,7 @@ def read_everything(db: Database) -> None:
     assert [r.id for r in items.scan()] == list(range(20))
     assert [r.id for r in find(items, "by_size", 2)] == [2, 7, 12, 17]
     assert next(iter(starts_with(items, "by_title", "Item 19"))).id == 19
-    assert items.where(items.size > 3, items.color == "red").order_by("title").count() == 4
+    assert items.where(items.f.size > 3, items.f.color == "red").order_by("title").count() == 4
     page = items.order_by("-size").page(3)
     assert len(items.order_by("-size").page(30, page.cursor)) == 17
     with items.open(4, field="note") as file:
@@ -189,7 +189,7 @@ def test_rule_10_a_read_only_process_is_no_node_and_looks_at_the_level_itself(
         lambda: items.exists(3),
         lambda: items.count(),
         lambda: list(items.scan()),
-        lambda: items.where(items.size == 3).first(),
+        lambda: items.where(items.f.size == 3).first(),
         lambda: list(find(items, "by_size", 3)),
         lambda: db.snapshot().__enter__(),
         lambda: db.admin.schema_history("items"),
@@ -321,13 +321,13 @@ import os, sys
 import zapdb
 first, *addresses = sys.argv[1:]
 with zapdb.open(first, read_only=True) as db:  # whatever is imported late
-    list(db.table("items").where(db.table("items").size > 3))
+    list(db.table("items").where(db.table("items").f.size > 3))
 if os.getuid() == 0:
     os.setuid(65534)
 for address in addresses:
     try:
         with zapdb.open(address, read_only=True) as db:
-            print(len(list(db.table("items").where(db.table("items").size > 3))))
+            print(len(list(db.table("items").where(db.table("items").f.size > 3))))
     except zapdb.errors.StorageError as error:
         print(error.message, "|", error.hint)
 """

@@ -445,10 +445,10 @@ WRITE_BACK_READS: dict[str, Callable[[Table], object]] = {
     "get_many": lambda items: items.get_many(range(1, 5)),
     "scan": lambda items: list(items.scan()),
     "iteration": list,
-    "where": lambda items: list(items.where(items.weight == 7)),
+    "where": lambda items: list(items.where(items.f.weight == 7)),
     "order_by": lambda items: list(items.order_by("title").limit(9)),
     "first_pages": lambda items: items.where().page(9),
-    "by_index": lambda items: list(items.where(items.extent > 0).order_by("extent")),
+    "by_index": lambda items: list(items.where(items.f.extent > 0).order_by("extent")),
     "index_range": lambda items: list(items.using("by_size")),
     "index_find": lambda items: [list(find(items, "by_size", n)) for n in range(1, 5)],
 }

@@ -167,21 +167,21 @@ def test_tables_and_queries_as_pandas(db: Database) -> None:
         assert repr(found) == repr(wanted), name
     assert str(whole["small"].dtype) == "Int64"
     assert str(whole["long"].dtype) == "int64"
-    query = orders.where(orders.ok == True, orders.id < 12).order_by("-id").limit(4)  # noqa: E712
+    query = orders.where(orders.f.ok == True, orders.f.id < 12).order_by("-id").limit(4)  # noqa: E712
     part = query.to_pandas(["made", "id", "long"], as_text=["long"])
     assert part.to_dict("list") == {
         "id": [10, 8, 6, 4],
         "made": [record.made for record in query],
         "long": ["10", "8", "6", "4"],
     }
-    assert orders.where(orders.id < 0).to_pandas().shape == (0, 17)
+    assert orders.where(orders.f.id < 0).to_pandas().shape == (0, 17)
 
 
 def test_a_query_as_arrow_has_large_values_and_its_order(db: Database) -> None:
     orders = db.table("orders")
     for number in range(30, 34):
         orders.insert(**order(number) | {"title": f"{number}" * 4_000, "raw": b"ab" * 9_000})
-    query = orders.where(orders.id > 28).order_by("-id")
+    query = orders.where(orders.f.id > 28).order_by("-id")
     reader = query.to_arrow(["id", "title", "raw"])
     assert reader.schema.names == ["id", "title", "raw"]
     assert reader.read_all().to_pylist() == [

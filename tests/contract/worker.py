@@ -76,7 +76,7 @@ def crowd(address: str, directory: str, readers: str, writers: str, seconds: str
         assert len(list(between(items, "by_size", limit=20))) == 20
         assert items.get_many([number, -1])[1] is None
         with db.snapshot():
-            found = items.where(items.size >= 0).count()
+            found = items.where(items.f.size >= 0).count()
             assert found == items.count() == sum(1 for _ in items.scan())
 
     def write(db: Any, number: int, rounds: int) -> None:

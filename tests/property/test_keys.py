@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.forms import cases
 from tests.lookups import before, behind, equal_to
 from tests.strategies import INDEX_TYPES, collations, index_order_of, values_of
-from zapdb.database.fields import FieldExpression
+from zapdb.database.fields import bind, make_field
 from zapdb.datasets import STRENGTHS, Collation, collator, sort_keys, zone
 from zapdb.indexes import build_keys, cut, is_cut
 from zapdb.indexes.choosing import Planner, Union
@@ -165,7 +165,7 @@ def plan_by(drawn: Drawn, *predicates: Predicate) -> Plan | Union:
     """How a query that is pinned to the index is answered."""
     paths = (Path.by_index(drawn.keys),)
     parts = [part for p in predicates for part in (p.parts if isinstance(p, And) else (p,))]
-    return Planner(drawn.table, paths).plan(And(tuple(parts)), None)
+    return Planner(drawn.table, paths).plan(bind(drawn.table, And(tuple(parts))), None)
 
 
 def found_by(plan: Plan | Union, drawn: Drawn) -> list[int]:
@@ -403,7 +403,7 @@ def test_rule_24_a_search_by_prefix_finds_what_python_says_begins_with_it() -> N
 def check_prefix_search(drawn: Drawn, at: int, prefix: str) -> None:
     *leading, _ = drawn.rows[at]
     components = drawn.keys.index.components
-    last = FieldExpression(drawn.table, drawn.keys.fields[-1])
+    last = make_field(drawn.table, drawn.keys.fields[-1].name)
     plan = plan_by(drawn, equal_to(drawn.table, components, leading), last.startswith(prefix))
     texts = [row[-1] for row in drawn.rows]
     wanted = [

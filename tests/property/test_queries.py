@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zapdb.database.fields import make_field
+from zapdb.database.fields import bind, make_field
 from zapdb.datasets import Collation
 from zapdb.indexes import build_keys
 from zapdb.indexes.choosing import Planner, Union, make_plan
@@ -42,8 +42,12 @@ sizes = st.sampled_from([-1.0, 0.0, 1.5, float("inf"), float("nan")])
 VALUES: dict[str, Any] = {"id": st.integers(-3, 3), "word": words, "rank": ranks, "size": sizes}
 
 
+def comparisons() -> st.SearchStrategy[Predicate]:
+    return unbound_comparisons().map(lambda condition: bind(TABLE, condition))
+
+
 @st.composite
-def comparisons(draw: st.DrawFn) -> Predicate:
+def unbound_comparisons(draw: st.DrawFn) -> Predicate:
     name = draw(st.sampled_from(["id", "word", "word", "rank", "size"]))
     field, value = make_field(TABLE, name), draw(VALUES[name])
     kind = draw(st.sampled_from(["==", "<", "<=", ">", ">=", "in", "null", "text", "collated"]))

@@ -104,7 +104,7 @@ def shown(kind: Any, *, of_records: bool = False) -> str:
         text = re.sub(record, "~R", text)
         text = text.replace("<class 'zapdb.aio.faces.Query'>", "zapdb.aio.faces.Query[~R]")
         text = text.replace(
-            "<class 'zapdb.database.query.Page'>", "zapdb.database.typed.TypedPage[~R]"
+            "<class 'zapdb.database.page.Page'>", "zapdb.database.typed.TypedPage[~R]"
         )
     return text
 
@@ -175,11 +175,11 @@ async def main() -> None:
         items = db.table("items")
         reveal_type(await items.get(1))
         reveal_type(await items.find(1))
-        reveal_type(await items.where(items.due < 3).order_by("due").first())
+        reveal_type(await items.where(items.f.due < 3).order_by("due").first())
         reveal_type(await items.where().page(5))
         reveal_type(items.scan())
         reveal_type(await db.run(work))
-        async for item in items.where(items.due < 3):
+        async for item in items.where(items.f.due < 3):
             reveal_type(item)
         async with db.transaction() as tx:
             reveal_type(tx)

@@ -18,7 +18,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
 
 from zapdb.activation.up import Applied
 from zapdb.aio.block import Block
@@ -29,8 +29,9 @@ from zapdb.aio.retries import retry
 from zapdb.aio.runtime import Kind, Runtime
 from zapdb.aio.workers import Worker
 from zapdb.database import admin, change_log, changes, database, transactions
-from zapdb.database.fields import FieldExpression
+from zapdb.database.fields import FieldExpression, Fields
 from zapdb.database.following import Callback
+from zapdb.database.habits import no_attribute
 from zapdb.database.many import KEYS_PER_STATEMENT
 from zapdb.database.models import Model
 from zapdb.database.transactions import takes_argument
@@ -254,14 +255,19 @@ class TableFace(Face[Any], Generic[R]):
     def name(self) -> str:
         return str(self._sync.name)
 
-    def __getattr__(self, name: str) -> FieldExpression:
-        """A field, for conditions: `items.due`; raises `UnknownField`."""
+    @property
+    def f(self) -> Fields:
+        """The fields of the table, for conditions and orders: `items.f.due < today`."""
+        return Fields(lambda: self._built(lambda items: items._current().shape.table))
+
+    def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        return self[name]
+        table = self._built(lambda items: items._current().shape.table)
+        raise no_attribute(self, name, table.name, [field.name for field in table.fields])
 
     def __getitem__(self, name: str) -> FieldExpression:
-        """The same for a field whose name is that of a method: `items["count"]`."""
+        """A field by its name: `items["due"]` is `items.f.due`; raises `UnknownField`."""
         field: FieldExpression = self._built(lambda items: items[name])
         return field
 
@@ -335,6 +341,11 @@ class QueryFace(Face[Any], Generic[R]):
     def _begun(self) -> OpenTransaction | None:
         begun: OpenTransaction | None = self._sync._session.open
         return begun
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise no_attribute(self, name, self._sync._live.shape.table.name, ())
 
 
 class ChangeFollowerFace(Face[changes.ChangeFollower]):

@@ -61,13 +61,13 @@ class Table(TableFace[R]):
     def field_names(self) -> tuple[str, ...]:
         return self._built(lambda sync: sync.field_names)
 
-    async def get(self, *key: Any) -> R:
-        """The record with this key; raises `RecordNotFound`."""
-        return await self._done("read", lambda sync: sync.get(*key))
+    async def get(self, /, *key: Any, **named: Any) -> R:
+        """The record with this key, `get(7)` or `get(id=7)`; raises `RecordNotFound`."""
+        return await self._done("read", lambda sync: sync.get(*key, **named))
 
-    async def find(self, *key: Any) -> R | None:
+    async def find(self, /, *key: Any, **named: Any) -> R | None:
         """The record with this key, or None."""
-        return await self._done("read", lambda sync: sync.find(*key))
+        return await self._done("read", lambda sync: sync.find(*key, **named))
 
     async def get_many(self, keys: Iterable[Any]) -> list[R | None]:
         """The records with these keys in the order of the keys, None where there is none.
@@ -79,9 +79,9 @@ class Table(TableFace[R]):
         keys = list(keys)
         return await self._done("read", lambda sync: sync.get_many(keys))
 
-    async def exists(self, *key: Any) -> bool:
-        """Whether there is a record with this key."""
-        return await self._done("read", lambda sync: sync.exists(*key))
+    async def exists(self, /, *key: Any, **named: Any) -> bool:
+        """Whether there is a record with this key; without one, whether there is any."""
+        return await self._done("read", lambda sync: sync.exists(*key, **named))
 
     def __aiter__(self) -> AsyncIterator[R]:
         """All records, as `scan` gives them: `for item in items`."""
@@ -114,13 +114,50 @@ class Table(TableFace[R]):
     async def count(self) -> int:
         return await self._done("read", lambda sync: sync.count())
 
-    def where(self, *predicates: Predicate) -> Query[R]:
-        """The records for which the conditions are true: `items.where(items.due < today)`."""
-        return Query(self._runtime, self._built(lambda sync: sync.where(*predicates)))
+    def where(self, /, *predicates: Predicate, **values: Any) -> Query[R]:
+        """The records for which the conditions are true, and fields have values:
+        `items.where(items.f.due < today, done=False)`. See `Query.where`."""
+        return Query(self._runtime, self._built(lambda sync: sync.where(*predicates, **values)))
 
     def order_by(self, *fields: Any) -> Query[R]:
         """All records in the order of fields: see `Query.order_by`."""
         return Query(self._runtime, self._built(lambda sync: sync.order_by(*fields)))
+
+    async def all(self) -> list[R]:
+        """All records as a list; iterating the table itself holds no more than a page of them."""
+        return await self._done("read", lambda sync: sync.all())
+
+    async def first(self) -> R | None:
+        """Any record; None if there is none."""
+        return await self._done("read", lambda sync: sync.first())
+
+    async def one(self) -> R:
+        """The only record; raises `RecordNotFound`, or `SeveralRecords`."""
+        return await self._done("read", lambda sync: sync.one())
+
+    def limit(self, count: int) -> Query[R]:
+        """At most so many records: see `Query.limit`."""
+        return Query(self._runtime, self._built(lambda sync: sync.limit(count)))
+
+    def include(self, *references: Any) -> Query[R]:
+        """All records with those that they refer to: see `Query.include`."""
+        return Query(self._runtime, self._built(lambda sync: sync.include(*references)))
+
+    async def page(self, size: int, cursor: str | None = None) -> TypedPage[R]:
+        """The next `size` records: see `Query.page`."""
+        return await self._done("read", lambda sync: sync.page(size, cursor))
+
+    async def min(self, field: Any) -> Any:
+        """The least value of a field: see `Query.min`."""
+        return await self._done("read", lambda sync: sync.min(field))
+
+    async def max(self, field: Any) -> Any:
+        """The greatest value of a field: see `Query.max`."""
+        return await self._done("read", lambda sync: sync.max(field))
+
+    async def sum(self, field: Any) -> Any:
+        """The sum of a field: see `Query.sum`."""
+        return await self._done("read", lambda sync: sync.sum(field))
 
     def using(self, index: str) -> Query[R]:
         """All records by an index, in its order: see `Query.using`."""
@@ -159,8 +196,8 @@ class Table(TableFace[R]):
         With `if_unchanged`, the record as it was read, it is changed only if each of its fields
         still has the value that it had then: else `StaleUpdate` names those that have another,
         and nothing is written. Values are compared, so a conversion in between is no change.
-        Where the record is gone by then, as behind a web form, its stamp does the same:
-        `record.stamp()`.
+        Where the record is gone by then, as behind a web form, its etag does the same:
+        `zapdb.etag(record)`.
 
         Raises `RecordNotFound`, `InvalidValue` and `ConstraintViolation`, as `insert` does.
         Large values of other fields stay where they are. A new value may be an open binary file,
@@ -177,17 +214,25 @@ class Table(TableFace[R]):
         """
         return await self._done("write", lambda sync: sync.delete(*key))
 
-    async def delete_where(self, *predicates: Predicate) -> int:
+    async def update_where(self, /, *predicates: Predicate, **changes: Any) -> int:
+        """Change fields of the records for which the conditions are true; returns how many there
+        were: `items.update_where(items.f.due < today, done=True)`. See `Query.update`.
+
+        Raises `UsageError` without a condition.
+        """
+        return await self._done("write", lambda sync: sync.update_where(*predicates, **changes))
+
+    async def delete_where(self, /, *predicates: Predicate, **values: Any) -> int:
         """Delete the records for which the conditions are true, and what refers to them as the
         references say; returns how many there were. All or nothing: see `Query.delete`.
 
         Raises `ReferenceViolation`, and `UsageError` without a condition.
         """
-        return await self._done("write", lambda sync: sync.delete_where(*predicates))
+        return await self._done("write", lambda sync: sync.delete_where(*predicates, **values))
 
 
 class Query(QueryFace[R]):
-    """Some records of one table: `items.where(items.done == False).order_by("due").limit(20)`.
+    """Some records of one table: `items.where(items.f.done == False).order_by("due").limit(20)`.
 
     Immutable; nothing is read before it is iterated or asked. Iterating streams: only a query
     that `explain` says needs sorting holds records in memory, all that match, or as many as its
@@ -199,17 +244,22 @@ class Query(QueryFace[R]):
     same way, and not promised: an index that is created or dropped may change it.
     """
 
-    def where(self, *predicates: Predicate) -> Query[R]:
-        """The records of this query for which all the conditions are true, too."""
-        return Query(self._runtime, self._built(lambda sync: sync.where(*predicates)))
+    def where(self, /, *predicates: Predicate, **values: Any) -> Query[R]:
+        """The records of this query for which all the conditions are true, too: `items.f.due <
+        3`, and fields that are equal to values, `done=False`.
+
+        Raises `UnknownField`, `InvalidValue` for a value that does not fit its field, and
+        `UsageError` for what is no condition.
+        """
+        return Query(self._runtime, self._built(lambda sync: sync.where(*predicates, **values)))
 
     def order_by(self, *fields: Any) -> Query[R]:
         """In the order of these fields: a field, its name, or either with a minus: `"-due"`.
 
-        Nulls come first, in falling order last; `items.due.nulls_last()` has them last in rising
-        order, too. Records that are equal in all fields come in the order of their keys, in
-        falling order where the first field falls. Raises `UnknownField`, and `UsageError` for a
-        field without an order.
+        Nulls come first, in falling order last; `items.f.due.nulls_last()` has them last in
+        rising order, too. Records that are equal in all fields come in the order of their keys,
+        in falling order where the first field falls. Raises `UnknownField`, and `UsageError` for
+        a field without an order.
         """
         return Query(self._runtime, self._built(lambda sync: sync.order_by(*fields)))
 
@@ -231,10 +281,14 @@ class Query(QueryFace[R]):
         return Query(self._runtime, self._built(lambda sync: sync.reverse()))
 
     def limit(self, count: int) -> Query[R]:
-        """At most so many records: the first ones in the order that is given, or any."""
+        """At most so many records: the first ones in the order that is given, or any.
+
+        It may stand anywhere, as in SQL it always comes last: conditions and orders that are
+        added later are looked at first. Of several limits, the last one counts.
+        """
         return Query(self._runtime, self._built(lambda sync: sync.limit(count)))
 
-    def include(self, *references: str) -> Query[R]:
+    def include(self, *references: Any) -> Query[R]:
         """Load the records that these reference fields lead to together with those of the query.
 
             for post in posts.where(…).include("author.city", "topic"):
@@ -250,6 +304,10 @@ class Query(QueryFace[R]):
 
     def __aiter__(self) -> AsyncIterator[R]:
         return self._iterated("read", lambda sync: sync)
+
+    async def all(self) -> list[R]:
+        """All records as a list; iterating the query itself holds no more than a page of them."""
+        return await self._done("read", lambda sync: sync.all())
 
     async def first(self) -> R | None:
         """The first record in the order that is given, or any; None if there is none."""
@@ -324,6 +382,15 @@ class Query(QueryFace[R]):
     ) -> Any:
         """The same as a `pandas.DataFrame`, all of it in memory: see `Table.to_pandas`."""
         return await self._done("read", lambda sync: sync.to_pandas(fields, as_text))
+
+    async def update(self, /, **changes: Any) -> int:
+        """Change fields of the records of the query; returns how many the query had.
+
+        All or nothing: one transaction, repeated when it conflicts with a concurrent one, or
+        part of `db.transaction()`. The keys are read first, and held in memory: a record is
+        changed once, though it may match again afterwards. Raises what `Table.update` raises.
+        """
+        return await self._done("write", lambda sync: sync.update(**changes))
 
     async def delete(self) -> int:
         """Delete the records of the query, and what refers to them as the references say;

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from zapdb.database.changes import Change
+from zapdb.database.page import Page
 from zapdb.database.paging import page_sizes
-from zapdb.database.query import Page
 from zapdb.errors import UsageError
 from zapdb.limits import ASYNC_LOADED_SIZE_BYTES
 from zapdb.records import Record, load_all

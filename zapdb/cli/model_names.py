@@ -37,7 +37,7 @@ ENDINGS: Final = (
     ("is", "is"),
     ("s", ""),
 )
-RECORD_SUFFIXES: Final = ("", "Field", "Key", "Values", "Changes", "Upsert")
+RECORD_SUFFIXES: Final = ("", "Field", "Fields", "Key", "Values", "Changes", "Upsert")
 STRUCT_SUFFIXES: Final = ("", "Values", "Like")
 
 

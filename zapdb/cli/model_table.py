@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from keyword import iskeyword
-from typing import Final
 
 from zapdb.cli.model_types import Types
-from zapdb.database import Table as RuntimeTable
 from zapdb.schema import Table
-
-HIDING: Final = frozenset(name for name in dir(RuntimeTable) if not name.startswith("_"))
-"""What a table has itself: a field of such a name is `items["count"]`."""
 
 Method = tuple[str, list[str], str, str]
 """Name, parameters, result, and what it does."""
@@ -76,17 +71,12 @@ def describe_methods(table: Table, record: str, types: Types) -> Iterator[Method
 
 
 def list_items(table: Table, record: str, types: Types) -> Iterator[tuple[str, str]]:
-    """What `items["name"]` gives, by the type of the name: fields that are hidden, all others."""
+    """What `items["name"]` gives, by the type of the name: words of Python, all others."""
     for f in table.fields:
-        if is_hidden(f.name):
+        if iskeyword(f.name):
             yield _literal([f.name]), types.field(f.type)
-    if not all(is_hidden(f.name) for f in table.fields):
+    if not all(iskeyword(f.name) for f in table.fields):
         yield f"{record}Field", "AnyField"
-
-
-def is_hidden(name: str) -> bool:
-    """Whether a field is no attribute of its table."""
-    return name in HIDING or iskeyword(name)
 
 
 def _literal(names: list[str]) -> str:

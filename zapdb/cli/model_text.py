@@ -21,7 +21,7 @@ from zapdb.cli.model_format import (
     wrap,
 )
 from zapdb.cli.model_names import Names, name_classes
-from zapdb.cli.model_table import describe_methods, is_hidden, list_items
+from zapdb.cli.model_table import describe_methods, list_items
 from zapdb.cli.model_types import Types
 from zapdb.database.models import MODELS, describe_models, describe_type
 from zapdb.migrations import Chain
@@ -48,6 +48,7 @@ IMPORTS: Final = {
         "AnyField",
         "BytesLike",
         "Field",
+        "FieldOf",
         "ListLike",
         "Model",
         "Models",
@@ -236,20 +237,26 @@ class _Writer:
         said = [f"{f.name}: {_say(table, f)}" for f in table.fields]
         yield from docstring(f"A record of {table.name}.", [*history, "", *said])
         held = {f.name: self.types.held(f.type) + " | None" * f.optional for f in table.fields}
-        yield from self._attributes(held)
+        columns = {
+            f.name: f"FieldOf[{self.types.field(f.type)}, {held[f.name]}]" for f in table.fields
+        }
+        yield from self._attributes(columns)
         yield from self._follow(table)
         yield from self._values(table, record)
-        fields = [f for f in table.fields if not is_hidden(f.name)]
+        fields = [f for f in table.fields if not iskeyword(f.name)]
         if fields:
             yield from ("", "")
             literals = [quote_literal(f.name) for f in fields]
             yield from subscript(f"{record}Field: TypeAlias = Literal", literals)
-        yield from head(f"class {name}(TypedTable[{record}], Protocol):")
-        yield from docstring(f"The table {table.name}.")
+        yield from head(f"class {record}Fields(Protocol):")
+        yield from docstring(f"The fields of {table.name}, for conditions.")
         if fields:
             yield ""
         for f in fields:
             yield f"    {f.name}: {self.types.field(f.type)}"
+        yield from head(f"class {name}(TypedTable[{record}], Protocol):")
+        yield from docstring(f"The table {table.name}.")
+        yield from method("f", [], f"{record}Fields", decorator=self.types.property)
         items = list(list_items(table, record, self.types))
         overload = self.types.overload if len(items) > 1 else ""
         for field_name, kind in items:

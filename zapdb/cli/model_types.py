@@ -60,6 +60,11 @@ class Types:
         self.imports.add("import typing as _typing")
         return "_typing.overload"
 
+    @property
+    def property(self) -> str:
+        """The decorator of a property."""
+        return self.name("property")
+
     def held(self, kind: ValueType) -> str:
         """What a record holds."""
         match kind:

@@ -3,7 +3,8 @@
 from zapdb.database.changes import Change, ChangeFollower, SchemaEvent
 from zapdb.database.database import Database
 from zapdb.database.opening import open
-from zapdb.database.query import Page, Query
+from zapdb.database.page import Page
+from zapdb.database.query import Query
 from zapdb.database.table import Table
 from zapdb.database.transactions import Snapshot, Transaction
 

@@ -1,21 +1,39 @@
-"""Fields of a table as applications write conditions with them: `items.due < today`.
+"""Fields of a table as applications write conditions with them: `items.f.due < today`.
 
-Values are checked when a condition is made: what does not fit its field raises `InvalidValue`
-there, and a field that the table does not have raises `UnknownField` with the closest name.
+A field of a table (`items.f.due`), or of a generated model (`Item.due`), is no more than its name:
+comparing it makes a condition that nobody has checked yet. `bind` checks it where it reaches a
+table: a field that the table does not have raises `UnknownField` with the closest name, a value
+that does not fit its field `InvalidValue`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NoReturn
 
 from zapdb.datasets import STRENGTHS, Collation, Strength, is_known_locale
 from zapdb.errors import InvalidValue, UnknownField, UsageError
 from zapdb.indexes.ordering import Order
-from zapdb.indexes.predicates import And, Comparison, Not, Operator, Predicate
+from zapdb.indexes.predicates import (
+    And,
+    Comparison,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    find_field,
+    shorten_value,
+)
 from zapdb.schema import Field, Table
 from zapdb.values import String
+
+DECLARED: Final = "declared"
+"""In the place of a collation: that of the table's indexes on the field."""
+PARENTHESES: Final = (
+    "& and | bind more tightly than ==: put parentheses around each comparison, "
+    "(items.f.done == True) | (items.f.due < 3)"
+)
 
 
 class FieldExpression:
@@ -25,23 +43,41 @@ class FieldExpression:
     `-field`, `descending()` and `nulls_last()` make an order.
     """
 
-    __slots__ = ("_collation", "_field", "_table")
+    __slots__ = ("_collation", "_known", "_name", "_table")
 
-    def __init__(self, table: Table, field: Field, collation: Collation | None = None) -> None:
+    def __init__(
+        self,
+        table: str,
+        name: str,
+        known: tuple[Table, Field] | None = None,
+        collation: Collation | Literal["declared"] | None = None,
+    ) -> None:
         self._table = table
-        self._field = field
+        self._name = name
+        self._known = known
+        """What it is in the table that it was taken from: found by its number from then on."""
         self._collation = collation
 
     def __repr__(self) -> str:
-        under = "" if self._collation is None else f" under {self._collation}"
-        return f"<field {self._path}{under} ({self._field.type})>"
+        kind = "" if self._known is None else f" ({self._known[1].type})"
+        return f"<field {self}{kind}>"
+
+    def __str__(self) -> str:
+        path = f"{self._table}.{self._name}"
+        match self._collation:
+            case None:
+                return path
+            case Collation(locale, strength, numeric):
+                numeric_too = ", numeric=True" * numeric
+                return f"{path}.collated({locale!r}, {strength!r}{numeric_too})"
+        return f"{path}.collated()"
 
     __hash__ = None  # type: ignore[assignment]  # == makes a condition
 
     def __bool__(self) -> bool:
         raise UsageError(
             "a field is neither true nor false by itself",
-            field=self._path,
+            field=self,
             hint="compare it: == True, is_null(), …",
         )
 
@@ -72,22 +108,11 @@ class FieldExpression:
     def in_(self, values: Iterable[Any]) -> Predicate:
         """Equal to one of the values."""
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-            raise InvalidValue.of(self._path, "a list of values", values)
-        checked = tuple(self._check(value) for value in values)
-        if self._field.type.has_python_order:
-            checked = tuple(dict.fromkeys(checked))
-        if len(checked) == 1:
-            return self._compare("==", checked[0])
-        return Comparison(self._field.number, self._field.name, "in", checked, self._collation)
+            raise InvalidValue.of(str(self), "a list of values", values)
+        return self._compare("in", tuple(values))
 
     def startswith(self, prefix: str) -> Predicate:
         """Strings that begin with the prefix, as `str.startswith` says."""
-        if not isinstance(self._field.type, String) or self._collation is not None:
-            raise UsageError(
-                "only strings have prefixes, and those by code points", field=self._path
-            )
-        if prefix is None:
-            raise self._field.type.refuse(None, self._path)
         return self._compare("starts with", prefix)
 
     def is_null(self) -> Predicate:
@@ -102,125 +127,249 @@ class FieldExpression:
     ) -> FieldExpression:
         """The same field, compared and ordered under a collation.
 
-        Without a locale it is the collation of the table's indexes on the field, built or not:
-        raises `UsageError` if they have none, or several. `strength` and `numeric` belong to the
-        locale. Raises `InvalidValue` for a locale or strength that is not known.
+        Without a locale it is the collation of the table's indexes on the field, built or not: a
+        query raises `UsageError` if they have none, or several. `strength` and `numeric` belong to
+        the locale. Raises `InvalidValue` for a locale or strength that is not known.
         """
-        if not isinstance(self._field.type, String):
-            raise UsageError("only strings have a collation", field=self._path)
         if locale is None:
-            return FieldExpression(self._table, self._field, self._declared_collation())
+            return FieldExpression(self._table, self._name, self._known, DECLARED)
         if not isinstance(locale, str) or not is_known_locale(locale):
             raise InvalidValue.of("locale", "a locale that the collation data know", locale)
         if strength not in STRENGTHS:
             raise InvalidValue.of("strength", ", ".join(STRENGTHS), strength)
-        return FieldExpression(self._table, self._field, Collation(locale, strength, numeric))
+        collation = Collation(locale, strength, numeric)
+        return FieldExpression(self._table, self._name, self._known, collation)
 
-    def descending(self) -> Order:
+    def descending(self) -> FieldOrder:
         """The order from the largest to the smallest, nulls last."""
-        return replace(as_order(self._table, self), descending=True)
+        return FieldOrder(self, descending=True)
 
-    def nulls_last(self) -> Order:
+    def nulls_last(self) -> FieldOrder:
         """The order from the smallest to the largest, and nulls behind them."""
-        return replace(as_order(self._table, self), nulls_last=True)
+        return FieldOrder(self, nulls_last=True)
 
-    def __neg__(self) -> Order:
+    def __neg__(self) -> FieldOrder:
         return self.descending()
 
-    @property
-    def _path(self) -> str:
-        return f"{self._table.name}.{self._field.name}"
-
-    def _declared_collation(self) -> Collation:
-        components = [c for index in self._table.indexes for c in index.components]
-        mine = {c.collation for c in components if c.field == self._field.number and c.collation}
-        if len(mine) != 1:
-            raise UsageError(
-                "the indexes on the field do not say which collation is meant",
-                field=self._path,
-                collations=", ".join(sorted(map(str, mine))) or "(none)",
-                hint="name it: .collated('en'), or .collated('en', 'primary') == value",
+    def _compare(self, op: Operator, value: Any) -> Condition:
+        for one in value if op == "in" else (value,):
+            if isinstance(one, FieldExpression | Predicate):
+                raise UsageError(
+                    "a field is compared with a value, not with a field or a condition",
+                    field=self,
+                    hint=PARENTHESES,
+                )
+        if value is None and op != "==":
+            raise InvalidValue(
+                "nothing is less or greater than null, and null begins with nothing",
+                field=self,
+                hint="write is_null(), or != None",
             )
-        return mine.pop()
+        return Condition(self, op, value)
 
-    def _check(self, value: Any) -> Any:
-        if isinstance(value, FieldExpression):
-            raise UsageError("a field is compared with a value, not with a field", field=self._path)
-        return None if value is None else self._field.type.check(value, self._path)
+    # What Python makes of `a == 1 | b == 2`, `a | b` and `1 in a`: no condition.
 
-    def _compare(self, op: Operator, value: Any) -> Comparison:
-        checked, kind = self._check(value), self._field.type
-        if op not in ("==", "starts with"):
-            if not kind.indexable:
-                raise UsageError("values of this type have no order", field=self._path, type=kind)
-            if checked is None:
-                raise kind.refuse(None, self._path)
-        return Comparison(self._field.number, self._field.name, op, checked, self._collation)
+    def _refuse(self, _: object = None) -> NoReturn:
+        raise UsageError("a field is no condition by itself", field=self, hint=PARENTHESES)
 
-    def _as_order(self) -> Order:
-        kind = self._field.type
-        if not kind.indexable:
-            raise UsageError("values of this type have no order", field=self._path, type=kind)
-        return Order(self._field.number, self._field.name, self._collation)
+    __and__ = __or__ = __rand__ = __ror__ = __invert__ = _refuse
+
+    def __contains__(self, value: object) -> bool:
+        raise UsageError(
+            "`in` asks nothing of a field",
+            field=self,
+            hint="in_([…]) is equal to one of the values, startswith('…') begins with a text",
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Condition(Predicate):
+    """A field compared with a value, of which nothing is checked yet; of `in`, with a tuple."""
+
+    field: FieldExpression
+    op: Operator
+    value: Any
+
+    def __str__(self) -> str:
+        match self.op:
+            case "in":
+                return f"{self.field}.in_({shorten_value(list(self.value))})"
+            case "starts with":
+                return f"{self.field}.startswith({shorten_value(self.value)})"
+        return f"{self.field} {self.op} {shorten_value(self.value)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FieldOrder:
+    """A field that a query is ordered by, falling or with nulls last."""
+
+    field: FieldExpression
+    descending: bool = False
+    nulls_last: bool = False
+
+    def __repr__(self) -> str:
+        return f"{'-' * self.descending}{self.field}{'.nulls_last()' * self.nulls_last}"
+
+
+class Fields:
+    """The fields of a table: `items.f.due`, or `items.f["class"]` for a word of Python's own.
+
+    It has no other attributes, so a field may be called anything.
+    """
+
+    __slots__ = ("_find_table",)
+
+    def __init__(self, find_table: Callable[[], Table]) -> None:
+        self._find_table = find_table
+
+    def __getattr__(self, name: str) -> FieldExpression:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> FieldExpression:
+        return make_field(self._find_table(), name)
+
+    def __iter__(self) -> Iterator[FieldExpression]:
+        table = self._find_table()
+        return (FieldExpression(table.name, field.name, (table, field)) for field in table.fields)
+
+    def __dir__(self) -> list[str]:
+        return [field.name for field in self._find_table().fields]
+
+    def __repr__(self) -> str:
+        table = self._find_table()
+        return f"<fields of {table.name!r}: {', '.join(f.name for f in table.fields)}>"
 
 
 def make_field(table: Table, name: str) -> FieldExpression:
     """The field of this name; raises `UnknownField`, which names the closest one."""
+    return FieldExpression(table.name, name, (table, _find_named(table, name)))
+
+
+def _find_named(table: Table, name: object) -> Field:
     found = table.field_named(name) if isinstance(name, str) else None
-    if found is not None:
-        return FieldExpression(table, found)
-    raise UnknownField.named(table.name, name, [f.name for f in table.fields])
+    if found is None:
+        raise UnknownField.named(table.name, name, [f.name for f in table.fields])
+    return found
 
 
-def hint_at_hidden(table: Table, given: object) -> str:
-    """The way to fields that are called as something that every table has, where what was given may
-    come of one: `tags.name == "x"` is a bool, `tags.count` a method."""
-    from zapdb.database.table import Table as ApiTable  # it imports this module
+# --- where they reach a table --------------------------------------------------------------------
 
-    name = getattr(given, "__name__", None)
-    hidden = [f.name for f in table.fields if hasattr(ApiTable, f.name)]
-    if not isinstance(given, bool):
-        hidden = [found for found in hidden if found == name]
-    if not hidden:
-        return ""
-    ways = " or ".join(f'{table.name}["{found}"]' for found in hidden)
-    is_are = "a field that is" if len(hidden) == 1 else "fields that are"
-    return f"{is_are} called as something that every table has: write {ways}"
+
+def bind(table: Table, given: Any) -> Predicate:
+    """A condition with its fields found in a table, and its values checked.
+
+    Raises `UnknownField`, `InvalidValue`, and `UsageError` for what is no condition, or one on
+    another table.
+    """
+    match given:
+        case Condition():
+            return _bind_condition(table, given)
+        case Comparison():
+            return given
+        case And(parts):
+            return And(tuple(bind(table, part) for part in parts))
+        case Or(parts):
+            return Or(tuple(bind(table, part) for part in parts))
+        case Not(part):
+            return Not(bind(table, part))
+    raise UsageError(
+        "a condition on records is expected",
+        got=given if isinstance(given, bool) else type(given).__name__,
+        table=table.name,
+        hint=f"compare a field of the table: {table.name}.f.{table.fields[0].name} == …"
+        if isinstance(given, bool)
+        else PARENTHESES,
+    )
+
+
+def _bind_condition(table: Table, condition: Condition) -> Comparison:
+    field, collation = as_field(table, condition.field)
+    op, value, kind = condition.op, condition.value, field.type
+    path = f"{table.name}.{field.name}"
+    if op == "starts with" and (not isinstance(kind, String) or collation is not None):
+        raise UsageError("only strings have prefixes, and those by code points", field=path)
+    if op in RANGE_OPERATORS and not kind.indexable:
+        raise UsageError("values of this type have no order", field=path, type=kind)
+    checked = tuple(
+        None if one is None else kind.check(one, path)
+        for one in (value if op == "in" else (value,))
+    )
+    if op != "in":
+        return Comparison(field.number, field.name, op, checked[0], collation)
+    if kind.has_python_order:
+        checked = tuple(dict.fromkeys(checked))
+    if len(checked) == 1:
+        return Comparison(field.number, field.name, "==", checked[0], collation)
+    return Comparison(field.number, field.name, "in", checked, collation)
+
+
+RANGE_OPERATORS: Final = frozenset({"<", "<=", ">", ">="})
 
 
 def as_field(table: Table, given: Any) -> tuple[Field, Collation | None]:
-    """A field that is given by itself or by its name, and the collation it is under."""
+    """A field that is given by itself or by its name, and the collation it is under.
+
+    Raises `UnknownField`, and `UsageError` for what is no field, or that of another table.
+    """
     if isinstance(given, str):
-        given = make_field(table, given)
+        return _find_named(table, given), None
     if not isinstance(given, FieldExpression):
         raise UsageError(
             "a field or its name is expected",
             got=type(given).__name__,
             table=table.name,
-            hint=hint_at_hidden(table, given),
+            hint=f"fields are {table.name}.f.{table.fields[0].name}, …",
         )
-    _refuse_other(table, given)
-    return given._field, given._collation
+    is_ours = given._table == table.name
+    if given._known is not None:
+        is_ours = given._known[0].number == table.number
+    if not is_ours:
+        raise UsageError(
+            "a condition on another table, or its field", table=table.name, field=given
+        )
+    if given._known is None:
+        field = _find_named(table, given._name)
+    else:
+        field = find_field(table, given._known[1].number, given._name)
+    if given._collation is None:
+        return field, None
+    if not isinstance(field.type, String):
+        raise UsageError("only strings have a collation", field=given)
+    if isinstance(given._collation, Collation):
+        return field, given._collation
+    return field, _declared_collation(table, field)
 
 
-def _refuse_other(table: Table, given: FieldExpression) -> None:
-    if given._table.number != table.number:
-        raise UsageError("a field of another table", table=table.name, field=given._path)
+def _declared_collation(table: Table, field: Field) -> Collation:
+    components = [c for index in table.indexes for c in index.components]
+    mine = {c.collation for c in components if c.field == field.number and c.collation}
+    if len(mine) != 1:
+        raise UsageError(
+            "the indexes on the field do not say which collation is meant",
+            field=f"{table.name}.{field.name}",
+            collations=", ".join(sorted(map(str, mine))) or "(none)",
+            hint="name it: .collated('en'), or .collated('en', 'primary') == value",
+        )
+    return mine.pop()
 
 
 def as_order(table: Table, given: Any) -> Order:
-    """What `order_by` takes: a field, its name, either with a minus, or an order."""
-    if isinstance(given, Order):
-        return given
-    if isinstance(given, FieldExpression):
-        _refuse_other(table, given)
-        return given._as_order()
-    if not isinstance(given, str):
+    """What `order_by` takes: a field, its name, either with a minus, or `nulls_last()`."""
+    order = FieldOrder(given) if isinstance(given, FieldExpression) else given
+    if isinstance(given, str):
+        name = given.removeprefix("-")
+        order = FieldOrder(make_field(table, name), descending=given.startswith("-"))
+    if not isinstance(order, FieldOrder):
         raise UsageError(
             "an order is a field or its name",
             got=type(given).__name__,
             table=table.name,
-            hint=hint_at_hidden(table, given),
+            hint=f"for example -{table.name}.f.{table.fields[0].name}",
         )
-    order = make_field(table, given.removeprefix("-"))._as_order()
-    return replace(order, descending=True) if given.startswith("-") else order
+    field, collation = as_field(table, order.field)
+    if not field.type.indexable:
+        path = f"{table.name}.{field.name}"
+        raise UsageError("values of this type have no order", field=path, type=field.type)
+    return Order(field.number, field.name, collation, order.descending, order.nulls_last)

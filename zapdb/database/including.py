@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
+from zapdb.database.fields import as_field
 from zapdb.database.many import KEYS_PER_STATEMENT, fetch_many
 from zapdb.database.session import Session
 from zapdb.database.write_back import write_back_page
@@ -41,10 +42,8 @@ def add_include(
 
     Raises `UnknownField`, and `UsageError` for a field that is no reference.
     """
-    from zapdb.database.fields import make_field  # it imports what plans are made of
-
     name, *rest = path
-    field = make_field(table, name)._field
+    field, _ = as_field(table, name)
     if not isinstance(field.type, Reference):
         raise UsageError(
             "only references are included", field=f"{table.name}.{name}", type=field.type

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from zapdb.database.referrers import let_go
 from zapdb.database.session import Session
+from zapdb.errors import UsageError
 from zapdb.indexes import LiveTable
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.physical import VALUES_PER_STATEMENT, activation_sql, fetch_in
-from zapdb.writes import execute, plan_delete
+from zapdb.writes import Write, execute, plan_delete, plan_update
 
 KEYS_PER_STATEMENT = VALUES_PER_STATEMENT
 
@@ -75,6 +77,38 @@ def remove_all(
     while some := list(islice(left, KEYS_PER_STATEMENT)):
         let_go(session, connection, live, some)
     return deleted
+
+
+def change_all(
+    connection: Connection, live: LiveTable, keys: Iterable[bytes], changes: Mapping[str, Any]
+) -> int:
+    """Change fields of the records with these keys, all of which are read first; returns how
+    many."""
+    if changes.keys() & set(live.shape.key_names):
+        raise UsageError(
+            "records keep their keys",
+            table=live.shape.table.name,
+            key=", ".join(live.shape.key_names),
+            hint="delete the records and insert them under new keys",
+        )
+    found, changed = _Keys(), 0
+    found.add(keys)
+    left = iter(found)
+    while some := list(islice(left, KEYS_PER_STATEMENT)):
+        _, stored_by_key = fetch_many(connection, live, some)
+        plans = [
+            _plan_change(live, key, as_bytes(value), changes)
+            for key, value in stored_by_key.items()
+        ]
+        if plans:
+            execute(connection, live, plans, "no record was changed")
+        changed += len(plans)
+    return changed
+
+
+def _plan_change(live: LiveTable, key: bytes, stored: bytes, changes: Mapping[str, Any]) -> Write:
+    beside = live.make_beside(key, stored)
+    return plan_update(live, key, stored, live.shape.change(key, stored, changes, beside), beside)
 
 
 def _remove(connection: Connection, live: LiveTable, keys: Sequence[bytes]) -> list[bytes]:

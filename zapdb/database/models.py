@@ -16,9 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Generic, TypeVar, dataclass_transform
 
+from zapdb.database.fields import FieldExpression
 from zapdb.errors import ModelsMismatch, UsageError
 from zapdb.migrations import Chain
 from zapdb.records import Record, record_class
+from zapdb.records.record import RecordType
 from zapdb.schema import Field, Schema, Table, fingerprint
 from zapdb.values import Decimal, Enum, List, Product, Reference, Struct, ValueType
 from zapdb.values.product import product_class
@@ -62,12 +64,36 @@ class Models:
     names: Mapping[str, str]
 
     def record(self, table: str) -> Callable[[type[C]], type[C]]:
-        """Put the class of the records of a table in the place of its declaration."""
-        return _standing_for(record_class(table, tuple(self.tables[table].fields)))
+        """Put the class of the records of a table in the place of its declaration; its attributes
+        are the fields of the table, for conditions: `Item.due < today`."""
+        real = record_class(table, tuple(self.tables[table].fields))
+        give_fields(real)
+        return _standing_for(real)
 
     def struct(self, name: str) -> Callable[[type[C]], type[C]]:
         """Put the class of the values of a struct in the place of its declaration."""
         return _standing_for(product_class(Product, name, tuple(self.types[name])))
+
+
+class FieldsOfModel(RecordType):
+    """Of a class of records whose attributes are fields; those of the records are values."""
+
+
+def give_fields(real: type[Record]) -> None:
+    """Make attributes of a class of records fields: `Item.due`.
+
+    They are properties of its own metaclass, which come before what the class itself has. A field
+    that is called `mro` gets none, since Python asks a class for that: it is `items.f.mro`.
+    """
+    if isinstance(real, FieldsOfModel):
+        return
+    fields = {name: _field_property(real._name, name) for name in real._fields if name != "mro"}
+    made = type(f"{real.__name__}Fields", (FieldsOfModel,), fields)
+    real.__class__ = made  # type: ignore[method-assign]  # mypy knows no classes of classes
+
+
+def _field_property(table: str, name: str) -> property:
+    return property(lambda _: FieldExpression(table, name))
 
 
 def _standing_for(real: type[Product]) -> Callable[[type[C]], type[C]]:

@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, NoReturn
 
 from zapdb.database.aggregates import add_up, refuse_sum
 from zapdb.database.cursors import Cursor, Mark, decode_cursor, encode_cursor, mark_query
 from zapdb.database.explanation import Explanation, count_spans, explain_plan
-from zapdb.database.fields import as_field, as_order, hint_at_hidden
-from zapdb.database.including import add_include, load_included, names_of
-from zapdb.database.many import remove_all
+from zapdb.database.fields import as_field, as_order, bind, make_field
+from zapdb.database.habits import no_attribute
+from zapdb.database.including import add_include, load_included
+from zapdb.database.many import change_all, remove_all
+from zapdb.database.page import Page, check_count, order_of_pages
 from zapdb.database.plan_execution import PlanExecution
 from zapdb.database.rewriting import list_warnings
 from zapdb.database.selection import OrderingOf, Planning, Selection, any_order, pin_index
 from zapdb.database.session import Session
 from zapdb.errors import (
-    InvalidCursor,
-    InvalidValue,
     RecordNotFound,
     SeveralRecords,
     UsageError,
 )
 from zapdb.indexes import LiveTable
 from zapdb.indexes.choosing import Union, without_ties
-from zapdb.indexes.ordering import BY_KEY, Ordering, order_of_index
+from zapdb.indexes.ordering import BY_KEY, Ordering
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import (
     EVERYTHING,
     Comparison,
     Not,
     Predicate,
-    comparisons_in,
     order_value,
 )
 from zapdb.limits import READ
@@ -44,22 +43,8 @@ NO_FIELDS: Final = frozenset[int]()
 """Of records whose keys are all that is asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some records of a query in order, and the cursor of the next page; None on the last one."""
-
-    records: tuple[Record, ...]
-    cursor: str | None
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self.records)
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-
 class Query:
-    """Some records of one table: `items.where(items.done == False).order_by("due").limit(20)`.
+    """Some records of one table: `items.where(items.f.done == False).order_by("due").limit(20)`.
 
     Immutable; nothing is read before it is iterated or asked. Iterating streams: only a query that
     `explain` says needs sorting holds records in memory, all that match, or as many as its limit.
@@ -81,37 +66,31 @@ class Query:
         self._selection = selection or Selection()
 
     def __repr__(self) -> str:
-        asked, parts = self._selection, [self._live.shape.table.name]
-        if asked.index is not None:
-            parts.append(f"using {asked.index.name}")
-        if asked.predicate != EVERYTHING:
-            parts.append(f"where {asked.predicate}")
-        if asked.orders:
-            parts.append(f"order by {', '.join(map(str, asked.orders))}")
-        if asked.is_reversed:
-            parts.append("reversed")
-        if asked.limit is not None:
-            parts.append(f"limit {asked.limit}")
-        if asked.includes:
-            parts.append(f"with {', '.join(names_of(asked.includes))}")
-        return f"<query {' '.join(parts)}>"
+        return f"<query {self._live.shape.table.name}{self._selection}>"
 
     # Making
 
-    def where(self, *predicates: Predicate) -> Query:
-        """The records of this query for which all the conditions are true, too."""
-        self._refuse_limit("where")
-        return self._with(predicate=join(self._live, self._selection.predicate, predicates))
+    def where(self, /, *predicates: Predicate, **values: Any) -> Query:
+        """The records of this query for which all the conditions are true, too: `items.f.due < 3`,
+        and fields that are equal to values, `done=False`.
+
+        Raises `UnknownField`, `InvalidValue` for a value that does not fit its field, and
+        `UsageError` for what is no condition.
+        """
+        table, predicate = self._live.shape.table, self._selection.predicate
+        equal = (make_field(table, name) == value for name, value in values.items())
+        for one in (*predicates, *equal):
+            predicate = predicate & bind(table, one)
+        return self._with(predicate=predicate)
 
     def order_by(self, *fields: Any) -> Query:
         """In the order of these fields: a field, its name, or either with a minus: `"-due"`.
 
-        Nulls come first, in falling order last; `items.due.nulls_last()` has them last in rising
+        Nulls come first, in falling order last; `items.f.due.nulls_last()` has them last in rising
         order, too. Records that are equal in all fields come in the order of their keys, in falling
         order where the first field falls. Raises `UnknownField`, and `UsageError` for a field
         without an order.
         """
-        self._refuse_limit("order_by")
         table = self._live.shape.table
         orders = tuple(as_order(table, field) for field in fields)
         return self._with(orders=orders, is_reversed=False)
@@ -135,20 +114,17 @@ class Query:
 
         Raises `UsageError` where there is no such order, and where it has nulls last.
         """
-        self._refuse_limit("reverse")
-        if not self._selection.is_ordered:
-            raise UsageError(
-                "the query has no order yet", query=self, hint="order_by or using comes first"
-            )
-        turned = self._with(is_reversed=not self._selection.is_reversed)
-        turned._selection.ordering(self._live)
-        return turned
+        return self._but(self._selection.reversed(self._live))
 
     def limit(self, count: int) -> Query:
-        """At most so many records: the first ones in the order that is given, or any."""
-        return self._but(self._selection.at_most(_check_count(count, "limit", 0)))
+        """At most so many records: the first ones in the order that is given, or any.
 
-    def include(self, *references: str) -> Query:
+        It may stand anywhere, as in SQL it always comes last: conditions and orders that are added
+        later are looked at first. Of several limits, the last one counts.
+        """
+        return self._with(limit=check_count(count, "limit", 0))
+
+    def include(self, *references: Any) -> Query:
         """Load the records that these reference fields lead to together with those of the query.
 
             for post in posts.where(…).include("author.city", "topic"):
@@ -162,9 +138,8 @@ class Query:
         """
         includes, table = self._selection.includes, self._live.shape.table
         for path in references:
-            if not isinstance(path, str):
-                raise UsageError("a reference is included by its name", got=type(path).__name__)
-            includes = add_include(self._session, table, includes, path.split("."))
+            names = path.split(".") if isinstance(path, str) else [as_field(table, path)[0].name]
+            includes = add_include(self._session, table, includes, names)
         return self._with(includes=includes)
 
     def _with(self, **changes: Any) -> Query:
@@ -181,13 +156,17 @@ class Query:
         includes = self._selection.includes
         return self._session.guard(load_included(self._session, self._live, includes, records))
 
+    def all(self) -> list[Record]:
+        """All records as a list; iterating the query itself holds no more than a page of them."""
+        return list(self)
+
     def first(self) -> Record | None:
         """The first record in the order that is given, or any; None if there is none."""
-        return next(iter(self.limit(1)), None)
+        return next(iter(self._but(self._selection.at_most(1))), None)
 
     def one(self) -> Record:
         """The only record; raises `RecordNotFound`, or `SeveralRecords`."""
-        found = list(self.limit(2))
+        found = list(self._but(self._selection.at_most(2)))
         if len(found) == 1:
             return found[0]
         if found:
@@ -251,8 +230,11 @@ class Query:
         Raises `InvalidCursor` for a cursor of another query or one that was made with other
         collation or time zone data, and where no order is given, for one whose index was dropped.
         """
-        count = _check_count(size, "size", 1)
-        self._refuse_limit("page")
+        count = check_count(size, "size", 1)
+        if self._selection.limit is not None:
+            raise UsageError(
+                "a page has a size, and so no limit", query=self, hint="leave out limit(…)"
+            )
         known = None if cursor is None else decode_cursor(cursor)
         ordering, index = self._order_pages(known)
         execution = self._read(ordering)
@@ -307,6 +289,22 @@ class Query:
         return table_frame(self._live.shape.table, held, as_text)
 
     # Writing
+
+    def update(self, /, **changes: Any) -> int:
+        """Change fields of the records of the query; returns how many the query had.
+
+        All or nothing: one transaction, repeated when it conflicts with a concurrent one, or part
+        of `db.transaction()`. The keys are read first, and held in memory: a record is changed
+        once, though it may match again afterwards. Raises what `Table.update` raises.
+        """
+
+        def update() -> int:
+            with self._session.writing() as connection:
+                execution = self._execution(NO_FIELDS)
+                keys = (key for key, _ in execution.read(limit=self._selection.limit))
+                return change_all(connection, execution.live, keys, changes)
+
+        return self._session.run(update)
 
     def delete(self) -> int:
         """Delete the records of the query, and what refers to them as the references say; returns
@@ -365,7 +363,7 @@ class Query:
             index = 0 if keys is None else keys.index.number
         else:
             index = cursor.index or 0
-        ordering = BY_KEY if index == 0 else _order_of(live, index)
+        ordering = BY_KEY if index == 0 else order_of_pages(live, index)
         return lambda _: ordering, index
 
     def _values(self, field: Field) -> Iterator[Any]:
@@ -394,46 +392,8 @@ class Query:
         present = (value for value in self._values(field) if value is not None)
         return (max if descending else min)(present, key=by, default=None)
 
-    def _refuse_limit(self, step: str) -> None:
-        if self._selection.limit is not None:
-            raise UsageError(f"`limit` comes last, and not before `{step}`", query=self)
-
-
-def _order_of(live: LiveTable, number: int) -> Ordering:
-    for index in live.shape.indexes:
-        if index.descriptor.index.number == number:
-            return order_of_index(index.keys.fields, index.keys.index.components)
-    raise InvalidCursor(
-        "the index whose order the pages have was dropped",
-        table=live.shape.table.name,
-        hint="begin again without a cursor; pages of a query with order_by need no index",
-    )
-
-
-def join(live: LiveTable, predicate: Predicate, more: tuple[Any, ...]) -> Predicate:
-    """All of the conditions; raises `UsageError` for what is none, or one on another table."""
-    numbers = {field.number for field in live.shape.table.fields}
-    for part in more:
-        if isinstance(part, bool):
-            raise UsageError(
-                "a condition on records is expected",
-                got=part,
-                table=live.shape.table.name,
-                hint=hint_at_hidden(live.shape.table, part)
-                or "compare a field of the table: items.due == 3",
-            )
-        predicate = predicate & part
-        for comparison in comparisons_in(part):
-            if comparison.field not in numbers:
-                raise UsageError(
-                    "a condition on another table",
-                    table=live.shape.table.name,
-                    condition=comparison,
-                )
-    return predicate
-
-
-def _check_count(count: Any, name: str, least: int) -> int:
-    if not isinstance(count, int) or isinstance(count, bool) or count < least:
-        raise InvalidValue.of(name, f"a number of records, at least {least}", count)
-    return count
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        table = object.__getattribute__(self, "_live").shape.table
+        raise no_attribute(self, name, table.name, ())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from zapdb.database.bound_plan import find_index
-from zapdb.database.including import Include
+from zapdb.database.including import Include, names_of
 from zapdb.database.rewriting import warn, warn_if_affected
 from zapdb.errors import UnknownName, UsageError, suggest
 from zapdb.indexes import LiveTable
@@ -35,10 +35,34 @@ class Selection:
     index: PinnedIndex | None = None
     is_reversed: bool = False
 
+    def __str__(self) -> str:
+        parts = list[str]()
+        if self.index is not None:
+            parts.append(f" using {self.index.name}")
+        if self.predicate != EVERYTHING:
+            parts.append(f" where {self.predicate}")
+        if self.orders:
+            parts.append(f" order by {', '.join(map(str, self.orders))}")
+        if self.is_reversed:
+            parts.append(" reversed")
+        if self.limit is not None:
+            parts.append(f" limit {self.limit}")
+        if self.includes:
+            parts.append(f" with {', '.join(names_of(self.includes))}")
+        return "".join(parts)
+
     @property
     def is_ordered(self) -> bool:
         """Whether the order is promised: it is named, or that of the pinned index."""
         return bool(self.orders) or self.index is not None
+
+    def reversed(self, live: LiveTable) -> Selection:
+        """The same from the end of the order; raises `UsageError` where that can't be read so."""
+        if not self.is_ordered:
+            raise UsageError("the query has no order yet", hint="order_by or using comes first")
+        turned = replace(self, is_reversed=not self.is_reversed)
+        turned.ordering(live)
+        return turned
 
     def at_most(self, count: int) -> Selection:
         """The same with a limit that is no larger."""

@@ -7,11 +7,13 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
-from zapdb.database.fields import FieldExpression, make_field
+from zapdb.database.fields import FieldExpression, Fields, make_field
+from zapdb.database.habits import no_attribute
 from zapdb.database.many import KEYS_PER_STATEMENT, fetch_many, find_record, remove_many
+from zapdb.database.page import Page
 from zapdb.database.query import Query
 from zapdb.database.referrers import let_go
 from zapdb.database.session import Question, Session
@@ -71,20 +73,22 @@ class Table:
 
     # Reading
 
-    def get(self, *key: Any) -> Record:
-        """The record with this key; raises `RecordNotFound`."""
-        record = self.find(*key)
+    def get(self, /, *key: Any, **named: Any) -> Record:
+        """The record with this key, `get(7)` or `get(id=7)`; raises `RecordNotFound`."""
+        record = self.find(*key, **named)
         if record is None:
             raise RecordNotFound(
                 "no record has this key",
                 table=self.name,
-                key=_show(key),
+                key=_show((*key, *named.values())),
                 hint="find() returns None for it",
             )
         return record
 
-    def find(self, *key: Any) -> Record | None:
+    def find(self, /, *key: Any, **named: Any) -> Record | None:
         """The record with this key, or None."""
+        if named:
+            key = self._join_key(key, named)
         session = self._session
         if session.is_read_only or session.open is not None or has_begun():
             return self._find_again(key)
@@ -154,8 +158,12 @@ class Table:
         with self._session.using():
             return [belong(read(key, stored[key])) if key in stored else None for key in encoded]
 
-    def exists(self, *key: Any) -> bool:
-        """Whether there is a record with this key."""
+    def exists(self, /, *key: Any, **named: Any) -> bool:
+        """Whether there is a record with this key; without one, whether there is any."""
+        if not key and not named:
+            return self.where().exists()
+        if named:
+            key = self._join_key(key, named)
         _, found = self._ask(lambda c, t: find_record(c, t, self._encode_key(t, key)))
         return found
 
@@ -220,23 +228,64 @@ class Table:
         )
         return int(count)
 
-    def where(self, *predicates: Predicate) -> Query:
-        """The records for which the conditions are true: `items.where(items.due < today)`."""
-        return Query(self._session, self._current()).where(*predicates)
+    def where(self, /, *predicates: Predicate, **values: Any) -> Query:
+        """The records for which the conditions are true, and fields have values:
+        `items.where(items.f.due < today, done=False)`. See `Query.where`."""
+        return Query(self._session, self._current()).where(*predicates, **values)
 
     def order_by(self, *fields: Any) -> Query:
         """All records in the order of fields: see `Query.order_by`."""
         return Query(self._session, self._current()).order_by(*fields)
 
-    def __getattr__(self, name: str) -> FieldExpression:
-        """A field, for conditions: `items.due`; raises `UnknownField`."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return self[name]
+    @property
+    def f(self) -> Fields:
+        """The fields of the table, for conditions and orders: `items.f.due < today`."""
+        return Fields(lambda: self._current().shape.table)
 
     def __getitem__(self, name: str) -> FieldExpression:
-        """The same for a field whose name is that of a method: `items["count"]`."""
+        """A field by its name: `items["due"]` is `items.f.due`; raises `UnknownField`."""
         return make_field(self._current().shape.table, name)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise no_attribute(self, name, self.name, self.field_names)
+
+    def all(self) -> list[Record]:
+        """All records as a list; iterating the table itself holds no more than a page of them."""
+        return self.where().all()
+
+    def first(self) -> Record | None:
+        """Any record; None if there is none."""
+        return self.where().first()
+
+    def one(self) -> Record:
+        """The only record; raises `RecordNotFound`, or `SeveralRecords`."""
+        return self.where().one()
+
+    def limit(self, count: int) -> Query:
+        """At most so many records: see `Query.limit`."""
+        return self.where().limit(count)
+
+    def include(self, *references: Any) -> Query:
+        """All records with those that they refer to: see `Query.include`."""
+        return self.where().include(*references)
+
+    def page(self, size: int, cursor: str | None = None) -> Page:
+        """The next `size` records: see `Query.page`."""
+        return self.where().page(size, cursor)
+
+    def min(self, field: Any) -> Any:
+        """The least value of a field: see `Query.min`."""
+        return self.where().min(field)
+
+    def max(self, field: Any) -> Any:
+        """The greatest value of a field: see `Query.max`."""
+        return self.where().max(field)
+
+    def sum(self, field: Any) -> Any:
+        """The sum of a field: see `Query.sum`."""
+        return self.where().sum(field)
 
     def using(self, index: str) -> Query:
         """All records by an index, in its order: see `Query.using`."""
@@ -343,7 +392,7 @@ class Table:
         With `if_unchanged`, the record as it was read, it is changed only if each of its fields
         still has the value that it had then: else `StaleUpdate` names those that have another, and
         nothing is written. Values are compared, so a conversion in between is no change. Where the
-        record is gone by then, as behind a web form, its stamp does the same: `record.stamp()`.
+        record is gone by then, as behind a web form, its etag does the same: `zapdb.etag(record)`.
 
         Raises `RecordNotFound`, `InvalidValue` and `ConstraintViolation`, as `insert` does.
         Large values of other fields stay where they are. A new value may be an open binary file,
@@ -433,19 +482,33 @@ class Table:
             encoded = dict.fromkeys(self._encode_key(live, _parts(live, key)) for key in keys)
             return remove_many(self._session, connection, live, list(encoded))
 
-    def delete_where(self, *predicates: Predicate) -> int:
+    def update_where(self, /, *predicates: Predicate, **changes: Any) -> int:
+        """Change fields of the records for which the conditions are true; returns how many there
+        were: `items.update_where(items.f.due < today, done=True)`. See `Query.update`.
+
+        Raises `UsageError` without a condition.
+        """
+        if not predicates:
+            raise UsageError(
+                "update_where needs a condition",
+                table=self.name,
+                hint=f"{self.name}.where().update(…) changes all records",
+            )
+        return self.where(*predicates).update(**changes)
+
+    def delete_where(self, /, *predicates: Predicate, **values: Any) -> int:
         """Delete the records for which the conditions are true, and what refers to them as the
         references say; returns how many there were. All or nothing: see `Query.delete`.
 
         Raises `ReferenceViolation`, and `UsageError` without a condition.
         """
-        if not predicates:
+        if not predicates and not values:
             raise UsageError(
                 "delete_where needs a condition",
                 table=self.name,
                 hint=f"{self.name}.where().delete() deletes all records",
             )
-        return self.where(*predicates).delete()
+        return self.where(*predicates, **values).delete()
 
     # What they share
 
@@ -453,6 +516,19 @@ class Table:
         live, answer = self._session.ask(self._live, question)
         self._live = live
         return live, answer
+
+    def _join_key(self, key: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The fields of a key that are given by their names, in the order of the key."""
+        names = self._current().shape.key_names
+        if key or named.keys() != set(names):
+            raise UsageError(
+                "the key has other fields",
+                table=self.name,
+                key=", ".join(names),
+                given=", ".join(named),
+                hint="give all of them by name, or all of them by place",
+            )
+        return tuple(named[name] for name in names)
 
     def _encode_key(self, live: LiveTable, key: tuple[Any, ...]) -> bytes:
         names = live.shape.key_names

@@ -7,18 +7,18 @@ what is promised here; a test holds us to it that no public method is left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, TypeVar, overload
 
 from zapdb.database.explanation import Explanation
-from zapdb.database.fields import FieldExpression
+from zapdb.database.fields import FieldExpression, FieldOrder
 from zapdb.datasets import Strength
-from zapdb.indexes.ordering import Order
 from zapdb.indexes.predicates import Predicate
 from zapdb.records import Record
 
 if TYPE_CHECKING:
-    from zapdb.database.query import Page, Query
+    from zapdb.database.page import Page
+    from zapdb.database.query import Query
     from zapdb.database.table import Table
 
 R = TypeVar("R", covariant=True)
@@ -76,15 +76,15 @@ class OrderedField(Field[V], Protocol[V]):
         """From `low` to `high`, both included."""
         ...
 
-    def descending(self) -> Order:
+    def descending(self) -> FieldOrder:
         """The order from the largest to the smallest, nulls last."""
         ...
 
-    def nulls_last(self) -> Order:
+    def nulls_last(self) -> FieldOrder:
         """The order from the smallest to the largest, and nulls behind them."""
         ...
 
-    def __neg__(self) -> Order: ...
+    def __neg__(self) -> FieldOrder: ...
 
 
 class StringField(OrderedField[str], Protocol):
@@ -104,6 +104,24 @@ class StringField(OrderedField[str], Protocol):
         """The same field, compared and ordered under a collation: without a locale, under that of
         the table's indexes on the field."""
         ...
+
+
+F = TypeVar("F", covariant=True)
+"""A field, for conditions."""
+H = TypeVar("H")
+"""What a record holds."""
+
+
+class FieldOf(Protocol[F, H]):
+    """An attribute of a generated class of records: of the class a field, of a record a value."""
+
+    @overload
+    def __get__(self, record: None, owner: type[Any], /) -> F: ...
+
+    @overload
+    def __get__(self, record: object, owner: type[Any] | None = None, /) -> H: ...
+
+    def __set__(self, record: object, value: H, /) -> None: ...
 
 
 AnyField = FieldExpression
@@ -127,11 +145,11 @@ class TypedPage(Protocol[R]):
 class TypedQuery(Protocol[R]):
     """See `zapdb.database.Query`."""
 
-    def where(self, *predicates: Predicate) -> TypedQuery[R]:
+    def where(self, /, *predicates: Predicate, **values: Any) -> TypedQuery[R]:
         """The records of this query for which all the conditions are true, too."""
         ...
 
-    def order_by(self, *fields: str | Order | OrderedField[Any]) -> TypedQuery[R]:
+    def order_by(self, *fields: str | FieldOrder | OrderedField[Any]) -> TypedQuery[R]:
         """In the order of these fields: a field, its name, or either with a minus."""
         ...
 
@@ -147,11 +165,15 @@ class TypedQuery(Protocol[R]):
         """At most so many records: the first ones in the order that is given, or any."""
         ...
 
-    def include(self, *references: str) -> TypedQuery[R]:
+    def include(self, *references: str | Field[Any]) -> TypedQuery[R]:
         """Load the records that these reference fields lead to, too: see `record.follow`."""
         ...
 
     def __iter__(self) -> Iterator[R]: ...
+
+    def all(self) -> Sequence[R]:
+        """All records as a list."""
+        ...
 
     def first(self) -> R | None:
         """The first record in the order that is given, or any; None if there is none."""
@@ -179,6 +201,10 @@ class TypedQuery(Protocol[R]):
 
     def sum(self, field: str | OrderedField[Any]) -> Any:
         """The sum of a field of integers, decimals or floats, nulls left out."""
+        ...
+
+    def update(self, /, **changes: Any) -> int:
+        """Change fields of the records of the query; returns how many it had."""
         ...
 
     def delete(self) -> int:
@@ -230,16 +256,56 @@ class TypedTable(Protocol[R]):
 
     def count(self) -> int: ...
 
-    def where(self, *predicates: Predicate) -> TypedQuery[R]:
-        """The records for which the conditions are true: `items.where(items.due < today)`."""
+    def where(self, /, *predicates: Predicate, **values: Any) -> TypedQuery[R]:
+        """The records for which the conditions are true, and fields have values."""
         ...
 
-    def order_by(self, *fields: str | Order | OrderedField[Any]) -> TypedQuery[R]:
+    def order_by(self, *fields: str | FieldOrder | OrderedField[Any]) -> TypedQuery[R]:
         """All records in the order of fields."""
         ...
 
-    def delete_where(self, *predicates: Predicate) -> int:
+    def delete_where(self, /, *predicates: Predicate, **values: Any) -> int:
         """Delete the records for which the conditions are true; returns how many there were."""
+        ...
+
+    def update_where(self, /, *predicates: Predicate, **changes: Any) -> int:
+        """Change fields of the records for which the conditions are true; returns how many."""
+        ...
+
+    def all(self) -> Sequence[R]:
+        """All records as a list."""
+        ...
+
+    def first(self) -> R | None:
+        """Any record; None if there is none."""
+        ...
+
+    def one(self) -> R:
+        """The only record; raises `RecordNotFound`, or `SeveralRecords`."""
+        ...
+
+    def limit(self, count: int) -> TypedQuery[R]:
+        """At most so many records."""
+        ...
+
+    def include(self, *references: str | Field[Any]) -> TypedQuery[R]:
+        """All records with those that they refer to: see `record.follow`."""
+        ...
+
+    def page(self, size: int, cursor: str | None = None) -> TypedPage[R]:
+        """The next `size` records behind those of the page that the cursor came with."""
+        ...
+
+    def min(self, field: str | OrderedField[Any]) -> Any:
+        """The least value of a field; None if there is none but nulls."""
+        ...
+
+    def max(self, field: str | OrderedField[Any]) -> Any:
+        """The greatest value of a field."""
+        ...
+
+    def sum(self, field: str | OrderedField[Any]) -> Any:
+        """The sum of a field of integers, decimals or floats, nulls left out."""
         ...
 
     def using(self, index: str) -> TypedQuery[R]:

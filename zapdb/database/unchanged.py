@@ -2,8 +2,8 @@
 
 Values are compared, never bytes or revisions: a record that was converted meanwhile, in the
 background or since it was read, is still the same one. Who has the record no more, such as a form
-that was sent to a browser and back, gives its stamp (`record.stamp()`), which stands for all values
-together.
+that was sent to a browser and back, gives its etag (`zapdb.etag(record)`), which stands for all
+values together.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 from zapdb.errors import BlobMissing, InvalidValue, StaleUpdate, UsageError
 from zapdb.indexes import LiveTable
 from zapdb.indexes.violations import show_key
-from zapdb.records import Record, held, held_as, stamp
+from zapdb.records import Record, etag, held, held_as
 from zapdb.values import Blob, ValueType
-from zapdb.values.product import STAMP
+from zapdb.values.product import ETAG
 
 
 def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record | str) -> None:
-    """Raises `StaleUpdate` unless every field of `seen`, a record or its stamp, has the value that
+    """Raises `StaleUpdate` unless every field of `seen`, a record or its etag, has the value that
     is stored now.
 
     Raises `UsageError` where `seen` is no record of the table, or another one, `InvalidValue` for
-    a text that is no stamp.
+    a text that is no etag.
     """
     if isinstance(seen, str):
-        _check_stamp(live, key, stored, seen)
+        _check_etag(live, key, stored, seen)
         return
     table = live.shape.table
     if _key_of(live, seen) != key:
@@ -70,10 +70,10 @@ def encode_seen(live: LiveTable, key: bytes, seen: object) -> bytes | None:
     return None if beside.blobs else value  # one that was looked at has lost its name
 
 
-def _check_stamp(live: LiveTable, key: bytes, stored: bytes, seen: str) -> None:
-    if not STAMP.fullmatch(seen):
-        raise InvalidValue.of("if_unchanged", "a record, or its stamp", seen)
-    if stamp(live.shape.reader.read(key, stored)) != seen:
+def _check_etag(live: LiveTable, key: bytes, stored: bytes, seen: str) -> None:
+    if not ETAG.fullmatch(seen):
+        raise InvalidValue.of("if_unchanged", "a record, or its etag", seen)
+    if etag(live.shape.reader.read(key, stored)) != seen:
         raise StaleUpdate(
             "the record was changed since it was read",
             table=live.shape.table.name,

@@ -5,6 +5,7 @@
     ├── UnknownName (LookupError)          no such table, field, index, migration  caller
     │   └── UnknownField (AttributeError)  a table has no such field
     ├── UsageError (RuntimeError)          a call that makes no sense now          caller
+    │   ├── UnknownAttribute (AttributeError) a table or query has no such method
     │   └── ImmutableRecord (AttributeError) a field of a record is set or deleted
     ├── InvalidCursor (ValueError)         a cursor of another query, or none      caller
     ├── SqlError (ValueError)              an SQL statement that can't be answered caller
@@ -87,6 +88,7 @@ from zapdb.errors.caller import (
     SqlLimitExceeded,
     TenantExists,
     UniqueViolation,
+    UnknownAttribute,
     UnknownField,
     UnknownName,
     UsageError,
@@ -205,6 +207,7 @@ __all__ = [
     "TenantExists",
     "TransactionConflict",
     "UniqueViolation",
+    "UnknownAttribute",
     "UnknownField",
     "UnknownName",
     "UnknownZone",

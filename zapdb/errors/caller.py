@@ -96,6 +96,12 @@ class UsageError(ZapdbError, RuntimeError):
     rpc_status = "FAILED_PRECONDITION"
 
 
+class UnknownAttribute(UsageError, AttributeError):
+    """A table or a query has no method of this name."""
+
+    code = "usage.attribute"
+
+
 class ImmutableRecord(UsageError, AttributeError):
     """A record or struct is a value: setting a field of it would store nothing."""
 

@@ -53,6 +53,9 @@ class Predicate:
     def __invert__(self) -> Predicate:
         return self.part if isinstance(self, Not) else Not(self)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __bool__(self) -> bool:
         raise UsageError(
             "a condition on records is neither true nor false by itself",
@@ -62,7 +65,7 @@ class Predicate:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Predicate):
     """A field, by its number, compared with a checked value; of `in`, a tuple of them.
 
@@ -79,10 +82,10 @@ class Comparison(Predicate):
         left = self.name if self.collation is None else f"{self.name} under {self.collation}"
         if self.op == "==" and self.value is None:
             return f"{left} is null"
-        return f"{left} {self.op} {_show(self.value)}"
+        return f"{left} {self.op} {shorten_value(self.value)}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class And(Predicate):
     parts: tuple[Predicate, ...]
 
@@ -90,7 +93,7 @@ class And(Predicate):
         return " and ".join(_enclose(part, Or) for part in self.parts) or "anything"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Or(Predicate):
     parts: tuple[Predicate, ...]
 
@@ -98,16 +101,16 @@ class Or(Predicate):
         return " or ".join(_enclose(part, And) for part in self.parts) or "nothing"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Not(Predicate):
     part: Predicate
 
     def __str__(self) -> str:
-        if isinstance(self.part, Comparison):
-            if self.part.op == "==" and self.part.value is None:
-                return str(self.part).replace("is null", "is not null")
-            if self.part.op == "==":
-                return str(self.part).replace(" == ", " != ", 1)
+        if getattr(self.part, "op", None) == "==":
+            text = str(self.part)
+            if text.endswith(" is null"):
+                return text.removesuffix("is null") + "is not null"
+            return text.replace(" == ", " != ", 1)
         return f"not ({self.part})"
 
 
@@ -234,8 +237,7 @@ def _as_predicate(given: Any) -> Predicate:
         raise UsageError(
             "a condition on records is expected",
             got=type(given).__name__,
-            hint="& and | bind more tightly than ==: put parentheses around each comparison; and "
-            'a field that is called as something that every table has is items["name"]',
+            hint="& and | bind more tightly than ==: put parentheses around each comparison",
         )
     return given
 
@@ -244,7 +246,7 @@ def _enclose(part: Predicate, kind: type[Predicate]) -> str:
     return f"({part})" if isinstance(part, kind) else str(part)
 
 
-def _show(value: Any) -> str:
+def shorten_value(value: Any) -> str:
     """A value, shortened: conditions are shown in explanations."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"

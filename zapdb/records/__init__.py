@@ -30,7 +30,7 @@ from zapdb.records.record import (
     new_blobs,
     record_class,
 )
-from zapdb.values import asdict, replace, stamp, to_json
+from zapdb.values import asdict, etag, replace, to_json
 
 __all__ = [
     "Archive",
@@ -65,6 +65,7 @@ __all__ = [
     "decode_prefix",
     "decoder_of",
     "encode_prefix",
+    "etag",
     "follow",
     "held",
     "held_as",
@@ -73,6 +74,5 @@ __all__ = [
     "new_blobs",
     "record_class",
     "replace",
-    "stamp",
     "to_json",
 ]

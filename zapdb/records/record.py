@@ -16,7 +16,11 @@ from zapdb.values.immutable import delete_attribute, set_attribute
 from zapdb.values.product import Product, is_equal, product_class
 
 
-class Record(Product):
+class RecordType(type):
+    """The class of classes of records: one that is made in Python can be replaced by another."""
+
+
+class Record(Product, metaclass=RecordType):
     """Base of the generated classes; equal when of the same table and equal in every field."""
 
     __slots__ = ("_included", "_late")

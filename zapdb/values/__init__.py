@@ -15,7 +15,7 @@ from zapdb.values.float import Float
 from zapdb.values.integer import Integer
 from zapdb.values.json import Json
 from zapdb.values.list import List
-from zapdb.values.product import Product, replace, stamp
+from zapdb.values.product import Product, etag, replace
 from zapdb.values.reference import Reference
 from zapdb.values.string import String
 from zapdb.values.struct import Member, Struct
@@ -48,8 +48,8 @@ __all__ = [
     "ZonedTimestamp",
     "Zones",
     "asdict",
+    "etag",
     "replace",
-    "stamp",
     "to_json",
 ]
 

@@ -1,8 +1,7 @@
 """Products: values with named parts, as objects of generated classes with slots.
 
 Records and structs are products. Attributes are the parts in declared order. Names of parts never
-begin with an underscore, so nothing here can collide with one but `asdict` and `stamp`, which the
-functions of these names replace then.
+begin with an underscore, so nothing here can collide with one.
 
 Products are immutable: setting or deleting a part raises `ImmutableRecord`. Lists and objects in a
 part are Python's own, and can be changed; that changes no stored record.
@@ -28,7 +27,6 @@ from zapdb.values.immutable import open_class, set_attribute
 from zapdb.values.source import Namespace, compile_function, indent
 from zapdb.values.to_json import (
     Parts,
-    asdict,
     core_schema_of,
     json_schema_of,
     serializer_of,
@@ -37,9 +35,9 @@ from zapdb.values.to_json import (
 
 SHOWN_CHARS_MAX: Final = 200
 """Of one part, in what a product looks like when it is printed."""
-STAMP_SIZE_BYTES: Final = 16
-STAMP: Final = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
-"""What a stamp looks like."""
+ETAG_SIZE_BYTES: Final = 16
+ETAG: Final = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
+"""What an etag looks like."""
 
 
 class Product(Parts):
@@ -49,13 +47,6 @@ class Product(Parts):
     __match_args__: ClassVar[tuple[str, ...]] = ()
     _open: ClassVar[type[Product]]
     """The class of the same shape whose parts can be set, for objects that are being made."""
-
-    def asdict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def stamp(self) -> str:
-        """A short text that stands for all values: see `zapdb.records.stamp`."""
-        return stamp(self)
 
     # What frameworks ask an object for, so that endpoints can return records: FastAPI takes `vars`
     # of what it does not know, and pydantic the others. None is a name that a part can have.
@@ -148,14 +139,14 @@ def replace(product: P, /, **changes: Any) -> P:
     return product.__replace__(**changes)
 
 
-def stamp(product: Product, /) -> str:
+def etag(product: Product, /) -> str:
     """A short text that stands for all parts: equal where they are, in any process.
 
     Printable ASCII without spaces, of 22 characters: 128 bits of a hash, so nothing can be read out
-    of it. A record that is read in one shape has one stamp, in whatever shape it is stored. Large
+    of it. A record that is read in one shape has one etag, in whatever shape it is stored. Large
     values are read for it.
     """
-    mark = hashlib.sha256(repr(_mark(product)).encode()).digest()[:STAMP_SIZE_BYTES]
+    mark = hashlib.sha256(repr(_mark(product)).encode()).digest()[:ETAG_SIZE_BYTES]
     return base64.urlsafe_b64encode(mark).decode().rstrip("=")
 
 

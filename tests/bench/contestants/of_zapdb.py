@@ -49,7 +49,7 @@ class OfZapdb(Contestant):
         people = self._people
         found = 0
         for low in lows:
-            found += len(list(people.where(people.number >= low).order_by("number").limit(count)))
+            found += len(list(people.where(people.f.number >= low).order_by("number").limit(count)))
         return found
 
     def scan(self) -> int:

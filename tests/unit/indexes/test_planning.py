@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from zapdb.database.fields import as_order, make_field
+from zapdb.database.fields import as_order, bind, make_field
 from zapdb.datasets import Collation
 from zapdb.indexes import build_keys, is_cut
-from zapdb.indexes.choosing import Planner, Union, make_plan
+from zapdb.indexes.choosing import Planner, Union
+from zapdb.indexes.choosing import make_plan as make_bound_plan
 from zapdb.indexes.ordering import Ordering, order_of_index
 from zapdb.indexes.paths import KEY_NAME, list_paths
 from zapdb.indexes.planning import Plan
-from zapdb.indexes.predicates import EVERYTHING, And, Comparison
+from zapdb.indexes.predicates import EVERYTHING, And, Comparison, Predicate
 from zapdb.indexes.spans import Span
 from zapdb.limits import PLAN_BRANCHES_MAX, PLAN_SPANS_MAX, PLANS_KEPT_MAX
 from zapdb.schema import Field, Index, IndexComponent, Table
@@ -46,6 +47,10 @@ INDEXES = (
     index("code", "title"),
 )
 TABLE = Table(1, "items", (1, 2), FIELDS, INDEXES)
+
+
+def make_plan(table: Table, keys: Any, predicate: Predicate, ordering: Any) -> Any:
+    return make_bound_plan(table, keys, bind(table, predicate), ordering)
 
 
 def field(name: str) -> Any:
@@ -189,10 +194,10 @@ def test_what_the_ranges_of_a_branch_exclude_is_not_compared() -> None:
 
 
 def test_one_value_is_an_equality() -> None:
-    assert str(DUE.in_([7])) == "due == 7"
-    assert str(DUE.in_([7, 7])) == "due == 7"
-    assert str(DUE.in_([None])) == "due is null"
-    assert str(DUE.in_([7, 8, 7])) == "due in (7, 8)"
+    assert str(bind(TABLE, DUE.in_([7]))) == "due == 7"
+    assert str(bind(TABLE, DUE.in_([7, 7]))) == "due == 7"
+    assert str(bind(TABLE, DUE.in_([None]))) == "due is null"
+    assert str(bind(TABLE, DUE.in_([7, 8, 7]))) == "due in (7, 8)"
     assert seen(plan(DONE.in_([True]), order=("due",))) == ("done_due", 1, "none", False)
 
 
@@ -202,10 +207,10 @@ def test_a_way_is_kept_for_each_shape_of_query() -> None:
     by_due = Ordering.by([as_order(TABLE, "due")])
     for number in range(5):
         both = And((field("done") == bool(number % 2), field("due") >= number))
-        assert planner.plan(both, by_due) == make_plan(TABLE, keys, both, by_due)
+        assert planner.plan(bind(TABLE, both), by_due) == make_plan(TABLE, keys, both, by_due)
     assert len(planner._choices) == 1
-    planner.plan(And((DONE == True, DUE >= 1)), None)  # noqa: E712
-    planner.plan(And((DONE == True, DUE == None)), None)  # noqa: E711,E712
+    planner.plan(bind(TABLE, And((DONE == True, DUE >= 1))), None)  # noqa: E712
+    planner.plan(bind(TABLE, And((DONE == True, DUE == None))), None)  # noqa: E711,E712
     assert len(planner._choices) == 3
     for one, order in (
         (~(DUE == 1), None),
@@ -217,9 +222,9 @@ def test_a_way_is_kept_for_each_shape_of_query() -> None:
         (DUE > 1, by_due),
         (DUE > 1, Ordering.by([as_order(TABLE, "-due")])),
     ):
-        assert planner.plan(one, order) == make_plan(TABLE, keys, one, order), one
+        assert planner.plan(bind(TABLE, one), order) == make_plan(TABLE, keys, one, order), one
     for count in range(PLANS_KEPT_MAX * 2):
-        planner.plan(DUE.in_(range(count + 2)), None)
+        planner.plan(bind(TABLE, DUE.in_(range(count + 2))), None)
     assert len(planner._choices) <= PLANS_KEPT_MAX
     kept = len(planner._choices)
     planner.plan(DUE.in_(range(PLAN_SPANS_MAX + 1)), None)
@@ -277,10 +282,12 @@ def test_more_values_than_a_query_reads_ranges_are_compared() -> None:
 
 
 def test_conditions_combine_flat_and_are_shown() -> None:
-    three = (DUE == 1) & (OTHER == 2) & (DONE == True)  # noqa: E712
+    three = bind(TABLE, (DUE == 1) & (OTHER == 2) & (DONE == True))  # noqa: E712
     assert isinstance(three, And)
     assert all(isinstance(part, Comparison) for part in three.parts)
-    assert str((three | (DUE != None)) & ~(OTHER < 3)) == (  # noqa: E711
+    both = bind(TABLE, (three | (DUE != None)) & ~(OTHER < 3))  # noqa: E711
+    assert str(both) == (
         "((due == 1 and other == 2 and done == True) or due is not null) and not (other < 3)"
     )
-    assert str(~(OTHER != 1)) == "other == 1"
+    assert str(bind(TABLE, ~(OTHER != 1))) == "other == 1"
+    assert repr(~(OTHER != 1)) == "items.other == 1"

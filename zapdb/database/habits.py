@@ -1,0 +1,48 @@
+"""What other libraries call it: the errors for methods of theirs name zapdb's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from zapdb.errors import UnknownAttribute, suggest
+
+HABITS: Final = {
+    "add": "insert(title=…) makes a record",
+    "bulk_create": "insert_many([…]) makes many records",
+    "commit": "each call is committed by itself; `with db.transaction():` makes several one",
+    "create": "insert(title=…) makes a record",
+    "fetchall": "all() gives a list, and a query can be iterated",
+    "filter": "where(items.f.due < today, done=False) gives the records for which that is true",
+    "filter_by": "where(done=False) gives the records with these values",
+    "find_by": "where(title='Milk').first() gives one record, or None",
+    "get_or_create": "upsert(id=…, title=…) changes a record or makes it",
+    "index": "using('by_title') reads by an index, in its order",
+    "join": "include('list') loads the records that a reference leads to, too",
+    "objects": "a table has the methods itself: where(…), get(…), all()",
+    "offset": "page(size, cursor) gives one page after the other",
+    "order": "order_by('-due') names the order",
+    "query": "where(…) is a query, and so is order_by(…)",
+    "remove": "delete(key) deletes a record, delete_where(…) those for which a condition is true",
+    "save": "records are values: update(key, title=…) changes the one that is stored",
+    "select": "where(…) gives records, with all their fields",
+    "sort": "order_by('-due') names the order",
+}
+"""By a name that people try, what does it here."""
+
+
+def no_attribute(owner: object, name: str, table: str, fields: Iterable[str]) -> UnknownAttribute:
+    """The error for an attribute that a table or a query does not have."""
+    if name in HABITS:
+        hint = HABITS[name]
+    elif name in fields:
+        hint = f"the field is {table}.f.{name}, or {table}[{name!r}]"
+    else:
+        hint = suggest(name, [one for one in dir(type(owner)) if not one.startswith("_")])
+    return UnknownAttribute(
+        "there is no such attribute",
+        of=type(owner).__name__.lower(),
+        attribute=name,
+        table=table,
+        hint=hint,
+    )

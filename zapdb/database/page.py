@@ -1,0 +1,49 @@
+"""Pages of queries: so many records, and where the next page begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from zapdb.errors import InvalidCursor, InvalidValue
+from zapdb.indexes import LiveTable
+from zapdb.indexes.ordering import Ordering, order_of_index
+from zapdb.records import Record
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Page:
+    """Some records of a query in order, and the cursor of the next page; None on the last one."""
+
+    records: tuple[Record, ...]
+    cursor: str | None
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __repr__(self) -> str:
+        more = "the last one" if self.cursor is None else "more behind it"
+        return f"<page of {len(self)} records, {more}>"
+
+
+def order_of_pages(live: LiveTable, number: int) -> Ordering:
+    """The order of an index by its number; raises `InvalidCursor` for one that was dropped."""
+    for index in live.shape.indexes:
+        if index.descriptor.index.number == number:
+            return order_of_index(index.keys.fields, index.keys.index.components)
+    raise InvalidCursor(
+        "the index whose order the pages have was dropped",
+        table=live.shape.table.name,
+        hint="begin again without a cursor; pages of a query with order_by need no index",
+    )
+
+
+def check_count(count: Any, name: str, least: int) -> int:
+    """A number of records; raises `InvalidValue`."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < least:
+        raise InvalidValue.of(name, f"a number of records, at least {least}", count)
+    return count
