@@ -189,6 +189,7 @@ def downgrade() -> None:
         "migrations",
         "activations",
         "counters",
+        "leases",
         "catalog",
         "gate",
     ):

@@ -98,7 +98,8 @@ def test_an_error_on_a_terminal_is_wrapped_but_its_excerpt_is_not(project: Proje
         "       unknown key 'kex'",
         f"    {kex}",
         "          ^",
-        "  way out: there are: table, key, fields",
+        "  way out: did you mean 'key'? there are:",
+        "           table, key, fields",
     ]
 
 

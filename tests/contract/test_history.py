@@ -176,15 +176,14 @@ def test_rule_01_appending_from_many_threads_gives_each_a_generation_of_its_own(
 ) -> None:
     up(workspace, 1, ITEMS)
     (first,) = entries_of(workspace.control)
+    made = history.NewRevision(DEFAULT_TENANT, first.table, "change", 1, first.digest, 1)
     drawn: list[int] = []
 
     def append() -> None:
         storage = workspace.connect()
         for _ in range(10):
             with storage.transaction(Mode.CHANGE) as connection:
-                generation = history.append(
-                    connection, DEFAULT_TENANT, first.table, "change", 1, first.digest, 1
-                )
+                generation = history.append(connection, made)
             drawn.append(generation)
 
     assert run_threads(*[append] * 5) == []

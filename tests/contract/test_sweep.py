@@ -92,6 +92,15 @@ def test_rule_28_what_is_young_stays(workspace: Workspace, db: Database) -> None
     assert db.admin.sweep(older_than_seconds=1e12).blobs == 0
 
 
+def test_the_clock_of_the_database_is_at_the_same_millisecond(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    storage = workspace.open()._storage
+    for _ in range(2_000):
+        before_ms = time.time_ns() // 1_000_000
+        now_us = storage.now_us(storage.connection())
+        assert before_ms <= now_us // 1_000 <= time.time_ns() // 1_000_000
+
+
 def test_rule_28_at_no_age_what_was_just_made_is_old_enough(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from zapdb.catalog.row_values import dump_row, load_row
 from zapdb.catalog.rows import draw, level_to_write, put
 from zapdb.limits import TOMBSTONES_KEPT
 from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.cells import as_number, wrong_counter
 from zapdb.storage.tables import CATALOG, COUNTERS
 
 TOKEN_SQL = "SELECT value FROM zapdb_counters WHERE name = 'token'"  # noqa: S105 - no password
@@ -35,7 +36,10 @@ class FeedRow:
 
 def read_token(connection: Connection) -> int:
     """The token of the newest change."""
-    return int(connection.fetch_one(TOKEN_SQL)[0])
+    row = connection.fetch_one(TOKEN_SQL)
+    if row is None:
+        raise wrong_counter("token")
+    return as_number(row[0])
 
 
 def read_horizon(connection: Connection) -> int:

@@ -17,6 +17,7 @@ from zapdb.catalog.kinds import CatalogRow, LevelRow, row_key
 from zapdb.catalog.row_values import R, dump_row, load_row
 from zapdb.errors import CorruptCatalog
 from zapdb.storage import Connection, DuplicateKey
+from zapdb.storage.cells import wrong_counter
 from zapdb.storage.tables import CATALOG, COUNTERS
 
 Counter = Literal[
@@ -45,12 +46,7 @@ def draw(connection: Connection, counter: Counter, count: int = 1) -> int:
     ).one_or_none()
     last = None if row is None else row[0]
     if type(last) is not int:
-        raise CorruptCatalog(
-            "a counter is missing, or no number",
-            table="zapdb_counters",
-            counter=counter,
-            hint="restore the row from a backup",
-        )
+        raise wrong_counter(counter)
     return last - count + 1
 
 

@@ -197,7 +197,13 @@ class _Reader:
         if row.event is not None:
             return self._decode_event(row, row.event)
         value = row.before if row.after is None else row.after
-        assert value is not None
+        if value is None:
+            raise CorruptCatalog(
+                "a change has no record, neither before nor after",
+                table=row.table,
+                transaction=row.transaction.number,
+                hint="restore zapdb_changes from a backup, or prune the change log",
+            )
         revision, _ = decode_prefix(value, 0)
         opened = self._open(row.table, revision)
         if opened is None:

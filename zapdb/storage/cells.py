@@ -94,3 +94,13 @@ def check_rows(statement: sa.Executable, rows: Sequence[Any]) -> None:
                     found=found.__name__,
                     hint=HINT,
                 )
+
+
+def wrong_counter(counter: str) -> CorruptCatalog:
+    """A row of the counters is missing, or no number."""
+    return CorruptCatalog(
+        "a counter is missing, or no number",
+        table="zapdb_counters",
+        counter=counter,
+        hint="restore the row from a backup",
+    )

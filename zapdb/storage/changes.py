@@ -24,7 +24,7 @@ from zapdb.limits import (
     CHANGES_PENDING_SIZE_BYTES_MAX,
     PAGE_RECORDS_MAX,
 )
-from zapdb.storage.cells import as_bytes, as_number
+from zapdb.storage.cells import as_bytes, as_number, wrong_counter
 from zapdb.storage.faults import DuplicateKey
 from zapdb.storage.physical import PREFIX_PARAMETERS, prefix_sql
 
@@ -248,6 +248,9 @@ class PendingChanges:
         if self._tick is None:
             sql = _TICK.format(clock=connection.storage.clock_sql)
             found = dict(connection.fetch_all(sql))
+            for counter in ("change", "change_at"):
+                if counter not in found:
+                    raise wrong_counter(counter)
             self._tick = (as_number(found["change"]), as_number(found["change_at"]))
             self._levels[-1].ticked = True
         return self._tick

@@ -94,7 +94,8 @@ class SQLite(Storage):
     dialect = "sqlite"
     mark = "?"
     # SQLite's own clock is the host's, to the millisecond.
-    clock_sql = "SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
+    # SQLite's clock counts milliseconds; as days, which are fractions, they have to be rounded.
+    clock_sql = "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
 
     def __init__(
         self,
