@@ -67,6 +67,26 @@ def test_a_savepoint_that_could_not_be_undone_is_not_committed(db: Database) -> 
     insert(db, 3)
 
 
+def test_a_savepoint_that_nobody_left_touches_nothing_later(db: Database) -> None:
+    """It is collected when its transaction is over, while the next one has the connection."""
+    with suppress(UsageError), db.transaction() as tx:
+        block = tx.savepoint()
+        block.__enter__()
+        insert(tx, 1)
+        first = db._storage.list_open()[0].connection
+        del tx
+    with db.transaction() as tx:
+        assert db._storage.list_open()[0].connection is first
+        insert(tx, 2)
+        with tx.savepoint():
+            insert(tx, 3)
+            del block
+            gc.collect()
+            insert(tx, 4)
+        insert(tx, 5)
+    assert ids(db) == [2, 3, 4, 5]
+
+
 def test_a_savepoint_in_a_thread_leaves_nothing_behind_in_it(db: Database) -> None:
     def work(tx: Any) -> None:
         with tx.savepoint():

@@ -217,7 +217,7 @@ class PipelinedConnection(Connection):
             return self._exchange(question)
         except psycopg.Error as error:
             meaning = self.meaning(error)
-            if self._has_failed_to_begin and isinstance(meaning, StorageError):
+            if self._has_failed_to_begin and type(meaning) is StorageError:
                 raise connection_lost(self.storage.shown_url, str(error)) from error
             raise meaning from error
 

@@ -13,7 +13,7 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from zapdb.errors import CommitUnknown, TransactionConflict, UsageError, ZapdbError
@@ -26,6 +26,7 @@ from zapdb.storage.interruption import current_call
 from zapdb.storage.modes import GATES, Mode
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.pool import ConnectionPool
+from zapdb.storage.savepoints import Savepoint
 from zapdb.storage.transaction_owners import Caller, find_caller
 from zapdb.storage.waiting import FairSemaphore
 
@@ -147,7 +148,7 @@ class Transactions(ConnectionPool):
         """Commit a transaction that was begun; undoes it where it can't be."""
         try:
             self.refuse_use()
-            self._refuse_doomed(connection)
+            self.refuse_doomed(connection)
             if connection.pending is not None:
                 connection.pending.flush(connection)
                 connection.pending = None
@@ -188,29 +189,9 @@ class Transactions(ConnectionPool):
         if connection.pinned:
             connection.pinned = {}
 
-    @contextmanager
-    def savepoint(self, connection: Connection) -> Iterator[None]:
+    def savepoint(self, connection: Connection) -> Savepoint:
         """Part of a transaction: undone on an exception, while the rest of it may go on."""
-        self._refuse_doomed(connection)  # where the database ended it, this would begin another
-        pending = connection.pending
-        mark = connection.begin_savepoint()
-        if pending is not None:
-            pending.begin_savepoint()
-        try:
-            yield
-            self.refuse_use()
-            connection.release_savepoint()
-        except BaseException:
-            if pending is not None:
-                pending.roll_back_savepoint()
-            else:
-                connection.pending = None  # all of it was done since
-            if not self.is_inherited:
-                with suppress(ZapdbError):  # what the block raised is what is told
-                    connection.undo_savepoint(mark)
-            raise
-        if pending is not None:
-            pending.release_savepoint(connection)
+        return Savepoint(self, connection)
 
     def refuse_write(self) -> None:
         """Raises `UsageError` where the database was opened read-only."""
@@ -330,7 +311,8 @@ class Transactions(ConnectionPool):
             self.discard_connection(connection)
             raise
 
-    def _refuse_doomed(self, connection: Connection) -> None:
+    def refuse_doomed(self, connection: Connection) -> None:
+        """Raises `TransactionConflict` where a part of it could not be undone."""
         if connection.is_doomed:
             raise TransactionConflict(
                 "a part of the transaction could not be undone, so all of it is",

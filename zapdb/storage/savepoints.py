@@ -1,0 +1,64 @@
+"""Part of a transaction that is undone by itself, while the rest of it may go on.
+
+It is no generator: one that nobody left would undo it from whatever thread collects it, on a
+connection that another thread uses, or on which another transaction has begun since.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from zapdb.errors import ZapdbError
+
+if TYPE_CHECKING:
+    from zapdb.storage.changes import PendingChanges
+    from zapdb.storage.connection import Connection
+    from zapdb.storage.transactions import Transactions
+
+
+class Savepoint(AbstractContextManager[None]):
+    """Undone on an exception. It is given up without a statement where nobody leaves it."""
+
+    def __init__(self, storage: Transactions, connection: Connection) -> None:
+        self._storage = storage
+        self._connection = connection
+        self._pending: PendingChanges | None = None
+        self._mark: object = None
+
+    def __enter__(self) -> None:
+        connection = self._connection
+        # Where the database ended the transaction, this would begin another.
+        self._storage.refuse_doomed(connection)
+        self._pending = connection.pending
+        self._mark = connection.begin_savepoint()
+        if self._pending is not None:
+            self._pending.begin_savepoint()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._undo()
+            return
+        try:
+            self._storage.refuse_use()
+            self._connection.release_savepoint()
+        except BaseException:
+            self._undo()
+            raise
+        if self._pending is not None:
+            self._pending.release_savepoint(self._connection)
+
+    def _undo(self) -> None:
+        if self._pending is not None:
+            self._pending.roll_back_savepoint()
+        else:
+            self._connection.pending = None  # all of it was done since
+        if not self._storage.is_inherited:
+            with suppress(ZapdbError):  # what the block raised is what is told
+                self._connection.undo_savepoint(self._mark)
