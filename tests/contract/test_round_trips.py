@@ -131,10 +131,14 @@ def test_a_write_takes_as_many_round_trips_as_it_has_questions(
         ("page of a query", 1, once(lambda: list(items.where(items["size"] > 5).limit(5)))),
     ]
     counted = {}
-    for title, _, prepare in operations:
+    for title, trips, prepare in operations:
         for _ in range(3):  # connections are made, and statements prepared
             prepare()()
-        counted[title] = min(count(prepare()) for _ in range(3))  # of nobody else meanwhile
+        # Those of the database's own threads count, too, and may last for several operations.
+        counted[title] = min(count(prepare()) for _ in range(3))
+        for _ in range(30):
+            if counted[title] > trips:
+                counted[title] = min(counted[title], count(prepare()))
     assert counted == {title: trips for title, trips, _ in operations}
 
 
