@@ -366,7 +366,7 @@ class Faults:
         for name in ("fetch_one", "fetch_all", "run", "run_many", "core_execute"):
             self._wrap(monkeypatch, Connection, name, lambda connection: connection)
         if self.place.engine == "postgresql":  # what is sent later counts when it is handed over
-            for name in ("send", "require"):
+            for name in ("send", "send_many", "require"):
                 self._wrap(monkeypatch, PipelinedConnection, name, lambda connection: connection)
         for name in ("begin", "commit"):
             self._wrap(monkeypatch, type(self.storage), name, None)

@@ -176,6 +176,11 @@ NOT_IN_A_TRANSACTION = (("admin", "set_setting"), ("for_tenant",), ("admin", "sc
 """The names of calls that a transaction refuses in any case."""
 
 
+def but_tokens(dumped: dict[str, Any]) -> dict[str, Any]:
+    """A dump without what settles the outcome of each operation that was committed."""
+    return {table: rows for table, rows in dumped.items() if table != "zapdb_commit_tokens"}
+
+
 def test_bad_calls_name_the_way_out_and_change_nothing(workspace: Workspace, db: Database) -> None:
     items, before = db.table("items"), dump(workspace)
     for at, (call, kind, said) in enumerate(CALLS):
@@ -192,7 +197,7 @@ def test_bad_calls_name_the_way_out_and_change_nothing(workspace: Workspace, db:
                 assert type(error) is kind, (said, error)
     assert items.get(60).title == "kept"
     items.delete(60)
-    assert dump(workspace) == before
+    assert but_tokens(dump(workspace)) == but_tokens(before)
 
 
 def test_a_stale_update_says_what_changed(db: Database, items: Table) -> None:
@@ -231,7 +236,7 @@ HOSTILE = [
 
 
 def test_hostile_values_are_values(workspace: Workspace, db: Database, items: Table) -> None:
-    before = dump(workspace)
+    before = but_tokens(dump(workspace))
     for n, text in enumerate(HOSTILE, 100):
         assert items.insert(id=n, title=text, note=text).title == text
         assert items.get(n).note == text
@@ -249,7 +254,7 @@ def test_hostile_values_are_values(workspace: Workspace, db: Database, items: Ta
         db.table("lines").insert(item=1, position=n, text=text)
         db.table("lines").delete(1, n)
     assert items.delete_many(range(100, 100 + len(HOSTILE))) == len(HOSTILE)
-    assert dump(workspace) == before
+    assert but_tokens(dump(workspace)) == before
 
 
 def test_hostile_names_and_cursors_are_refused(

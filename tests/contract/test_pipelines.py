@@ -10,7 +10,7 @@ import pytest
 
 from tests.contract.tables import ITEMS
 from tests.support import Workspace
-from zapdb.errors import StorageError
+from zapdb.errors import StorageError, TransactionConflict
 from zapdb.storage import DuplicateKey, Mode
 
 INSERT = "INSERT INTO zapdb_counters (name, value) VALUES (%s, %s)"
@@ -35,7 +35,7 @@ def test_a_connection_that_is_lost_among_many_rows_is_one_error(
     workspace.open()
     storage = workspace.connect()
     with (  # noqa: PT012 - the end of the transaction is part of it
-        pytest.raises(StorageError, match="ended the connection"),
+        pytest.raises(TransactionConflict, match="the connection was lost inside a transaction"),
         storage.transaction(Mode.CATALOG) as connection,
     ):
         (process,) = connection.fetch_one("SELECT pg_backend_pid()")
