@@ -93,8 +93,8 @@ class SQLite(Storage):
     must_be_unused = True
     dialect = "sqlite"
     mark = "?"
-    # SQLite's own clock is the host's, to the millisecond.
-    # SQLite's clock counts milliseconds; as days, which are fractions, they have to be rounded.
+    # SQLite's own clock is the host's, to the millisecond; in days, which are fractions, it has to
+    # be rounded.
     clock_sql = "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
 
     def __init__(
