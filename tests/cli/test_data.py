@@ -322,7 +322,7 @@ NO_CONDITIONS = {
     "__import__('os').system('id')": "not part of the expression language",
     "[x for x in done]": "not part of the expression language",
     "due < 'soon'": "a date, such as 2024-05-31",
-    "number < null": "an integer",
+    "number < null": "write is_null()",
     "": "not an expression",
 }
 

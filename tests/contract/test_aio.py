@@ -627,7 +627,7 @@ def test_nothing_waits_on_the_loops_thread(place: Workspace) -> None:
                     raise ZeroDivisionError
             async with db.snapshot() as snap:
                 found = snap.table("items")
-                assert [r.note async for r in found.where(found.id == key)] == [NOTE]
+                assert [r.note async for r in found.where(found.f.id == key)] == [NOTE]
                 some = found.using("by_size").where(found["size"] == turn)
                 assert [r.id async for r in some]
             assert await db.run(lambda tx, key=key: tx.table("items").get(key)) is not None

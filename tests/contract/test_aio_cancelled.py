@@ -386,7 +386,7 @@ def test_cancelling_at_any_moment_ends_nobody_elses_statement(place: Workspace) 
                     case 2:
                         async with db.snapshot() as snap:
                             found = snap.table("items")
-                            assert len([r async for r in found.where(found.size > 50)]) > 100
+                            assert len([r async for r in found.where(found.f.size > 50)]) > 100
                     case 3:
                         async with db.transaction() as tx:
                             await tx.table("items").insert(id=1_000 + n, title="y")

@@ -517,7 +517,7 @@ def test_tags_are_one_however_they_are_written_and_go_with_their_last_item(place
     assert sorted(tag.label for tag in place.todo.tags.order_by("id")) == ["Garden", "Weekly"]
     garden = place.todo.tags.where(place.todo.tags.f.label.matches("garden")).one()
     assert sorted(titles(place.get(f"/lists/{made}?tag={garden.id}"))) == ["a", "b"]
-    first = place.todo.items.where(place.todo.items.title == "a").one()
+    first = place.todo.items.where(place.todo.items.f.title == "a").one()
     place.post(f"/items/{first.id}", **edited(place, first.id, tags="garden"))
     assert [tag.label for tag in place.todo.tags.order_by("id")] == ["Garden"]
     # What goes with a user: everything.

@@ -28,7 +28,7 @@ from zapdb.printing import one_line, show_moment
 from zapdb.records import Beside, Codec, Record, codec_for, decode_prefix
 from zapdb.schema import Table
 from zapdb.storage import BlobTable, Connection, DuplicateKey
-from zapdb.storage.cells import as_time
+from zapdb.storage.cells import as_time, empty_change
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.log import BEGINNING, START, Bookmark, ChangeLog, ChangeRow, Lag
 
@@ -198,12 +198,7 @@ class _Reader:
             return self._decode_event(row, row.event)
         value = row.before if row.after is None else row.after
         if value is None:
-            raise CorruptCatalog(
-                "a change has no record, neither before nor after",
-                table=row.table,
-                transaction=row.transaction.number,
-                hint="restore zapdb_changes from a backup, or prune the change log",
-            )
+            raise empty_change(row.table, row.transaction.number)
         revision, _ = decode_prefix(value, 0)
         opened = self._open(row.table, revision)
         if opened is None:

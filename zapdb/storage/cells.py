@@ -104,3 +104,13 @@ def wrong_counter(counter: str) -> CorruptCatalog:
         counter=counter,
         hint="restore the row from a backup",
     )
+
+
+def empty_change(table: int, transaction: int) -> CorruptCatalog:
+    """A row of the change log says nothing of a record."""
+    return CorruptCatalog(
+        "a change has no record, neither before nor after",
+        table=table,
+        transaction=transaction,
+        hint="restore zapdb_changes from a backup, or prune the change log",
+    )

@@ -227,7 +227,7 @@ def test_a_way_is_kept_for_each_shape_of_query() -> None:
         planner.plan(bind(TABLE, DUE.in_(range(count + 2))), None)
     assert len(planner._choices) <= PLANS_KEPT_MAX
     kept = len(planner._choices)
-    planner.plan(DUE.in_(range(PLAN_SPANS_MAX + 1)), None)
+    planner.plan(bind(TABLE, DUE.in_(range(PLAN_SPANS_MAX + 1))), None)
     assert len(planner._choices) == kept  # that hangs on the values
 
 
