@@ -9,7 +9,9 @@ import pytest
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.contract.test_history_missing import TAGS, log, up
 from tests.support import Workspace
+from zapdb.activation.up import Wanted, migrate_up
 from zapdb.catalog.history import format_fingerprint
+from zapdb.errors import CorruptCatalog
 from zapdb.jobs import TableReport, forget_newest
 
 
@@ -45,6 +47,23 @@ def set_entry(place: Workspace, table: int, generation: int, column: str, value:
 
 def test_a_history_of_all_kinds_of_entries_is_whole(place: Workspace) -> None:
     assert [(report.table, report.problems) for report in verify(place)] == [("items", ())]
+
+
+def test_rule_03_a_migration_that_is_stored_again_has_other_numbers(workspace: Workspace) -> None:
+    """Its digest is the same, so that only what was forgotten tells the two apart."""
+    up(workspace, 1, ITEMS)
+    up(workspace, 2, INDEX_SIZE)
+    forget_newest(workspace.control)
+    migrate_up(workspace.control, 1, workspace.directory, Wanted(again=True))
+    first, _, again = log(workspace)[1:]
+    assert (first.digest, first.fingerprint) == (again.digest, again.fingerprint)
+    assert first.snapshot != again.snapshot
+    assert [report.problems for report in verify(workspace)] == [()]
+
+    # The newest one has to have the numbers that the migration has now.
+    set_entry(workspace, again.table_number, again.generation, "snapshot", first.packed)
+    with pytest.raises(CorruptCatalog):
+        verify(workspace)
 
 
 def test_fingerprints_are_computed_again(place: Workspace) -> None:

@@ -25,7 +25,7 @@ from sqlalchemy.engine import URL
 try:
     import fcntl
 except ImportError:  # Windows, where a file that is open can't be removed
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # a module, or nothing
 
 PREFIX: Final = "zapdb-private-"
 LOCK: Final = "lock"

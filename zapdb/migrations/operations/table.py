@@ -208,8 +208,10 @@ class RestoreTable(TableOperation):
             refuse_changed_types(schema, archived.table.number, field, self.place, reporter)
         for field in archived.table.key_fields:
             for kind in nested_types(field.type):
-                found = schema.type_named(kind.declared_name) if isinstance(kind, Enum) else None
-                if isinstance(found, Enum) and found.members != kind.members:  # type: ignore[attr-defined]  # it is an Enum
+                if not isinstance(kind, Enum):
+                    continue
+                found = schema.type_named(kind.declared_name)
+                if isinstance(found, Enum) and found.members != kind.members:
                     reporter.report(
                         self.place,
                         f"{field.name!r} is part of the key, and members of {kind} were removed "
