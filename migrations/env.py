@@ -9,7 +9,7 @@ from alembic import context
 
 context.configure(
     connection=context.config.attributes["connection"],
-    version_table="zapdb_layout",
+    version_table="zapdb_storage_version",
     transaction_per_migration=False,
 )
 context.run_migrations()

@@ -331,7 +331,7 @@ def dump(place: Workspace) -> dict[str, list[tuple[Any, ...]]]:
 def _is_passing(table: str, row: Any) -> bool:
     if table == "zapdb_catalog":
         return row[0] == "node" or row[3] is None
-    return table == "zapdb_leases" or bool(table == "zapdb_counters" and row[0] == "token")
+    return table == "zapdb_leases" or bool(table == "zapdb_counters" and row[0] == "seq")
 
 
 Way = Literal["before", "after", "drop"]

@@ -193,7 +193,7 @@ FACES = {
             "cluster_level": READ,
             "nodes": READ,
             "catalog": TASK,
-            "catalog_token": READ,
+            "catalog_seq": READ,
             "wait_for_catalog": TASK,
             "schema_history": READ,
             "find_fingerprint": READ,

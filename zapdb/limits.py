@@ -160,7 +160,7 @@ transaction that only that loop can end."""
 FOLLOW_SECONDS: Final = 1.0
 """How often an open database looks for changes of the catalog."""
 CATALOG_WAIT_SECONDS: Final = 10.0
-"""How long a read that was given a token waits by itself until the process has seen it."""
+"""How long a read that was given a seq waits by itself until the process has seen it."""
 BACKGROUND_RETRY_SECONDS: Final = 5.0
 """When jobs in the background are tried again after an error."""
 METRICS_TENANTS_MAX: Final = 100

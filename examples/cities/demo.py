@@ -238,7 +238,7 @@ class Demo:
         self.note("newest migration forgotten", f"{seconds:.1f} s, command start included")
 
     def show_history(self) -> None:
-        title("8. The fingerprint history: the old fingerprint is back, as a new generation")
+        title("8. The schema history: the old fingerprint is back, as a new revision")
         self.command("catalog", "history", "--table", "cities")
 
     def verify(self) -> None:

@@ -42,7 +42,7 @@ def read(request: HttpRequest, number: int) -> HttpResponse:
 
 @require_GET
 def health(request: HttpRequest) -> HttpResponse:
-    return JsonResponse({"position": db.position, "seen": db.admin.catalog_token()})
+    return JsonResponse({"position": db.position, "seen": db.admin.catalog_seq()})
 
 
 class Refusals:

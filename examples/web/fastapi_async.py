@@ -75,7 +75,7 @@ async def read(number: int, snap: Snap) -> zapdb.Record:
 
 @app.get("/health")
 async def health(db: Db) -> dict[str, int]:
-    return {"position": db.position, "seen": await db.admin.catalog_token()}
+    return {"position": db.position, "seen": await db.admin.catalog_seq()}
 
 
 @app.exception_handler(CardDeclined)

@@ -26,7 +26,7 @@ def create_app() -> Flask:
 
     @app.get("/health")
     def health() -> dict[str, int]:
-        return {"position": db.position, "seen": db.admin.catalog_token()}
+        return {"position": db.position, "seen": db.admin.catalog_seq()}
 
     @app.errorhandler(CardDeclined)
     @app.errorhandler(zapdb.ZapdbError)

@@ -1,4 +1,4 @@
-"""The first layout: catalog, counters, migrations, fingerprint history, archives, blobs, zones,
+"""The first layout: catalog, counters, migrations, schema history, archives, blobs, zones,
 ranges, commit tokens, and the change log.
 
 Until the first release it is changed in place, and gets the next number each time: so a database
@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0009"
+revision = "0010"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -17,7 +17,7 @@ LEVEL = 1
 """The cluster level that every live node must support before this revision runs."""
 
 COUNTERS = (
-    "token",
+    "seq",
     "horizon",
     "tenant",
     "migration",
@@ -39,10 +39,10 @@ def upgrade() -> None:
         "zapdb_catalog",
         sa.Column("kind", sa.Text, primary_key=True),
         sa.Column("key", sa.Text, primary_key=True),
-        sa.Column("token", sa.BigInteger, nullable=False),
+        sa.Column("seq", sa.BigInteger, nullable=False),
         sa.Column("value", sa.Text),
     )
-    op.create_index("zapdb_catalog_token", "zapdb_catalog", ["token"], unique=True)
+    op.create_index("zapdb_catalog_seq", "zapdb_catalog", ["seq"], unique=True)
     op.create_table(
         "zapdb_leases",
         sa.Column("name", sa.Text, primary_key=True),
@@ -58,9 +58,9 @@ def upgrade() -> None:
     )
     op.bulk_insert(counters, [{"name": name, "value": 0} for name in COUNTERS])
     op.create_table(
-        "zapdb_activations",
+        "zapdb_catalog_versions",
         sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("number", sa.BigInteger, nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False),
     )
     op.create_table(
         "zapdb_migrations",
@@ -75,14 +75,14 @@ def upgrade() -> None:
         sa.Column("source_hash", sa.LargeBinary, nullable=False),
         sa.Column("stored_at", sa.BigInteger, nullable=False),
         sa.Column("stored_by", sa.Text, nullable=False),
-        sa.Column("forgotten_at", sa.BigInteger),
-        sa.Column("forgotten_by", sa.Text),
+        sa.Column("rolled_back_at", sa.BigInteger),
+        sa.Column("rolled_back_by", sa.Text),
     )
     op.create_table(
-        "zapdb_fingerprints",
+        "zapdb_schema_history",
         sa.Column("tenant", sa.BigInteger, primary_key=True),
         sa.Column("table_number", sa.BigInteger, primary_key=True),
-        sa.Column("generation", sa.BigInteger, primary_key=True),
+        sa.Column("revision", sa.BigInteger, primary_key=True),
         sa.Column("event", sa.Text, nullable=False),
         sa.Column("fingerprint", sa.LargeBinary, nullable=False),
         sa.Column("migrated_at", sa.BigInteger, nullable=False),
@@ -91,7 +91,7 @@ def upgrade() -> None:
         sa.Column("digest", sa.Text, nullable=False),
         sa.Column("record_format", sa.BigInteger, nullable=False),
         sa.Column("layout_revision", sa.BigInteger, nullable=False),
-        sa.Column("snapshot", sa.LargeBinary, nullable=False),
+        sa.Column("table_schema", sa.LargeBinary, nullable=False),
     )
     op.create_table(
         "zapdb_archives",
@@ -122,7 +122,7 @@ def upgrade() -> None:
         sa.Column("fence", sa.BigInteger, nullable=False),
         sa.Column("owner", sa.Text, nullable=False),
         sa.Column("expires_at", sa.BigInteger, nullable=False),
-        sa.Column("position", sa.LargeBinary),
+        sa.Column("resume_after", sa.LargeBinary),
         sa.Column("read", sa.BigInteger, nullable=False),
         sa.Column("written", sa.BigInteger, nullable=False),
         sa.Column("conflicts", sa.BigInteger, nullable=False),
@@ -137,7 +137,7 @@ def upgrade() -> None:
         "zapdb_transactions",
         sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("position", sa.BigInteger, nullable=False),
+        sa.Column("commit_order", sa.BigInteger, nullable=False),
         sa.Column("principal", sa.Text, nullable=False),
         sa.Column("made_at", sa.BigInteger, nullable=False),
     )
@@ -164,17 +164,17 @@ def upgrade() -> None:
         sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("name", sa.Text, primary_key=True),
         sa.Column("bookmark", sa.Text, nullable=False),
-        sa.Column("moved_at", sa.BigInteger, nullable=False),
+        sa.Column("advanced_at", sa.BigInteger, nullable=False),
     )
     if op.get_bind().dialect.name == "postgresql":
-        op.execute(sa.schema.CreateSequence(sa.Sequence("zapdb_positions")))
+        op.execute(sa.schema.CreateSequence(sa.Sequence("zapdb_commit_order")))
     else:
         op.bulk_insert(counters, [{"name": name, "value": 0} for name in CLOCK])
 
 
 def downgrade() -> None:
     if op.get_bind().dialect.name == "postgresql":
-        op.execute(sa.schema.DropSequence(sa.Sequence("zapdb_positions")))
+        op.execute(sa.schema.DropSequence(sa.Sequence("zapdb_commit_order")))
     for table in (
         "followers",
         "stamps",
@@ -185,9 +185,9 @@ def downgrade() -> None:
         "archives",
         "blobs",
         "zones",
-        "fingerprints",
+        "schema_history",
         "migrations",
-        "activations",
+        "catalog_versions",
         "counters",
         "leases",
         "catalog",

@@ -294,7 +294,7 @@ def test_a_file_that_is_no_database(project: Project, command: tuple[str, ...]) 
 
 @over(*DATABASE_COMMANDS)
 def test_a_newer_layout(current: Project, command: tuple[str, ...]) -> None:
-    current.sql("UPDATE zapdb_layout SET version_num = '9999'")
+    current.sql("UPDATE zapdb_storage_version SET version_num = '9999'")
     assert refuse(current, command) == (
         "error: the database has a newer layout than this release knows\n"
         "  database: sqlite:///test.db\n"

@@ -27,10 +27,10 @@ MORE = MIGRATIONS["0002_add_age"].replace("name: age", "name: height")
 
 
 def rows_of(project: Project) -> dict[str, list[Any]]:
-    """All rows, but for leases that were taken and given back, and the tokens that took."""
+    """All rows, but for leases that were taken and given back, and the seqs that took."""
     found = project.dump()
     del found["zapdb_leases"]
-    found["zapdb_counters"] = [row for row in found["zapdb_counters"] if row[0] != "token"]
+    found["zapdb_counters"] = [row for row in found["zapdb_counters"] if row[0] != "seq"]
     return found
 
 

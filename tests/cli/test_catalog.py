@@ -233,7 +233,7 @@ def test_fingerprint(people: Project) -> None:
     assert result.out == f"{listed}\n"
     result = people.run("catalog", "fingerprint", "people", "--verbose")
     assert re.fullmatch(
-        rf"{listed}  generation 4, 0004_split_name, \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d by \S+@\S+\n",
+        rf"{listed}  revision 4, 0004_split_name, \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d by \S+@\S+\n",
         result.out,
     )
     found = people.run("catalog", "fingerprint", "people", "--json").json
@@ -255,7 +255,7 @@ def test_find_a_fingerprint(people: Project) -> None:
     result = people.run("catalog", "fingerprint", "people", "--find", prints[1])
     assert result.status == 0
     assert result.out == (
-        f"{prints[1]}  generation 2 of people; in force is generation 4 ({prints[3]})\n"
+        f"{prints[1]}  revision 2 of people; in force is revision 4 ({prints[3]})\n"
         "+ field first (5): string\n"
         "+ field last (6): string\n"
         "- field name (2): string\n"
@@ -273,7 +273,7 @@ def test_find_a_fingerprint(people: Project) -> None:
     assert [d["change"] for d in differences] == ["added", "added", "removed", "added"]
 
     result = people.run("catalog", "fingerprint", "people", "--find", prints[3])
-    assert (result.status, result.out) == (0, f"{prints[3]}  generation 4 of people, in force\n")
+    assert (result.status, result.out) == (0, f"{prints[3]}  revision 4 of people, in force\n")
 
     # Status 1, and still an answer: it is what was asked for.
     result = people.run("catalog", "fingerprint", "people", "--find", "0x5")
@@ -298,7 +298,7 @@ def test_fingerprint_of_a_table_that_is_gone(people: Project) -> None:
     assert result.err.startswith("error: no such table now, only its history\n")
     result = people.run("catalog", "fingerprint", "people", "--find", pinned)
     assert result.status == 0
-    assert result.out.startswith(f"{pinned}  generation 4 of people; dropped at generation ")
+    assert result.out.startswith(f"{pinned}  revision 4 of people; dropped at revision ")
     found = people.run("catalog", "fingerprint", "people", "--find", pinned, "--json").json
     assert found["in_force"] is None
     assert people.run("catalog", "fingerprint", "persons").status == 1

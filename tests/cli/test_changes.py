@@ -128,11 +128,11 @@ def test_followers(logged: Project) -> None:
     (follower,) = shown["followers"]
     assert shown["begins_at"] == "1.0.0.0."
     assert follower.keys() == {
-        "name", "bookmark", "moved_at", "changes_behind", "seconds_behind",
+        "name", "bookmark", "advanced_at", "changes_behind", "seconds_behind",
     }  # fmt: skip
     assert (follower["name"], follower["changes_behind"]) == ("search", 5)
     assert 0 < follower["seconds_behind"] < 60
-    assert datetime.fromisoformat(follower["moved_at"]).utcoffset() == timedelta(0)
+    assert datetime.fromisoformat(follower["advanced_at"]).utcoffset() == timedelta(0)
 
 
 def test_a_follower_is_removed(logged: Project) -> None:

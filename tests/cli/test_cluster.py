@@ -231,7 +231,7 @@ def test_rule_10_upgrade(
     assert status.out.startswith(f"level {NOW}, and could be {NEXT} (on_demand)\n")
     before = current.dump()
     dry = current.run("cluster", "upgrade", "--dry-run", "--json").json
-    assert dry.pop("token") > 0
+    assert dry.pop("seq") > 0
     assert dry == {
         "dry_run": True,
         "before": NOW,

@@ -27,7 +27,7 @@ def constrained(project: Project) -> Project:
     project.write("0001_people")
     project.run("migrate", "up")
     project.fill(4)
-    project.sql("DELETE FROM zapdb_r1 WHERE key = (SELECT min(key) FROM zapdb_r1)")
+    project.sql("DELETE FROM zapdb_records_1 WHERE key = (SELECT min(key) FROM zapdb_records_1)")
     project.file("0002_constrain").write_text(CONSTRAIN)
     assert project.run("migrate", "up").status == 1  # records are in the way of the unique index
     return project
@@ -87,10 +87,14 @@ def test_rule_25_what_is_in_the_way_is_listed(constrained: Project) -> None:
     jobs = constrained.run("convert", "run", "--json")
     assert jobs.status == 1
     assert [len(job["findings"]) for job in jobs.json["jobs"]] == [1, 1]
-    entries = constrained.sql("SELECT count(*) FROM zapdb_x3")
+    entries = constrained.sql("SELECT count(*) FROM zapdb_entries_3")
     assert entries == [(3,)]
-    constrained.sql("DELETE FROM zapdb_r1 WHERE key > (SELECT min(key) FROM zapdb_r1)")
-    constrained.sql("DELETE FROM zapdb_x3 WHERE record > (SELECT min(record) FROM zapdb_x3)")
+    constrained.sql(
+        "DELETE FROM zapdb_records_1 WHERE key > (SELECT min(key) FROM zapdb_records_1)"
+    )
+    constrained.sql(
+        "DELETE FROM zapdb_entries_3 WHERE record > (SELECT min(record) FROM zapdb_entries_3)"
+    )
     assert constrained.run("convert", "run").status == 0
     assert constrained.run("convert", "status").status == 0
     assert constrained.run("verify").status == 0

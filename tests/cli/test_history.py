@@ -65,15 +65,15 @@ def test_history(rolled_back: Project) -> None:
 
 
 def test_history_limited_and_turned_round(rolled_back: Project) -> None:
-    def generations(*options: str) -> list[int]:
+    def revisions(*options: str) -> list[int]:
         result = rolled_back.run("catalog", "history", "--table", "people", "--json", *options)
         assert result.status == 0
         return [entry["gen"] for entry in result.lines]
 
-    assert generations() == [1, 2, 3, 4, 5, 6, 7]
-    assert generations("--limit", "2") == [1, 2]
-    assert generations("--desc") == [7, 6, 5, 4, 3, 2, 1]
-    assert generations("--desc", "--limit", "1") == [7]
+    assert revisions() == [1, 2, 3, 4, 5, 6, 7]
+    assert revisions("--limit", "2") == [1, 2]
+    assert revisions("--desc") == [7, 6, 5, 4, 3, 2, 1]
+    assert revisions("--desc", "--limit", "1") == [7]
     assert rolled_back.run("catalog", "history", "--table", "people", "--limit", "0").status == 2
 
 
@@ -89,7 +89,7 @@ def test_history_as_json_is_an_object_a_line(rolled_back: Project) -> None:
         "table_number": 1,
         "gen": 7,
         "migration": "0003_index_age",
-        "event": "forget",
+        "event": "rollback",
         "rollback_from": 6,
         "rollback_to": 5,
         "layout_revision": 2,
@@ -182,7 +182,7 @@ def test_history_since(rolled_back: Project) -> None:
     for duration in ("1w", "7d", "12h", "30m", "600s"):
         assert since(duration) == [1, 2, 3, 4, 5, 6, 7]
     rolled_back.sql(
-        "UPDATE zapdb_fingerprints SET migrated_at = migrated_at - ? WHERE generation < 6",
+        "UPDATE zapdb_schema_history SET migrated_at = migrated_at - ? WHERE revision < 6",
         3 * 3_600_000_000,
     )
     assert since("2h") == [6, 7]
@@ -190,7 +190,7 @@ def test_history_since(rolled_back: Project) -> None:
     entries = rolled_back.run(*HISTORY, "--json").lines
     prints = [entry["fingerprint"] for entry in entries]
     assert since(prints[1]) == [3, 4, 5, 6, 7]
-    assert since(prints[3].upper().replace("X", "x")) == [7]  # it was stamped last as generation 6
+    assert since(prints[3].upper().replace("X", "x")) == [7]  # it was stamped last as revision 6
     assert since(prints[6]) == []
     # What is marked as a rollback depends on the whole log, not on what is shown.
     (entry,) = rolled_back.run(*HISTORY, "--json", "--since", "7").lines
@@ -223,11 +223,11 @@ def test_history_of_a_tenant(people: Project) -> None:
 
 
 def test_history_that_was_lost_begins_anew(current: Project) -> None:
-    current.sql("DELETE FROM zapdb_fingerprints")
+    current.sql("DELETE FROM zapdb_schema_history")
     result = current.run(*HISTORY)
     assert result.status == 0
     *lines, new = result.out.splitlines()
-    rest = r"  0x[0-9a-f]{16}  -            <system>     0004_split_name  pre-history"
+    rest = r"  0x[0-9a-f]{16}  -            <system>     0004_split_name  recovered"
     assert re.fullmatch(f" +4{rest}", lines[2])
     assert re.fullmatch(f" *[0-9]+{rest}", new)
     first, second = current.run(*HISTORY, "--json").lines
@@ -239,7 +239,7 @@ def test_history_that_was_lost_begins_anew(current: Project) -> None:
 def test_history_that_was_lost_with_stale_records_is_refused(people: Project) -> None:
     with zapdb.open(f"sqlite:///{people.database}", migrations=people.migrations) as db:
         db.table("people").update(1, age=3)
-    people.sql("DELETE FROM zapdb_fingerprints")
+    people.sql("DELETE FROM zapdb_schema_history")
     result = people.run(*HISTORY)
     assert (result.status, result.out) == (1, "")
     assert "19 of revision 1, 1 of revision 4" in result.err
@@ -248,7 +248,7 @@ def test_history_that_was_lost_with_stale_records_is_refused(people: Project) ->
 # --diff
 
 
-def test_the_difference_of_two_generations(people: Project) -> None:
+def test_the_difference_of_two_revisions(people: Project) -> None:
     people.file("0005_more").write_text(
         document(
             "rename_field: {table: people, field: age, to: years}",
@@ -301,8 +301,8 @@ def test_the_difference_of_two_generations(people: Project) -> None:
     result = people.run(*HISTORY, "--diff", "4", "9")
     assert (result.status, result.err) == (
         1,
-        "error: the table's history has no such generation\n  table: members\n"
-        "  generation: 9\n  generations: 1, 2, 3, 4, 5\n",
+        "error: the table's history has no such revision\n  table: members\n"
+        "  revision: 9\n  revisions: 1, 2, 3, 4, 5\n",
     )
 
 
@@ -313,7 +313,7 @@ def prune(project: Project, *options: str, stdin: str = "") -> Any:
     return project.run("catalog", "prune", "--table", "people", *options, stdin=stdin)
 
 
-def generations(project: Project) -> list[int]:
+def revisions(project: Project) -> list[int]:
     return [entry["gen"] for entry in project.run(*HISTORY, "--json").lines]
 
 
@@ -324,7 +324,7 @@ def test_prune(current: Project) -> None:
     assert header.split() == ["gen", "fingerprint", "migrated_at", "event", "needed", "by"]
     assert [line.split()[0] for line in lines] == ["1", "2", "3"]
     assert {line.split()[-1] for line in lines} == {"-"}
-    assert generations(current) == [1, 2, 3, 4]
+    assert revisions(current) == [1, 2, 3, 4]
 
     result = prune(current, "--keep-last", "1", stdin="n\n")
     assert result.status == 1
@@ -333,7 +333,7 @@ def test_prune(current: Project) -> None:
     result = prune(current, "--before", "2", stdin="y\n")
     assert result.status == 0
     assert result.out.endswith("pruned 1 entry\n")
-    assert generations(current) == [2, 3, 4]
+    assert revisions(current) == [2, 3, 4]
     result = prune(current, "--older-than", "1h", "--yes")
     assert (result.status, result.out) == (0, "nothing to prune\n")
     result = prune(current, "--older-than", "0s", "--yes", "--json")
@@ -346,13 +346,13 @@ def test_prune(current: Project) -> None:
         "newest": 4,
         "done": True,
     }
-    assert generations(current) == [4]
+    assert revisions(current) == [4]
     assert current.run("verify").status == 0
     current.file("0005_members").write_text(RENAME)
     assert current.run("migrate", "up").status == 0
     assert [e["gen"] for e in current.run(*HISTORY, "--json").lines] == [4, 5]
     result = prune(current, "--keep-last", "1", "--yes")
-    assert result.out == "nothing to prune\ngeneration 4 stays: later ones have its layout\n"
+    assert result.out == "nothing to prune\nrevision 4 stays: later ones have its layout\n"
 
 
 def test_prune_is_refused_while_records_need_it(people: Project) -> None:
@@ -364,13 +364,13 @@ def test_prune_is_refused_while_records_need_it(people: Project) -> None:
     assert result.err == (
         "error: what is stored needs the history that would be pruned\n"
         "  table: people\n"
-        "  needed: generation 1: 20 records\n"
+        "  needed: revision 1: 20 records\n"
         "  way out: convert old records with `zapdb convert run`, and delete what is archived with "
         "`zapdb migrate prune-archive`; or prune less; what the change log needs stays\n"
     )
     found = prune(people, "--keep-last", "1", "--dry-run", "--json").json
     assert found["in_use"] == [{"gen": 1, "by": "20 records"}]
-    assert (found["done"], generations(people)) == (False, [1, 2, 3, 4])
+    assert (found["done"], revisions(people)) == (False, [1, 2, 3, 4])
 
 
 def test_prune_has_to_be_told_what(people: Project) -> None:
@@ -386,11 +386,11 @@ def test_prune_has_to_be_told_what(people: Project) -> None:
     assert "nobody is there to ask" in result.err
     result = prune(people, "--keep-last", "1", "--json")
     assert (result.status, result.out) == (2, "")
-    assert generations(people) == [1, 2, 3, 4]
+    assert revisions(people) == [1, 2, 3, 4]
 
 
 def test_prune_begins_no_history(current: Project) -> None:
-    current.sql("DELETE FROM zapdb_fingerprints")
+    current.sql("DELETE FROM zapdb_schema_history")
     result = prune(current, "--keep-last", "1", "--yes")
     assert (result.status, result.out) == (1, "")
-    assert current.sql("SELECT count(*) FROM zapdb_fingerprints") == [(0,)]
+    assert current.sql("SELECT count(*) FROM zapdb_schema_history") == [(0,)]

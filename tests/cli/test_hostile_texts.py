@@ -92,7 +92,7 @@ def test_a_summary_is_one_line_of_bounded_text(project: Project, wrong: str) -> 
 def test_records_send_nothing_to_a_terminal(current: Project) -> None:
     hostile = f"\x1b[2J\u202e{FORGED}"
     as_record = json.dumps({"id": 1, "name": "Ada L1", "fax": hostile, "age": 7})
-    columns = [row[1] for row in current.sql("PRAGMA table_info(zapdb_r1)")]
+    columns = [row[1] for row in current.sql("PRAGMA table_info(zapdb_records_1)")]
     assert columns
     name = {"first": hostile, "last": "x"}
     given = json.dumps({"id": 99, "fax": hostile, "age": 7, **name})

@@ -218,7 +218,7 @@ def test_prove_names_real_records_by_their_keys(project: Project) -> None:
     project.fill(3, fax="secret")
     project.write()
     claim_too_much(project)
-    project.sql("UPDATE zapdb_r1 SET value = value WHERE 0")
+    project.sql("UPDATE zapdb_records_1 SET value = value WHERE 0")
     text = EXACT_SPLIT.replace('down: {name: "join(', 'down: {name: "upper(join(').replace(
         'last)"}', 'last))"}'
     )

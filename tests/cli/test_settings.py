@@ -72,9 +72,9 @@ def test_as_json(people: Project) -> None:
     }
     assert people.run("settings", "get", "on_read", "--json").json == found
     changed = people.run("settings", "set", "on_read", "leave", "--json").json
-    token = changed.pop("token")
+    seq = changed.pop("seq")
     assert changed == found | {"from": "database"}
-    assert people.run("settings", "unset", "on_read", "--json").json["token"] > token
+    assert people.run("settings", "unset", "on_read", "--json").json["seq"] > seq
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ def swept(current: Project) -> Project:
     with zapdb.open(url, migrations=current.migrations) as db:
         for key in (100, 101):
             db.table("people").insert(id=key, first=LONG, last="L", fax="1")
-    current.sql("DELETE FROM zapdb_r1 WHERE key = x'c064'")  # 100
-    current.sql("DELETE FROM zapdb_x1 WHERE record = x'c064'")
+    current.sql("DELETE FROM zapdb_records_1 WHERE key = x'c064'")  # 100
+    current.sql("DELETE FROM zapdb_entries_1 WHERE record = x'c064'")
     return current
 
 
@@ -67,7 +67,7 @@ def test_a_blob_that_is_missing_is_a_problem(swept: Project) -> None:
 
 def test_a_record_that_can_not_be_read_ends_the_sweep(swept: Project) -> None:
     # One of a byte or two more could not own a blob, and would not be looked at.
-    swept.sql("UPDATE zapdb_r1 SET value = ? WHERE key = x'87'", b"\xbf" + bytes(30))
+    swept.sql("UPDATE zapdb_records_1 SET value = ? WHERE key = x'87'", b"\xbf" + bytes(30))
     result = swept.run("sweep", "--older-than", "0s")
     assert result.status == 1
     assert "record of the unknown revision 63" in result.err

@@ -49,7 +49,7 @@ def test_tenants_are_created_listed_and_removed(current: Project) -> None:
     assert (removed.status, removed.out) == (0, "removed acme: 1 row\n")
     assert tenants(current) == {"default": 4, "b.corp": 0}
     as_json = current.run("tenant", "remove", "b.corp", "--yes", "--json").json
-    assert as_json.pop("token") > 0
+    assert as_json.pop("seq") > 0
     assert as_json == {"tenant": "b.corp", "rows": {}}
 
 

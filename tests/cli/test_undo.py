@@ -258,10 +258,10 @@ def test_pruning_shows_asks_converts_and_deletes(current: Project) -> None:
     assert done.json == {
         "archived": [{"table": "people", "field": "fax", "migration": 5, "count": 1}],
         "pruned": 20,
-        "token": done.json["token"],
+        "seq": done.json["seq"],
     }
     with zapdb.open(ADDRESS) as db:
-        assert 0 < done.json["token"] <= db.admin.catalog_token()
+        assert 0 < done.json["seq"] <= db.admin.catalog_seq()
     assert current.run("migrate", "forget", "--yes").status == 0
     (current.migrations / "0005_no_fax.yaml").unlink()
     with zapdb.open(ADDRESS, migrations="migrations") as db:

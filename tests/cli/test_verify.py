@@ -65,7 +65,7 @@ def test_it_works_without_the_files(current: Project, monkeypatch: pytest.Monkey
 
 def test_a_record_that_does_not_decode(current: Project) -> None:
     # Bytes joined with bytes are text to SQLite.
-    current.sql("UPDATE zapdb_r1 SET value = CAST(value || x'00' AS BLOB) WHERE key = x'87'")
+    current.sql("UPDATE zapdb_records_1 SET value = CAST(value || x'00' AS BLOB) WHERE key = x'87'")
     result = current.run("verify")
     assert result.status == 1
     assert "people: record 87: " in result.out
@@ -77,7 +77,7 @@ def test_a_record_that_does_not_decode(current: Project) -> None:
 
 
 def test_an_index_entry_that_is_missing(current: Project) -> None:
-    current.sql("DELETE FROM zapdb_x1 WHERE record = x'87'")
+    current.sql("DELETE FROM zapdb_entries_1 WHERE record = x'87'")
     result = current.run("verify")
     assert result.status == 1
     assert "people: record 87: no entry in 'by_age'\n" in result.out

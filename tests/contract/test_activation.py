@@ -45,7 +45,7 @@ def owner_of(db: Database) -> str:
 
 def positions(*databases: Database) -> list[int]:
     for db in databases:
-        db.admin.wait_for_catalog(db.admin.catalog_token())
+        db.admin.wait_for_catalog(db.admin.catalog_seq())
     return [db.position for db in databases]
 
 

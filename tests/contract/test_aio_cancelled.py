@@ -110,7 +110,7 @@ def held(place: Workspace) -> Iterator[None]:
         other = psycopg.connect(dsn)  # type: ignore[assignment]  # either
         (table,) = other.execute(  # type: ignore[misc]  # there is one
             "SELECT physical FROM (SELECT relname AS physical FROM pg_class"
-            " WHERE relkind = 'r' AND relname LIKE 'zapdb_r%') AS found LIMIT 1"
+            " WHERE relkind = 'r' AND relname LIKE 'zapdb_records_%') AS found LIMIT 1"
         ).fetchone()
         other.execute(f"SELECT * FROM {table} FOR UPDATE")
     try:
@@ -170,7 +170,7 @@ def endless(place: Workspace) -> Iterator[None]:
         find = "SELECT name FROM sqlite_master WHERE type = 'table'"
     else:
         find = "SELECT relname FROM pg_class WHERE relkind = 'r'"
-    name = next(n for (n,) in place.execute(find) if re.fullmatch("zapdb_r[0-9]+", n))
+    name = next(n for (n,) in place.execute(find) if re.fullmatch("zapdb_records_[0-9]+", n))
     blob = "x''" if place.engine == "sqlite" else "''::bytea"
     place.execute(f"ALTER TABLE {name} RENAME TO put_aside")
     place.execute(

@@ -290,7 +290,7 @@ def test_a_conversion_in_between_is_no_change(workspace: Workspace) -> None:
     items = older.table("items")
     items.insert(id=1, title="Milk", note="n" * 9_000)
     seen = items.get(1)
-    read = "SELECT value FROM zapdb_r1"
+    read = "SELECT value FROM zapdb_records_1"
     (before,) = workspace.execute(read)
     workspace.write(2, ADD_COLOR)
     workspace.open().admin.run_jobs()
@@ -350,7 +350,7 @@ def test_an_etag_stands_for_the_record_as_it_was_read(db: Database, items: Table
             )
             assert items.update(0, note="y", if_unchanged=etag(changed)).note == "y"
             items.update(0, note=None, title="as before")
-    for wrong in ("", "x", "'; DROP TABLE zapdb_r1 --", f"{seen_etag}A", "ä" * 22):
+    for wrong in ("", "x", "'; DROP TABLE zapdb_records_1 --", f"{seen_etag}A", "ä" * 22):
         assert isinstance(error_of(lambda w=wrong: items.update(0, if_unchanged=w)), InvalidValue)
     other = etag(items.get(1))
     assert isinstance(error_of(lambda: items.update(0, size=2, if_unchanged=other)), StaleUpdate)

@@ -227,7 +227,7 @@ def test_rule_19_an_archived_table_comes_back_with_its_records(
         assert contents(db) == base
         assert_clean(db)
         events = [e.event for e in db.admin.schema_history("items")]
-        assert events == ["create", "drop", "restore", "forget", "drop", "forget"]
+        assert events == ["create", "drop", "restore", "rollback", "drop", "rollback"]
         assert (
             db.admin.schema_history("items")[-1].fingerprint
             == db.admin.schema_history("items")[0].fingerprint
@@ -243,7 +243,7 @@ def test_rule_27_a_discarded_table_is_deleted_and_comes_back_empty(
     workspace.write(3, "drop_table: {table: items, records: discard}")
     with workspace.open() as db:
         names = db._storage.table_names(db._storage.connection())
-        assert "zapdb_r1" not in names
+        assert "zapdb_records_1" not in names
         assert count_archives(workspace) == 0
         assert db.admin.sweep(older_than_seconds=0).deleted == COUNT // 50
     forget(workspace, 3)

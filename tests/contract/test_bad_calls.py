@@ -213,7 +213,7 @@ def test_a_stale_update_says_what_changed(db: Database, items: Table) -> None:
 # Strings that would be more than strings in another language
 
 HOSTILE = [
-    "'; DROP TABLE zapdb_r1; --",
+    "'; DROP TABLE zapdb_records_1; --",
     '"; DELETE FROM zapdb_catalog; --',
     "x' OR '1'='1",
     "items; SELECT 1",

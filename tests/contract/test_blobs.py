@@ -346,7 +346,7 @@ def test_rule_15_a_repeated_operation_reads_the_file_again(
     original, calls = sender.send, [0]
 
     def send(this: Connection, sql: str, *arguments: Any) -> None:
-        if "INTO zapdb_r" in sql:
+        if "INTO zapdb_records_" in sql:
             calls[0] += 1
             if calls[0] < 3:
                 raise TransactionConflict("made by a test")

@@ -60,8 +60,8 @@ def test_rule_30_the_changelog_is_as_long_as_there_are_keys(
     changes = 10_000 if workspace.engine == "sqlite" else 1_000
     with storage.transaction(Mode.CATALOG) as connection:
         for number in range(changes):
-            token = rows.put(connection, setting(number, f"key {number % 10}"))
-        assert token == changelog.read_token(connection)
+            seq = rows.put(connection, setting(number, f"key {number % 10}"))
+        assert seq == changelog.read_seq(connection)
     assert count(workspace) == before + 10
     assert follow(storage).get(SettingRow, "*", "key 9") == setting(changes - 1, "key 9")
 
@@ -88,14 +88,14 @@ def test_rule_30_a_sweep_purges_what_is_older_than_the_last_changes(
             rows.put(connection, setting(1, key))
             return rows.delete(connection, SettingRow, "*", key)
 
-    token = come_and_go("old")
+    seq = come_and_go("old")
     assert changelog.purge_if_long(storage) == 0
     with storage.transaction(Mode.CATALOG) as connection:
-        rows.draw(connection, "token", 2 * TOMBSTONES_KEPT - token)
-    token = come_and_go("new")
+        rows.draw(connection, "seq", 2 * TOMBSTONES_KEPT - seq)
+    seq = come_and_go("new")
     assert changelog.purge_if_long(storage) == 1
     assert workspace.execute("SELECT key FROM zapdb_catalog WHERE value IS NULL") == [("*/new",)]
-    assert changelog.read_horizon(storage.connection()) < token
+    assert changelog.read_horizon(storage.connection()) < seq
 
 
 def test_a_deleted_key_is_no_value_and_may_come_back(storage: Storage) -> None:
@@ -256,7 +256,7 @@ def test_older_formats_are_read_and_rewritten(
     for number, value in enumerate(({"number": 1}, {"values": [2]}, {"value": "3"}), 1):
         row = {"format": number, "scope": "*", "name": f"of {number}", **value}
         workspace.execute(
-            "INSERT INTO zapdb_catalog (kind, key, token, value) VALUES ('setting', ?, ?, ?)",
+            "INSERT INTO zapdb_catalog (kind, key, seq, value) VALUES ('setting', ?, ?, ?)",
             (f"*/of {number}", 1000 + number, json.dumps(row, **CANONICAL)),
         )
     monkeypatch.setitem(kinds.KINDS, "setting", Newest)
@@ -334,13 +334,13 @@ def test_rule_30_a_follower_sees_what_changed_and_what_was_deleted(storage: Stor
         rows.put(connection, setting(1, "b"))
     second = follow(storage, first)
     with storage.transaction(Mode.CATALOG) as connection:
-        token = rows.delete(connection, SettingRow, "*/a")
+        seq = rows.delete(connection, SettingRow, "*/a")
     third = follow(storage, second)
     assert first.list(SettingRow) == []
     assert second.list(SettingRow) == [setting(1), setting(1, "b")]
     assert third.list(SettingRow, "*") == [setting(1, "b")]
     assert third.get(SettingRow, "*/a") is None
-    assert third.token == token
+    assert third.seq == seq
     assert third.changed_since(second) == {("setting", "*/a")}
     for before in (first, second, third, None):
         assert follow(storage, before).to_bytes() == third.to_bytes()
@@ -410,7 +410,7 @@ def test_rule_30_all_views_are_byte_equal_at_one_token(workspace: Workspace) -> 
             elif chance.random() < 0.7:
                 is_over.wait(chance.random() / 100)  # it lags
             view = follow(own, view)
-            seen.setdefault(view.token, set()).add(view.to_bytes())
+            seen.setdefault(view.seq, set()).add(view.to_bytes())
 
     readers = [threading.Thread(target=lambda at=at: guard(read, at)) for at in range(3, 6)]
     for thread in [*readers, *writers]:
@@ -422,4 +422,4 @@ def test_rule_30_all_views_are_byte_equal_at_one_token(workspace: Workspace) -> 
         thread.join()
     assert problems == []
     assert len(seen) > 10
-    assert {token: len(views) for token, views in seen.items()} == dict.fromkeys(seen, 1)
+    assert {seq: len(views) for seq, views in seen.items()} == dict.fromkeys(seen, 1)

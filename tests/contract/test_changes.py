@@ -382,8 +382,8 @@ def test_rule_22_a_lossy_forget_writes_what_is_lost(workspace: Workspace, db: Da
     # Whose color is the default loses nothing.
     assert [tell(made) for made in found] == [
         ("update", 3, "c", "c"),
-        ("forget", None, None, 1),
-        ("forget", "items", 3, 1),
+        ("rollback", None, None, 1),
+        ("rollback", "items", 3, 1),
     ]
     assert repr(found[0].before) == "items(id=3, title='c', size=0, color='blue')"
     assert repr(found[0].after) == "items(id=3, title='c', size=0, note='x')"
@@ -403,7 +403,7 @@ def test_rule_22_forgetting_a_table_deletes_its_records(workspace: Workspace, db
         ("delete", 0, "x", None),
         ("delete", 1, "x", None),
         ("delete", 2, "x", None),
-        ("forget", None, None, 1),
+        ("rollback", None, None, 1),
         ("drop", "others", 2, 1),
     ]
 
@@ -433,8 +433,8 @@ def test_rule_29_what_a_forget_under_way_did_is_told_when_it_is_over(
     forget_newest(storage)
     assert tell_all(db, start) == [
         ("update", 1, "a", "a"),
-        ("forget", None, None, 1),
-        ("forget", "items", 3, 1),
+        ("rollback", None, None, 1),
+        ("rollback", "items", 3, 1),
     ]
 
 
@@ -865,14 +865,14 @@ def test_rule_31_pruning_refuses_while_the_log_has_changes_of_a_revision(
     db.table("items").delete(1)  # no record is left
     with db._storage.transaction(Mode.READ) as connection:
         planned = plan_pruning(connection, _entries(db), Bound(keep_last=1))
-    assert [(use.generation, use.what) for use in planned.uses] == [(1, "1 change")]
+    assert [(use.revision, use.what) for use in planned.uses] == [(1, "1 change")]
     with pytest.raises(UsageError, match="what is stored needs the history"):
         prune(db._storage, planned)
     workspace.execute("DELETE FROM zapdb_changes")
     with db._storage.transaction(Mode.READ) as connection:
         planned = plan_pruning(connection, _entries(db), Bound(keep_last=1))
     prune(db._storage, planned)
-    assert [entry.generation for entry in db.admin.schema_history("items")] == [2]
+    assert [entry.revision for entry in db.admin.schema_history("items")] == [2]
 
 
 def _entries(db: Database) -> Any:

@@ -349,7 +349,7 @@ def test_rule_29_who_commits_after_the_pruning_with_an_older_position_is_told(
         " after FROM zapdb_changes WHERE event IS NULL"
     )
     slow.run(
-        f"INSERT INTO zapdb_transactions SELECT 1, {number}, nextval('zapdb_positions'), 'x', 0"
+        f"INSERT INTO zapdb_transactions SELECT 1, {number}, nextval('zapdb_commit_order'), 'x', 0"
     )
     items.insert(id=2, title="b")
     assert db.change_log.prune(TO_COME).changes == len(whole) + 1
@@ -357,7 +357,7 @@ def test_rule_29_who_commits_after_the_pruning_with_an_older_position_is_told(
     assert db.change_log.prune(db.change_log.begin()).changes == 0
     (made,) = db.change_log.read(db.change_log.begin())
     assert (tell(made), made.principal) == (("insert", 1, None, "a"), "x")
-    assert made.bookmark.position < db.change_log.begin().position
+    assert made.bookmark.commit_order < db.change_log.begin().commit_order
     # It was made long before, and has a timestamp of now.
     assert db.change_log.prune(made.stamped_at - timedelta(days=1)).changes == 1
 

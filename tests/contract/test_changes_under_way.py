@@ -263,7 +263,7 @@ def test_rule_27_a_snapshot_does_not_hold_up_the_end_of_an_index(
         assert [record.id for record in find(items, "by_size", 3)][:2] == [3, 53]
     workspace.open()
     names = db._storage.table_names(db._storage.connection())
-    assert [name for name in names if name.startswith("zapdb_x")] == []
+    assert [name for name in names if name.startswith("zapdb_entries_")] == []
 
 
 def see_it_in_another_thread(db: Database) -> None:

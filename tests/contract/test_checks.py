@@ -189,10 +189,10 @@ def test_rule_18_a_conversion_refuses_nothing_and_validation_finds_what_it_made(
 def test_rule_23_verification_checks_what_is_validated(workspace: Workspace, db: Database) -> None:
     items = db.table("items")
     items.insert(id=1, title="a", size=5)
-    ((value,),) = workspace.execute("SELECT value FROM zapdb_r1")
+    ((value,),) = workspace.execute("SELECT value FROM zapdb_records_1")
     broken = bytes(value).replace(b"\x85", b"\x7b")
     assert broken != bytes(value)
-    workspace.execute("UPDATE zapdb_r1 SET value = ?", (broken,))
+    workspace.execute("UPDATE zapdb_records_1 SET value = ?", (broken,))
     (report,) = db.admin.verify()
     assert report.problems == ("check positive: 1 has size=-5",)
 

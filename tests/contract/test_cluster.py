@@ -268,7 +268,7 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
     reached.wait(GUARD_SECONDS)
     monkeypatch.setattr(release, "LEVEL", NEXT)
     raises.start()
-    raises.join(0.3)  # it waits for the level's row, or for the counter of tokens behind it
+    raises.join(0.3)  # it waits for the level's row, or for the counter of seqs behind it
     go_on.set()
     finish(registers)
     finish(raises)
@@ -373,9 +373,9 @@ def test_rule_10_an_upgrade_brings_the_layout_up_under_an_open_database(
         assert [revision.revision for revision in done.layout] == ["9999"]
         after = dump(workspace)
         assert after.keys() - before.keys() == {"zapdb_next"}
-        passing = {"zapdb_layout", "zapdb_catalog", "zapdb_counters", "zapdb_leases"}
+        passing = {"zapdb_storage_version", "zapdb_catalog", "zapdb_counters", "zapdb_leases"}
         for table in before.keys() - passing:
-            if table != "zapdb_activations":  # every process loads again what it knows
+            if table != "zapdb_catalog_versions":  # every process loads again what it knows
                 assert after[table] == before[table]
         newer.table("items").update(2, title="Butter")
         assert newer.table("items").count() == 2

@@ -185,7 +185,7 @@ def test_ranges_are_read_in_the_order_of_the_key_before_there_are_statistics(
     fetch_all = Connection.fetch_all
 
     def remember(self: Connection, sql: str, parameters: Any = ()) -> list[Any]:
-        if "LIMIT" in sql and ("FROM zapdb_r" in sql or "FROM zapdb_i" in sql):
+        if "LIMIT" in sql and ("FROM zapdb_records_" in sql or "FROM zapdb_entries_" in sql):
             asked.setdefault(sql, parameters)
         return fetch_all(self, sql, parameters)
 
@@ -197,7 +197,7 @@ def test_ranges_are_read_in_the_order_of_the_key_before_there_are_statistics(
         newer.admin.run_jobs()
         assert next(iter(newer.table("items").order_by("-size"))).size is not None
     assert len(asked) > 3
-    statistics = "SELECT count(*) FROM pg_statistic WHERE starelid = 'zapdb_r1'::regclass"
+    statistics = "SELECT count(*) FROM pg_statistic WHERE starelid = 'zapdb_records_1'::regclass"
     assert workspace.execute(statistics) == [(0,)]
     for sql, parameters in asked.items():
         plan = "\n".join(
@@ -282,7 +282,7 @@ def test_rule_17_rows_that_a_writer_holds_are_skipped_and_found_again(
 
 def stale_seen_from_outside(workspace: Workspace, db: Database) -> int:
     number = db._view.table("items").table.number
-    sql = f"SELECT count(*) FROM zapdb_r{number} WHERE value < ?"
+    sql = f"SELECT count(*) FROM zapdb_records_{number} WHERE value < ?"
     return int(workspace.execute(sql, (b"\x84",))[0][0])
 
 

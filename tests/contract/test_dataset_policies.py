@@ -81,13 +81,13 @@ def change_data(workspace: Workspace, every: int, fingerprint: str = OLD) -> Non
         "UPDATE zapdb_catalog SET value = ? WHERE kind = 'index' AND key = '1/1'",
         (json.dumps(row),),
     )
-    table = f"zapdb_x{row['entry_table']}"
+    table = f"zapdb_entries_{row['entry_table']}"
     records = workspace.execute(f"SELECT DISTINCT record FROM {table} ORDER BY record")
     for (record,) in records[::every]:
         is_sqlite = workspace.engine == "sqlite"
         longer = "CAST(x'ff' || key AS BLOB)" if is_sqlite else "'\\xff'::bytea || key"
         workspace.execute(f"UPDATE {table} SET key = {longer} WHERE record = ?", (record,))
-    workspace.execute("UPDATE zapdb_activations SET number = number + 1")
+    workspace.execute("UPDATE zapdb_catalog_versions SET version = version + 1")
 
 
 def watch_entries(workspace: Workspace, table: str) -> None:
@@ -148,7 +148,10 @@ def test_rule_26_block_builds_another_table_of_entries_and_scans_meanwhile(
     row = row_of(workspace, 1)
     assert (row["state"], row["built_with"]) == ("building", before["built_with"])
     assert row["entry_table"] != before["entry_table"]
-    assert db._storage.connection().fetch_all(f"SELECT * FROM zapdb_x{row['entry_table']}") == []
+    assert (
+        db._storage.connection().fetch_all(f"SELECT * FROM zapdb_entries_{row['entry_table']}")
+        == []
+    )
     assert found(db) == RIGHT
     assert [r.id for r in find(db.table("items"), "by_title", "Ä")] == [2]
     (report,) = db.admin.run_jobs()
@@ -178,7 +181,7 @@ def test_rule_26_background_leaves_entries_alone_whose_key_is_unchanged(
     assert row["rewritten_from"] == {name: {"version": "ICU 1.0", "fingerprint": OLD}}
     assert "by_title" not in db.table("items").readable_indexes()
     assert found(db) == RIGHT
-    watch_entries(workspace, f"zapdb_x{row['entry_table']}")
+    watch_entries(workspace, f"zapdb_entries_{row['entry_table']}")
     (report,) = db.admin.run_jobs()
     changed = [key_of({"id": at}) for at in (0, 3, 6)]
     assert touched(workspace) == sorted(
@@ -259,7 +262,7 @@ def test_rule_26_writers_beside_a_rewriting_leave_nothing_behind(
     items.update(3, size=9)
     items.insert(id=20, title="new")
     (entries,) = db._storage.connection().fetch_one(
-        f"SELECT count(*) FROM zapdb_x{row_of(workspace, 1)['entry_table']}"
+        f"SELECT count(*) FROM zapdb_entries_{row_of(workspace, 1)['entry_table']}"
     )
     assert entries == len(TITLES) + 3  # an old one each, and those of 1, 2 and 20
     db.admin.run_jobs()
@@ -284,8 +287,8 @@ def test_rule_26_entries_of_records_that_are_gone_are_deleted_at_the_end_only(
         run_locally(storage, job)
         seen.extend(
             storage.connection().fetch_all(
-                f"SELECT record FROM zapdb_x{row_of(workspace, 1)['entry_table']}"
-                " WHERE record NOT IN (SELECT key FROM zapdb_r1)"
+                f"SELECT record FROM zapdb_entries_{row_of(workspace, 1)['entry_table']}"
+                " WHERE record NOT IN (SELECT key FROM zapdb_records_1)"
             )
         )
         items.insert(id=2, title="b")  # one of them names a record again
@@ -511,7 +514,7 @@ def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
     items.update(2, title="B")
     items.upsert(id=3, title="a")
     assert found(db) == ["a", "abc", "abd", "ae", "b", "B"]
-    table = f"zapdb_x{row_of(workspace, 1)['entry_table']}"
+    table = f"zapdb_entries_{row_of(workspace, 1)['entry_table']}"
     assert workspace.execute(f"SELECT * FROM {table}") == []
     (report,) = db.admin.verify()
     assert (report.problems, report.building) == ((), ("by_title",))

@@ -126,7 +126,7 @@ def test_rule_26_the_index_of_another_tenant_is_rebuilt_when_it_is_opened(
     (name,) = row_of(workspace, 1)["built_with"]
     here = row_of(workspace, 1)["built_with"][name]["fingerprint"]
     workspace.execute(f"UPDATE zapdb_catalog SET value = ? {where}", (text.replace(here, OLD),))
-    workspace.execute("UPDATE zapdb_activations SET number = number + 1")
+    workspace.execute("UPDATE zapdb_catalog_versions SET version = version + 1")
     with workspace.open() as db:
         acme = db.for_tenant("acme")
         assert state_of(acme) == "readable"

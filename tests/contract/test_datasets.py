@@ -56,8 +56,8 @@ def tamper(workspace: Workspace) -> None:
     # Other keys than this process makes: a lookup that used them would miss rows.
     function = "x'ff' || key" if workspace.engine == "sqlite" else "'\\xff'::bytea || key"
     cast = f"CAST({function} AS BLOB)" if workspace.engine == "sqlite" else function
-    workspace.execute(f"UPDATE zapdb_x{row['entry_table']} SET key = {cast}")
-    workspace.execute("UPDATE zapdb_activations SET number = number + 1")
+    workspace.execute(f"UPDATE zapdb_entries_{row['entry_table']} SET key = {cast}")
+    workspace.execute("UPDATE zapdb_catalog_versions SET version = version + 1")
 
 
 def have_other_data(workspace: Workspace, db: Database) -> None:
@@ -116,7 +116,7 @@ def test_rule_26_a_changed_dataset_starts_the_index_anew(
     (report,) = db.admin.verify()
     assert report.problems == ()
     names = db._storage.table_names(db._storage.connection())
-    assert f"zapdb_x{before[0]['entry_table']}" not in names
+    assert f"zapdb_entries_{before[0]['entry_table']}" not in names
 
 
 def test_rule_26_a_cursor_names_the_collation_that_changed(db: Database) -> None:

@@ -380,7 +380,7 @@ def content(watch: Database) -> list[Any]:
     items = watch.table("items")
     with watch.snapshot():
         connection = watch._storage.connection()
-        entries = connection.fetch_all("SELECT key, record FROM zapdb_x1 ORDER BY 1, 2")
+        entries = connection.fetch_all("SELECT key, record FROM zapdb_entries_1 ORDER BY 1, 2")
         return [[(r.id, r.title, r.size, r.note) for r in items.scan()], entries]
 
 
@@ -584,7 +584,7 @@ def test_jobs_that_were_interrupted_are_finished(
     # What a fault leaves claimed is waited for.
     monkeypatch.setattr("zapdb.jobs.job.RANGE_LEASE_SECONDS", 0.5)
     place.write(2, ADD_COLOR, INDEX_SIZE.replace("by_size", "again"))
-    stale = place.execute("SELECT value, key FROM zapdb_r1")
+    stale = place.execute("SELECT value, key FROM zapdb_records_1")
     db = place.open()
 
     def begin_anew() -> None:
@@ -592,7 +592,7 @@ def test_jobs_that_were_interrupted_are_finished(
         place.execute("DELETE FROM zapdb_ranges")
         place.execute("DELETE FROM zapdb_catalog WHERE kind = 'job'")
         for value, key in stale:
-            place.execute("UPDATE zapdb_r1 SET value = ? WHERE key = ?", (value, key))
+            place.execute("UPDATE zapdb_records_1 SET value = ? WHERE key = ?", (value, key))
         with place.control.transaction(Mode.CHANGE) as connection:
             state = load_view(connection, 1).table("items")
             rebuild_index(connection, 1, state, state.table.index_named("again"))

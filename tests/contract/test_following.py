@@ -23,10 +23,10 @@ def test_rule_30_a_change_is_seen_by_all_who_wait_for_its_token(workspace: Works
     first, second = workspace.open(), workspace.open()
     assert first.admin.catalog().position == 1
     for value in ("write_back", "leave", None, "write_back"):
-        token = first.admin.set_setting("on_read", value)
-        assert token <= first.admin.catalog_token()
-        views = [db.admin.wait_for_catalog(token) for db in (first, second)]
-        assert views[0].token >= token
+        seq = first.admin.set_setting("on_read", value)
+        assert seq <= first.admin.catalog_seq()
+        views = [db.admin.wait_for_catalog(seq) for db in (first, second)]
+        assert views[0].seq >= seq
         assert views[0].rows.to_bytes() == views[1].rows.to_bytes()
         row = views[1].rows.get(SettingRow, "*/*/*", "on_read")
         assert row == (None if value is None else SettingRow("*/*/*", "on_read", value))
@@ -40,36 +40,36 @@ def test_rule_30_processes_have_byte_equal_views_at_one_token(workspace: Workspa
         for other in others:
             assert other.stdout.readline() == "open\n"
         for number in range(5):
-            token = db.admin.set_setting("job_records_per_second", str(number + 1))
-            mine = hashlib.sha256(db.admin.wait_for_catalog(token).rows.to_bytes()).hexdigest()
+            seq = db.admin.set_setting("job_records_per_second", str(number + 1))
+            mine = hashlib.sha256(db.admin.wait_for_catalog(seq).rows.to_bytes()).hexdigest()
             for other in others:
-                other.stdin.write(f"{token}\n")
+                other.stdin.write(f"{seq}\n")
                 other.stdin.flush()
-                assert other.stdout.readline() == f"{token} {mine}\n"
+                assert other.stdout.readline() == f"{seq} {mine}\n"
     finally:
         for other in others:
             other.communicate(timeout=GUARD_SECONDS)
     with db._storage.transaction(Mode.READ) as connection:
         loaded = localview.load_cache(connection)
-    assert db.admin.wait_for_catalog(loaded.token).rows.to_bytes() == loaded.to_bytes()
+    assert db.admin.wait_for_catalog(loaded.seq).rows.to_bytes() == loaded.to_bytes()
 
 
 def test_waiting_for_a_token_ends(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
-    token = db.admin.catalog_token()
-    assert db.admin.wait_for_catalog(token).token == token
+    seq = db.admin.catalog_seq()
+    assert db.admin.wait_for_catalog(seq).seq == seq
     started = time.monotonic()
     with pytest.raises(CatalogBehind, match="has not seen a change") as caught:
-        db.admin.wait_for_catalog(token + 1, timeout_seconds=0.2)
+        db.admin.wait_for_catalog(seq + 1, timeout_seconds=0.2)
     assert time.monotonic() - started >= 0.2
-    assert caught.value.context == {"token": token + 1, "seen": token, "waited_seconds": 0.2}
+    assert caught.value.context == {"seq": seq + 1, "seen": seq, "waited_seconds": 0.2}
     waiting = threading.Thread(target=lambda: errors.append(wait()))
     errors: list[type[BaseException]] = []
 
     def wait() -> type[BaseException]:
         with pytest.raises(UsageError, match="the database is closed") as closed:
-            db.admin.wait_for_catalog(token + 1, timeout_seconds=GUARD_SECONDS)
+            db.admin.wait_for_catalog(seq + 1, timeout_seconds=GUARD_SECONDS)
         return closed.type
 
     waiting.start()
@@ -78,7 +78,7 @@ def test_waiting_for_a_token_ends(workspace: Workspace) -> None:
     finish(waiting)
     assert errors == [UsageError]
     with pytest.raises(UsageError, match="the database is closed"):
-        db.admin.wait_for_catalog(token + 1)
+        db.admin.wait_for_catalog(seq + 1)
 
 
 def test_rule_30_callbacks_hear_of_schema_changes(
@@ -104,14 +104,14 @@ def test_rule_30_callbacks_hear_of_schema_changes(
     ((change, position, _),) = heard
     assert (change.tenant, change.before, change.after, position) == (1, 1, 2, 2)
     assert "tenant" in change.kinds
-    assert change.token <= db.admin.catalog().token
+    assert change.seq <= db.admin.catalog().seq
     assert "a callback of on_schema_change failed" in caplog.text
     assert "ZeroDivisionError" in caplog.text
     end()
     end()
     workspace.write(3, ADD_WEIGHT)
     workspace.open()
-    db.admin.wait_for_catalog(other.admin.catalog_token())
+    db.admin.wait_for_catalog(other.admin.catalog_seq())
     time.sleep(0.05)
     assert len(heard) == 1
 
@@ -124,7 +124,7 @@ def test_rule_30_the_tables_of_a_catalog_are_as_new_as_its_token(workspace: Work
     workspace.write(2, INDEX_SIZE)
     other = workspace.open()
     other.admin.run_jobs()
-    (state,) = db.admin.wait_for_catalog(other.admin.catalog_token()).tables
+    (state,) = db.admin.wait_for_catalog(other.admin.catalog_seq()).tables
     assert [(index.index.name, index.state) for index in state.indexes] == [("by_size", "readable")]
 
 
@@ -136,17 +136,17 @@ def test_a_catalog_that_can_not_be_followed_is_told_and_tried_again(
 ) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
-    token = db.admin.set_setting("on_read", "leave")
-    db.admin.wait_for_catalog(token)
-    update = "UPDATE zapdb_catalog SET value = ?, token = ? WHERE kind = 'setting'"
-    workspace.execute("UPDATE zapdb_counters SET value = value + 1 WHERE name = 'token'")
-    workspace.execute(update, (SET.replace("leave", "dance"), token + 1))
+    seq = db.admin.set_setting("on_read", "leave")
+    db.admin.wait_for_catalog(seq)
+    update = "UPDATE zapdb_catalog SET value = ?, seq = ? WHERE kind = 'setting'"
+    workspace.execute("UPDATE zapdb_counters SET value = value + 1 WHERE name = 'seq'")
+    workspace.execute(update, (SET.replace("leave", "dance"), seq + 1))
     with pytest.raises(CorruptCatalog, match="a value that it can't have"):
-        db.admin.wait_for_catalog(token + 1)
-    assert db.admin.catalog().token == token
+        db.admin.wait_for_catalog(seq + 1)
+    assert db.admin.catalog().seq == seq
     assert "the catalog could not be followed" in caplog.text
-    workspace.execute(update, (SET.replace("leave", "write_back"), token + 1))
-    assert db.admin.wait_for_catalog(token + 1).token == token + 1
+    workspace.execute(update, (SET.replace("leave", "write_back"), seq + 1))
+    assert db.admin.wait_for_catalog(seq + 1).seq == seq + 1
 
 
 # Jobs in the background
@@ -169,16 +169,16 @@ def test_rule_14_production_converts_in_the_background(workspace: Workspace) -> 
     db.admin.set_setting("profile", "production")
     workspace.write(2, ADD_COLOR, INDEX_SIZE)
     other = workspace.open()
-    db.admin.wait_for_catalog(other.admin.catalog_token())
+    db.admin.wait_for_catalog(other.admin.catalog_seq())
     wait_until(lambda: stale(db) == 0, "all records are converted")
     wait_until(
         lambda: all(i.state == "readable" for i in db.admin.catalog().tables[0].indexes),
         "the index is built",
     )
-    token = other.admin.set_setting("profile", "development")
-    db.admin.wait_for_catalog(token)
+    seq = other.admin.set_setting("profile", "development")
+    db.admin.wait_for_catalog(seq)
     workspace.write(3, ADD_WEIGHT)
-    db.admin.wait_for_catalog(workspace.open().admin.catalog_token())
+    db.admin.wait_for_catalog(workspace.open().admin.catalog_seq())
     time.sleep(0.1)
     assert stale(db) == 300
 
@@ -197,8 +197,8 @@ def test_rule_14_background_jobs_end_with_their_batch(workspace: Workspace) -> N
     db.close()
     last = workspace.open()
     assert stale(last) > 200  # it takes 100 s for all of them
-    token = last.admin.set_setting("convert", "on_access")
-    last.admin.wait_for_catalog(token)
+    seq = last.admin.set_setting("convert", "on_access")
+    last.admin.wait_for_catalog(seq)
     last.admin.set_setting("job_records_per_second", None, table="items")
     held = "SELECT count(*) FROM zapdb_ranges WHERE state <> 'done' AND expires_at > 0"
     wait_until(lambda: workspace.execute(held) == [(0,)], "the range is given back, not expired")
@@ -226,10 +226,10 @@ def test_rule_14_a_table_is_written_back_where_others_are_not(workspace: Workspa
         db.table(name).insert(id=1, title="Milk")
     workspace.write(2, ADD_COLOR, ADD_COLOR.replace("table: items", "table: others"), INDEX_SIZE)
     db, other = workspace.open(), workspace.open()
-    token = db.admin.set_setting("on_read", "write_back", table="others")
+    seq = db.admin.set_setting("on_read", "write_back", table="others")
     assert db.admin.setting("on_read", table="others") == "write_back"
     assert db.admin.setting("on_read", table="items") == db.admin.setting("on_read") == "leave"
-    other.admin.wait_for_catalog(token)
+    other.admin.wait_for_catalog(seq)
     for name in ("items", "others"):
         other.table(name).get(1)
     counts = [list(db.admin.count_by_revision(name)) for name in ("items", "others")]

@@ -69,7 +69,7 @@ def contents(db: Database, table: str = "items") -> list[dict[str, Any]]:
 
 def log(db: Database, table: str = "items") -> list[tuple[int, str, int, int]]:
     return [
-        (entry.generation, entry.event, entry.position, entry.layout_revision)
+        (entry.revision, entry.event, entry.position, entry.layout_revision)
         for entry in db.admin.schema_history(table)
     ]
 
@@ -141,7 +141,7 @@ def test_rule_13_a_forget_brings_values_and_the_fingerprint_back(
             expected = [r | {"note": "n"} if r["id"] % 3 == 0 else r for r in base]
         assert contents(db) == expected
         first, changed, last = db.admin.schema_history("items")
-        assert (last.generation, last.event, last.position) == (revision + 1, "forget", 1)
+        assert (last.revision, last.event, last.position) == (revision + 1, "rollback", 1)
         assert last.fingerprint == first.fingerprint != changed.fingerprint
         assert last.layout_revision == 1
         assert last.digest == first.digest
@@ -183,8 +183,8 @@ def test_rule_13_a_forget_of_a_created_table(
         with pytest.raises(UnknownName):
             db.table("tags")
         names = db._storage.table_names(db._storage.connection())
-        assert f"zapdb_r{number}" not in names
-        assert f"zapdb_x{index.entry_table}" not in names
+        assert f"zapdb_records_{number}" not in names
+        assert f"zapdb_entries_{index.entry_table}" not in names
         assert contents(db) == base
     apply(workspace, 2, TAGS)
     with workspace.open() as db:
@@ -292,10 +292,10 @@ def test_rule_13_forgets_of_several_migrations_one_after_another(
                 assert all(note in (before, "dropped") for note, before in notes)
     with workspace.open() as db:
         assert log(db)[5:] == [
-            (6, "forget", 4, 3),
-            (7, "forget", 3, 3),
-            (8, "forget", 2, 2),
-            (9, "forget", 1, 1),
+            (6, "rollback", 4, 3),
+            (7, "rollback", 3, 3),
+            (8, "rollback", 2, 2),
+            (9, "rollback", 1, 1),
         ]
         fingerprints = [entry.fingerprint for entry in db.admin.schema_history("items")]
         assert fingerprints[5:] == fingerprints[3::-1]
@@ -335,7 +335,7 @@ def test_rule_02_another_migration_under_the_same_number(
         assert set(db.admin.count_by_revision("items")) <= {1, 3, 5, 7}
         assert [entry.event for entry in db.admin.schema_history("items")] == [
             "create",
-            *["change", "forget"] * 3,
+            *["change", "rollback"] * 3,
         ]
 
 
@@ -365,12 +365,13 @@ def test_rule_02_bytes_that_one_layout_reads_as_the_other_are_told_apart(
     with workspace.open() as db:
         db.table("items").update(1, color="blue")
         number = db._view.table("items").table.number
-    ((value,),) = workspace.execute(f"SELECT max(value) FROM zapdb_r{number}")
+    ((value,),) = workspace.execute(f"SELECT max(value) FROM zapdb_records_{number}")
     assert decode_prefix(bytes(value), 0)[0] == 2
     take_back(workspace, 2)
     apply(workspace, 2, "add_field: {table: items, field: {name: shade, type: string, default: x}}")
     workspace.execute(
-        f"UPDATE zapdb_r{number} SET value = ? WHERE key = (SELECT min(key) FROM zapdb_r{number})",
+        f"UPDATE zapdb_records_{number} SET value = ? WHERE key ="
+        f" (SELECT min(key) FROM zapdb_records_{number})",
         (bytes(value),),
     )
     with workspace.open() as db:
@@ -718,11 +719,13 @@ def test_rule_13_a_forget_goes_on_after_its_process_was_killed(
     with workspace.open() as db:
         assert db.position == 1
         assert contents(db) == base
-        assert log(db) == [(1, "create", 1, 1), (2, "change", 2, 2), (3, "forget", 1, 1)]
+        assert log(db) == [(1, "create", 1, 1), (2, "change", 2, 2), (3, "rollback", 1, 1)]
         assert_clean(db)
         names = db._storage.table_names(db._storage.connection())
-        assert [name for name in names if name.startswith(("zapdb_x", "zapdb_r"))] == [
-            "zapdb_r1",
+        assert [
+            name for name in names if name.startswith(("zapdb_entries_", "zapdb_records_"))
+        ] == [
+            "zapdb_records_1",
             "zapdb_ranges",
         ]
     assert (
@@ -759,7 +762,7 @@ def test_rule_13_a_forget_survives_a_fault_at_each_statement(
             break
         struck.append(faults.struck[0])
         workspace.execute("DELETE FROM zapdb_leases")
-        if workspace.execute("SELECT 1 FROM zapdb_migrations WHERE state = 'forgotten'"):
+        if workspace.execute("SELECT 1 FROM zapdb_migrations WHERE state = 'rolled_back'"):
             assert (way, struck[-1]) == ("after", "commit")
             assert isinstance(error, CommitUnknown)
             break
@@ -768,7 +771,7 @@ def test_rule_13_a_forget_survives_a_fault_at_each_statement(
     workspace.remove(2)
     with workspace.open() as db:
         assert contents(db) == base
-        assert log(db) == [(1, "create", 1, 1), (2, "change", 2, 2), (3, "forget", 1, 1)]
+        assert log(db) == [(1, "create", 1, 1), (2, "change", 2, 2), (3, "rollback", 1, 1)]
         assert_clean(db)
         with pytest.raises(RecordNotFound):
             db.table("items").get(-1)

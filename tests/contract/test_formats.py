@@ -21,7 +21,7 @@ BY_TITLE = "create_index: {table: items, index: by_title, fields: [{field: title
 
 def numbers_of(workspace: Workspace) -> tuple[list[int], list[int]]:
     """The formats of the table's revisions, in order, and of its indexes."""
-    records = workspace.execute("SELECT record_format FROM zapdb_fingerprints ORDER BY generation")
+    records = workspace.execute("SELECT record_format FROM zapdb_schema_history ORDER BY revision")
     rows = workspace.execute("SELECT value FROM zapdb_catalog WHERE kind = 'index' ORDER BY key")
     return [int(n) for (n,) in records], [json.loads(text)["key_format"] for (text,) in rows]
 
@@ -31,7 +31,7 @@ def keys_of(workspace: Workspace, number: int) -> list[bytes]:
     ((text,),) = workspace.execute(
         "SELECT value FROM zapdb_catalog WHERE kind = 'index' AND key = ?", (f"1/{number}",)
     )
-    found = workspace.execute(f"SELECT key FROM zapdb_x{json.loads(text)['entry_table']}")
+    found = workspace.execute(f"SELECT key FROM zapdb_entries_{json.loads(text)['entry_table']}")
     return [bytes(key) for (key,) in found]
 
 

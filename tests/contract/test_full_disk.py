@@ -264,7 +264,8 @@ def test_an_error_that_answers_commit_is_a_known_outcome(
         f" $$ BEGIN RAISE EXCEPTION 'made by a test' USING ERRCODE = '{state}'; END $$"
     )
     workspace.execute(
-        "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON zapdb_r1 DEFERRABLE INITIALLY DEFERRED"
+        "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON zapdb_records_1"
+        " DEFERRABLE INITIALLY DEFERRED"
         " FOR EACH ROW EXECUTE FUNCTION refuse()"
     )
     items = db.table("items")

@@ -285,7 +285,7 @@ def test_rule_07_a_writer_that_began_before_a_change_of_state(
         assert workspace.open().admin.count_by_revision("items") == {1: 1}
     else:
         newer = workspace.open()
-        ((entries,),) = workspace.execute("SELECT count(*) FROM zapdb_x1")
+        ((entries,),) = workspace.execute("SELECT count(*) FROM zapdb_entries_1")
         assert entries == 0  # a record without an entry, with no error
         assert newer.table("items").count() == 1
 

@@ -235,7 +235,7 @@ def test_two_threads_at_once_are_an_error_and_nothing_is_interleaved(
             lambda: tx.sql("SELECT 1"),
             lambda: db.admin.setting("convert"),
             lambda: db.admin.settings(),
-            lambda: db.admin.catalog_token(),
+            lambda: db.admin.catalog_seq(),
             lambda: db.admin.cluster_level(),
             lambda: db.admin.count_by_revision("items"),
         ):

@@ -1,4 +1,4 @@
-"""The fingerprint history: what is appended, by whom, how much it takes, and what never happens."""
+"""The schema history: what is appended, by whom, how much it takes, and what never happens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def entries_of(storage: Storage, name: str = "items") -> list[Entry]:
 
 
 def events_of(storage: Storage, name: str = "items") -> list[tuple[int, str, str]]:
-    return [(e.generation, e.event, e.table.name) for e in entries_of(storage, name)]
+    return [(e.revision, e.event, e.table.name) for e in entries_of(storage, name)]
 
 
 def up(place: Workspace, number: int, *operations: str) -> None:
@@ -52,7 +52,7 @@ def test_rule_01_an_unchanged_schema_writes_nothing(workspace: Workspace) -> Non
         db.table("items").insert(id=1, title="Milk")
         db.admin.run_jobs()
     assert entries_of(workspace.control) == before
-    assert [e.generation for e in before] == [1]
+    assert [e.revision for e in before] == [1]
 
 
 def test_rule_04_a_forget_that_returns_to_a_schema_repeats_its_fingerprint(
@@ -127,8 +127,8 @@ def run_threads(*actions: Callable[[], object]) -> list[BaseException]:
     return errors
 
 
-def test_rule_01_generations_rise_strictly_under_concurrency(workspace: Workspace) -> None:
-    """Some apply, some forget, one prunes, all at once: each generation is written once."""
+def test_rule_01_revisions_rise_strictly_under_concurrency(workspace: Workspace) -> None:
+    """Some apply, some forget, one prunes, all at once: each revision is written once."""
     up(workspace, 1, ITEMS)
     workspace.write(2, ADD_COLOR)
     seen: dict[int, tuple[str, int]] = {}
@@ -150,7 +150,7 @@ def test_rule_01_generations_rise_strictly_under_concurrency(workspace: Workspac
         storage = workspace.connect()
         while not stop.is_set():
             for entry in entries_of(storage):
-                known = seen.setdefault(entry.generation, (entry.event, entry.migrated_at))
+                known = seen.setdefault(entry.revision, (entry.event, entry.migrated_at))
                 assert known == (entry.event, entry.migrated_at)
 
     watcher = threading.Thread(target=lambda: errors.extend(run_threads(watch)))
@@ -162,16 +162,17 @@ def test_rule_01_generations_rise_strictly_under_concurrency(workspace: Workspac
     unexpected = [e for e in errors if not isinstance(e, ConcurrencyError)]
     assert unexpected == []
     entries = entries_of(workspace.control)
-    assert [e.generation for e in entries] == list(range(1, len(entries) + 1))
+    assert [e.revision for e in entries] == list(range(1, len(entries) + 1))
     assert len(entries) >= 2
     assert [e.event for e in entries[1:]] == [
-        event for event, _ in zip(itertools.cycle(["change", "forget"]), entries[1:], strict=False)
+        event
+        for event, _ in zip(itertools.cycle(["change", "rollback"]), entries[1:], strict=False)
     ]
     times = [e.migrated_at for e in entries]
     assert times == sorted(times)
 
 
-def test_rule_01_appending_from_many_threads_gives_each_a_generation_of_its_own(
+def test_rule_01_appending_from_many_threads_gives_each_a_revision_of_its_own(
     workspace: Workspace,
 ) -> None:
     up(workspace, 1, ITEMS)
@@ -183,13 +184,13 @@ def test_rule_01_appending_from_many_threads_gives_each_a_generation_of_its_own(
         storage = workspace.connect()
         for _ in range(10):
             with storage.transaction(Mode.CHANGE) as connection:
-                generation = history.append(connection, made)
-            drawn.append(generation)
+                revision = history.append(connection, made)
+            drawn.append(revision)
 
     assert run_threads(*[append] * 5) == []
     assert sorted(drawn) == list(range(2, 52))
     entries = entries_of(workspace.control)
-    assert [e.generation for e in entries] == list(range(1, 52))
+    assert [e.revision for e in entries] == list(range(1, 52))
     times = [e.migrated_at for e in entries]
     assert times == sorted(times)
 
@@ -200,16 +201,16 @@ def _end(storage: Storage) -> int:
     return max((int(number) for (number,) in rows), default=0)
 
 
-def test_rule_01_a_generation_is_never_used_again(workspace: Workspace) -> None:
+def test_rule_01_a_revision_is_never_used_again(workspace: Workspace) -> None:
     """Not after a drop, a forget, a prune, and another migration under the same number."""
     storage, used = workspace.control, dict[int, tuple[str, bytes]]()
 
     def look() -> list[int]:
         entries = entries_of(storage)
         for entry in entries:
-            known = used.setdefault(entry.generation, (entry.event, entry.snapshot))
+            known = used.setdefault(entry.revision, (entry.event, entry.snapshot))
             assert known == (entry.event, entry.snapshot)
-        return [entry.generation for entry in entries]
+        return [entry.revision for entry in entries]
 
     up(workspace, 1, ITEMS)
     with workspace.open() as db:
@@ -296,23 +297,26 @@ def test_an_entry_of_a_table_of_20_fields_takes_at_most_650_bytes(workspace: Wor
     assert len(entry.table.fields) == 20
     if workspace.engine == "postgresql":
         # The header of the row is counted, too.
-        measure = "SELECT pg_column_size(f.*) FROM zapdb_fingerprints AS f WHERE table_number = ?"
+        measure = "SELECT pg_column_size(f.*) FROM zapdb_schema_history AS f WHERE table_number = ?"
         measured = workspace.execute(measure, (entry.table_number,))
     else:
-        names = [name for _, name, *_ in workspace.execute("PRAGMA table_info(zapdb_fingerprints)")]
+        names = [
+            name for _, name, *_ in workspace.execute("PRAGMA table_info(zapdb_schema_history)")
+        ]
         sizes = " + ".join(
             f"CASE typeof({name}) WHEN 'integer' THEN 8 ELSE length(CAST({name} AS BLOB)) END"
             for name in names
         )
         measured = workspace.execute(
-            f"SELECT {sizes} FROM zapdb_fingerprints WHERE table_number = ?", (entry.table_number,)
+            f"SELECT {sizes} FROM zapdb_schema_history WHERE table_number = ?",
+            (entry.table_number,),
         )
     assert 0 < measured[0][0] <= ENTRY_SIZE_BYTES_MAX
 
 
 def test_a_snapshot_that_was_tampered_with_is_corrupt(workspace: Workspace) -> None:
     up(workspace, 1, ITEMS)
-    workspace.execute("UPDATE zapdb_fingerprints SET snapshot = ?", (b"nonsense",))
+    workspace.execute("UPDATE zapdb_schema_history SET table_schema = ?", (b"nonsense",))
     with workspace.control.transaction(Mode.READ) as connection:
         (entry,) = read_entries(connection, DEFAULT_TENANT)
     with pytest.raises(CorruptCatalog, match="a schema snapshot can't be read"):
@@ -346,8 +350,8 @@ def test_a_principal_has_a_name(name: str) -> None:
         pass
 
 
-def make_entry(generation: int, stamped: int, event: str = "change") -> Entry:
-    return Entry(1, 1, generation, event, stamped, 0, "", 0, "", 1, 1, b"")
+def make_entry(revision: int, stamped: int, event: str = "change") -> Entry:
+    return Entry(1, 1, revision, event, stamped, 0, "", 0, "", 1, 1, b"")
 
 
 @pytest.mark.parametrize(
@@ -361,7 +365,7 @@ def make_entry(generation: int, stamped: int, event: str = "change") -> Entry:
         ([1, 2, 3, 1], [None, None, None, 3]),
     ],
 )
-def test_a_rollback_names_the_generation_right_before(
+def test_a_rollback_names_the_revision_right_before(
     fingerprints: list[int], rolled_back: list[int | None]
 ) -> None:
     entries = [make_entry(at, stamped) for at, stamped in enumerate(fingerprints, 1)]

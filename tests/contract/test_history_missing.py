@@ -1,4 +1,4 @@
-"""Tables without a fingerprint history: it begins anew where nothing is lost by it, or not."""
+"""Tables without a schema history: it begins anew where nothing is lost by it, or not."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def log(place: Workspace, tenant: int = DEFAULT_TENANT) -> list[Entry]:
 
 
 def stamps(place: Workspace, tenant: int = DEFAULT_TENANT) -> list[tuple[str, int, str]]:
-    return [(e.table.name, e.generation, e.event) for e in log(place, tenant)]
+    return [(e.table.name, e.revision, e.event) for e in log(place, tenant)]
 
 
 def lose(place: Workspace, tenant: int = DEFAULT_TENANT) -> None:
-    place.execute("DELETE FROM zapdb_fingerprints WHERE tenant = ?", (tenant,))
+    place.execute("DELETE FROM zapdb_schema_history WHERE tenant = ?", (tenant,))
 
 
 def insert(place: Workspace, start: int = 0) -> list[dict[str, Any]]:
@@ -82,12 +82,12 @@ def test_rule_01_a_lost_history_begins_at_the_revision_that_the_records_have(
         ("items", new), ("tags", new)
     }  # fmt: skip
     items, items_new, tags = log(workspace)
-    assert (items.generation, items.event, items.layout_revision) == (3, "pre-history", 3)
-    assert (items_new.generation, items_new.layout_revision) == (new, 3)
-    assert (tags.generation, tags.event, tags.layout_revision) == (new, "pre-history", new)
+    assert (items.revision, items.event, items.layout_revision) == (3, "recovered", 3)
+    assert (items_new.revision, items_new.layout_revision) == (new, 3)
+    assert (tags.revision, tags.event, tags.layout_revision) == (new, "recovered", new)
     for entry in (items, items_new, tags):
         assert (entry.migrated_at, entry.migrated_by, entry.position) == (0, "<system>", 3)
-        assert entry.event == "pre-history"
+        assert entry.event == "recovered"
     for entry in (items, items_new):
         assert entry.snapshot == whole[2].snapshot
         assert entry.fingerprint == whole[2].fingerprint
@@ -189,7 +189,7 @@ def test_rule_01_many_find_at_once_that_a_history_is_missing(workspace: Workspac
     assert sorted(begun) == [[], [], [], [], ["items", "tags"]]
     new = workspace.open()._view.activation
     assert stamps(workspace) == [
-        ("items", 1, "pre-history"), ("items", new, "pre-history"), ("tags", new, "pre-history")
+        ("items", 1, "recovered"), ("items", new, "recovered"), ("tags", new, "recovered")
     ]  # fmt: skip
 
 
@@ -223,10 +223,10 @@ def test_rule_01_numbers_of_a_lost_history_are_not_used_again(workspace: Workspa
         before = [(c.operation, c.revision) for c in db.change_log.read() if isinstance(c, Change)]
         assert before == [("insert", 1), ("delete", 1), ("insert", 2)]
         lose(workspace)  # and the record goes, so that nothing says that 2 was used
-        workspace.execute("DELETE FROM zapdb_r1")
+        workspace.execute("DELETE FROM zapdb_records_1")
     with workspace.open() as db:
         behind = db.change_log.end()
-        with pytest.raises(CorruptCatalog, match="has a revision that the fingerprint history"):
+        with pytest.raises(CorruptCatalog, match="has a revision that the schema history"):
             list(db.change_log.read())
         db.table("items").insert(id=3, title=9)
         (made,) = db.change_log.read(behind)
@@ -251,12 +251,12 @@ def test_rule_01_records_of_before_do_not_bring_the_last_number_back(workspace: 
     up(workspace, 3, ADD_COLOR)
     with workspace.open() as db:
         assert db.table("items").get(1).title == "first"
-        with pytest.raises(CorruptCatalog, match="has a revision that the fingerprint history"):
+        with pytest.raises(CorruptCatalog, match="has a revision that the schema history"):
             list(db.change_log.read())
-        assert 2 not in [entry.generation for entry in db.admin.schema_history("items")]
+        assert 2 not in [entry.revision for entry in db.admin.schema_history("items")]
 
 
-def test_rule_01_no_generation_is_above_the_activation_number(workspace: Workspace) -> None:
+def test_rule_01_no_revision_is_above_the_activation_number(workspace: Workspace) -> None:
     """What `prehistory` relies on, after all that appends to a log."""
     up(workspace, 1, ITEMS)
     up(workspace, 2, ADD_COLOR, TAGS)
@@ -269,7 +269,7 @@ def test_rule_01_no_generation_is_above_the_activation_number(workspace: Workspa
     for _ in range(2):
         with workspace.control.transaction(Mode.READ) as connection:
             view = load_view(connection, DEFAULT_TENANT)
-        assert max(entry.generation for entry in log(workspace)) <= view.activation
+        assert max(entry.revision for entry in log(workspace)) <= view.activation
         lose(workspace)
         ensure_histories(workspace.control, DEFAULT_TENANT)
 
@@ -284,8 +284,8 @@ def test_an_archived_table_gets_its_history_back(workspace: Workspace) -> None:
     up(workspace, 3, "restore_table: {table: items, archived_by: 2}")
     with workspace.open() as db:
         assert [asdict(record) for record in db.table("items").scan()] == records
-        first, new, last = [(e.generation, e.event) for e in db.admin.schema_history("items")]
-        assert (first, new[1]) == ((1, "pre-history"), "pre-history")
+        first, new, last = [(e.revision, e.event) for e in db.admin.schema_history("items")]
+        assert (first, new[1]) == ((1, "recovered"), "recovered")
         assert last == (new[0] + 1, "restore")
 
 
@@ -302,8 +302,8 @@ def test_the_walk_looks_at_all_tenants(workspace: Workspace) -> None:
     assert walk(workspace.control, lambda: True) == {}
     # What is refused for one tenant is done for the others; the last has no tables yet.
     assert walk(workspace.control) == {numbers[0]: ["items"]}
-    ((_, generation, event),) = stamps(workspace, numbers[0])  # it has no records
-    assert (generation > 1, event) == (True, "pre-history")
+    ((_, revision, event),) = stamps(workspace, numbers[0])  # it has no records
+    assert (revision > 1, event) == (True, "recovered")
     assert stamps(workspace, numbers[1]) == [("items", 1, "create")]
     assert stamps(workspace) == stamps(workspace, numbers[2]) == []
     assert walk(workspace.control) == {}
@@ -320,6 +320,6 @@ def test_rule_13_a_forget_after_a_history_began_anew(workspace: Workspace) -> No
     with workspace.open() as db:
         found = [asdict(record) for record in db.table("items").scan()]
         assert found == [{k: v for k, v in r.items() if k != "color"} for r in records]
-        first, new, last = [(e.generation, e.event) for e in db.admin.schema_history("items")]
-        assert (first, new[1]) == ((2, "pre-history"), "pre-history")
-        assert last == (new[0] + 1, "forget")
+        first, new, last = [(e.revision, e.event) for e in db.admin.schema_history("items")]
+        assert (first, new[1]) == ((2, "recovered"), "recovered")
+        assert last == (new[0] + 1, "rollback")

@@ -15,7 +15,7 @@ from zapdb.activation.inspection import read_log
 from zapdb.activation.pinning import Pins, Stamped, find_fingerprint, list_fingerprints
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.changelog import read_token
+from zapdb.catalog.changelog import read_seq
 from zapdb.catalog.pruning import Bound, plan_pruning, prune
 from zapdb.cluster import ensure_rows
 from zapdb.errors import FingerprintUnknown, UnknownName
@@ -53,7 +53,7 @@ def chain_of(place: Workspace) -> Chain:
 
 @pytest.fixture
 def stamped(workspace: Workspace) -> list[int]:
-    """The fingerprints of four generations, of which the last is the second again."""
+    """The fingerprints of four revisions, of which the last is the second again."""
     up(workspace, 1, ITEMS)
     up(workspace, 2, ADD_COLOR)
     up(workspace, 3, RENAME_SIZE, INDEX_SIZE.replace("field: size", "field: extent"))
@@ -69,7 +69,7 @@ def test_rule_04_a_fingerprint_is_found_with_what_changed_since(
 ) -> None:
     first, second, third, _ = stamped
     found = find(workspace, first)
-    assert (found.table, found.generations, found.generation) == ("items", (1,), 4)
+    assert (found.table, found.revisions, found.revision) == ("items", (1,), 4)
     assert (found.fingerprint, found.current, found.is_in_force) == (first, second, True)
     assert (found.is_known, found.is_current) == (True, False)
     (added,) = found.differences
@@ -80,15 +80,15 @@ def test_rule_04_a_fingerprint_is_found_with_what_changed_since(
         "red",
     )
     found = find(workspace, second)
-    assert (found.generations, found.is_current, found.differences) == ((2, 4), True, ())
+    assert (found.revisions, found.is_current, found.differences) == ((2, 4), True, ())
     found = find(workspace, third)
-    assert (found.generations, found.is_current) == ((3,), False)
+    assert (found.revisions, found.is_current) == ((3,), False)
     assert [(d.part, d.name, d.change) for d in found.differences] == [
         ("field", "size", "changed"),
         ("index", "by_size", "removed"),
     ]
     found = find(workspace, 5)
-    assert (found.is_known, found.is_current, found.generations, found.differences) == (
+    assert (found.is_known, found.is_current, found.revisions, found.differences) == (
         False,
         False,
         (),
@@ -160,7 +160,7 @@ def test_a_fingerprint_whose_entry_was_pruned_was_never_stamped(
         log = read_log(connection, DEFAULT_TENANT, "items")
         pruning = plan_pruning(connection, log, Bound(keep_last=1))
     prune(workspace.control, pruning)
-    assert find(workspace, stamped[2]).generations == ()
+    assert find(workspace, stamped[2]).revisions == ()
     assert find(workspace, stamped[1]).is_current
 
 
@@ -178,7 +178,7 @@ def test_a_pinned_table_is_opened_while_the_files_lead_to_what_it_is(
         workspace.address, migrations=workspace.directory, apply="auto", pin=pins
     ) as db:
         found = db.admin.find_fingerprint("items", pinned)
-        assert (found.is_current, found.generations) == (False, (1,))
+        assert (found.is_current, found.revisions) == (False, (1,))
         assert [(d.part, d.name) for d in found.differences] == [("field", "color")]
         db.admin.create_tenant("acme")
         db.for_tenant("acme")  # it jumped over the pinned one, which the files lead through
@@ -274,8 +274,10 @@ def test_rule_04_a_pinned_name_that_is_pruned_away_leaves_the_other_tables_alone
     with zapdb.open(workspace.address, pin={"items": pinned}) as db:
         up(workspace, 2, "rename_table: {table: items, to: things}")
         # What pruning leaves of a log whose layout is another by then.
-        workspace.execute("UPDATE zapdb_fingerprints SET layout_revision = 2 WHERE generation = 2")
-        workspace.execute("DELETE FROM zapdb_fingerprints WHERE table_number = 1 AND position = 1")
+        workspace.execute("UPDATE zapdb_schema_history SET layout_revision = 2 WHERE revision = 2")
+        workspace.execute(
+            "DELETE FROM zapdb_schema_history WHERE table_number = 1 AND position = 1"
+        )
         up(workspace, 3, ADD_COLOR.replace("items", "things"))
         assert db.table("tags").count() == 0
         with pytest.raises(UnknownName):
@@ -293,8 +295,8 @@ def test_rule_04_the_follower_notices_a_pin_that_is_violated(
     with zapdb.open(workspace.address, pin={"items": pinned}) as db:
         up(workspace, 2, ADD_COLOR)
         with workspace.control.transaction(Mode.READ) as connection:
-            token = read_token(connection)
-        db.admin.wait_for_catalog(token)
+            seq = read_seq(connection)
+        db.admin.wait_for_catalog(seq)
         assert [r.levelname for r in caplog.records if r.name == "zapdb.pins"] == ["WARNING"]
 
 

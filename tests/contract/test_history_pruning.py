@@ -1,4 +1,4 @@
-"""Pruning the fingerprint history: what stays readable, what is refused, what never happens."""
+"""Pruning the schema history: what stays readable, what is refused, what never happens."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def plan(place: Workspace, name: str = "items", **bound: Any) -> Pruning:
 
 
 def prune_log(place: Workspace, name: str = "items", **bound: Any) -> list[int]:
-    """The generations that are left."""
+    """The revisions that are left."""
     prune(place.control, plan(place, name, **bound))
-    return generations(place, name)
+    return revisions(place, name)
 
 
 def entries(place: Workspace, name: str = "items") -> list[Entry]:
@@ -48,8 +48,8 @@ def entries(place: Workspace, name: str = "items") -> list[Entry]:
         return read_log(connection, DEFAULT_TENANT, name)
 
 
-def generations(place: Workspace, name: str = "items") -> list[int]:
-    return [entry.generation for entry in entries(place, name)]
+def revisions(place: Workspace, name: str = "items") -> list[int]:
+    return [entry.revision for entry in entries(place, name)]
 
 
 def up(place: Workspace, number: int, *operations: str) -> None:
@@ -98,10 +98,10 @@ def test_rule_31_pruning_is_refused_while_records_of_a_revision_exist(base: Work
         assert db.admin.count_by_revision("items") == {1: COUNT, 3: COUNT}
     before = dump(base)
     pruning = plan(base, keep_last=1)
-    assert [(use.generation, use.what) for use in pruning.uses] == [(1, f"{COUNT} records")]
+    assert [(use.revision, use.what) for use in pruning.uses] == [(1, f"{COUNT} records")]
     error = error_of(lambda: prune(base.control, pruning))
     assert isinstance(error, UsageError)
-    assert error.context == {"table": "items", "needed": f"generation 1: {COUNT} records"}
+    assert error.context == {"table": "items", "needed": f"revision 1: {COUNT} records"}
     assert "zapdb convert run" in error.hint
     assert dump(base) == before
     convert(base)
@@ -125,7 +125,7 @@ def test_rule_31_pruning_is_refused_while_archives_of_a_revision_exist(base: Wor
     convert(base)
     uses = plan(base, keep_last=1).uses
     # It has the field in 1, 2 and 3; in 4 it is gone, and that it is archived is known from 5.
-    assert [(use.generation, use.what) for use in uses] == [
+    assert [(use.revision, use.what) for use in uses] == [
         (at, f"{COUNT} archived values of note") for at in (1, 2, 3)
     ]
     assert error_of(lambda: prune_log(base, keep_last=1)) is not None
@@ -144,9 +144,9 @@ def test_rule_31_what_says_that_a_field_was_archived_stays_as_long_as_its_values
     up(base, 5, "restore_field: {table: items, field: note, archived_by: 4}")
     convert(base)
     base.execute(  # as if the sweep had not come to it yet
-        "INSERT INTO zapdb_archives SELECT 1, 4, key, ? FROM zapdb_r1", (b"",)
+        "INSERT INTO zapdb_archives SELECT 1, 4, key, ? FROM zapdb_records_1", (b"",)
     )
-    assert {use.generation for use in plan(base, keep_last=1).uses} == {1, 2, 3, 4}
+    assert {use.revision for use in plan(base, keep_last=1).uses} == {1, 2, 3, 4}
     base.execute("DELETE FROM zapdb_archives")
     assert prune_log(base, keep_last=1) == [5]
 
@@ -154,10 +154,10 @@ def test_rule_31_what_says_that_a_field_was_archived_stays_as_long_as_its_values
 @pytest.mark.parametrize("engine", ["sqlite"])
 def test_rule_31_records_of_an_archived_table_count(base: Workspace) -> None:
     up(base, 4, ARCHIVE_ITEMS)
-    assert [use.generation for use in plan(base, keep_last=1).uses] == [1]
+    assert [use.revision for use in plan(base, keep_last=1).uses] == [1]
     assert error_of(lambda: prune_log(base, keep_last=1)) is not None
     # What nobody has goes all the same, and the table comes back whole.
-    assert [e.generation for e in plan(base, before=4).pruned] == [1, 2, 3]
+    assert [e.revision for e in plan(base, before=4).pruned] == [1, 2, 3]
 
 
 def test_rule_31_pruning_is_refused_while_a_forget_is_under_way(base: Workspace) -> None:
@@ -178,7 +178,7 @@ def test_rule_31_pruning_is_refused_while_a_forget_is_under_way(base: Workspace)
     assert isinstance(error_of(lambda: prune(base.control, planned)), ConcurrencyError)
     assert dump(base) == before
     forget_newest(base.control)
-    assert generations(base) == [1, 2, 3, 4]
+    assert revisions(base) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -187,7 +187,7 @@ def test_rule_31_a_log_that_changed_meanwhile_is_not_pruned(base: Workspace) -> 
     pruning = plan(base, keep_last=1)
     up(base, 4, RENAME_SIZE)
     assert isinstance(error_of(lambda: prune(base.control, pruning)), ConcurrencyError)
-    assert generations(base) == [1, 2, 3, 4]
+    assert revisions(base) == [1, 2, 3, 4]
 
 
 # What stays
@@ -197,11 +197,11 @@ def test_rule_31_a_log_that_changed_meanwhile_is_not_pruned(base: Workspace) -> 
 def test_rule_31_the_newest_entry_stays_whatever_is_asked(base: Workspace) -> None:
     convert(base)
     before = contents(base)
-    assert [e.generation for e in plan(base, before=1000).pruned] == [1, 2]
-    assert [e.generation for e in plan(base, older_than_us=1 << 62).pruned] == [1, 2]
+    assert [e.revision for e in plan(base, before=1000).pruned] == [1, 2]
+    assert [e.revision for e in plan(base, older_than_us=1 << 62).pruned] == [1, 2]
     assert plan(base, keep_last=3).pruned == plan(base, before=1).pruned == ()
     second = entries(base)[1].migrated_at
-    assert [e.generation for e in plan(base, older_than_us=second).pruned] == [1]
+    assert [e.revision for e in plan(base, older_than_us=second).pruned] == [1]
     assert prune_log(base, older_than_us=1 << 62) == [3]
     assert prune_log(base, before=1000) == [3]
     assert contents(base) == before
@@ -214,11 +214,11 @@ def test_rule_31_an_entry_stays_whose_layout_a_later_one_has(workspace: Workspac
     up(workspace, 3, RENAME_SIZE)
     insert(workspace, COUNT)
     pruning = plan(workspace, keep_last=1)
-    assert [e.generation for e in pruning.layouts] == [1]
-    assert [e.generation for e in pruning.pruned] == [2]
+    assert [e.revision for e in pruning.layouts] == [1]
+    assert [e.revision for e in pruning.pruned] == [2]
     assert pruning.uses == ()
     prune(workspace.control, pruning)
-    assert generations(workspace) == [1, 3]
+    assert revisions(workspace) == [1, 3]
     assert len(contents(workspace)) == 2 * COUNT
     up(workspace, 4, ADD_COLOR)
     with workspace.open() as db:
@@ -248,7 +248,7 @@ def test_rule_31_after_pruning_everything_goes_on(base: Workspace) -> None:
     expected = [{k: v for k, v in r.items() if k not in ("size", "color")} for r in before]
     found = [{k: v for k, v in r.items() if k != "extent"} for r in contents(base)]
     assert found == [r | ({"title": "changed"} if not r["id"] else {}) for r in expected]
-    assert generations(base) == [3, 4, 5]
+    assert revisions(base) == [3, 4, 5]
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["written", "untouched"])
@@ -266,10 +266,10 @@ def test_rule_13_a_forget_after_pruning_brings_everything_back(
     without = [{k: v for k, v in r.items() if k != "weight"} for r in before]
     assert contents(base) == without
     (kept, back) = entries(base)
-    assert (kept.generation, back.generation, back.event, back.layout_revision) == (
+    assert (kept.revision, back.revision, back.event, back.layout_revision) == (
         3,
         4,
-        "forget",
+        "rollback",
         4,
     )
     with base.open() as db:
@@ -295,7 +295,7 @@ def test_rule_13_a_forget_after_pruning_of_a_migration_that_left_the_layout_alon
     forget_newest(workspace.control)
     workspace.remove(3)
     last = entries(workspace)[-1]
-    assert (last.generation, last.layout_revision) == (4, 1)
+    assert (last.revision, last.layout_revision) == (4, 1)
     forget_newest(workspace.control)
     workspace.remove(2)
     assert len(contents(workspace)) == COUNT
@@ -314,11 +314,11 @@ def test_rule_01_an_archived_table_comes_back_after_pruning(base: Workspace) -> 
     convert(base)
     before = contents(base)
     up(base, 4, ARCHIVE_ITEMS)
-    assert [e.generation for e in plan(base, keep_last=2).pruned] == [1, 2]
+    assert [e.revision for e in plan(base, keep_last=2).pruned] == [1, 2]
     assert prune_log(base, keep_last=2) == [3, 4]
     up(base, 5, "restore_table: {table: items, archived_by: 4}")
     assert contents(base) == before
-    assert [(e.generation, e.event) for e in entries(base)] == [
+    assert [(e.revision, e.event) for e in entries(base)] == [
         (3, "change"),
         (4, "drop"),
         (5, "restore"),
@@ -333,9 +333,9 @@ def test_pruning_begins_no_history_of_a_table_without_one(workspace: Workspace) 
     tags = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
     up(workspace, 1, ITEMS, tags)
     up(workspace, 2, ADD_COLOR)
-    workspace.execute("DELETE FROM zapdb_fingerprints WHERE table_number = 2")
+    workspace.execute("DELETE FROM zapdb_schema_history WHERE table_number = 2")
     assert prune_log(workspace, keep_last=1) == [2]
-    assert workspace.execute("SELECT DISTINCT table_number FROM zapdb_fingerprints") == [(1,)]
+    assert workspace.execute("SELECT DISTINCT table_number FROM zapdb_schema_history") == [(1,)]
     assert isinstance(error_of(lambda: plan(workspace, "tags", keep_last=1)), UnknownName)
 
 

@@ -1,4 +1,4 @@
-"""`verify` computes the fingerprint history again: from its snapshots, and from the migrations."""
+"""`verify` computes the schema history again: from its snapshots, and from the migrations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def place(workspace: Workspace) -> Workspace:
     up(workspace, 5, "restore_table: {table: items, archived_by: 4}")
     up(workspace, 6, "drop_table: {table: tags, records: discard}")
     assert [e.event for e in log(workspace) if e.table.name == "items"] == [
-        "create", "change", "change", "forget", "change", "drop", "restore"
+        "create", "change", "change", "rollback", "change", "drop", "restore"
     ]  # fmt: skip
     return workspace
 
@@ -38,10 +38,10 @@ def verify(place: Workspace) -> list[TableReport]:
         return db.admin.verify()
 
 
-def set_entry(place: Workspace, table: int, generation: int, column: str, value: object) -> None:
+def set_entry(place: Workspace, table: int, revision: int, column: str, value: object) -> None:
     place.execute(
-        f"UPDATE zapdb_fingerprints SET {column} = ? WHERE table_number = ? AND generation = ?",
-        (value, table, generation),
+        f"UPDATE zapdb_schema_history SET {column} = ? WHERE table_number = ? AND revision = ?",
+        (value, table, revision),
     )
 
 
@@ -61,7 +61,7 @@ def test_rule_03_a_migration_that_is_stored_again_has_other_numbers(workspace: W
     assert [report.problems for report in verify(workspace)] == [()]
 
     # The newest one has to have the numbers that the migration has now.
-    set_entry(workspace, again.table_number, again.generation, "snapshot", first.packed)
+    set_entry(workspace, again.table_number, again.revision, "table_schema", first.packed)
     with pytest.raises(CorruptCatalog):
         verify(workspace)
 
@@ -72,7 +72,7 @@ def test_fingerprints_are_computed_again(place: Workspace) -> None:
     set_entry(place, items[1].table_number, 2, "fingerprint", wrong.to_bytes(8, "big"))
     (report,) = verify(place)
     assert report.problems == (
-        "generation 2 of the fingerprint history: its fingerprint is "
+        "revision 2 of the schema history: its fingerprint is "
         f"{format_fingerprint(wrong)}, and that of its snapshot {format_fingerprint(made)}",
     )
 
@@ -81,34 +81,32 @@ def test_snapshots_are_those_that_the_migrations_lead_to(place: Workspace) -> No
     """Another entry's snapshot, with the right fingerprint: old records are read otherwise."""
     items = [entry for entry in log(place) if entry.table.name == "items"]
     number = items[0].table_number
-    set_entry(place, number, 2, "snapshot", items[0].packed)
+    set_entry(place, number, 2, "table_schema", items[0].packed)
     set_entry(place, number, 2, "fingerprint", items[0].fingerprint.to_bytes(8, "big"))
     (report,) = verify(place)
     assert report.problems == (
-        "generation 2 of the fingerprint history: its snapshot is not what 0002_test makes of the "
-        "table",
+        "revision 2 of the schema history: its snapshot is not what 0002_test makes of the table",
     )
 
 
 @pytest.mark.parametrize("packed", [b"", b"no", zlib.compress(b"no")])
 def test_snapshots_that_cannot_be_read_are_problems(place: Workspace, packed: bytes) -> None:
     (tags, *_) = (entry for entry in log(place) if entry.table.name == "tags")
-    for generation in (1, 2):
-        set_entry(place, tags.table_number, generation, "snapshot", packed)
+    for revision in (1, 2):
+        set_entry(place, tags.table_number, revision, "table_schema", packed)
     items, dropped = verify(place)
     assert items.problems == ()
     assert dropped.table == f"(table {tags.table_number})"
     assert dropped.problem_count == 2
-    assert "generation 1 of the fingerprint history: its snapshot" in dropped.problems[0]
+    assert "revision 1 of the schema history: its snapshot" in dropped.problems[0]
 
 
 def test_layouts_have_to_be_there(place: Workspace) -> None:
     items = [entry for entry in log(place) if entry.table.name == "items"]
-    place.execute("DELETE FROM zapdb_fingerprints WHERE generation = 1 AND table_number = ?",
+    place.execute("DELETE FROM zapdb_schema_history WHERE revision = 1 AND table_number = ?",
                   (items[0].table_number,))  # fmt: skip
     set_entry(place, items[0].table_number, 2, "layout_revision", 1)
     (report,) = verify(place)
     assert report.problems == (
-        "generation 2 of the fingerprint history: has the layout of generation 1, which is not "
-        "there",
+        "revision 2 of the schema history: has the layout of revision 1, which is not there",
     )

@@ -231,7 +231,7 @@ def test_rule_07_a_lock_taken_after_the_snapshot_is_not_enough(
         postgresql.BEGIN
         | {
             postgresql.Mode.WRITE: postgresql.BEGIN[postgresql.Mode.WRITE]
-            + "; SELECT number FROM zapdb_activations"
+            + "; SELECT version FROM zapdb_catalog_versions"
         },
     )
     other = workspace.connect()
@@ -342,7 +342,7 @@ def test_rule_23_an_index_that_is_built_under_writers_holds_what_the_records_do(
 
 def entries_table(db: Database) -> str:
     (state,) = db._view.table("items").indexes
-    return f"zapdb_x{state.entry_table}"
+    return f"zapdb_entries_{state.entry_table}"
 
 
 def test_rule_23_an_index_is_published_only_if_entries_and_records_agree(
@@ -397,8 +397,8 @@ def test_verification_tells_a_record_that_no_encoder_wrote(
 ) -> None:
     (state,) = (db._view.table("items"),)
     workspace.execute(
-        f"UPDATE zapdb_r{state.table.number} SET value = ? WHERE key ="
-        f" (SELECT min(key) FROM zapdb_r{state.table.number})",
+        f"UPDATE zapdb_records_{state.table.number} SET value = ? WHERE key ="
+        f" (SELECT min(key) FROM zapdb_records_{state.table.number})",
         (b"\x81\x00\xff",),
     )
     (report,) = db.admin.verify()
@@ -451,7 +451,7 @@ def test_rule_23_a_build_goes_on_after_a_process_was_killed(
     killed = workspace.run("convert", str(kill_at))
     assert killed.returncode == -9, killed.stderr
     (state,) = db._view.table("items").indexes
-    entries = workspace.execute(f"SELECT count(*) FROM zapdb_x{state.entry_table}")
+    entries = workspace.execute(f"SELECT count(*) FROM zapdb_entries_{state.entry_table}")
     assert entries == [(16 * (kill_at - 1),)]
     db.table("items").update(3, size=77)
     db.table("items").delete(90)

@@ -258,7 +258,7 @@ def test_rule_24_keys_that_are_cut_are_put_in_order_by_the_whole_value(
         equal = [r for r in records if values_of(index, r) == values_of(index, record)]
         assert found(words, index, *values_of(index, record)) == ids(in_order(index, equal))
     (state,) = db._view.table("words").indexes
-    sizes = workspace.execute(f"SELECT length(key) FROM zapdb_x{state.entry_table}")
+    sizes = workspace.execute(f"SELECT length(key) FROM zapdb_entries_{state.entry_table}")
     assert max(size for (size,) in sizes) <= INDEX_KEY_SIZE_BYTES_MAX
     if index != "by_rank" and index != "by_rank_down":
         assert max(size for (size,) in sizes) == INDEX_KEY_SIZE_BYTES_MAX
@@ -408,7 +408,7 @@ def test_what_is_not_ambiguous_is_not_compared(workspace: Workspace) -> None:
 
 def entries_of(workspace: Workspace, db: Database, index: str) -> list[tuple[bytes, bytes]]:
     state = next(i for i in db._view.table("words").indexes if i.index.name == index)
-    rows = workspace.execute(f"SELECT key, record FROM zapdb_x{state.entry_table}")
+    rows = workspace.execute(f"SELECT key, record FROM zapdb_entries_{state.entry_table}")
     return sorted((bytes(key), bytes(record)) for key, record in rows)
 
 

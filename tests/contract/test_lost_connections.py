@@ -108,7 +108,7 @@ READS: dict[str, Callable[[Database], object]] = {
     "history": lambda db: len(db.admin.schema_history("items")),
     "setting": lambda db: db.admin.setting("convert"),
     "tenants": lambda db: [tenant.name for tenant in db.admin.tenants()],
-    "catalog_token": lambda db: db.admin.catalog_token(),
+    "catalog_seq": lambda db: db.admin.catalog_seq(),
     "count_by_revision": lambda db: db.admin.count_by_revision("items"),
     "verify": lambda db: [report.records for report in db.admin.verify()],
     "metrics": lambda db: "zapdb_records" in db.admin.metrics(),
@@ -383,8 +383,8 @@ def check_short_restart(own: PostgresServer, place: Workspace, db: Database) -> 
     wait_until(lambda: read_lease(place).expires_at > before.expires_at, "the heartbeat went on")
     assert read_lease(place).epoch == before.epoch
     with zapdb.open(place.address) as other:
-        token = other.admin.set_setting("convert", "on_access")
-    assert db.admin.wait_for_catalog(token, timeout_seconds=GUARD_SECONDS).token >= token
+        seq = other.admin.set_setting("convert", "on_access")
+    assert db.admin.wait_for_catalog(seq, timeout_seconds=GUARD_SECONDS).seq >= seq
     use_all(db, 2)
 
 

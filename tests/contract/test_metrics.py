@@ -44,8 +44,8 @@ def test_metrics_say_what_is_in_the_database(workspace: Workspace) -> None:
     workspace.write(2, ADD_COLOR, INDEX_SIZE)
     other = workspace.open()
     other.table("items").insert(id=9, title="new")
-    token = other.admin.catalog_token()
-    other.admin.wait_for_catalog(token)
+    seq = other.admin.catalog_seq()
+    other.admin.wait_for_catalog(seq)
     found = parse(other.admin.metrics())
     wanted = {
         ("zapdb_stored_end",): 2,
@@ -54,7 +54,7 @@ def test_metrics_say_what_is_in_the_database(workspace: Workspace) -> None:
         ("zapdb_tenants_behind",): 1,
         ("zapdb_tenant_position", "default"): 2,
         ("zapdb_tenant_position", "behind"): 0,
-        ("zapdb_catalog_token",): token,
+        ("zapdb_catalog_token",): seq,
         ("zapdb_catalog_view_lag",): 0,
         ("zapdb_nodes", "live"): 2,
         ("zapdb_nodes", "gone"): 0,

@@ -189,7 +189,7 @@ def test_addresses_without_a_storage_are_refused(address: str, tmp_path: Path) -
 def test_a_newer_layout_is_refused_naming_it(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     workspace.open().close()
-    workspace.execute("UPDATE zapdb_layout SET version_num = '0917'")
+    workspace.execute("UPDATE zapdb_storage_version SET version_num = '0917'")
     text = refusal(workspace, NewerLayout)
     assert "layout: 0917" in text
     assert "use a zapdb release that knows layout 0917" in text
@@ -201,7 +201,7 @@ def test_rule_34_a_database_from_before_the_first_release_is_refused(
 ) -> None:
     workspace.write(1, ITEMS)
     workspace.open().close()
-    workspace.execute("UPDATE zapdb_layout SET version_num = ?", (layout,))
+    workspace.execute("UPDATE zapdb_storage_version SET version_num = ?", (layout,))
     before = dump(workspace)
     refused = [
         refusal(workspace, IncompatibleVersion),
@@ -218,8 +218,8 @@ def test_rule_34_a_database_from_before_the_first_release_is_refused(
 def test_a_layout_without_its_revision_is_corrupt(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     workspace.open().close()
-    workspace.execute("DELETE FROM zapdb_layout")
-    assert "zapdb_layout" in refusal(workspace, CorruptCatalog)
+    workspace.execute("DELETE FROM zapdb_storage_version")
+    assert "zapdb_storage_version" in refusal(workspace, CorruptCatalog)
 
 
 def test_rule_10_a_level_that_this_release_does_not_know_is_refused(workspace: Workspace) -> None:
@@ -365,7 +365,7 @@ def test_rule_03_tampered_numbers_are_corruption(stored: Workspace) -> None:
     [
         "DELETE FROM zapdb_catalog WHERE kind = 'tenant'",
         "DELETE FROM zapdb_catalog WHERE kind = 'chain'",
-        "DELETE FROM zapdb_activations",
+        "DELETE FROM zapdb_catalog_versions",
     ],
 )
 def test_rule_06_missing_rows_of_the_catalog_are_corruption(stored: Workspace, sql: str) -> None:
@@ -381,7 +381,7 @@ def test_rule_23_an_index_without_its_row_is_corruption(workspace: Workspace) ->
 
 
 def test_rule_04_the_history_must_end_at_what_is_in_force(stored: Workspace) -> None:
-    stored.execute("DELETE FROM zapdb_fingerprints WHERE generation = 3")
+    stored.execute("DELETE FROM zapdb_schema_history WHERE revision = 3")
     assert "table: items" in refusal(stored, CorruptCatalog)
 
 

@@ -288,7 +288,7 @@ def test_records_that_cannot_be_read_are_no_fault_of_a_migration(workspace: Work
     workspace.execute("DELETE FROM zapdb_blobs")
     with pytest.raises(BlobMissing):
         sample(workspace)
-    workspace.execute("UPDATE zapdb_r1 SET value = ?", (b"\x81\x00\x81",))
+    workspace.execute("UPDATE zapdb_records_1 SET value = ?", (b"\x81\x00\x81",))
     with pytest.raises(CorruptRecord):
         sample(workspace)
 

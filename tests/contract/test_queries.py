@@ -562,7 +562,7 @@ def test_a_cursor_of_another_query_is_refused(workspace: Workspace) -> None:
     hostile = [
         "",
         "x",
-        "'; DROP TABLE zapdb_r1 --",
+        "'; DROP TABLE zapdb_records_1 --",
         cursor[:-9],
         "é",
         cursor + "=",
@@ -673,7 +673,7 @@ def test_conditions_and_orders_are_shown_as_they_are_written(workspace: Workspac
 
 def test_injected_strings_are_values(workspace: Workspace) -> None:
     items = start(workspace, 10).table("items")
-    text = "' OR 1=1; DROP TABLE zapdb_r1; --"
+    text = "' OR 1=1; DROP TABLE zapdb_records_1; --"
     items.insert(id=99, title=text, done=False)
     assert items.where(items.f.title == text).one().id == 99
     assert items.where(items.f.title.startswith(text[:5])).one().id == 99

@@ -124,7 +124,7 @@ def test_nothing_is_written(place: Workspace, tmp_path: Path) -> None:
     for options in ({}, {"migrations": place.directory}):
         with open_read_only(place, **options) as db:
             read_everything(db)
-            db.admin.wait_for_catalog(db.admin.catalog_token())
+            db.admin.wait_for_catalog(db.admin.catalog_seq())
     if place.engine == "sqlite":
         assert file.read_bytes() == stored
     assert all_rows(place) == before

@@ -273,7 +273,7 @@ def test_rule_24_those_who_refer_to_others_by_a_key_that_is_cut_alike_are_left_a
     pets.insert_many({"id": n, "owner": (name, n)} for n in range(1, 13))
     if not unique:
         pets.insert(id=112, owner=(name, 12))
-    assert workspace.execute("SELECT max(length(key)) FROM zapdb_x1") == [(1_024,)]
+    assert workspace.execute("SELECT max(length(key)) FROM zapdb_entries_1") == [(1_024,)]
     if on_delete == "restrict":
         pets.delete_many([5, 7, 8])
         with pytest.raises(ReferenceViolation) as caught:
@@ -535,7 +535,9 @@ def test_rule_25_what_dangles_is_counted_and_listed_until_it_is_gone(workspace: 
     assert report.job.state == "done"
     db._session.reload()
     assert [c.state for c in db._view.table("pets").constraints] == ["validated"] * 2
-    workspace.execute("DELETE FROM zapdb_r1 WHERE key = (SELECT max(key) FROM zapdb_r1)")
+    workspace.execute(
+        "DELETE FROM zapdb_records_1 WHERE key = (SELECT max(key) FROM zapdb_records_1)"
+    )
     db.table("pets").count()
     problems = [problem for r in db.admin.verify() for problem in r.problems]
     assert len(problems) == 3

@@ -73,8 +73,8 @@ def test_what_admin_lists_is_a_line_each(db: Database) -> None:
         r"<revision 1 of table 1: create, position 1, fingerprint 0x\w{16}, TIME by", shown(entry)
     )
     catalog = db.admin.catalog()
-    assert re.match(r"<zapdb catalog at token \d+: migration 1, items>", shown(catalog))
-    assert re.match(r"<catalog rows at token \d+: \d+ rows>", shown(catalog.rows))
+    assert re.match(r"<zapdb catalog at seq \d+: migration 1, items>", shown(catalog))
+    assert re.match(r"<catalog rows at seq \d+: \d+ rows>", shown(catalog.rows))
     assert shown(catalog.tables[0]) == "<table 'items': revision 1, index by_title readable>"
     assert shown(catalog.view) == "<tenant 1 at position 1: items>"
     assert "'change_log': 'on'" in shown(db.admin.settings())
@@ -100,4 +100,4 @@ def test_changes_show_what_was_there_and_is(db: Database) -> None:
     assert "items(id=1, title='Milk') → items(id=1, title='Tea')" in shown(updated)
     assert shown(updated.bookmark) == f"<bookmark {updated.bookmark}>"
     (status,) = db.change_log.followers()
-    assert shown(status) == "<follower 'search': 0 changes behind, 0.0 s, moved TIME>"
+    assert shown(status) == "<follower 'search': 0 changes behind, 0.0 s, advanced TIME>"

@@ -180,7 +180,7 @@ def test_a_read_ends_where_the_schema_changes_again_and_again(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(db._session), "reload", lambda self: None)
-    db._storage.connection().run("UPDATE zapdb_activations SET number = number + 1")
+    db._storage.connection().run("UPDATE zapdb_catalog_versions SET version = version + 1")
     error = error_of(lambda: db.table("items").count())
     assert isinstance(error, CatalogChanged)
     assert (error.context["table"], error.context["tries"]) == ("items", 20)

@@ -78,7 +78,7 @@ def test_rule_11_a_rolling_deployment_with_deaths_at_each_phase(
         assert_written(db, ledger, FIRST)
         assert [entry.event for entry in db.admin.schema_history("items")] == [
             "create",
-            *["change", "forget"] * rounds,
+            *["change", "rollback"] * rounds,
         ]
         assert all(report.problems == () for report in db.admin.verify())
     assert workspace.execute("SELECT count(*) FROM zapdb_archives") == [(0,)]

@@ -154,7 +154,7 @@ def test_rule_11_saving_an_unchanged_record_back_changes_nothing(workspace: Work
 
 
 def records_of(db: Database, table: str) -> str:
-    return f"zapdb_r{db._view.tables[table].table.number}"
+    return f"zapdb_records_{db._view.tables[table].table.number}"
 
 
 def test_rule_11_a_table_that_was_made_later_is_not_there(workspace: Workspace) -> None:

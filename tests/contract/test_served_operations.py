@@ -173,7 +173,7 @@ def test_rule_11_older_processes_go_on_beside_every_operation(
     assert forget_newest(workspace.connect()).number == at + 1
     model.forget(chain)
     workspace.remove(at + 1)
-    kept.admin.wait_for_catalog(kept.admin.catalog_token())
+    kept.admin.wait_for_catalog(kept.admin.catalog_seq())
     again = Beside(kept, kept, model, at)
     again.write(100)
     model.check(kept)
@@ -193,7 +193,7 @@ def test_rule_11_the_shape_before_a_dropped_table_is_not_served(workspace: Works
     kept.close()
     newer = workspace.open()
     assert newer.position == at + 1
-    told.admin.wait_for_catalog(told.admin.catalog_token())
+    told.admin.wait_for_catalog(told.admin.catalog_seq())
     gone = error_of(lambda: told.table("visits"))
     assert isinstance(gone, UnknownName)
     refused = error_of(lambda: workspace.open(serve_as=at))

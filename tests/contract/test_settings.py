@@ -110,8 +110,8 @@ def test_every_setting_takes_its_values_for_its_scopes(storage: Storage, setting
         "9" * 30,
         *([str(numbers.highest + 1)] if numbers else []),
     ]
-    tokens = [write(storage, setting.name, value, Scope()) for value in [*good, setting.default]]
-    assert tokens == sorted(set(tokens))
+    seqs = [write(storage, setting.name, value, Scope()) for value in [*good, setting.default]]
+    assert seqs == sorted(set(seqs))
     before = storage.connection().fetch_all("SELECT * FROM zapdb_catalog WHERE kind = 'setting'")
     for value in bad:
         with pytest.raises(UsageError, match="no such value"):

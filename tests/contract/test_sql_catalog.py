@@ -25,7 +25,7 @@ def test_rule_30_the_catalog_is_readable(workspace: Workspace) -> None:
     migrations = "SELECT number, state, active, stored_by FROM zapdb_migrations ORDER BY 1"
     assert [row[:3] for row in ask(migrations)] == [(1, "stored", True), (2, "stored", True)]
     shown = db.admin.schema_history("items")[-1]
-    newest = ask("SELECT max_by(fingerprint, generation), count(*) FROM zapdb_fingerprints")
+    newest = ask("SELECT max_by(fingerprint, revision), count(*) FROM zapdb_schema_history")
     assert newest == [(f"0x{shown.fingerprint:016x}", len(db.admin.schema_history("items")))]
     assert ask("SELECT count(*), bool_and(alive) FROM zapdb_nodes") == [(2, True)]
     assert ask("SELECT name, position FROM zapdb_tenants") == [("default", 2)]

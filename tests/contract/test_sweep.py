@@ -162,26 +162,26 @@ def test_rule_27_records_of_other_tenants_and_retired_tables_own_theirs(
     workspace: Workspace, db: Database
 ) -> None:
     fill(db, 3)
-    for table in ("zapdb_r1", "zapdb_fingerprints"):
-        columns = "key, value" if table == "zapdb_r1" else "*"
+    for table in ("zapdb_records_1", "zapdb_schema_history"):
+        columns = "key, value" if table == "zapdb_records_1" else "*"
         if columns == "*":
-            names = "table_number, generation, event, fingerprint, migrated_at, migrated_by"
+            names = "table_number, revision, event, fingerprint, migrated_at, migrated_by"
             columns = f"{names}, position, digest, record_format, layout_revision, snapshot"
         workspace.execute(f"INSERT INTO {table} SELECT 77, {columns} FROM {table}")
     for at in range(3):
         db.table("photos").delete(at)
     assert sweep(db).deleted == 0
-    workspace.execute("DELETE FROM zapdb_fingerprints WHERE tenant <> 77")
+    workspace.execute("DELETE FROM zapdb_schema_history WHERE tenant <> 77")
     assert sweep(db).deleted == 0  # nothing in force knows of these records
-    workspace.execute("DELETE FROM zapdb_r1")
+    workspace.execute("DELETE FROM zapdb_records_1")
     assert sweep(db).deleted == 3
 
 
 @pytest.mark.parametrize(
     ("spoil", "kind"),
     [
-        ("UPDATE zapdb_r1 SET value = ? WHERE key = ?", CorruptRecord),
-        ("DELETE FROM zapdb_fingerprints", CorruptCatalog),
+        ("UPDATE zapdb_records_1 SET value = ? WHERE key = ?", CorruptRecord),
+        ("DELETE FROM zapdb_schema_history", CorruptCatalog),
     ],
 )
 def test_a_record_that_can_not_be_read_ends_the_sweep(

@@ -72,7 +72,7 @@ def assert_clean(db: Database) -> None:
 
 def log(db: Database, table: str = "items") -> list[tuple[int, str, int, int]]:
     return [
-        (entry.generation, entry.event, entry.position, entry.layout_revision)
+        (entry.revision, entry.event, entry.position, entry.layout_revision)
         for entry in db.admin.schema_history(table)
     ]
 
@@ -94,7 +94,7 @@ def retired(place: Workspace) -> list[Any]:
 def physical_tables(place: Workspace) -> list[str]:
     """The tables of records and entries that there are."""
     names = place.control.table_names(place.control.connection())
-    return [n for n in names if n.startswith(("zapdb_x", "zapdb_r")) and n != "zapdb_ranges"]
+    return [n for n in names if n.startswith(("zapdb_entries_", "zapdb_records_"))]
 
 
 def up(place: Workspace, tenant: str = "default", to: int | None = None) -> None:
@@ -226,7 +226,7 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
     assert entry_table(acme) == entry_table(db)
     retirement.sweep_retired(workspace.connect())
     names = workspace.control.table_names(workspace.control.connection())
-    assert f"zapdb_x{before}" not in names
+    assert f"zapdb_entries_{before}" not in names
     assert_clean(acme)
 
 
@@ -305,7 +305,7 @@ def test_rule_06_one_file_that_conflicts_conflicts_for_all_tenants(
 
 
 def test_names_of_tenants(workspace: Workspace, db: Database) -> None:
-    for name in ("a", "A", "x" * 63, "7", "a.b@c-d_e", "zapdb_r1", "null"):
+    for name in ("a", "A", "x" * 63, "7", "a.b@c-d_e", "zapdb_records_1", "null"):
         db.admin.create_tenant(name)
         assert db.for_tenant(name).position == 1
     before = dump(workspace)
@@ -418,8 +418,8 @@ def test_rule_06_a_frozen_tenant_stays_where_it_is(workspace: Workspace, db: Dat
     before = dump(workspace)
     with pytest.raises(SchemaFrozen):
         forget_newest(workspace.connect(), evict=True)
-    assert {k: v for k, v in dump(workspace).items() if k != "zapdb_activations"} == {
-        k: v for k, v in before.items() if k != "zapdb_activations"
+    assert {k: v for k, v in dump(workspace).items() if k != "zapdb_catalog_versions"} == {
+        k: v for k, v in before.items() if k != "zapdb_catalog_versions"
     }
 
 
@@ -517,17 +517,17 @@ def check_forgotten(place: Workspace, before: dict[str, Any]) -> None:
             (1, "create", 1, 1),
             (2, "change", 2, 2),
             (3, "change", 3, 3),
-            (4, "forget", 2, 2),
+            (4, "rollback", 2, 2),
         ]
         # One that jumped over has no revision for what it goes back to, and gets one.
         assert log(db.for_tenant("jumped")) == [
             (1, "create", 1, 1),
             (2, "change", 3, 2),
-            (3, "forget", 2, 3),
+            (3, "rollback", 2, 3),
         ]
-        assert log(db.for_tenant("fresh")) == [(1, "create", 3, 1), (2, "forget", 2, 2)]
+        assert log(db.for_tenant("fresh")) == [(1, "create", 3, 1), (2, "rollback", 2, 2)]
         assert log(db.for_tenant("behind")) == [(1, "create", 2, 1)]
-        assert physical_tables(place) == ["zapdb_r1"]
+        assert physical_tables(place) == ["zapdb_records_1"]
     assert place.execute("SELECT count(*) FROM zapdb_archives") == [(0,)]
     assert retired(place) == []
 
@@ -622,8 +622,8 @@ def test_rule_02_another_migration_under_the_same_number_for_two_tenants(
             assert contents(one) == records[name], (turn, name)
             assert_clean(one)
     assert workspace.execute("SELECT count(*) FROM zapdb_archives") == [(0,)]
-    assert [entry[1] for entry in log(old["acme"])] == ["create", *["change", "forget"] * 2]
-    assert [entry[1] for entry in log(old["default"])] == ["create", *["change", "forget"] * 3]
+    assert [entry[1] for entry in log(old["acme"])] == ["create", *["change", "rollback"] * 2]
+    assert [entry[1] for entry in log(old["default"])] == ["create", *["change", "rollback"] * 3]
 
 
 # What is discarded
@@ -641,7 +641,7 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     workspace.write(3, DROP_ITEMS)
     up(workspace)
     assert retired(workspace) == []
-    assert workspace.execute("SELECT DISTINCT tenant FROM zapdb_r1") == [
+    assert workspace.execute("SELECT DISTINCT tenant FROM zapdb_records_1") == [
         (number_of(workspace, "acme"),)
     ]
     up(workspace, "acme", to=2)
@@ -649,7 +649,7 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     number = number_of(workspace, "acme")
     with workspace.control.transaction(Mode.READ) as connection:
         assert load_view(connection, number).table("items").table.name == "items"
-    assert workspace.execute("SELECT count(*) FROM zapdb_r1") == [(COUNT,)]
+    assert workspace.execute("SELECT count(*) FROM zapdb_records_1") == [(COUNT,)]
     # The forget brings the table back, empty for whoever discarded it.
     workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
     assert forget_newest(workspace.connect()).number == 3
@@ -665,10 +665,10 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     workspace.write(3, DROP_ITEMS)
     migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory, Wanted(again=True))
     names = workspace.control.table_names(workspace.control.connection())
-    assert "zapdb_r1" in names
+    assert "zapdb_records_1" in names
     bring_up_all(workspace.connect())
     retirement.sweep_retired(workspace.connect())
-    assert physical_tables(workspace) == ["zapdb_r2"]
+    assert physical_tables(workspace) == ["zapdb_records_2"]
 
 
 def test_rule_27_a_discarded_table_stays_for_a_tenant_that_has_no_records_yet(
@@ -680,7 +680,7 @@ def test_rule_27_a_discarded_table_stays_for_a_tenant_that_has_no_records_yet(
     workspace.write(2, DROP_ITEMS)
     up(workspace)
     assert retired(workspace) == []
-    assert physical_tables(workspace) == ["zapdb_r1"]
+    assert physical_tables(workspace) == ["zapdb_records_1"]
     assert contents(acme) == []
 
 
@@ -821,12 +821,17 @@ def test_a_tenant_that_is_removed_leaves_nothing(workspace: Workspace, full: Dat
     number = number_of(workspace, "acme")
     acme = full.for_tenant("acme")
     tables = mentions(workspace, number, "acme")
-    assert {"zapdb_archives", "zapdb_fingerprints", "zapdb_activations", "zapdb_r1"} <= set(tables)
+    assert {
+        "zapdb_archives",
+        "zapdb_schema_history",
+        "zapdb_catalog_versions",
+        "zapdb_records_1",
+    } <= set(tables)
     before = of_others(workspace, number)
     assert str(number) not in "".join(str(row[1]) for row in before["catalog"]).split("/")
     removed = remove_tenant(workspace.connect(), "acme")
     assert removed.tenant.number == number
-    assert removed.rows["zapdb_r1"] == COUNT + 1
+    assert removed.rows["zapdb_records_1"] == COUNT + 1
     assert removed.rows["zapdb_archives"] == COUNT + 1
     assert mentions(workspace, number, "acme") == []
     assert of_others(workspace, number) == before
@@ -883,13 +888,13 @@ def test_a_removal_that_is_killed_is_finished(workspace: Workspace, full: Databa
         assert [b.tenant.name for b in bring_up_all(workspace.connect()) if b.error] == []
         retirement.sweep_retired(full._storage)
         # Its process goes on following the catalog, for its other tenants.
-        token = full.admin.set_setting("on_read", "leave")
-        full.admin.wait_for_catalog(token)
+        seq = full.admin.set_setting("on_read", "leave")
+        full.admin.wait_for_catalog(seq)
     remove_tenant(workspace.connect(), "acme")
     assert mentions(workspace, number, "acme") == []
     after = of_others(workspace, number)
     after["catalog"] = [row for row in after["catalog"] if row[1] != "*/*/*/on_read"]
-    changed = ("catalog", "zapdb_fingerprints", "zapdb_activations")
+    changed = ("catalog", "zapdb_schema_history", "zapdb_catalog_versions")
     assert {table for table in after if after[table] != before[table]} <= set(changed)
     workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
     assert full.admin.sweep(older_than_seconds=0).blobs == 2
@@ -944,7 +949,7 @@ def test_a_table_that_only_a_removed_tenant_had_goes_with_it(
     fill(db.for_tenant("acme"), "theirs")
     db.close()
     up(workspace)
-    assert workspace.execute("SELECT count(*) FROM zapdb_r1") == [(COUNT,)]
+    assert workspace.execute("SELECT count(*) FROM zapdb_records_1") == [(COUNT,)]
     remove_tenant(workspace.connect(), "acme")
     assert physical_tables(workspace) == []
     workspace.write(4, ITEMS)
@@ -1010,7 +1015,9 @@ def test_a_fleet_goes_on_where_one_tenant_fails(workspace: Workspace, db: Databa
         db.admin.create_tenant(name)
     db.admin.set_setting("schema_changes", "refuse", tenant="b")
     position = number_of(workspace, "c")
-    workspace.execute("UPDATE zapdb_activations SET tenant = 999 WHERE tenant = ?", (position,))
+    workspace.execute(
+        "UPDATE zapdb_catalog_versions SET tenant = 999 WHERE tenant = ?", (position,)
+    )
     heard: list[str] = []
     brought = bring_up_all(workspace.connect(), lambda one: heard.append(one.tenant.name))
     assert heard == ["acme", "b", "c", "d"]
@@ -1044,6 +1051,6 @@ def test_a_name_that_was_freed_is_the_new_tenants(workspace: Workspace, by: str)
     assert write(1) == 1
     admin.remove_tenant("acme")
     admin.create_tenant("acme")
-    db.admin.wait_for_catalog(admin.catalog_token())
+    db.admin.wait_for_catalog(admin.catalog_seq())
     db.for_tenant("acme")
     assert write(2) == 1

@@ -235,7 +235,7 @@ def change_state(workspace: Workspace, before: str, after: str) -> None:
         "UPDATE zapdb_catalog SET value = replace(value, ?, ?) WHERE kind = 'index'",
         (before, after),
     )
-    workspace.execute("UPDATE zapdb_activations SET number = number + 1")
+    workspace.execute("UPDATE zapdb_catalog_versions SET version = version + 1")
 
 
 # Writers at one moment
@@ -382,7 +382,7 @@ def test_rule_25_only_a_records_own_entry_goes_with_it(
     else:
         items.update(gone, title="another")
     (index,) = doubled._view.table("items").indexes
-    entries = workspace.execute(f"SELECT count(*) FROM zapdb_x{index.entry_table}")
+    entries = workspace.execute(f"SELECT count(*) FROM zapdb_entries_{index.entry_table}")
     # 8 never had one; 3 takes its own away, and leaves 8 without.
     assert entries == [(8 - (gone == 3) + (change == "update"),)]
     if gone == 8:
@@ -560,9 +560,10 @@ def test_rule_26_a_rebuild_of_a_unique_index_lists_what_has_become_equal(
     for dataset in row["built_with"].values():
         dataset["fingerprint"] = "0" * 64
     workspace.execute("UPDATE zapdb_catalog SET value = ? WHERE kind = 'index'", (json.dumps(row),))
-    table = workspace.execute("SELECT key, value FROM zapdb_r1 ORDER BY key")
+    table = workspace.execute("SELECT key, value FROM zapdb_records_1 ORDER BY key")
     workspace.execute(
-        "UPDATE zapdb_r1 SET value = ? WHERE key = ?", (bytes(table[0][1]), bytes(table[1][0]))
+        "UPDATE zapdb_records_1 SET value = ? WHERE key = ?",
+        (bytes(table[0][1]), bytes(table[1][0])),
     )
     db = workspace.open()
     db._upkeep.stop()  # its thread would build the index again as soon as nothing is equal

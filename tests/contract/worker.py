@@ -127,12 +127,12 @@ def hold_open(address: str, directory: str) -> None:
 
 
 def follow(address: str, directory: str) -> None:
-    """For each token of the input, the hash of this process's view of the catalog at it."""
+    """For each seq of the input, the hash of this process's view of the catalog at it."""
     with zapdb.open(address, migrations=directory) as db:
         print("open", flush=True)
         for line in sys.stdin:
             rows = db.admin.wait_for_catalog(int(line)).rows
-            print(rows.token, hashlib.sha256(rows.to_bytes()).hexdigest(), flush=True)
+            print(rows.seq, hashlib.sha256(rows.to_bytes()).hexdigest(), flush=True)
 
 
 def convert(address: str, directory: str, kill_at: str) -> None:

@@ -178,7 +178,7 @@ def read_structure(data: bytes) -> None:
 
 
 def read_snapshot_bytes(data: bytes) -> None:
-    """What the fingerprint history keeps of a table: one encoding, or corrupt."""
+    """What the schema history keeps of a table: one encoding, or corrupt."""
     try:
         table = read_snapshot(data)
     except (

@@ -283,12 +283,14 @@ def set_position(connection: Connection, tenant: int, position: int) -> None:
 
 
 def bump_activation(connection: Connection, tenant: int) -> None:
-    connection.run(f"UPDATE zapdb_activations SET number = number + 1 WHERE tenant = {int(tenant)}")
+    connection.run(
+        f"UPDATE zapdb_catalog_versions SET version = version + 1 WHERE tenant = {int(tenant)}"
+    )
 
 
 def bump_all_activations(connection: Connection) -> None:
     """Have every process load again what is in force, whatever its tenant."""
-    connection.run("UPDATE zapdb_activations SET number = number + 1")
+    connection.run("UPDATE zapdb_catalog_versions SET version = version + 1")
 
 
 def warm_datasets(schema: Schema) -> None:

@@ -230,9 +230,9 @@ def _restore_tables(connection: Connection, view: View, forgetting: Forgetting) 
         is_origin = state.origins.get(state.layout_revision) == number
         if table != state.table or not stays or is_origin:
             layout = _restored_layout(view, state, table, forgetting)
-            made = history.NewRevision(tenant, table, "forget", number - 1, digest, layout)
-            generation = history.append(connection, made)
-            assert generation == forgetting.revisions[table.number]
+            made = history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
+            revision = history.append(connection, made)
+            assert revision == forgetting.revisions[table.number]
             if not is_archived:
                 _restore_indexes(connection, view, state, table, number)
                 settle_constraints(connection, tenant, state.table, table)
@@ -274,7 +274,7 @@ def _bring_back(connection: Connection, view: View, table: Table, number: int, d
         )
     create_record_table(connection, table.number)
     layout = find_layout(connection, tenant, view.chain, table, number - 1)
-    made = history.NewRevision(tenant, table, "forget", number - 1, digest, layout)
+    made = history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
     history.append(connection, made)
     for index in table.indexes:
         create_index(connection, tenant, table, index, empty=False)

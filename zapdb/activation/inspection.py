@@ -74,7 +74,7 @@ def read_labels(connection: Connection) -> dict[tuple[int, str], str]:
 
 
 def read_log(connection: Connection, tenant: int, name: str) -> list[Entry]:
-    """The fingerprint history of the table of this name: the one in force, or else the last that
+    """The schema history of the table of this name: the one in force, or else the last that
     had it. Raises `UnknownName`.
 
     The log alone is looked at: it survives the table, and knows the names that it had.
@@ -127,14 +127,14 @@ def _read_logs(connection: Connection, tenant: int) -> dict[int, list[Entry]]:
     return logs
 
 
-def find_entry(log: Sequence[Entry], generation: int) -> Entry:
-    """Raises `UnknownName`, naming the generations that there are."""
-    found = next((entry for entry in log if entry.generation == generation), None)
+def find_entry(log: Sequence[Entry], revision: int) -> Entry:
+    """Raises `UnknownName`, naming the revisions that there are."""
+    found = next((entry for entry in log if entry.revision == revision), None)
     if found is None:
         raise UnknownName(
-            "the table's history has no such generation",
+            "the table's history has no such revision",
             table=log[-1].table.name,
-            generation=generation,
-            generations=", ".join(str(entry.generation) for entry in log),
+            revision=revision,
+            revisions=", ".join(str(entry.revision) for entry in log),
         )
     return found

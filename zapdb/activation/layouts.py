@@ -1,6 +1,6 @@
 """The layouts of stored records: what a record of any revision looks like, in force or not.
 
-The fingerprint history keeps the shape of a table at each of its revisions (rule 1). So records can
+The schema history keeps the shape of a table at each of its revisions (rule 1). So records can
 be walked without the chain, those of a table that was dropped, too.
 """
 
@@ -22,13 +22,13 @@ def load_layouts(connection: Connection, tenant: int, number: int) -> dict[int, 
     layouts: dict[int, Layout] = {}
     for entry in read_entries(connection, tenant, number):
         known = layouts.get(entry.layout_revision)
-        layouts[entry.generation] = Layout.of(entry.table) if known is None else known
+        layouts[entry.revision] = Layout.of(entry.table) if known is None else known
     if not layouts:
         raise CorruptCatalog(
-            "a table has records, and no fingerprint history",
+            "a table has records, and no schema history",
             tenant=tenant,
             table=number,
-            hint="restore zapdb_fingerprints from a backup",
+            hint="restore zapdb_schema_history from a backup",
         )
     return layouts | _reserved(connection, tenant, number)
 

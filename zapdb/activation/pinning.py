@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from zapdb.activation.inspection import read_log
 from zapdb.activation.view import View
-from zapdb.catalog.history import Entry, find_generations, format_fingerprint
+from zapdb.catalog.history import Entry, find_revisions, format_fingerprint
 from zapdb.errors import FingerprintUnknown, UnknownName
 from zapdb.migrations import Chain
 from zapdb.schema import Difference, compare_tables, fingerprint
@@ -28,23 +28,23 @@ from zapdb.storage import Connection
 class Stamped:
     """What a table's log says of one fingerprint.
 
-    `generations` are those at which it was stamped on the table, none if it never was, and
+    `revisions` are those at which it was stamped on the table, none if it never was, and
     `differences` what is otherwise since the last of them. `is_in_force` is false for a table that
-    was dropped; `generation` and `current` are the newest ones then, too.
+    was dropped; `revision` and `current` are the newest ones then, too.
     """
 
     table: str
     table_number: int
     fingerprint: int
-    generations: tuple[int, ...]
-    generation: int
+    revisions: tuple[int, ...]
+    revision: int
     current: int
     is_in_force: bool
     differences: tuple[Difference, ...]
 
     @property
     def is_known(self) -> bool:
-        return bool(self.generations)
+        return bool(self.revisions)
 
     @property
     def is_current(self) -> bool:
@@ -61,14 +61,14 @@ def find_fingerprint(connection: Connection, tenant: int, table: str, wanted: in
 
 def find_in_log(log: list[Entry], wanted: int) -> Stamped:
     newest = log[-1]
-    generations = find_generations(log, wanted)
+    revisions = find_revisions(log, wanted)
     last = next((e for e in reversed(log) if e.fingerprint == wanted), None)
     return Stamped(
         newest.table.name,
         newest.table_number,
         wanted,
-        tuple(generations),
-        newest.generation,
+        tuple(revisions),
+        newest.revision,
         newest.fingerprint,
         newest.event != "drop",
         () if last is None else compare_tables(last.table, newest.table),
@@ -158,7 +158,7 @@ def _find_violation(
         "table": found.table,
         "pinned": format_fingerprint(pin),
         "in_force": format_fingerprint(found.current) if found.is_in_force else "(dropped)",
-        "generation": found.generation,
+        "revision": found.revision,
     }
     # A tenant that jumped over the pinned schema never had it; the files lead through it.
     if not (found.is_known or pin in (known or ())):

@@ -1,7 +1,7 @@
-"""Tables without a fingerprint history: restored without it, or made before there was one.
+"""Tables without a schema history: restored without it, or made before there was one.
 
-Nothing says what such a table was before. Its log begins anew with entries of `pre-history`: the
-shape that is in force, by the system, at no known time. The first one's generation is the revision
+Nothing says what such a table was before. Its log begins anew with entries of `recovered`: the
+shape that is in force, by the system, at no known time. The first one's revision is that
 that the records have, since that number is in each of them. Where records have several revisions,
 nothing can say which shapes those stood for.
 
@@ -9,7 +9,7 @@ What the table is written under from then on is no number that was ever used: th
 gone further, and what was written meanwhile and is gone, such as changes in the change log, would
 be read by a shape that it never had (rule 1). A tenant's activation number rises with every
 transaction that appends to a log of the tenant, by one for each entry of a table at least, so it
-was never surpassed by a generation. The one behind it is unused.
+was never surpassed by a revision. The one behind it is unused.
 
     load           what is in force, for whoever opens: nothing is done where no log is missing
     ensure_history the tables of one tenant
@@ -48,7 +48,7 @@ from zapdb.storage.physical import RecordTable, activation_sql, list_record_tabl
 
 logger = logging.getLogger("zapdb.history")
 
-WAY_OUT: Final = "restore zapdb_fingerprints from a backup of the same moment as the records"
+WAY_OUT: Final = "restore zapdb_schema_history from a backup of the same moment as the records"
 
 
 def load_or_recover(storage: Storage, tenant: int, known: View | None = None) -> View:
@@ -104,7 +104,7 @@ def ensure_history(storage: Storage, tenant: int, chain: Chain, position: int) -
         missing = list_missing(connection, tenant, chain, position)
         if missing and read_chain_state(connection).forgetting is not None:
             raise CorruptCatalog(
-                "a table has no fingerprint history, and a forget is under way",
+                "a table has no schema history, and a forget is under way",
                 tenant=tenant,
                 table=missing[0].name,
                 hint=WAY_OUT,
@@ -114,7 +114,7 @@ def ensure_history(storage: Storage, tenant: int, chain: Chain, position: int) -
             # Processes that know the lost log write under its revisions: they have to look again.
             bump_activation(connection, tenant)
     for table in begun:
-        logger.warning("the fingerprint history of table %r was missing, and begins anew", table)
+        logger.warning("the schema history of table %r was missing, and begins anew", table)
     return begun
 
 
@@ -136,20 +136,20 @@ def _begin_logs(
             if chain.schema_at(position).table_numbered(table.number) is None:
                 continue  # archived, and what was archived is pruned
             raise CorruptCatalog(
-                "a table has neither records nor a fingerprint history",
+                "a table has neither records nor a schema history",
                 tenant=tenant,
                 table=table.name,
                 hint="restore the whole database from a backup",
             )
         layout = _find_revision(connection, tenant, table)
         digest = chain.at(position).digest
-        made = history.NewRevision(tenant, table, "pre-history", position, digest, layout)
-        for generation in _choose_generations(layout, unused):
-            history.insert(connection, made, generation, 0)
+        made = history.NewRevision(tenant, table, "recovered", position, digest, layout)
+        for revision in _choose_revisions(layout, unused):
+            history.insert(connection, made, revision, 0)
         yield table.name
 
 
-def _choose_generations(layout: int | None, unused: int) -> list[int]:
+def _choose_revisions(layout: int | None, unused: int) -> list[int]:
     """Those of the entries that a log begins with: the records', and one that is new."""
     return [unused] if layout is None else sorted({layout, max(layout, unused)})
 
@@ -160,7 +160,7 @@ def _find_revision(connection: Connection, tenant: int, table: Table) -> int | N
     counts = {decode_prefix(p, 0)[0]: count for p, count in records.count_by_prefix(connection)}
     if len(counts) > 1:
         raise CorruptCatalog(
-            "a table has records of several revisions, and no fingerprint history to say which "
+            "a table has records of several revisions, and no schema history to say which "
             "shapes those are",
             tenant=tenant,
             table=table.name,
@@ -185,7 +185,7 @@ def _try_records(connection: Connection, records: RecordTable, tenant: int, tabl
             continue  # of a later release of the time zone data
         except CorruptRecord as error:
             raise CorruptCatalog(
-                "a table has no fingerprint history, and its records are not of the shape in force",
+                "a table has no schema history, and its records are not of the shape in force",
                 tenant=tenant,
                 table=table.name,
                 record=key.hex()[:32],

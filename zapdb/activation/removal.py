@@ -34,7 +34,7 @@ from zapdb.errors import ForgetInProgress, UnknownName, UsageError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.physical import delete_of_tenant, list_tenant_tables
-from zapdb.storage.tables import ACTIVATIONS, FINGERPRINTS
+from zapdb.storage.tables import CATALOG_VERSIONS, SCHEMA_HISTORY
 
 PREFIXED: Final[tuple[type[CatalogRow], ...]] = (IndexRow, ConstraintRow, SettingRow)
 """Kinds of rows whose keys begin with the tenant's number."""
@@ -73,7 +73,7 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
             raise UnknownName("another process has removed the tenant", tenant=name)
         _delete_states(connection, tenant.number)
         rows.delete(connection, Tenant, tenant.number)
-        connection.run(f"DELETE FROM {ACTIVATIONS.name} WHERE tenant = {tenant.number}")
+        connection.run(f"DELETE FROM {CATALOG_VERSIONS.name} WHERE tenant = {tenant.number}")
         rows.delete(connection, TenantNameRow, name)
     drop_unused_record_tables(storage)
     return Removed(tenant, removed)
@@ -82,9 +82,9 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
 def _delete_rows(storage: Storage, tenant: int) -> dict[str, int]:
     removed = {}
     tables = list_tenant_tables(storage.connection())
-    del tables[ACTIVATIONS.name]  # it says to the last that the tenant is gone
-    # Without the fingerprint history nobody could read what is left if this is interrupted.
-    for table, key in sorted(tables.items(), key=lambda item: item[0] == FINGERPRINTS.name):
+    del tables[CATALOG_VERSIONS.name]  # it says to the last that the tenant is gone
+    # Without the schema history nobody could read what is left if this is interrupted.
+    for table, key in sorted(tables.items(), key=lambda item: item[0] == SCHEMA_HISTORY.name):
         count = 0
         while True:
             with storage.transaction(Mode.CATALOG) as connection:

@@ -1,7 +1,7 @@
 """What is in force for a tenant: an immutable view, loaded whole and replaced when it changes.
 
 Tables, fields and types are derived from the chain and the tenant's position; the revisions come
-from the fingerprint history, the states of indexes and constraints from the catalog's rows. The
+from the schema history, the states of indexes and constraints from the catalog's rows. The
 view carries the activation number that it was loaded under; a statement that sees another one
 reloads it (rule 8).
 """
@@ -131,7 +131,7 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
         raise CorruptCatalog(
             "the tenant's row is missing",
             tenant=tenant,
-            table="zapdb_catalog" if row is None else "zapdb_activations",
+            table="zapdb_catalog" if row is None else "zapdb_catalog_versions",
             hint="restore it from a backup",
         )
     chain_state = read_chain_state(connection)
@@ -162,10 +162,10 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
         _check_entries(table, logged)
         tables[table.name] = TableState(
             table,
-            logged[-1].generation,
+            logged[-1].revision,
             logged[-1].layout_revision,
             _find_origins(table, logged, chain, forgetting),
-            {entry.generation: entry.layout_revision for entry in logged},
+            {entry.revision: entry.layout_revision for entry in logged},
             _index_descriptors(tenant, table, indexes),
             _constraint_descriptors(tenant, table, constraints),
             recorded.records(table.number),
@@ -205,7 +205,7 @@ def _find_forgetting(
         return None
     before, after = chain.schema_at(number - 1), chain.schema_at(number)
     revisions = {
-        table.number: entries[table.number][-1].generation + 1
+        table.number: entries[table.number][-1].revision + 1
         for table in after
         if before.table_kept(table.number) is not None and entries.get(table.number)
     }
@@ -243,20 +243,20 @@ def _check_entries(table: Table, entries: list[Entry]) -> None:
     """Raise `CorruptCatalog` where a table's log is not that of what is in force."""
     if not entries:
         raise MissingHistory(
-            "a table in force has no fingerprint history",
+            "a table in force has no schema history",
             table=table.name,
             hint="open the database, or run `zapdb catalog history`: both begin one",
         )
     if entries[-1].snapshot != snapshot(table):
         raise CorruptCatalog(
-            "the fingerprint history of a table does not end at what is in force",
+            "the schema history of a table does not end at what is in force",
             table=table.name,
             entries=len(entries),
-            hint="zapdb_migrations or zapdb_fingerprints was tampered with: restore both from a "
+            hint="zapdb_migrations or zapdb_schema_history was tampered with: restore both from a "
             "backup",
         )
     for entry in entries:
-        require_known("record", entry.record_format, table=table.name, revision=entry.generation)
+        require_known("record", entry.record_format, table=table.name, revision=entry.revision)
 
 
 def _find_origins(
@@ -271,7 +271,7 @@ def _find_origins(
         if is_on_chain and chain.at(entry.position).digest == entry.digest:
             positions.setdefault(entry.layout_revision, entry.position)
     origins = {
-        entry.generation: positions[entry.layout_revision]
+        entry.revision: positions[entry.layout_revision]
         for entry in entries
         if entry.layout_revision in positions
     }

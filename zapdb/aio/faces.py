@@ -519,7 +519,7 @@ class DatabaseAdmin(DatabaseAdminFace):
     ) -> int:
         """Set a setting for the whole database, or what is named of it; None takes it back.
 
-        Returns the change's token, for `wait_for_catalog` in other processes. Raises
+        Returns the change's seq, for `wait_for_catalog` in other processes. Raises
         `UnknownName`, `UsageError` for a value or a scope that the setting can't have, and
         `IncompatibleVersion` where the database needs `zapdb cluster upgrade` for it.
         """
@@ -537,7 +537,7 @@ class DatabaseAdmin(DatabaseAdminFace):
     async def create_tenant(self, name: str) -> int:
         """Enter a new tenant; raises `TenantExists`. It begins when it is opened.
 
-        Returns a token for `wait_for_catalog` in other processes, which covers the change.
+        Returns a seq for `wait_for_catalog` in other processes, which covers the change.
         """
         return await self._done("write", lambda sync: sync.create_tenant(name))
 
@@ -562,16 +562,16 @@ class DatabaseAdmin(DatabaseAdminFace):
         """The catalog as this process knows it, from memory; about a second old at most."""
         return await self._done("task", lambda sync: sync.catalog())
 
-    async def catalog_token(self) -> int:
-        """The token of the newest change of the catalog, of whatever process."""
-        return await self._done("read", lambda sync: sync.catalog_token())
+    async def catalog_seq(self) -> int:
+        """The seq of the newest change of the catalog, of whatever process."""
+        return await self._done("read", lambda sync: sync.catalog_seq())
 
     async def wait_for_catalog(
-        self, token: int, timeout_seconds: float = CATALOG_WAIT_SECONDS
+        self, seq: int, timeout_seconds: float = CATALOG_WAIT_SECONDS
     ) -> Catalog:
-        """The catalog once this process has seen the change with a token; raises
+        """The catalog once this process has seen the change with a seq; raises
         `CatalogBehind`."""
-        return await self._done("task", lambda sync: sync.wait_for_catalog(token, timeout_seconds))
+        return await self._done("task", lambda sync: sync.wait_for_catalog(seq, timeout_seconds))
 
     async def schema_history(self, table: str) -> list[Entry]:
         """The schema history of a table: an entry for each of its revisions, oldest first."""

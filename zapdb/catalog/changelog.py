@@ -1,6 +1,6 @@
-"""The catalog's rows as a changelog: what changed after a token, compacted by key (rule 30).
+"""The catalog's rows as a changelog: what changed after a seq, compacted by key (rule 30).
 
-A follower that has seen everything up to a token asks for the rows with later ones: the newest
+A follower that has seen everything up to a seq asks for the rows with later ones: the newest
 value of each key that changed, and a tombstone for each that was deleted. Tombstones are purged
 after so many changes; up to where is remembered as the *horizon*. Behind it a follower can't know
 what was deleted, and loads the whole. So the length of the changelog is bounded by the live keys
@@ -21,7 +21,7 @@ from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.cells import as_number, wrong_counter
 from zapdb.storage.tables import CATALOG, COUNTERS
 
-TOKEN_SQL = "SELECT value FROM zapdb_counters WHERE name = 'token'"  # noqa: S105 - no password
+SEQ_SQL = "SELECT value FROM zapdb_counters WHERE name = 'seq'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +30,30 @@ class FeedRow:
 
     kind: str
     key: str
-    token: int
+    seq: int
     text: str | None
 
 
-def read_token(connection: Connection) -> int:
-    """The token of the newest change."""
-    row = connection.fetch_one(TOKEN_SQL)
+def read_seq(connection: Connection) -> int:
+    """The seq of the newest change."""
+    row = connection.fetch_one(SEQ_SQL)
     if row is None:
-        raise wrong_counter("token")
+        raise wrong_counter("seq")
     return as_number(row[0])
 
 
 def read_horizon(connection: Connection) -> int:
-    """The newest token up to which tombstones may have been purged."""
+    """The newest seq up to which tombstones may have been purged."""
     query = sa.select(COUNTERS.c.value).where(COUNTERS.c.name == "horizon")
     return int(connection.core_execute(query).scalar_one())
 
 
 def read_rows(connection: Connection, after: int = 0) -> list[FeedRow]:
-    """What changed after a token, oldest first; values are not looked into."""
+    """What changed after a seq, oldest first; values are not looked into."""
     query = (
-        sa.select(CATALOG.c.kind, CATALOG.c.key, CATALOG.c.token, CATALOG.c.value)
-        .where(CATALOG.c.token > after)
-        .order_by(CATALOG.c.token)
+        sa.select(CATALOG.c.kind, CATALOG.c.key, CATALOG.c.seq, CATALOG.c.value)
+        .where(CATALOG.c.seq > after)
+        .order_by(CATALOG.c.seq)
     )
     return [FeedRow(*row) for row in connection.core_execute(query)]
 
@@ -61,7 +61,7 @@ def read_rows(connection: Connection, after: int = 0) -> list[FeedRow]:
 def purge(storage: Storage, kept: int = TOMBSTONES_KEPT) -> int:
     """Delete the tombstones that are older than the last `kept` changes; returns how many."""
     with storage.transaction(Mode.CATALOG) as connection:
-        horizon = read_token(connection) - kept
+        horizon = read_seq(connection) - kept
         if horizon <= read_horizon(connection):
             return 0
         connection.core_execute(
@@ -71,7 +71,7 @@ def purge(storage: Storage, kept: int = TOMBSTONES_KEPT) -> int:
         )
         purged = connection.core_execute(
             sa.delete(CATALOG)
-            .where(CATALOG.c.value.is_(None), CATALOG.c.token <= horizon)
+            .where(CATALOG.c.value.is_(None), CATALOG.c.seq <= horizon)
             .returning(CATALOG.c.key)
         )
         return len(purged.fetchall())
@@ -80,7 +80,7 @@ def purge(storage: Storage, kept: int = TOMBSTONES_KEPT) -> int:
 def purge_if_long(storage: Storage) -> int:
     """The same where it is worth a transaction: what a sweep does."""
     connection = storage.connection()
-    if read_token(connection) - read_horizon(connection) <= 2 * TOMBSTONES_KEPT:
+    if read_seq(connection) - read_horizon(connection) <= 2 * TOMBSTONES_KEPT:
         return 0
     return purge(storage)
 
@@ -93,7 +93,7 @@ def rewrite_outdated(connection: Connection) -> int:
     for kind in KINDS.values():
         if kind.FORMAT == 1:
             continue
-        draw(connection, "token", 0)  # keeps other changes out until this one commits
+        draw(connection, "seq", 0)  # keeps other changes out until this one commits
         query = sa.select(CATALOG.c.key, CATALOG.c.value).where(
             CATALOG.c.kind == kind.KIND, CATALOG.c.value.is_not(None)
         )

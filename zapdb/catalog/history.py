@@ -1,6 +1,6 @@
-"""The fingerprint history: one append-only log per (tenant, table).
+"""The schema history: one append-only log per (tenant, table).
 
-An entry's generation is the table's revision, the number that prefixes the records written under
+An entry's revision is the number that prefixes the records written under
 it: it only rises and is never used again. `layout_revision` is the lowest revision whose records
 have the same bytes layout; a record is stale exactly when its revision is lower (rule 1).
 
@@ -23,24 +23,24 @@ from zapdb.errors import CorruptCatalog
 from zapdb.printing import one_line, show_moment
 from zapdb.schema import Table, fingerprint, read_snapshot, snapshot
 from zapdb.storage import Connection
-from zapdb.storage.tables import FINGERPRINTS
+from zapdb.storage.tables import SCHEMA_HISTORY
 
-Event = Literal["create", "change", "drop", "restore", "forget", "pre-history"]
+Event = Literal["create", "change", "drop", "restore", "rollback", "recovered"]
 
 COMPRESSION_LEVEL: Final = 9
 ENTRY_COLUMNS: Final = (
-    FINGERPRINTS.c.tenant,
-    FINGERPRINTS.c.table_number,
-    FINGERPRINTS.c.generation,
-    FINGERPRINTS.c.event,
-    FINGERPRINTS.c.fingerprint,
-    FINGERPRINTS.c.migrated_at,
-    FINGERPRINTS.c.migrated_by,
-    FINGERPRINTS.c.position,
-    FINGERPRINTS.c.digest,
-    FINGERPRINTS.c.record_format,
-    FINGERPRINTS.c.layout_revision,
-    FINGERPRINTS.c.snapshot,
+    SCHEMA_HISTORY.c.tenant,
+    SCHEMA_HISTORY.c.table_number,
+    SCHEMA_HISTORY.c.revision,
+    SCHEMA_HISTORY.c.event,
+    SCHEMA_HISTORY.c.fingerprint,
+    SCHEMA_HISTORY.c.migrated_at,
+    SCHEMA_HISTORY.c.migrated_by,
+    SCHEMA_HISTORY.c.position,
+    SCHEMA_HISTORY.c.digest,
+    SCHEMA_HISTORY.c.record_format,
+    SCHEMA_HISTORY.c.layout_revision,
+    SCHEMA_HISTORY.c.table_schema,
 )
 """What an `Entry` holds, in its order."""
 
@@ -50,12 +50,12 @@ class Entry:
     """One schema change of one table; `position` and `digest` name the newest migration then.
 
     `migrated_at` is in microseconds since 1970-01-01 UTC by the database's clock, 0 for an entry of
-    `pre-history`. `packed` holds the canonical bytes of the schema, compressed.
+    `recovered`. `packed` holds the canonical bytes of the schema, compressed.
     """
 
     tenant: int
     table_number: int
-    generation: int
+    revision: int
     event: str
     fingerprint: int
     migrated_at: int
@@ -68,7 +68,7 @@ class Entry:
 
     def __repr__(self) -> str:
         return (
-            f"<revision {self.generation} of table {self.table_number}: {self.event}, position "
+            f"<revision {self.revision} of table {self.table_number}: {self.event}, position "
             f"{self.position}, fingerprint {format_fingerprint(self.fingerprint)}, "
             f"{show_moment(self.migrated_at)} by {one_line(self.migrated_by)}>"
         )
@@ -82,9 +82,9 @@ class Entry:
             raise CorruptCatalog(
                 "a schema snapshot can't be read",
                 table=self.table_number,
-                generation=self.generation,
+                revision=self.revision,
                 cause=repr(error),
-                hint="restore this row of zapdb_fingerprints from a backup",
+                hint="restore this row of zapdb_schema_history from a backup",
             ) from error
 
     @property
@@ -107,24 +107,24 @@ class NewRevision:
 def append(connection: Connection, made: NewRevision) -> int:
     """Append an entry, inside a CHANGE transaction: nobody else can append to a log meanwhile.
 
-    Returns the generation, one above the newest: the newest entry of a log is never deleted.
+    Returns the revision, one above the newest: the newest entry of a log is never deleted.
     """
-    query = sa.select(sa.func.max(FINGERPRINTS.c.generation)).where(
-        FINGERPRINTS.c.tenant == made.tenant, FINGERPRINTS.c.table_number == made.table.number
+    query = sa.select(sa.func.max(SCHEMA_HISTORY.c.revision)).where(
+        SCHEMA_HISTORY.c.tenant == made.tenant, SCHEMA_HISTORY.c.table_number == made.table.number
     )
-    generation = (connection.core_execute(query).scalar() or 0) + 1
-    insert(connection, made, generation, connection.storage.now_us(connection))
-    return generation
+    revision = (connection.core_execute(query).scalar() or 0) + 1
+    insert(connection, made, revision, connection.storage.now_us(connection))
+    return revision
 
 
-def insert(connection: Connection, made: NewRevision, generation: int, migrated_at: int) -> None:
+def insert(connection: Connection, made: NewRevision, revision: int, migrated_at: int) -> None:
     """Write one entry, by the principal who is acting."""
     layout = made.layout_revision
     connection.core_execute(
-        sa.insert(FINGERPRINTS).values(
+        sa.insert(SCHEMA_HISTORY).values(
             tenant=made.tenant,
             table_number=made.table.number,
-            generation=generation,
+            revision=revision,
             event=made.event,
             fingerprint=fingerprint(made.table).to_bytes(8, "big"),
             migrated_at=migrated_at,
@@ -132,22 +132,22 @@ def insert(connection: Connection, made: NewRevision, generation: int, migrated_
             position=made.position,
             digest=made.digest,
             record_format=format_to_write(connection, "record"),
-            layout_revision=generation if layout is None else layout,
-            snapshot=zlib.compress(snapshot(made.table), COMPRESSION_LEVEL),
+            layout_revision=revision if layout is None else layout,
+            table_schema=zlib.compress(snapshot(made.table), COMPRESSION_LEVEL),
         )
     )
-    if made.event != "pre-history":
-        note_entry(connection, made.tenant, made.table.number, made.event, generation)
+    if made.event != "recovered":
+        note_entry(connection, made.tenant, made.table.number, made.event, revision)
 
 
 def read_entries(
     connection: Connection, tenant: int, table_number: int | None = None
 ) -> Iterator[Entry]:
-    """The entries of a tenant's tables, or of one table, by table and generation."""
-    query = sa.select(*ENTRY_COLUMNS).where(FINGERPRINTS.c.tenant == tenant)
+    """The entries of a tenant's tables, or of one table, by table and revision."""
+    query = sa.select(*ENTRY_COLUMNS).where(SCHEMA_HISTORY.c.tenant == tenant)
     if table_number is not None:
-        query = query.where(FINGERPRINTS.c.table_number == table_number)
-    query = query.order_by(FINGERPRINTS.c.table_number, FINGERPRINTS.c.generation)
+        query = query.where(SCHEMA_HISTORY.c.table_number == table_number)
+    query = query.order_by(SCHEMA_HISTORY.c.table_number, SCHEMA_HISTORY.c.revision)
     for row in connection.core_execute(query):
         values = [*row]
         values[4] = int.from_bytes(values[4], "big")
@@ -156,23 +156,23 @@ def read_entries(
 
 def read_logged_tables(connection: Connection, tenant: int) -> set[int]:
     """The numbers of the tables that have a log."""
-    query = sa.select(FINGERPRINTS.c.table_number).where(FINGERPRINTS.c.tenant == tenant)
+    query = sa.select(SCHEMA_HISTORY.c.table_number).where(SCHEMA_HISTORY.c.tenant == tenant)
     return {int(number) for (number,) in connection.core_execute(query.distinct())}
 
 
 def delete_revisions(
-    connection: Connection, tenant: int, table_number: int, generations: Sequence[int]
+    connection: Connection, tenant: int, table_number: int, revisions: Sequence[int]
 ) -> None:
-    """Delete entries of a log; never its newest one, which says what the next generation is."""
+    """Delete entries of a log; never its newest one, which says what the next revision is."""
     connection.run_many(
-        f"DELETE FROM zapdb_fingerprints WHERE tenant = {int(tenant)}"
-        f" AND table_number = {int(table_number)} AND generation = {connection.storage.mark}",
-        [(generation,) for generation in generations],
+        f"DELETE FROM zapdb_schema_history WHERE tenant = {int(tenant)}"
+        f" AND table_number = {int(table_number)} AND revision = {connection.storage.mark}",
+        [(revision,) for revision in revisions],
     )
 
 
 def find_rollbacks(entries: Sequence[Entry]) -> list[int | None]:
-    """For each entry of a log, the generation that it rolled back, or None.
+    """For each entry of a log, the revision that it rolled back, or None.
 
     An entry is a rollback if its fingerprint is one that an earlier entry had and the entry right
     before it had not; that entry, the one that was in force until then, is what was rolled back.
@@ -183,15 +183,15 @@ def find_rollbacks(entries: Sequence[Entry]) -> list[int | None]:
     for entry in entries:
         is_back = last is not None and last.fingerprint != entry.fingerprint
         is_back = is_back and entry.fingerprint in seen
-        found.append(last.generation if last is not None and is_back else None)
+        found.append(last.revision if last is not None and is_back else None)
         seen.add(entry.fingerprint)
         last = entry
     return found
 
 
-def find_generations(entries: Sequence[Entry], wanted: int) -> list[int]:
-    """The generations at which a fingerprint was stamped on the table, lowest first."""
-    return [entry.generation for entry in entries if entry.fingerprint == wanted]
+def find_revisions(entries: Sequence[Entry], wanted: int) -> list[int]:
+    """The revisions at which a fingerprint was stamped on the table, lowest first."""
+    return [entry.revision for entry in entries if entry.fingerprint == wanted]
 
 
 def format_fingerprint(value: int) -> str:

@@ -1,7 +1,7 @@
-"""A process's own picture of the catalog: all rows as of one token, immutable.
+"""A process's own picture of the catalog: all rows as of one seq, immutable.
 
 It is loaded whole once, and then follows the changelog: each step reads what changed, in one
-snapshot, and makes a new view. Two processes whose views have one token have the same bytes.
+snapshot, and makes a new view. Two processes whose views have one seq have the same bytes.
 Nothing of it decides what a transaction may do: those read the rows themselves (rules 7 and 8).
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from zapdb.catalog.changelog import read_horizon, read_rows, read_token
+from zapdb.catalog.changelog import read_horizon, read_rows, read_seq
 from zapdb.catalog.kinds import row_key
 from zapdb.catalog.row_values import R, load_row
 from zapdb.storage import Connection
@@ -20,13 +20,13 @@ from zapdb.storage import Connection
 
 @dataclass(frozen=True, slots=True)
 class LocalView:
-    """The stored texts by (kind, key), as of `token`."""
+    """The stored texts by (kind, key), as of `seq`."""
 
-    token: int
+    seq: int
     texts: Mapping[tuple[str, str], str]
 
     def __repr__(self) -> str:
-        return f"<catalog rows at token {self.token}: {len(self.texts)} rows>"
+        return f"<catalog rows at seq {self.seq}: {len(self.texts)} rows>"
 
     def get(self, kind: type[R], *key: object) -> R | None:
         """The row; raises `CorruptCatalog` for one that its kind does not allow."""
@@ -46,7 +46,7 @@ class LocalView:
     def to_bytes(self) -> bytes:
         """The same for equal views, in every process."""
         entries = [[*name, text] for name, text in sorted(self.texts.items())]
-        return json.dumps([self.token, entries], separators=(",", ":")).encode()
+        return json.dumps([self.seq, entries], separators=(",", ":")).encode()
 
     def changed_since(self, older: LocalView) -> set[tuple[str, str]]:
         """The (kind, key) pairs whose values are not those of another view."""
@@ -61,18 +61,18 @@ def load_cache(connection: Connection) -> LocalView:
 
 def refresh_cache(connection: Connection, view: LocalView) -> LocalView:
     """The view as of now, from one that is older, inside a transaction that reads one snapshot."""
-    if read_token(connection) == view.token:
+    if read_seq(connection) == view.seq:
         return view
-    if view.token < read_horizon(connection):
+    if view.seq < read_horizon(connection):
         return load_cache(connection)
     return _advance(connection, view)
 
 
 def _advance(connection: Connection, view: LocalView) -> LocalView:
     texts = dict(view.texts)
-    for row in read_rows(connection, view.token):
+    for row in read_rows(connection, view.seq):
         if row.text is None:
             texts.pop((row.kind, row.key), None)
         else:
             texts[row.kind, row.key] = row.text
-    return LocalView(read_token(connection), MappingProxyType(texts))
+    return LocalView(read_seq(connection), MappingProxyType(texts))

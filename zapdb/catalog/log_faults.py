@@ -1,4 +1,4 @@
-"""Checking a fingerprint history against itself and against the stored migrations.
+"""Checking a schema history against itself and against the stored migrations.
 
 A log is what old records, and old changes of the change log, are read by, and what programs pin
 themselves to; nothing but this reads its older entries. Each entry is computed again from what it
@@ -18,15 +18,15 @@ from zapdb.schema import fingerprint, snapshot
 
 def find_faults(log: Sequence[Entry], chain: Chain) -> Iterator[tuple[Entry, str]]:
     """What is wrong with the entries of one table's log, in their order."""
-    generations = {entry.generation for entry in log}
+    revisions = {entry.revision for entry in log}
     for at, entry in enumerate(log):
         was_forgotten = any(
-            later.event == "forget" and later.position < entry.position for later in log[at + 1 :]
+            later.event == "rollback" and later.position < entry.position for later in log[at + 1 :]
         )
         for fault in _find_faults(entry, chain, was_forgotten=was_forgotten):
             yield entry, fault
-        if entry.layout_revision not in generations or entry.layout_revision > entry.generation:
-            yield entry, f"has the layout of generation {entry.layout_revision}, which is not there"
+        if entry.layout_revision not in revisions or entry.layout_revision > entry.revision:
+            yield entry, f"has the layout of revision {entry.layout_revision}, which is not there"
 
 
 def _find_faults(entry: Entry, chain: Chain, *, was_forgotten: bool) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Pruning the fingerprint history: an operator deletes old entries of one table's log.
+"""Pruning the schema history: an operator deletes old entries of one table's log.
 
-Never done by itself. The newest entry stays, since the next generation is one above it, and so does
+Never done by itself. The newest entry stays, since the next revision is one above it, and so does
 every entry that names the layout of one that stays. An entry whose revision something stored still
 has is needed to read it: pruning is refused as a whole while there is any (rule 31).
 """
@@ -26,7 +26,7 @@ from zapdb.storage.physical import RecordTable, list_record_tables
 class Bound:
     """Which entries an operator wants to be gone; exactly one of the three is given.
 
-    All but the newest `keep_last`; those of generations below `before`; those that were written
+    All but the newest `keep_last`; those of revisions below `before`; those that were written
     before `older_than_us`, in microseconds since 1970-01-01 UTC.
     """
 
@@ -50,7 +50,7 @@ class Bound:
         if self.keep_last is not None:
             return list(log[: max(0, len(log) - self.keep_last)])
         if self.before is not None:
-            return [entry for entry in older if entry.generation < self.before]
+            return [entry for entry in older if entry.revision < self.before]
         assert self.older_than_us is not None
         return [entry for entry in older if entry.migrated_at < self.older_than_us]
 
@@ -59,7 +59,7 @@ class Bound:
 class Use:
     """Something stored that needs an entry: `what` says what, for people."""
 
-    generation: int
+    revision: int
     what: str
 
 
@@ -86,17 +86,17 @@ def plan_pruning(connection: Connection, log: Sequence[Entry], bound: Bound) -> 
             hint="wait until it is done; if it was interrupted, run `zapdb migrate forget` again",
         )
     meant = bound.select(log)
-    generations = {entry.generation for entry in meant}
-    kept = [entry for entry in log if entry.generation not in generations]
+    revisions = {entry.revision for entry in meant}
+    kept = [entry for entry in log if entry.revision not in revisions]
     # The first entry of a layout names itself: one step is enough.
     needed = {entry.layout_revision for entry in kept}
-    pruned = [entry for entry in meant if entry.generation not in needed]
+    pruned = [entry for entry in meant if entry.revision not in needed]
     uses = [use for find in USERS for use in find(connection, pruned, kept)]
     return Pruning(
         tuple(log),
         tuple(pruned),
-        tuple(entry for entry in meant if entry.generation in needed),
-        tuple(sorted(uses, key=lambda use: use.generation)),
+        tuple(entry for entry in meant if entry.revision in needed),
+        tuple(sorted(uses, key=lambda use: use.revision)),
     )
 
 
@@ -112,7 +112,7 @@ def prune(storage: Storage, pruning: Pruning) -> None:
         raise UsageError(
             "what is stored needs the history that would be pruned",
             table=newest.table.name,
-            needed="; ".join(f"generation {use.generation}: {use.what}" for use in pruning.uses),
+            needed="; ".join(f"revision {use.revision}: {use.what}" for use in pruning.uses),
             hint="convert old records with `zapdb convert run`, and delete what is archived with "
             "`zapdb migrate prune-archive`; or prune less; what the change log needs stays",
         )
@@ -124,8 +124,8 @@ def prune(storage: Storage, pruning: Pruning) -> None:
                 table=newest.table.name,
                 hint="nothing was pruned; try again",
             )
-        generations = [entry.generation for entry in pruning.pruned]
-        history.delete_revisions(connection, newest.tenant, newest.table_number, generations)
+        revisions = [entry.revision for entry in pruning.pruned]
+        history.delete_revisions(connection, newest.tenant, newest.table_number, revisions)
 
 
 Find = Callable[[Connection, Sequence[Entry], Sequence[Entry]], Iterator[Use]]
@@ -141,9 +141,9 @@ def _find_records(
     records = RecordTable(connection.storage, pruned[0].table_number, pruned[0].tenant)
     counts = {decode_prefix(p, 0)[0]: count for p, count in records.count_by_prefix(connection)}
     for entry in pruned:
-        count = counts.get(entry.generation)
+        count = counts.get(entry.revision)
         if count:
-            yield Use(entry.generation, f"{count:,} record" + "s" * (count != 1))
+            yield Use(entry.revision, f"{count:,} record" + "s" * (count != 1))
 
 
 def _find_archives(
@@ -163,7 +163,7 @@ def _find_archives(
             count = counts.get(field.number)
             if count:
                 what = f"{count:,} archived value" + "s" * (count != 1)
-                yield Use(entry.generation, f"{what} of {field.name}")
+                yield Use(entry.revision, f"{what} of {field.name}")
 
 
 def _find_changes(
@@ -175,9 +175,9 @@ def _find_changes(
     found = count_changes(connection, pruned[0].tenant, pruned[0].table_number)
     counts = {decode_prefix(prefix, 0)[0]: count for prefix, count in found}
     for entry in pruned:
-        count = counts.get(entry.generation)
+        count = counts.get(entry.revision)
         if count:
-            yield Use(entry.generation, f"{count:,} change" + "s" * (count != 1))
+            yield Use(entry.revision, f"{count:,} change" + "s" * (count != 1))
 
 
 USERS: Final[tuple[Find, ...]] = (_find_records, _find_archives, _find_changes)

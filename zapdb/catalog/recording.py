@@ -2,7 +2,7 @@
 
 They are written by the CHANGE transaction that does it, so they are as old as that: whoever wrote
 before held the gate, and is older; whoever writes after is younger. There is one for each entry of
-a table's fingerprint history, and one where a tenant's position moves. (Another one, of
+a table's schema history, and one where a tenant's position moves. (Another one, of
 `zapdb.catalog.settings`, says where history is switched on or off.)
 """
 
@@ -17,15 +17,13 @@ from zapdb.records import encode_prefix
 from zapdb.storage import Connection
 from zapdb.storage.changes import OF_TENANT, record_event
 
-TenantEvent = Literal["activation", "forget"]
+TenantEvent = Literal["activation", "rollback"]
 
 
-def note_entry(
-    connection: Connection, tenant: int, table: int, event: str, generation: int
-) -> None:
-    """A table has a new revision, by an entry of its fingerprint history."""
+def note_entry(connection: Connection, tenant: int, table: int, event: str, revision: int) -> None:
+    """A table has a new revision, by an entry of its schema history."""
     if read_history_settings(connection, tenant).records(table):
-        made = encode_prefix(generation)
+        made = encode_prefix(revision)
         record_event(connection, principal.current(), (tenant, table, made, event, None, made))
 
 
@@ -34,7 +32,7 @@ def note_position(connection: Connection, tenant: int, before: int, after: int) 
     settings = read_history_settings(connection, tenant)
     if not _records_any(settings):
         return
-    event: TenantEvent = "activation" if after > before else "forget"
+    event: TenantEvent = "activation" if after > before else "rollback"
     positions = encode_prefix(before), encode_prefix(after)
     record_event(connection, principal.current(), (tenant, OF_TENANT, b"", event, *positions))
 

@@ -25,7 +25,7 @@ from zapdb.storage.physical import (
     drop_record_table_if_empty,
     list_record_tables,
 )
-from zapdb.storage.tables import FINGERPRINTS
+from zapdb.storage.tables import SCHEMA_HISTORY
 
 logger = logging.getLogger("zapdb.retirement")
 
@@ -95,19 +95,19 @@ def drop_unused_record_tables(storage: Storage) -> None:
 def _is_in_force(connection: Connection, number: int) -> bool:
     """Whether any tenant has the table: the last entry of its log there is not its drop."""
     last = (
-        sa.select(FINGERPRINTS.c.tenant, sa.func.max(FINGERPRINTS.c.generation).label("generation"))
-        .where(FINGERPRINTS.c.table_number == number)
-        .group_by(FINGERPRINTS.c.tenant)
+        sa.select(SCHEMA_HISTORY.c.tenant, sa.func.max(SCHEMA_HISTORY.c.revision).label("revision"))
+        .where(SCHEMA_HISTORY.c.table_number == number)
+        .group_by(SCHEMA_HISTORY.c.tenant)
         .subquery()
     )
     query = (
-        sa.select(FINGERPRINTS.c.tenant)
+        sa.select(SCHEMA_HISTORY.c.tenant)
         .join(
             last,
-            (FINGERPRINTS.c.tenant == last.c.tenant)
-            & (FINGERPRINTS.c.generation == last.c.generation),
+            (SCHEMA_HISTORY.c.tenant == last.c.tenant)
+            & (SCHEMA_HISTORY.c.revision == last.c.revision),
         )
-        .where(FINGERPRINTS.c.table_number == number, FINGERPRINTS.c.event != "drop")
+        .where(SCHEMA_HISTORY.c.table_number == number, SCHEMA_HISTORY.c.event != "drop")
         .limit(1)
     )
     return connection.core_execute(query).first() is not None

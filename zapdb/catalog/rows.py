@@ -1,7 +1,7 @@
 """The catalog's own state: one row per (kind, key), and the counters.
 
-Every change draws a rising token, so that the rows are a changelog compacted by key (rule 30). The
-token's counter is locked until the change commits: tokens rise in the order of commits. A key that
+Every change draws a rising seq, so that the rows are a changelog compacted by key (rule 30). The
+seq's counter is locked until the change commits: seqs rise in the order of commits. A key that
 is deleted leaves a row without a value, a tombstone, so that followers see it (`changelog`).
 """
 
@@ -21,7 +21,7 @@ from zapdb.storage.cells import wrong_counter
 from zapdb.storage.tables import CATALOG, COUNTERS
 
 Counter = Literal[
-    "token",
+    "seq",
     "tenant",
     "migration",
     "table",
@@ -51,14 +51,14 @@ def draw(connection: Connection, counter: Counter, count: int = 1) -> int:
 
 
 def _write(connection: Connection, statement: sa.Executable) -> Any:
-    """Write a row under a token that was just drawn."""
+    """Write a row under a seq that was just drawn."""
     try:
         return connection.core_execute(statement)
     except DuplicateKey:
         raise CorruptCatalog(
             "a counter gave out a number that is in use",
             table="zapdb_counters",
-            counter="token",
+            counter="seq",
             hint="zapdb_counters was tampered with: restore it from a backup",
         ) from None
 
@@ -72,10 +72,10 @@ def get(connection: Connection, kind: type[R], *key: object, lock: bool = False)
 
 
 def put(connection: Connection, row: CatalogRow) -> int:
-    """Write the row; returns the change's token."""
+    """Write the row; returns the change's seq."""
     insert, written = _prepare(connection, row)
     _write(connection, insert.on_conflict_do_update(index_elements=["kind", "key"], set_=written))
-    return int(written["token"])
+    return int(written["seq"])
 
 
 def put_if_absent(connection: Connection, row: CatalogRow) -> bool:
@@ -91,7 +91,7 @@ def put_if_absent(connection: Connection, row: CatalogRow) -> bool:
 def _prepare(connection: Connection, row: CatalogRow) -> tuple[Any, dict[str, Any]]:
     """The INSERT of a row, and what it writes beside kind and key."""
     level = release.LEVEL if row.FORMAT == 1 else level_to_write(connection)
-    written = {"token": draw(connection, "token"), "value": dump_row(row, level)}
+    written = {"seq": draw(connection, "seq"), "value": dump_row(row, level)}
     insert = INSERT[connection.storage.dialect](CATALOG)
     return insert.values(kind=row.KIND, key=row.key, **written), written
 
@@ -103,8 +103,8 @@ def level_to_write(connection: Connection) -> int:
 
 
 def delete(connection: Connection, kind: type[CatalogRow], *key: object) -> int:
-    """Leave a tombstone in the place of the row, if there is one; returns the change's token."""
-    token = draw(connection, "token")
+    """Leave a tombstone in the place of the row, if there is one; returns the change's seq."""
+    seq = draw(connection, "seq")
     _write(
         connection,
         sa.update(CATALOG)
@@ -113,9 +113,9 @@ def delete(connection: Connection, kind: type[CatalogRow], *key: object) -> int:
             CATALOG.c.key == row_key(*key),
             CATALOG.c.value.is_not(None),
         )
-        .values(token=token, value=None),
+        .values(seq=seq, value=None),
     )
-    return token
+    return seq
 
 
 def list_rows(connection: Connection, kind: type[R], *within: object) -> list[R]:

@@ -27,7 +27,7 @@ from zapdb.values.json import dumps
 NO_MIGRATIONS: Final = ChainState(end=0, newest=0, digest="", forgetting=None)
 
 STORED = "stored"
-FORGOTTEN = "forgotten"
+ROLLED_BACK = "rolled_back"
 
 
 def read_chain_state(connection: Connection, *, lock: bool = False) -> ChainState:
@@ -178,7 +178,7 @@ def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) ->
 def forgotten_digests(connection: Connection) -> set[tuple[int, str]]:
     """(number, digest) of migrations that were forgotten: never applied again by themselves."""
     query = sa.select(MIGRATIONS.c.number, MIGRATIONS.c.digest).where(
-        MIGRATIONS.c.state == FORGOTTEN
+        MIGRATIONS.c.state == ROLLED_BACK
     )
     return {(number, digest) for number, digest in connection.core_execute(query)}
 
@@ -210,9 +210,9 @@ def mark_forgotten(connection: Connection, forgotten: int) -> None:
         sa.update(MIGRATIONS)
         .where(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number == forgotten)
         .values(
-            state=FORGOTTEN,
-            forgotten_at=connection.storage.now_us(connection),
-            forgotten_by=principal.current(),
+            state=ROLLED_BACK,
+            rolled_back_at=connection.storage.now_us(connection),
+            rolled_back_by=principal.current(),
         )
     )
     newest = connection.core_execute(

@@ -79,7 +79,7 @@ def _checked(row: SettingRow) -> str:
 
 
 def write_setting(connection: Connection, name: str, value: str, scope: Scope = EVERYWHERE) -> int:
-    """Inside a transaction of the setting's `mode`; returns the change's token.
+    """Inside a transaction of the setting's `mode`; returns the change's seq.
 
     Raises `UsageError` for a value or a scope that the setting can't have.
     """
@@ -93,21 +93,21 @@ def write_setting(connection: Connection, name: str, value: str, scope: Scope = 
             values=", ".join(setting.values),
         )
     before = _read_switched(connection, setting, scope)
-    token = rows.put(connection, SettingRow(scope.text, name, normal))
+    seq = rows.put(connection, SettingRow(scope.text, name, normal))
     _bind_writers(connection, setting, scope, before)
     _check_policies(connection, name, scope)
-    return token
+    return seq
 
 
 def unset_setting(connection: Connection, name: str, scope: Scope = EVERYWHERE) -> int:
     """Take back what was set for exactly this scope, inside a transaction of the setting's `mode`;
-    returns the token. Raises `UsageError` where what holds then can't be."""
+    returns the seq. Raises `UsageError` where what holds then can't be."""
     setting = _find_for(name, scope)
     before = _read_switched(connection, setting, scope)
-    token = rows.delete(connection, SettingRow, scope.key(name))
+    seq = rows.delete(connection, SettingRow, scope.key(name))
     _bind_writers(connection, setting, scope, before)
     _check_policies(connection, name, scope)
-    return token
+    return seq
 
 
 def _check_policies(connection: Connection, name: str, scope: Scope) -> None:
@@ -145,7 +145,7 @@ def _bind_writers(
         return
     assert connection.mode is setting.mode, "it is set under the gate"
     mine = "" if scope.tenant is None else f" WHERE tenant = {int(scope.tenant)}"
-    connection.run(f"UPDATE zapdb_activations SET number = number + 1{mine}")
+    connection.run(f"UPDATE zapdb_catalog_versions SET version = version + 1{mine}")
     who, table = principal.current(), OF_TENANT if scope.table is None else scope.table
     for tenant, value in _read_switched(connection, setting, scope).items():
         if setting.name == CHANGE_LOG and value != before[tenant]:

@@ -16,7 +16,7 @@ from zapdb.catalog import principal, rows
 from zapdb.catalog.kinds import Tenant, TenantNameRow
 from zapdb.errors import CorruptCatalog, TenantExists, UnknownName, UsageError, suggest
 from zapdb.storage import Connection, Mode, Storage
-from zapdb.storage.tables import ACTIVATIONS, CATALOG
+from zapdb.storage.tables import CATALOG, CATALOG_VERSIONS
 
 DEFAULT_TENANT: Final = 1
 DEFAULT_TENANT_NAME: Final = "default"
@@ -38,7 +38,7 @@ def add_tenant(connection: Connection, name: str) -> Tenant:
     now = connection.storage.now_us(connection)
     tenant = Tenant(number, name, 0, now, principal.current(), removing=False)
     rows.put(connection, tenant)
-    connection.core_execute(sa.insert(ACTIVATIONS).values(tenant=number, number=1))
+    connection.core_execute(sa.insert(CATALOG_VERSIONS).values(tenant=number, version=1))
     return tenant
 
 

@@ -15,7 +15,7 @@ from zapdb.activation.fleet import Brought, FleetStatus, bring_up_all, read_flee
 from zapdb.activation.inspection import MigrationPhase, MigrationState, list_migration_states
 from zapdb.activation.up import Applied, Wanted, migrate_up, refuse_changes_while_forgetting
 from zapdb.activation.verification import compare_files
-from zapdb.catalog.changelog import read_token
+from zapdb.catalog.changelog import read_seq
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import (
@@ -84,7 +84,7 @@ class _Done:
             ],
             "built": [one.to_json() for one in self.built],
             "fleet": None if self.fleet is None else _fleet_to_json(self.fleet),
-            "token": read_token(storage.connection()),
+            "seq": read_seq(storage.connection()),
         }
 
 
@@ -122,8 +122,8 @@ def migrate_up_command(
 
     With `--json`: `{position, applied: [{number, label, active, tables, milliseconds}], built:
     [{id, kind, table, target, superseded, read, written, conflicts, seconds, records_per_second}],
-    fleet, token}`; `fleet` is null without `--all-tenants`, else `{brought, failed: [{tenant,
-    position, error}]}`. A process whose view of the catalog has the token has the change.
+    fleet, seq}`; `fleet` is null without `--all-tenants`, else `{brought, failed: [{tenant,
+    position, error}]}`. A process whose view of the catalog has the seq has the change.
     """
     if all_tenants and (tenant is not None or to is not None):
         raise UsageError(

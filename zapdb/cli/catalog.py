@@ -296,7 +296,7 @@ def catalog_fingerprint_command(
         ),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="With its generation, when, by whom.")
+        bool, typer.Option("--verbose", "-v", help="With its revision, when, by whom.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -308,7 +308,7 @@ def catalog_fingerprint_command(
 
     With `--json`: `{table, table_number, gen, fingerprint, migrated_at, migrated_by, migration,
     event}`. With `--find`: `{table, table_number, fingerprint, gens, in_force: {gen, fingerprint},
-    differences: [{part, number, name, change, before, after}]}`: the generations at which it was
+    differences: [{part, number, name, change, before, after}]}`: the revisions at which it was
     stamped on the table, what is in force (null for a table that was dropped), and what is
     otherwise since the last of them.
     """
@@ -331,7 +331,7 @@ def catalog_fingerprint_command(
         )
     shown = format_fingerprint(newest.fingerprint)
     if verbose:
-        shown += f"  generation {newest.generation}, "
+        shown += f"  revision {newest.revision}, "
         shown += labels.get((newest.position, newest.digest), newest.event)
         shown += f", {show_time(newest)} by {newest.migrated_by}"
     output.write(shown)
@@ -354,13 +354,13 @@ def _write_found(output: Output, found: Stamped) -> int:
     output.write(*_describe_found(found))
     if found.is_known and not found.is_current:
         write_differences(output, found.differences)
-    in_force = {"gen": found.generation, "fingerprint": format_fingerprint(found.current)}
+    in_force = {"gen": found.revision, "fingerprint": format_fingerprint(found.current)}
     output.document(
         {
             "table": found.table,
             "table_number": found.table_number,
             "fingerprint": format_fingerprint(found.fingerprint),
-            "gens": list(found.generations),
+            "gens": list(found.revisions),
             "in_force": in_force if found.is_in_force else None,
             "differences": list(map(difference_to_json, found.differences)),
         }
@@ -374,10 +374,10 @@ def _describe_found(found: Stamped) -> Iterator[Part]:
         yield ("  never stamped on ", "red")
         yield found.table
         return
-    yield f"  generation {', '.join(map(str, found.generations))} of {found.table}"
+    yield f"  revision {', '.join(map(str, found.revisions))} of {found.table}"
     if found.is_current:
         yield (", in force", "green")
     elif found.is_in_force:
-        yield f"; in force is generation {found.generation} ({format_fingerprint(found.current)})"
+        yield f"; in force is revision {found.revision} ({format_fingerprint(found.current)})"
     else:
-        yield (f"; dropped at generation {found.generation}", "yellow")
+        yield (f"; dropped at revision {found.revision}", "yellow")

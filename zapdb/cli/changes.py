@@ -192,17 +192,17 @@ def changes_followers_command(
 
     `behind` counts changes, up to 100,000; `for` is how old the oldest of them is.
 
-    With `--json`: `{followers: [{name, bookmark, moved_at, changes_behind, seconds_behind}],
+    With `--json`: `{followers: [{name, bookmark, advanced_at, changes_behind, seconds_behind}],
     begins_at}`, where `begins_at` is the bookmark at which the log begins.
     """
     output = Output(as_json)
     with _opened(database, tenant, read_only=True) as db:
         found, begins_at = db.change_log.followers(), db.change_log.begin()
     output.table(
-        ("follower", "moved at", "behind", "for", "bookmark"),
+        ("follower", "advanced at", "behind", "for", "bookmark"),
         [_follower_to_row(status) for status in found],
         right=("behind", "for"),
-        solid=("moved at",),
+        solid=("advanced at",),
         empty="nobody follows",
     )
     output.document(
@@ -214,7 +214,7 @@ def _follower_to_row(status: FollowerStatus) -> Sequence[Part]:
     behind = status.lag.changes
     return (
         (status.name, "bold"),
-        f"{status.moved_at:%Y-%m-%d %H:%M:%S}",
+        f"{status.advanced_at:%Y-%m-%d %H:%M:%S}",
         _format_number(behind) if behind else "-",
         _format_age(status.lag.seconds) if behind else "-",
         str(status.bookmark),
@@ -242,7 +242,7 @@ def _follower_to_json(status: FollowerStatus) -> dict[str, Any]:
     return {
         "name": status.name,
         "bookmark": str(status.bookmark),
-        "moved_at": status.moved_at.isoformat(),
+        "advanced_at": status.advanced_at.isoformat(),
         "changes_behind": status.lag.changes,
         "seconds_behind": round(status.lag.seconds, 3),
     }

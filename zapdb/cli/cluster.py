@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from zapdb import release
-from zapdb.catalog.changelog import read_token
+from zapdb.catalog.changelog import read_seq
 from zapdb.catalog.kinds import Job
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import connected
@@ -235,7 +235,7 @@ def cluster_evict_command(
     """Put processes out: what they write from then on is refused, and they have to open again.
 
     With `--json`: `{evicted: [{id, host, process, release, level, files_end, serves}],
-    token}`.
+    seq}`.
     """
     output = Output(as_json)
     if bool(nodes) == expired:
@@ -249,12 +249,12 @@ def cluster_evict_command(
         evicted: list[Node] = []
         if wanted and (yes or _confirm(len(wanted), as_json=as_json)):
             evicted = cluster.evict_nodes(storage, [status.node.id for status in wanted])
-        token = read_token(storage.connection())
+        seq = read_seq(storage.connection())
     if evicted:
         output.write(("evicted ", "green"), format_count(len(evicted), "node"))
     else:
         output.write("nothing was changed")
-    output.document({"evicted": [_node_to_json(node) for node in evicted], "token": token})
+    output.document({"evicted": [_node_to_json(node) for node in evicted], "seq": seq})
 
 
 def _find_wanted(connection: Connection, given: list[str], *, expired: bool) -> list[NodeStatus]:
@@ -287,12 +287,12 @@ def cluster_upgrade_command(
     no way back. zapdb's own tables are brought to what this release has.
 
     With `--json`: `{dry_run, before, after, supported, layout: [REVISION], lacking: [NODE],
-    token}`;    `lacking` are the processes that keep the level below `supported`.
+    seq}`;    `lacking` are the processes that keep the level below `supported`.
     """
     output = Output(as_json)
     with _opened(database) as storage:
         done = cluster.upgrade_cluster(storage, dry_run=dry_run)
-        token = read_token(storage.connection())
+        seq = read_seq(storage.connection())
     _write_upgrade(done, output, dry_run=dry_run)
     output.document(
         {
@@ -302,7 +302,7 @@ def cluster_upgrade_command(
             "supported": release.LEVEL,
             "layout": [revision.revision for revision in done.layout],
             "lacking": [_node_to_json(node) for node in done.lacking],
-            "token": token,
+            "seq": seq,
         }
     )
 

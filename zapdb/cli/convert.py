@@ -12,7 +12,7 @@ from msgspec import to_builtins
 
 from zapdb.activation import View
 from zapdb.activation.up import refuse_while_forgetting
-from zapdb.catalog.changelog import read_token
+from zapdb.catalog.changelog import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, note
@@ -57,7 +57,7 @@ def convert_run_command(
     and goes on where it stopped when it is run again.
 
     With `--json`: `{jobs: [{id, kind, table, target, superseded, findings: [{what, count,
-    examples}], read, written, conflicts, seconds, records_per_second}], token}`, where `kind` is
+    examples}], read, written, conflicts, seconds, records_per_second}], seq}`, where `kind` is
     `index`, `convert` or `validate`.
     """
     output = Output(as_json)
@@ -70,13 +70,13 @@ def convert_run_command(
         except KeyboardInterrupt:
             note("nothing is lost: `zapdb convert run` goes on where this stopped")
             raise
-        token = read_token(storage.connection())
+        seq = read_seq(storage.connection())
     if not ran:
         output.write("nothing to do: every index is built, and every record is current")
     is_blocked = any(one.job.findings for one in ran)
     if is_blocked:
         output.write("change or delete these records, and run `zapdb convert run` again")
-    output.document({"jobs": [one.to_json() for one in ran], "token": token})
+    output.document({"jobs": [one.to_json() for one in ran], "seq": seq})
     return EXIT_ERROR if is_blocked else 0
 
 

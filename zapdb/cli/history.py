@@ -14,7 +14,7 @@ from zapdb.activation.inspection import find_entry, read_labels, read_log, read_
 from zapdb.activation.prehistory import ensure_histories
 from zapdb.catalog.history import (
     Entry,
-    find_generations,
+    find_revisions,
     find_rollbacks,
     format_fingerprint,
 )
@@ -41,7 +41,7 @@ TableNumberOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class RevisionLine:
-    """An entry as it is shown; both others are generations.
+    """An entry as it is shown; both others are revisions.
 
     `rolled_back` is the one before it, if the entry took that back; `returned_to` the newest
     earlier one that had the same fingerprint.
@@ -60,8 +60,8 @@ def catalog_history_command(
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="GENERATION|DURATION|FINGERPRINT",
-            help="From a generation on (7), of the last days, hours or minutes (7d), or all after "
+            metavar="REVISION|DURATION|FINGERPRINT",
+            help="From a revision on (7), of the last days, hours or minutes (7d), or all after "
             "a fingerprint (0x…) was last in force.",
         ),
     ] = None,
@@ -72,7 +72,7 @@ def catalog_history_command(
     ] = False,
     diff: Annotated[
         tuple[int, int] | None,
-        typer.Option(metavar="A B", help="Show what differs between two generations instead."),
+        typer.Option(metavar="A B", help="Show what differs between two revisions instead."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -80,12 +80,12 @@ def catalog_history_command(
 
     `migration` is the newest one that was in force from then on; times are UTC, and `-` where the
     history began after the table. Where the fingerprint is an earlier one again, the schema was
-    rolled back: `rollback from gen N` names the generation right before, which was in force until
+    rolled back: `rollback from gen N` names the revision right before, which was in force until
     then. Tables that were dropped are found by a name that they had, or by their number.
 
     With `--json`: an object a line, `{table, table_number, gen, fingerprint, migrated_at,
     migrated_by, migration, event, rollback_from, rollback_to, layout_revision}`. `migrated_at` is
-    ISO 8601; `rollback_from` is the generation before, and `rollback_to` the newest earlier one
+    ISO 8601; `rollback_from` is the revision before, and `rollback_to` the newest earlier one
     with the same fingerprint, null where there was no rollback. `--with-snapshot` adds `snapshot`.
 
     With `--json --diff`: `{table, table_number, from: {gen, fingerprint}, to: {gen, fingerprint},
@@ -113,7 +113,7 @@ def catalog_history_command(
     columns = ("gen", "fingerprint", "migrated_at", "migrated_by", "migration", "event")
     rows = [
         (
-            str(line.entry.generation),
+            str(line.entry.revision),
             format_fingerprint(line.entry.fingerprint),
             show_time(line.entry),
             line.entry.migrated_by,
@@ -149,7 +149,7 @@ def make_lines(log: Sequence[Entry]) -> list[RevisionLine]:
     for entry, rolled_back in zip(log, find_rollbacks(log), strict=True):
         returned_to = None if rolled_back is None else last[entry.fingerprint]
         lines.append(RevisionLine(entry, rolled_back, returned_to))
-        last[entry.fingerprint] = entry.generation
+        last[entry.fingerprint] = entry.revision
     return lines
 
 
@@ -163,24 +163,24 @@ def select_since(lines: list[RevisionLine], since: str, now_us: int) -> list[Rev
         return [line for line in lines if line.entry.migrated_at >= first]
     if not (since.isascii() and since.isdigit()) or len(since) > 18:
         raise UsageError(
-            "--since is neither a generation nor a duration nor a fingerprint",
+            "--since is neither a revision nor a duration nor a fingerprint",
             given=since,
             hint="such as 7, or 7d, 12h or 30m, or 0x21501dafa07d755e",
         )
-    if int(since) > newest.generation + 1:
+    if int(since) > newest.revision + 1:
         raise UsageError(
-            "the table never had this generation",
+            "the table never had this revision",
             table=newest.table.name,
             since=since,
-            newest=newest.generation,
+            newest=newest.revision,
         )
-    return [line for line in lines if line.entry.generation >= int(since)]
+    return [line for line in lines if line.entry.revision >= int(since)]
 
 
 def _select_after(lines: list[RevisionLine], fingerprint: int) -> list[RevisionLine]:
     """Those after the last entry with a fingerprint; raises `UnknownName` if there is none."""
     log = [line.entry for line in lines]
-    found = find_generations(log, fingerprint)
+    found = find_revisions(log, fingerprint)
     if not found:
         known = dict.fromkeys(format_fingerprint(entry.fingerprint) for entry in log)
         raise UnknownName(
@@ -189,7 +189,7 @@ def _select_after(lines: list[RevisionLine], fingerprint: int) -> list[RevisionL
             fingerprint=format_fingerprint(fingerprint),
             fingerprints=", ".join(known),
         )
-    return [line for line in lines if line.entry.generation > found[-1]]
+    return [line for line in lines if line.entry.revision > found[-1]]
 
 
 def show_time(entry: Entry) -> str:
@@ -214,7 +214,7 @@ def entry_to_json(entry: Entry, labels: dict[tuple[int, str], str]) -> dict[str,
     return {
         "table": entry.table.name,
         "table_number": entry.table_number,
-        "gen": entry.generation,
+        "gen": entry.revision,
         "fingerprint": format_fingerprint(entry.fingerprint),
         "migrated_at": as_time(entry.migrated_at).isoformat(),
         "migrated_by": entry.migrated_by,
@@ -227,8 +227,8 @@ def _write_difference(output: Output, old: Entry, new: Entry) -> None:
     differences = compare_tables(old.table, new.table)
     output.write(
         (new.table.name, "bold"),
-        f"  gen {old.generation} ({format_fingerprint(old.fingerprint)}) → "
-        f"gen {new.generation} ({format_fingerprint(new.fingerprint)})",
+        f"  gen {old.revision} ({format_fingerprint(old.fingerprint)}) → "
+        f"gen {new.revision} ({format_fingerprint(new.fingerprint)})",
     )
     write_differences(output, differences)
     output.document(
@@ -243,4 +243,4 @@ def _write_difference(output: Output, old: Entry, new: Entry) -> None:
 
 
 def _stamp_to_json(entry: Entry) -> dict[str, Any]:
-    return {"gen": entry.generation, "fingerprint": format_fingerprint(entry.fingerprint)}
+    return {"gen": entry.revision, "fingerprint": format_fingerprint(entry.fingerprint)}

@@ -28,7 +28,7 @@ def catalog_prune_command(
     ] = None,
     before: Annotated[
         int | None,
-        typer.Option(min=1, metavar="GENERATION", help="Delete the entries below a generation."),
+        typer.Option(min=1, metavar="REVISION", help="Delete the entries below a revision."),
     ] = None,
     older_than: Annotated[
         str | None,
@@ -40,9 +40,9 @@ def catalog_prune_command(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Delete old entries of a table's fingerprint history for good.
+    """Delete old entries of a table's schema history for good.
 
-    The newest entry always stays, so that generations go on from it and are never used again; so
+    The newest entry always stays, so that revisions go on from it and are never used again; so
     does one whose layout a later entry has. While records have the revision of an entry that would
     go, or archived values are of it, nothing is deleted, and what is in the way is named.
 
@@ -79,14 +79,14 @@ def _write_plan(pruning: Pruning, output: Output) -> None:
         output.write("nothing to prune")
     uses: dict[int, list[str]] = {}
     for use in pruning.uses:
-        uses.setdefault(use.generation, []).append(use.what)
+        uses.setdefault(use.revision, []).append(use.what)
     rows: list[Sequence[Part]] = [
         (
-            str(entry.generation),
+            str(entry.revision),
             format_fingerprint(entry.fingerprint),
             show_time(entry),
             entry.event,
-            (", ".join(uses.get(entry.generation, ["-"])), "yellow"),
+            (", ".join(uses.get(entry.revision, ["-"])), "yellow"),
         )
         for entry in pruning.pruned
     ]
@@ -94,7 +94,7 @@ def _write_plan(pruning: Pruning, output: Output) -> None:
         columns = ("gen", "fingerprint", "migrated_at", "event", "needed by")
         output.table(columns, rows, right=("gen",), solid=("fingerprint", "migrated_at"))
     for entry in pruning.layouts:
-        output.write(f"generation {entry.generation} stays: later ones have its layout")
+        output.write(f"revision {entry.revision} stays: later ones have its layout")
 
 
 def _confirm(pruning: Pruning, *, as_json: bool) -> bool:
@@ -113,9 +113,9 @@ def _plan_to_json(pruning: Pruning, *, done: bool) -> dict[str, Any]:
     return {
         "table": newest.table.name,
         "table_number": newest.table_number,
-        "pruned": [entry.generation for entry in pruning.pruned],
-        "kept_for_layout": [entry.generation for entry in pruning.layouts],
-        "in_use": [{"gen": use.generation, "by": use.what} for use in pruning.uses],
-        "newest": newest.generation,
+        "pruned": [entry.revision for entry in pruning.pruned],
+        "kept_for_layout": [entry.revision for entry in pruning.layouts],
+        "in_use": [{"gen": use.revision, "by": use.what} for use in pruning.uses],
+        "newest": newest.revision,
         "done": done,
     }

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from zapdb.activation import View
-from zapdb.catalog.changelog import read_token
+from zapdb.catalog.changelog import read_seq
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,
@@ -127,8 +127,8 @@ def migrate_forget_command(
     database stores, without any files; one that was interrupted is finished.
 
     With `--json`, which needs `--yes`: `{position, forgotten: [{number, label, tenants, lossy,
-    tables: [{table, fate, records, fields, indexes}], milliseconds}], token}`. A process whose view
-    of the catalog has the token has the change. `tenants` is a count, and so is `records`, of all
+    tables: [{table, fate, records, fields, indexes}], milliseconds}], seq}`. A process whose view
+    of the catalog has the seq has the change. `tenants` is a count, and so is `records`, of all
     of them together. `fate` says what became of the records: `deleted`, `converted` or `kept`;
     `fields` and `indexes` are lost.
     """
@@ -150,8 +150,8 @@ def migrate_forget_command(
                 view = read_view(storage)
         finally:
             if forgotten or not steps:
-                token = read_token(storage.connection())
-                document = {"position": view.position, "forgotten": forgotten, "token": token}
+                seq = read_seq(storage.connection())
+                document = {"position": view.position, "forgotten": forgotten, "seq": seq}
                 output.document(document)
     return 0
 

@@ -9,7 +9,7 @@ import typer
 
 from zapdb.activation import load_view
 from zapdb.activation.up import refuse_while_forgetting
-from zapdb.catalog.changelog import read_token
+from zapdb.catalog.changelog import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.opening import opened, read_view
 from zapdb.cli.output import Output, Part, ask_user, format_count
@@ -36,8 +36,8 @@ def migrate_prune_archive_command(
     they would be archived later.
 
     With `--json`, which needs `--yes` or `--dry-run`: `{archived: [{table, field, migration,
-    count}], pruned, token}`. `field` is null for a table; the counts are those before the
-    conversion. A process whose view of the catalog has the token has what the conversion changed.
+    count}], pruned, seq}`. `field` is null for a table; the counts are those before the
+    conversion. A process whose view of the catalog has the seq has what the conversion changed.
     """
     output = Output(as_json)
     with opened(database, tenant) as (storage, view):
@@ -54,7 +54,7 @@ def migrate_prune_archive_command(
             _finish_conversion(storage, tenant, output)
             pruned = prune_archives(storage, view.tenant)
             output.write(("pruned ", "green"), format_count(pruned, "archived value"))
-        token = read_token(storage.connection())
+        seq = read_seq(storage.connection())
     output.document(
         {
             "archived": [
@@ -62,7 +62,7 @@ def migrate_prune_archive_command(
                 for a in archived
             ],
             "pruned": pruned,
-            "token": token,
+            "seq": seq,
         }
     )
     return 0

@@ -10,7 +10,7 @@ import typer
 from zapdb.activation import IndexDescriptor, TableState, View
 from zapdb.activation.datasets import needs_rebuilding, restart_indexes
 from zapdb.activation.up import refuse_while_forgetting
-from zapdb.catalog.changelog import read_token
+from zapdb.catalog.changelog import read_seq
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
@@ -48,7 +48,7 @@ def reindex_run_command(
     have other data. If it is interrupted, `zapdb convert run` goes on. Exit status 1 where records
     violate a unique index.
 
-    With `--json`: `{indexes: [{table, index}], jobs, token}`, with the jobs as of `convert run`.
+    With `--json`: `{indexes: [{table, index}], jobs, seq}`, with the jobs as of `convert run`.
     """
     output = Output(as_json)
     ran: list[Ran] = []
@@ -67,14 +67,14 @@ def reindex_run_command(
             except KeyboardInterrupt:
                 note("nothing is lost: `zapdb convert run` goes on where this stopped")
                 raise
-        token = read_token(storage.connection())
+        seq = read_seq(storage.connection())
     if not found:
         output.write("nothing to do: every index fits the collation and time zone data in use")
     output.document(
         {
             "indexes": [{"table": s.table.name, "index": i.index.name} for s, i in found],
             "jobs": [one.to_json() for one in ran],
-            "token": token,
+            "seq": seq,
         }
     )
     return EXIT_ERROR if any(one.job.findings for one in ran) else 0

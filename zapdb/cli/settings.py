@@ -154,8 +154,8 @@ def settings_set_command(
 
     Running processes follow within about a second.
 
-    With `--json`: `{name, value, from, default, values, scopes, says, token}`; a process whose view
-    of the catalog has the token has the change.
+    With `--json`: `{name, value, from, default, values, scopes, says, seq}`; a process whose view
+    of the catalog has the seq has the change.
     """
     output = Output(as_json)
     setting = find_setting(name)
@@ -174,14 +174,14 @@ def settings_unset_command(
 ) -> None:
     """Take a setting back: what is set for more, the profile or the default holds again.
 
-    With `--json`: `{name, value, from, default, values, scopes, says, token}`.
+    With `--json`: `{name, value, from, default, values, scopes, says, seq}`.
     """
     output = Output(as_json)
     setting = find_setting(name)
     with _opened(database, tenant, table, field, index) as place:
         with place.storage.transaction(setting.mode) as connection:
-            token = unset_setting(connection, name, place.scope)
-        _report(place, setting, token, output)
+            seq = unset_setting(connection, name, place.scope)
+        _report(place, setting, seq, output)
 
 
 def settings_profile_command(
@@ -206,11 +206,11 @@ def settings_profile_command(
 
 def _write(place: SettingTarget, setting: Setting, value: str, output: Output) -> None:
     with place.storage.transaction(setting.mode) as connection:
-        token = write_setting(connection, setting.name, value, place.scope)
-    _report(place, setting, token, output)
+        seq = write_setting(connection, setting.name, value, place.scope)
+    _report(place, setting, seq, output)
 
 
-def _report(place: SettingTarget, setting: Setting, token: int, output: Output) -> None:
+def _report(place: SettingTarget, setting: Setting, seq: int, output: Output) -> None:
     found = place.describe(setting, place.read())
     output.write(f"{setting.name}{place.says} is ", (found["value"], "bold"))
-    output.document(found | {"token": token})
+    output.document(found | {"seq": seq})

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.activation.removal import remove_tenant
-from zapdb.catalog.changelog import read_token
+from zapdb.catalog.changelog import read_seq
 from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.tenants import create_tenant, find_tenant_row, list_tenants
 from zapdb.cli.configuration import DatabaseOption, JsonOption
@@ -56,15 +56,15 @@ def tenant_create_command(
 ) -> None:
     """Enter a new tenant. It has no tables until it is opened, or brought up with the others.
 
-    With `--json`: the tenant, as `list` writes it, and `token`; a process whose view of the catalog
-    has the token has the change.
+    With `--json`: the tenant, as `list` writes it, and `seq`; a process whose view of the catalog
+    has the seq has the change.
     """
     output = Output(as_json)
     with opened(database) as (storage, _):
         tenant = create_tenant(storage, name)
-        token = read_token(storage.connection())
+        seq = read_seq(storage.connection())
     output.write(("created ", "green"), tenant.name)
-    output.document(_to_json(tenant) | {"token": token})
+    output.document(_to_json(tenant) | {"seq": seq})
 
 
 def tenant_remove_command(
@@ -78,7 +78,7 @@ def tenant_remove_command(
     Large values that were its own are left for `zapdb sweep`. A removal that was interrupted is
     finished by running it again.
 
-    With `--json`, which needs `--yes`: `{tenant, rows: {TABLE: COUNT}, token}`.
+    With `--json`, which needs `--yes`: `{tenant, rows: {TABLE: COUNT}, seq}`.
     """
     output = Output(as_json)
     with opened(database) as (storage, _):
@@ -87,10 +87,10 @@ def tenant_remove_command(
             output.write("nothing was changed")
             return EXIT_ERROR
         removed = remove_tenant(storage, name)
-        token = read_token(storage.connection())
+        seq = read_seq(storage.connection())
     total = sum(removed.rows.values())
     output.write(("removed ", "green"), f"{name}: {format_count(total, 'row')}")
-    output.document({"tenant": name, "rows": removed.rows, "token": token})
+    output.document({"tenant": name, "rows": removed.rows, "seq": seq})
     return 0
 
 

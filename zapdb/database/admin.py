@@ -13,7 +13,7 @@ from typing import Any
 from zapdb.activation import TableState, View
 from zapdb.activation.pinning import Stamped, find_fingerprint
 from zapdb.activation.removal import Removed, remove_tenant
-from zapdb.catalog.changelog import read_token
+from zapdb.catalog.changelog import read_seq
 from zapdb.catalog.history import Entry, read_entries
 from zapdb.catalog.kinds import Job, JobKind, Tenant
 from zapdb.catalog.localview import LocalView
@@ -45,7 +45,7 @@ from zapdb.records import decode_prefix
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Catalog:
-    """What a process knows of the catalog: all of its rows as of one token, and the tables that
+    """What a process knows of the catalog: all of its rows as of one seq, and the tables that
     are in force for its tenant."""
 
     rows: LocalView
@@ -53,11 +53,11 @@ class Catalog:
 
     def __repr__(self) -> str:
         tables = ", ".join(self.view.tables) or "no tables"
-        return f"<zapdb catalog at token {self.token}: migration {self.position}, {tables}>"
+        return f"<zapdb catalog at seq {self.seq}: migration {self.position}, {tables}>"
 
     @property
-    def token(self) -> int:
-        return self.rows.token
+    def seq(self) -> int:
+        return self.rows.seq
 
     @property
     def position(self) -> int:
@@ -179,7 +179,7 @@ class DatabaseAdmin:
     ) -> int:
         """Set a setting for the whole database, or what is named of it; None takes it back.
 
-        Returns the change's token, for `wait_for_catalog` in other processes. Raises `UnknownName`,
+        Returns the change's seq, for `wait_for_catalog` in other processes. Raises `UnknownName`,
         `UsageError` for a value or a scope that the setting can't have, and `IncompatibleVersion`
         where the database needs `zapdb cluster upgrade` for it.
         """
@@ -187,11 +187,11 @@ class DatabaseAdmin:
             number = None if tenant is None else find_tenant(connection, tenant).number
             scope = self._scope(number, table, field, index)
             if value is None:
-                token = unset_setting(connection, name, scope)
+                seq = unset_setting(connection, name, scope)
             else:
-                token = write_setting(connection, name, value, scope)
+                seq = write_setting(connection, name, value, scope)
         self._upkeep.use(read_settings(self._storage.connection(), self._tenant))
-        return token
+        return seq
 
     # Tenants
 
@@ -203,10 +203,10 @@ class DatabaseAdmin:
     def create_tenant(self, name: str) -> int:
         """Enter a new tenant; raises `TenantExists`. It begins when it is opened.
 
-        Returns a token for `wait_for_catalog` in other processes, which covers the change.
+        Returns a seq for `wait_for_catalog` in other processes, which covers the change.
         """
         create_tenant(self._storage, name)
-        return self.catalog_token()
+        return self.catalog_seq()
 
     def remove_tenant(self, name: str) -> Removed:
         """Erase a tenant and all that it has; there is no way back.
@@ -235,17 +235,15 @@ class DatabaseAdmin:
         """The catalog as this process knows it, from memory; about a second old at most."""
         return Catalog(self._process.follower.view(CATALOG_WAIT_SECONDS), self._session.view)
 
-    def catalog_token(self) -> int:
-        """The token of the newest change of the catalog, of whatever process."""
+    def catalog_seq(self) -> int:
+        """The seq of the newest change of the catalog, of whatever process."""
         with self._session.connected() as connection:
-            return read_token(connection)
+            return read_seq(connection)
 
-    def wait_for_catalog(
-        self, token: int, timeout_seconds: float = CATALOG_WAIT_SECONDS
-    ) -> Catalog:
-        """The catalog once this process has seen the change with a token; raises
+    def wait_for_catalog(self, seq: int, timeout_seconds: float = CATALOG_WAIT_SECONDS) -> Catalog:
+        """The catalog once this process has seen the change with a seq; raises
         `CatalogBehind`."""
-        known = self._process.follower.wait(token, timeout_seconds)
+        known = self._process.follower.wait(seq, timeout_seconds)
         return Catalog(known, self._session.view)
 
     def schema_history(self, table: str) -> list[Entry]:
@@ -271,7 +269,7 @@ class DatabaseAdmin:
         return render_metrics(
             self._storage,
             self._session.view,
-            view_token=None if known is None else known.token,
+            view_seq=None if known is None else known.seq,
             count_records=count_records,
         )
 

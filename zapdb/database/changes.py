@@ -1,7 +1,7 @@
 """The change log as applications see it: what became of records and schemas, in order (rule 29).
 
 Whoever reads gives what became visible a logical timestamp first, if nobody did; see
-`zapdb.storage.log`. A change is decoded under the schema of its time, which the fingerprint history
+`zapdb.storage.log`. A change is decoded under the schema of its time, which the schema history
 keeps. Bookmarks are places in the order, and stay good until what is behind them was pruned; those
 of named followers are rows.
 """
@@ -74,9 +74,9 @@ class Change:
 class SchemaEvent:
     """What became of a schema, among the changes of records.
 
-    Of a table, `event` is `create`, `change`, `drop`, `restore` or `forget`, and `revision` what it
+    Of a table, `event` is `create`, `change`, `drop`, `restore` or `rollback`, `revision` what it
     is from then on, as in `db.admin.schema_history`. Where `table` is None it is about all of them:
-    `activation` or `forget`, which bring the tenant to `position`. `change_log_on` and
+    `activation` or `rollback`, which bring the tenant to `position`. `change_log_on` and
     `change_log_off`, of a table or of all, say that changes are recorded from there on, or are
     missing.
     """
@@ -183,7 +183,7 @@ def _fetch(session: Session, sql: str, parameters: Sequence[Any]) -> list[Any]:
 
 
 class _Reader:
-    """Decodes rows of the log by the fingerprint history."""
+    """Decodes rows of the log by the schema history."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -264,17 +264,17 @@ class _Reader:
         found = self._load_entries(table).get(revision)
         if found is None and not is_forgetting:
             raise CorruptCatalog(
-                "the change log has a revision that the fingerprint history does not",
+                "the change log has a revision that the schema history does not",
                 table=table,
                 revision=revision,
-                hint="restore zapdb_fingerprints from a backup; where there is none, prune the "
+                hint="restore zapdb_schema_history from a backup; where there is none, prune the "
                 "changes of before with `zapdb changes prune`",
             )
         return found
 
     def _load_entries(self, table: int) -> dict[int, Entry]:
         connection = self._session.storage.connection()
-        found = {e.generation: e for e in read_entries(connection, self._tenant, table)}
+        found = {e.revision: e for e in read_entries(connection, self._tenant, table)}
         self._entries[table] = found
         return found
 
@@ -311,13 +311,13 @@ class FollowerStatus:
 
     name: str
     bookmark: Bookmark
-    moved_at: datetime
+    advanced_at: datetime
     lag: Lag
 
     def __repr__(self) -> str:
         return (
             f"<follower {self.name!r}: {self.lag.changes} changes behind, "
-            f"{self.lag.seconds:.1f} s, moved {show_moment(self.moved_at)}>"
+            f"{self.lag.seconds:.1f} s, advanced {show_moment(self.advanced_at)}>"
         )
 
 
@@ -382,7 +382,7 @@ class ChangeFollower:
             raise self._moved(stored)
         if stored is not None:
             connection.run(
-                f"UPDATE zapdb_followers SET bookmark = {mark}, moved_at = {mark}"
+                f"UPDATE zapdb_followers SET bookmark = {mark}, advanced_at = {mark}"
                 f" WHERE tenant = {tenant} AND name = {mark}",
                 (str(wanted), now, self.name),
             )
@@ -439,12 +439,12 @@ def list_followers(connection: Connection, tenant: int) -> list[FollowerStatus]:
     """Those that ever moved, by name."""
     log = ChangeLog(connection.storage, tenant)
     rows = connection.fetch_all(
-        "SELECT name, bookmark, moved_at FROM zapdb_followers"
+        "SELECT name, bookmark, advanced_at FROM zapdb_followers"
         f" WHERE tenant = {int(tenant)} AND name <> '{BEGINNING}' ORDER BY name"
     )
     found = []
-    for name, text, moved_at in rows:
+    for name, text, advanced_at in rows:
         bookmark = Bookmark.parse(text)
         lag = log.measure_lag(connection, bookmark)
-        found.append(FollowerStatus(name, bookmark, to_time(moved_at), lag))
+        found.append(FollowerStatus(name, bookmark, to_time(advanced_at), lag))
     return found

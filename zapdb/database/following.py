@@ -1,6 +1,6 @@
 """Following the catalog: one thread of an open database keeps the process's local view of it.
 
-About once a second the thread looks whether the newest change has another token, and if so brings
+About once a second the thread looks whether the newest change has another seq, and if so brings
 the view up to it (`catalog.localview`). Those who watch hear of it before the view is shown, so
 what hangs on it (the tables in force, the settings) is as new as the view by then; callbacks of the
 application come after.
@@ -48,7 +48,7 @@ class SchemaChange:
     `tenant`, `index`, `constraint`.
     """
 
-    token: int
+    seq: int
     tenant: int
     before: int | None
     after: int | None
@@ -83,15 +83,15 @@ class Follower:
         """The view as it is, which may be about a second old; loaded now if it was not yet."""
         return self._view or self.wait(0, timeout_seconds)
 
-    def wait(self, token: int, timeout_seconds: float) -> LocalView:
-        """The view, once it has the change with this token; raises `CatalogBehind`.
+    def wait(self, seq: int, timeout_seconds: float) -> LocalView:
+        """The view, once it has the change with this seq; raises `CatalogBehind`.
 
         What keeps the view from being loaded is raised as it is.
         """
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
             steps = self._steps
-            while self._view is None or self._view.token < token:
+            while self._view is None or self._view.seq < seq:
                 if self._stopped:
                     raise UsageError("the database is closed", hint="open it again")
                 if self._error is not None and self._steps > steps:
@@ -100,10 +100,10 @@ class Follower:
                 if left <= 0:
                     raise CatalogBehind(
                         "this process has not seen a change of the catalog yet",
-                        token=token,
-                        seen="nothing" if self._view is None else self._view.token,
+                        seq=seq,
+                        seen="nothing" if self._view is None else self._view.seq,
                         waited_seconds=timeout_seconds,
-                        hint="wait longer, or look whether the token is one of this database",
+                        hint="wait longer, or look whether the seq is one of this database",
                     )
                 self._wake.set()
                 self._changed.wait(min(left, FOLLOW_SECONDS))
@@ -208,7 +208,7 @@ def find_schema_changes(before: LocalView, now: LocalView, changed: Changed) -> 
             kinds.setdefault(int(key.partition("/")[0]), set()).add(kind)
     return [
         SchemaChange(
-            now.token,
+            now.seq,
             tenant,
             _position(before, tenant),
             _position(now, tenant),

@@ -39,7 +39,7 @@ def find_record(connection: Connection, live: LiveTable, key: bytes) -> tuple[in
     """The activation number, and whether there is a record with a key."""
     records = live.records
     row = connection.fetch_one(
-        f"SELECT a.number, EXISTS (SELECT 1 FROM {records.name} WHERE tenant = {records.tenant}"
+        f"SELECT a.version, EXISTS (SELECT 1 FROM {records.name} WHERE tenant = {records.tenant}"
         f" AND key = {connection.storage.mark}) FROM ({activation_sql(records.tenant)}) AS a",
         (key,),
     )

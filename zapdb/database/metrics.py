@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from zapdb import metrics as counted
 from zapdb.activation import View, load_view
-from zapdb.catalog.changelog import read_horizon, read_token
+from zapdb.catalog.changelog import read_horizon, read_seq
 from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster.leases import list_leases
 from zapdb.cluster.level import read_level
@@ -66,10 +66,10 @@ FORGETTING = _gauge("forgetting", "Whether a migration is being forgotten: write
 TENANTS = _gauge("tenants", "How many tenants there are.")
 BEHIND = _gauge("tenants_behind", "How many tenants are behind the newest stored migration.")
 POSITION = _gauge("tenant_position", "The newest migration in force for a tenant.", "tenant")
-TOKEN = _gauge("catalog_token", "The token of the newest change of the catalog.")
-VIEW_TOKEN = _gauge("catalog_view_token", "The token up to which this process has followed.")
+SEQ = _gauge("catalog_seq", "The seq of the newest change of the catalog.")
+VIEW_SEQ = _gauge("catalog_view_token", "The seq up to which this process has followed.")
 VIEW_LAG = _gauge("catalog_view_lag", "How many changes this process has not seen yet.")
-HORIZON = _gauge("catalog_horizon", "The token up to which tombstones were purged.")
+HORIZON = _gauge("catalog_horizon", "The seq up to which tombstones were purged.")
 NODES = _gauge("nodes", "Processes that have the database open, by state: live or gone.", "state")
 LEASES = _gauge("leases", "Leases by state: held or expired.", "state")
 JOBS = _gauge("jobs", "Jobs of the tenant, by kind and state.", "kind", "state")
@@ -104,8 +104,8 @@ FAMILIES: Final = (
     TENANTS,
     BEHIND,
     POSITION,
-    TOKEN,
-    VIEW_TOKEN,
+    SEQ,
+    VIEW_SEQ,
     VIEW_LAG,
     HORIZON,
     NODES,
@@ -121,39 +121,39 @@ FAMILIES: Final = (
 
 
 def render_metrics(
-    storage: Storage, view: View, *, view_token: int | None = None, count_records: bool = True
+    storage: Storage, view: View, *, view_seq: int | None = None, count_records: bool = True
 ) -> str:
-    """The text, for the view's tenant as of now; `view_token` is that of the process's local view,
+    """The text, for the view's tenant as of now; `view_seq` is that of the process's local view,
     if it has one.
 
     Counting records reads all of them: without `count_records` they are left out.
     """
     return ShownText(
-        _to_text(read_gauges(storage, view, view_token=view_token, count_records=count_records))
+        _to_text(read_gauges(storage, view, view_seq=view_seq, count_records=count_records))
     )
 
 
 def read_gauges(
-    storage: Storage, view: View, *, view_token: int | None = None, count_records: bool = True
+    storage: Storage, view: View, *, view_seq: int | None = None, count_records: bool = True
 ) -> list[Gauge]:
     """The state of the database, as of one moment."""
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, view.tenant, view)
-        return list(_read(connection, view, view_token, count_records))
+        return list(_read(connection, view, view_seq, count_records))
 
 
 def _read(
-    connection: Connection, view: View, view_token: int | None, count_records: bool
+    connection: Connection, view: View, view_seq: int | None, count_records: bool
 ) -> Iterator[Gauge]:
-    token, end = read_token(connection), view.chain.end
+    seq, end = read_seq(connection), view.chain.end
     yield LEVEL.of(read_level(connection))
     yield STORED_END.of(end)
     yield FORGETTING.of(view.chain_state.forgetting is not None)
-    yield TOKEN.of(token)
+    yield SEQ.of(seq)
     yield HORIZON.of(read_horizon(connection))
-    if view_token is not None:
-        yield VIEW_TOKEN.of(view_token)
-        yield VIEW_LAG.of(max(0, token - view_token))
+    if view_seq is not None:
+        yield VIEW_SEQ.of(view_seq)
+        yield VIEW_LAG.of(max(0, seq - view_seq))
     tenants = sorted(list_tenants(connection), key=lambda tenant: (tenant.position, tenant.number))
     yield TENANTS.of(len(tenants))
     yield BEHIND.of(sum(tenant.position < end for tenant in tenants))

@@ -35,7 +35,7 @@
     │   ├── CorruptRecord                  stored bytes that no encoder wrote
     │   │   └── CorruptBlob                a large value is not what was written
     │   └── CorruptCatalog                 a stored migration or catalog row that was tampered with
-    │       └── MissingHistory             a table in force has no fingerprint history
+    │       └── MissingHistory             a table in force has no schema history
     ├── CompatibilityError
     │   ├── NotZapdb                       the database is somebody else's
     │   ├── NewerLayout                    written by a later release

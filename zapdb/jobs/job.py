@@ -42,7 +42,7 @@ RANGES_PER_STATEMENT: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Keys above `lower` up to `upper`, both open-ended where None; `position` is done so far.
+    """Keys above `lower` up to `upper`, both open-ended where None; `resume_after` is done so far.
 
     Where entries are gone through, these are their places (`storage.physical.join_place`).
     """
@@ -52,7 +52,7 @@ class Range:
     lower: bytes | None
     upper: bytes | None
     fence: int
-    position: bytes | None
+    resume_after: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _insert_ranges(connection: Connection, job_id: str, bounds: list[bytes | Non
                         "fence": 0,
                         "owner": "",
                         "expires_at": 0,
-                        "position": None,
+                        "resume_after": None,
                         "read": 0,
                         "written": 0,
                         "conflicts": 0,
@@ -148,7 +148,7 @@ def reopen(connection: Connection, job_id: str) -> None:
     connection.core_execute(
         sa.update(RANGES)
         .where(RANGES.c.job == job_id)
-        .values(state=FREE, fence=RANGES.c.fence + 1, position=None, expires_at=0)
+        .values(state=FREE, fence=RANGES.c.fence + 1, resume_after=None, expires_at=0)
     )
 
 
@@ -184,7 +184,7 @@ def claim(storage: Storage, job_id: str, owner: Owner, number: int | None = None
             )
         )
         return Range(
-            job_id, row.range, _bytes(row.lower), _bytes(row.upper), fence, _bytes(row.position)
+            job_id, row.range, _bytes(row.lower), _bytes(row.upper), fence, _bytes(row.resume_after)
         )
 
 
@@ -228,7 +228,7 @@ class BatchCounts:
 def record_progress(
     connection: Connection,
     claimed: Range,
-    position: bytes | None,
+    resume_after: bytes | None,
     counted: BatchCounts | None = None,
     *,
     done: bool = False,
@@ -238,12 +238,12 @@ def record_progress(
     mark = connection.storage.mark
     expires = connection.storage.now_us(connection) + int(RANGE_LEASE_SECONDS * 1e6)
     touched = connection.run(
-        f'UPDATE zapdb_ranges SET position = {mark}, "read" = "read" + {mark},'
+        f'UPDATE zapdb_ranges SET resume_after = {mark}, "read" = "read" + {mark},'
         f" written = written + {mark}, conflicts = conflicts + {mark},"
         f" expires_at = {mark}, state = {mark}"
         f" WHERE job = {mark} AND range = {mark} AND fence = {mark}",
         (
-            position,
+            resume_after,
             counted.read,
             counted.written,
             counted.conflicts,

@@ -20,7 +20,7 @@ from msgspec import structs
 from zapdb.activation import IndexDescriptor, TableState, View, load_view
 from zapdb.activation.activate import publish_index
 from zapdb.activation.forget import Revert
-from zapdb.catalog.changelog import read_token
+from zapdb.catalog.changelog import read_seq
 from zapdb.catalog.kinds import ConstraintFinding, Job, JobKind
 from zapdb.cluster.leases import Owner
 from zapdb.errors import CatalogChanged, JobError, LeaseLost
@@ -63,7 +63,7 @@ class JobReport:
     job: Job
     progress: Progress
     seconds: float
-    token: int
+    seq: int
     """A process whose view of the catalog has it knows that the job has ended."""
 
     @property
@@ -218,8 +218,8 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
                 return None
         if ended is not None:
             with storage.transaction(Mode.READ) as connection:
-                progress, token = read_progress(connection, job.id), read_token(connection)
-            report = JobReport(ended.job, progress, time.perf_counter() - started, token)
+                progress, seq = read_progress(connection, job.id), read_seq(connection)
+            report = JobReport(ended.job, progress, time.perf_counter() - started, seq)
             if ended.is_ours:
                 _log(report)
             else:

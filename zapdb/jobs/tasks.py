@@ -241,25 +241,25 @@ class _Task:
         self.read = self.written = self.conflicts = self.conflicts_noted = 0
 
     def run(self) -> bool:
-        position, skips = self.claimed.position, self.work.skips_locked
-        if position is None:
-            position = self.claimed.lower
+        resume_after, skips = self.claimed.resume_after, self.work.skips_locked
+        if resume_after is None:
+            resume_after = self.claimed.lower
         while True:
-            position = self._run_pass(position, skips=skips)
-            # Rows that were locked when their batch passed lie behind the position, and behind the
-            # position of a task that died, too: so the whole range is looked at before it is done.
+            resume_after = self._run_pass(resume_after, skips=skips)
+            # Rows that were locked when their batch passed lie behind `resume_after`, and behind
+            # that of a task that died, too: so the whole range is looked at before it is done.
             if not self._any_left():
                 return True
-            position, skips = self.claimed.lower, False
+            resume_after, skips = self.claimed.lower, False
 
-    def _run_pass(self, position: bytes | None, *, skips: bool) -> bytes | None:
-        """Batches from `position` to the end of the range."""
+    def _run_pass(self, resume_after: bytes | None, *, skips: bool) -> bytes | None:
+        """Batches from `resume_after` to the end of the range."""
         while True:
-            run_batch = partial(self._run_batch, position, skips)
+            run_batch = partial(self._run_batch, resume_after, skips)
             rows = retry(BATCH, run_batch, before_again=self._shrink)
             if not rows:
-                return position
-            position = rows[-1][0]
+                return resume_after
+            resume_after = rows[-1][0]
             self.pace.keep(len(rows))
 
     def _shrink(self, _: int) -> None:
@@ -279,13 +279,13 @@ class _Task:
         elif seconds > BATCH_TARGET_SECONDS:
             self.limit = max(min(BATCH_RECORDS_SLOW_MIN, self.limit_max), self.limit // 2)
 
-    def _run_batch(self, position: bytes | None, skips: bool) -> list[tuple[bytes, bytes]]:
+    def _run_batch(self, resume_after: bytes | None, skips: bool) -> list[tuple[bytes, bytes]]:
         work = self.work
         with self.storage.transaction(Mode.TASK) as connection:
             work = self._current_work(connection)
             started = time.perf_counter()
             rows = work.fetch(
-                connection, position, self.claimed.upper, self.limit, skip_locked=skips
+                connection, resume_after, self.claimed.upper, self.limit, skip_locked=skips
             )
             if not rows:
                 return rows
@@ -306,7 +306,7 @@ class _Task:
     def _current_work(self, connection: Connection) -> Work:
         """The work under what is in force now; raises `Superseded` if that makes it pointless."""
         (activation,) = connection.fetch_one(
-            f"SELECT number FROM zapdb_activations WHERE tenant = {self.work.job.tenant}"
+            f"SELECT version FROM zapdb_catalog_versions WHERE tenant = {self.work.job.tenant}"
         )
         if activation != self.work.view.activation:
             view = load_view(connection, self.work.job.tenant, self.work.view)

@@ -4,7 +4,7 @@ Every stored migration can be put in force and taken back.
 
 Checks and references that are validated are met by every record.
 
-Every entry of the fingerprint history has the fingerprint of its snapshot, and the snapshot that
+Every entry of the schema history has the fingerprint of its snapshot, and the snapshot that
 the migrations lead to; those of dropped tables, too.
 
 Every blob that a record refers to is there, with the size that the record says, and its chunks are
@@ -90,7 +90,7 @@ def verify_tenant(storage: Storage, tenant: int) -> list[TableReport]:
 
 def _verify_log(log: list[Entry], view: View, problems: _Problems) -> None:
     for entry, fault in find_faults(log, view.chain):
-        problems.note(f"generation {entry.generation} of the fingerprint history: {fault}")
+        problems.note(f"revision {entry.revision} of the schema history: {fault}")
 
 
 def _report_log(number: int, log: list[Entry], problems: _Problems) -> TableReport:

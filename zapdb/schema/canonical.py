@@ -1,4 +1,4 @@
-"""Canonical bytes of a table's schema: the snapshot that the fingerprint history keeps.
+"""Canonical bytes of a table's schema: the snapshot that the schema history keeps.
 
 A snapshot is deterministic CBOR of nested arrays and decodes to exactly the table that it was made
 of, numbers included:

@@ -63,13 +63,13 @@ _CHANGES_POSTGRESQL: Final = (
     " AS given(tenant, number, key, old, new)"
 )
 _TRANSACTION_POSTGRESQL: Final = (
-    "INSERT INTO zapdb_transactions (tenant, number, position, principal, made_at)"
-    f" SELECT given.tenant, {_XACT}, nextval('zapdb_positions'), %s, ({{clock}})"
+    "INSERT INTO zapdb_transactions (tenant, number, commit_order, principal, made_at)"
+    f" SELECT given.tenant, {_XACT}, nextval('zapdb_commit_order'), %s, ({{clock}})"
     " FROM unnest(%b::bigint[]) AS given(tenant)"
 )
 _CHANGES_SQLITE: Final = f"INSERT INTO zapdb_changes ({_COLUMNS}) VALUES (?, ?, ?, ?, NULL, ?, ?)"
 _TRANSACTION_SQLITE: Final = (
-    "INSERT INTO zapdb_transactions (tenant, number, position, principal, made_at)"
+    "INSERT INTO zapdb_transactions (tenant, number, commit_order, principal, made_at)"
     " VALUES (?, ?, ?, ?, ?)"
 )
 # The clock row: transactions are numbered in the order of their commits, and time never goes back.
@@ -183,7 +183,8 @@ class PendingChanges:
     def flush(self, connection: Connection) -> None:
         """Write all that is left, at the end of the transaction, and whose transaction it was.
 
-        Its position is drawn only now: whoever it waited for has drawn one before (rule 29).
+        Its commit order is drawn only now: the transactions that it waited for drew theirs before
+        (rule 29).
         """
         (level,) = self._levels
         tenants = {tenant for tenant, _, _ in level.changes} | self._spilled

@@ -27,14 +27,14 @@ from zapdb.storage.modes import Mode
 if TYPE_CHECKING:
     from alembic.config import Config
 
-FIRST_REVISION: Final = "0009"
+FIRST_REVISION: Final = "0010"
 """The oldest revision under `migrations/versions`. Until the first release it is changed in place
 and takes the next number; databases with a lower one are refused."""
 
-LAYOUT_REVISION: Final = "0009"
+LAYOUT_REVISION: Final = "0010"
 """The newest revision under `migrations/versions`; this code works on it and on those before it."""
 
-VERSION_TABLE: Final = "zapdb_layout"
+VERSION_TABLE: Final = "zapdb_storage_version"
 
 
 def revisions_directory() -> Path:
@@ -150,7 +150,7 @@ def upgrade_layout(connection: Connection) -> None:
     connection.storage.lock_layout(connection)
     if read_layout(connection.storage) != LAYOUT_REVISION:
         _run_revisions(connection)
-        connection.run("UPDATE zapdb_activations SET number = number + 1")
+        connection.run("UPDATE zapdb_catalog_versions SET version = version + 1")
 
 
 def _config() -> Config:

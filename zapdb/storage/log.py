@@ -4,13 +4,13 @@ On PostgreSQL transactions commit in another order than that of their numbers, a
 nothing of what else is visible. So whoever reads stores a snapshot now and then: what became
 visible between two stored snapshots has one logical timestamp. Nobody who writes waits for that.
 
-Within a timestamp transactions have the order of their positions, drawn from a sequence when they
+Within a timestamp transactions have their commit order, a number drawn from a sequence when they
 are about to commit. Whoever writes a record that another one has written waits for its end, and
 draws later; so of one key it is the order in which it was written. (Numbers of transactions would
 not do: one that began earlier may insert a record that a younger one deleted and committed.)
 
 On SQLite transactions commit one after the other, and are numbered by a clock row: the number is
-timestamp and position.
+timestamp and commit order.
 
 Where the log begins once it was pruned (`zapdb.storage.log_pruning`) stands in the row of a
 follower without a name. It is written before anything is deleted, and looked at again after each
@@ -32,7 +32,7 @@ from zapdb.storage.changes import MOVED_HINT
 from zapdb.storage.connection import Connection
 
 VERSION: Final = "1"
-POSITION_MAX: Final = 2**63 - 1
+COMMIT_ORDER_MAX: Final = 2**63 - 1
 STAMPS_PAGE: Final = 256
 TRANSACTIONS_PAGE: Final = 10_000
 """Of one timestamp, whose transactions are sorted anew for each page."""
@@ -52,7 +52,7 @@ class Bookmark:
     """
 
     timestamp: int
-    position: int
+    commit_order: int
     table: int
     key: bytes
 
@@ -62,20 +62,20 @@ class Bookmark:
     @classmethod
     def behind(cls, timestamp: int) -> Bookmark:
         """Behind all that has a timestamp."""
-        return cls(timestamp, POSITION_MAX, 0, b"") if timestamp else START
+        return cls(timestamp, COMMIT_ORDER_MAX, 0, b"") if timestamp else START
 
     def __str__(self) -> str:
-        numbers = f"{self.timestamp}.{self.position}.{self.table}"
+        numbers = f"{self.timestamp}.{self.commit_order}.{self.table}"
         return f"{VERSION}.{numbers}.{self.key.hex()}"
 
     @classmethod
     def parse(cls, text: str) -> Bookmark:
         """Raises `UsageError`."""
         try:
-            version, timestamp, position, table, key = text.split(".")
+            version, timestamp, commit_order, table, key = text.split(".")
             if version != VERSION:
                 raise ValueError(version)
-            return cls(int(timestamp), int(position), int(table), bytes.fromhex(key))
+            return cls(int(timestamp), int(commit_order), int(table), bytes.fromhex(key))
         except (AttributeError, ValueError):
             raise UsageError(
                 "this is no bookmark",
@@ -115,7 +115,7 @@ class LoggedTransaction:
 
     timestamp: int
     stamped_at: int
-    position: int
+    commit_order: int
     number: int
     principal: str
     made_at: int
@@ -135,7 +135,7 @@ class ChangeRow:
     @property
     def bookmark(self) -> Bookmark:
         made = self.transaction
-        return Bookmark(made.timestamp, made.position, self.table, self.key)
+        return Bookmark(made.timestamp, made.commit_order, self.table, self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +181,8 @@ class ChangeLog:
         return ChangesPruned(
             "changes behind the bookmark were pruned from the change log",
             database=self.storage.shown_url,
-            bookmark=f"{place.timestamp}.{place.position}, and a key",
-            log_begins_behind=f"{beginning.timestamp}.{beginning.position}, and a key",
+            bookmark=f"{place.timestamp}.{place.commit_order}, and a key",
+            log_begins_behind=f"{beginning.timestamp}.{beginning.commit_order}, and a key",
             hint="take db.change_log.end(), read the records themselves anew, and go on from that "
             "bookmark; or go on from db.change_log.begin(), and do without what is missing",
         )
@@ -281,23 +281,25 @@ class ChangeLog:
         """In order, beginning with that of the bookmark."""
         if self.is_numbered:
             sql = (
-                "SELECT position, number, principal, made_at FROM zapdb_transactions"
+                "SELECT commit_order, number, principal, made_at FROM zapdb_transactions"
                 f" WHERE tenant = {self.tenant} AND number >= ? AND number <= ?"
                 " ORDER BY number LIMIT ?"
             )
             place = since.timestamp
             while page := fetch(sql, (place, until, CHANGES_PAGE)):
-                for position, number, principal, made_at in page:
-                    yield LoggedTransaction(number, made_at, position, number, principal, made_at)
+                for commit_order, number, principal, made_at in page:
+                    yield LoggedTransaction(
+                        number, made_at, commit_order, number, principal, made_at
+                    )
                 place = page[-1][1] + 1
             return
         for stamp in self.list_stamps(fetch, since, until):
-            place = since.position if stamp.number == since.timestamp else 0
+            place = since.commit_order if stamp.number == since.timestamp else 0
             condition, parameters = stamp.condition
             sql = (
-                "SELECT position, number, principal, made_at FROM zapdb_transactions"
-                f" WHERE tenant = {self.tenant} AND {condition} AND position >= %s"
-                " ORDER BY position LIMIT %s"
+                "SELECT commit_order, number, principal, made_at FROM zapdb_transactions"
+                f" WHERE tenant = {self.tenant} AND {condition} AND commit_order >= %s"
+                " ORDER BY commit_order LIMIT %s"
             )
             while page := fetch(sql, (*parameters, place, TRANSACTIONS_PAGE)):
                 for row in page:
@@ -349,7 +351,10 @@ class ChangeLog:
         self, fetch: Fetch, transaction: LoggedTransaction, since: Bookmark
     ) -> Iterator[list[ChangeRow]]:
         mark, place = self.storage.mark, (-1, b"")
-        if (transaction.timestamp, transaction.position) == (since.timestamp, since.position):
+        if (transaction.timestamp, transaction.commit_order) == (
+            since.timestamp,
+            since.commit_order,
+        ):
             place = (since.table, since.key)
         sql = (
             f"SELECT {COLUMNS} FROM zapdb_changes WHERE tenant = {self.tenant}"
@@ -365,9 +370,9 @@ class ChangeLog:
     def measure_lag(self, connection: Connection, since: Bookmark) -> Lag:
         """What is behind a bookmark, with a timestamp or without."""
         mark = self.storage.mark
-        here = f"t.position > {mark} OR (t.position = {mark}"
+        here = f"t.commit_order > {mark} OR (t.commit_order = {mark}"
         here += f" AND (c.table_number, c.key) > ({mark}, {mark}))"
-        place: list[Any] = [since.position, since.position, since.table, since.key]
+        place: list[Any] = [since.commit_order, since.commit_order, since.table, since.key]
         if self.is_numbered:
             condition = f"t.number > ? OR (t.number = ? AND ({here}))"
             parameters = [since.timestamp, since.timestamp, *place]

@@ -6,7 +6,7 @@ the named followers. Then the rows go in short transactions. If that is interrup
 lies before the beginning, where nobody reads, and goes with the next pruning.
 
 Only what has a timestamp is pruned. A transaction that is still open gets a later one when it ends,
-whatever its number and position are: so on PostgreSQL it is the snapshots that tell what goes.
+whatever its number and commit order are: so on PostgreSQL it is the snapshots that tell what goes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
 from zapdb.storage.log import (
     BEGINNING,
+    COMMIT_ORDER_MAX,
     NOTHING,
-    POSITION_MAX,
     START,
     Bookmark,
     ChangeLog,
@@ -61,7 +61,7 @@ class LogPruning:
                 (moment_us,),
             )
             last = newest if first is None else int(first[0]) - 1
-            return self._find_last(connection, last, POSITION_MAX)
+            return self._find_last(connection, last, COMMIT_ORDER_MAX)
         (began,) = connection.fetch_one(
             f"SELECT min(number) FROM zapdb_stamps WHERE {self._mine} AND stamped_at >= %s",
             (moment_us,),
@@ -70,27 +70,27 @@ class LogPruning:
             start = Bookmark(int(began), 0, 0, b"")
             for stamp in self.log.list_stamps(connection.fetch_all, start, newest):
                 condition, parameters = stamp.condition
-                (position,) = connection.fetch_one(
-                    f"SELECT min(position) FROM zapdb_transactions WHERE {self._mine}"
+                (commit_order,) = connection.fetch_one(
+                    f"SELECT min(commit_order) FROM zapdb_transactions WHERE {self._mine}"
                     f" AND {condition} AND made_at >= %s",
                     [*parameters, moment_us],
                 )
-                if position is not None:
-                    return self._find_last(connection, stamp.number, int(position) - 1)
-        return self._find_last(connection, newest, POSITION_MAX)
+                if commit_order is not None:
+                    return self._find_last(connection, stamp.number, int(commit_order) - 1)
+        return self._find_last(connection, newest, COMMIT_ORDER_MAX)
 
     def find_last_up_to(self, connection: Connection, bookmark: Bookmark) -> Bookmark:
         """The last change of the last transaction that lies before a bookmark as a whole; `START`
         if there is none."""
-        last = self._find_last(connection, bookmark.timestamp, bookmark.position)
+        last = self._find_last(connection, bookmark.timestamp, bookmark.commit_order)
         if last > bookmark:  # it is in the midst of a transaction
-            last = self._find_last(connection, bookmark.timestamp, bookmark.position - 1)
+            last = self._find_last(connection, bookmark.timestamp, bookmark.commit_order - 1)
         return last
 
-    def _find_last(self, connection: Connection, timestamp: int, position: int) -> Bookmark:
-        """The last change up to a position of a timestamp."""
+    def _find_last(self, connection: Connection, timestamp: int, commit_order: int) -> Bookmark:
+        """The last change up to a commit order of a timestamp."""
         if self.log.is_numbered:
-            upto = timestamp if position >= timestamp else timestamp - 1
+            upto = timestamp if commit_order >= timestamp else timestamp - 1
             row = connection.fetch_one(
                 "SELECT transaction_number, table_number, key FROM zapdb_changes"
                 f" WHERE {self._mine} AND transaction_number <= ?"
@@ -100,14 +100,14 @@ class LogPruning:
             return START if row is None else Bookmark(row[0], row[0], row[1], as_bytes(row[2]))
         beginning = self.log.read_beginning(connection.fetch_all)
         for number in range(timestamp, max(beginning.timestamp, 1) - 1, -1):
-            bound = position if number == timestamp else POSITION_MAX
+            bound = commit_order if number == timestamp else COMMIT_ORDER_MAX
             found = self._find_last_of(connection, number, bound)
             if found is not None:
                 return found
         return START
 
     def _find_last_of(
-        self, connection: Connection, timestamp: int, position: int
+        self, connection: Connection, timestamp: int, commit_order: int
     ) -> Bookmark | None:
         start = Bookmark(timestamp, 0, 0, b"")
         stamp = next(self.log.list_stamps(connection.fetch_all, start, timestamp), None)
@@ -115,11 +115,11 @@ class LogPruning:
             return None
         condition, parameters = stamp.condition
         made = connection.fetch_one(
-            f"SELECT number, position FROM zapdb_transactions AS t WHERE {self._mine}"
-            f" AND {condition} AND position <= %s AND EXISTS (SELECT 1 FROM zapdb_changes AS c"
+            f"SELECT number, commit_order FROM zapdb_transactions AS t WHERE {self._mine}"
+            f" AND {condition} AND commit_order <= %s AND EXISTS (SELECT 1 FROM zapdb_changes AS c"
             " WHERE c.tenant = t.tenant AND c.transaction_number = t.number)"
-            " ORDER BY position DESC LIMIT 1",
-            [*parameters, position],
+            " ORDER BY commit_order DESC LIMIT 1",
+            [*parameters, commit_order],
         )
         if made is None:
             return None
@@ -161,7 +161,7 @@ class LogPruning:
             connection.run(
                 f"INSERT INTO zapdb_followers VALUES ({self.log.tenant}, '{BEGINNING}',"
                 f" {self._mark}, {self._mark}) ON CONFLICT (tenant, name)"
-                " DO UPDATE SET bookmark = excluded.bookmark, moved_at = excluded.moved_at",
+                " DO UPDATE SET bookmark = excluded.bookmark, advanced_at = excluded.advanced_at",
                 (str(place), self.log.storage.now_us(connection)),
             )
 
@@ -225,7 +225,11 @@ class LogPruning:
         now, before = (NOTHING, NOTHING) if stamp is None else (stamp.snapshot, stamp.before)
         shown, parameters = _shown_by(now)
         earlier, more = _shown_by(before)
-        return f"{shown} AND ({earlier} OR position <= %s)", [*parameters, *more, place.position]
+        return f"{shown} AND ({earlier} OR commit_order <= %s)", [
+            *parameters,
+            *more,
+            place.commit_order,
+        ]
 
 
 def _shown_by(snapshot: LogSnapshot) -> tuple[str, list[Any]]:

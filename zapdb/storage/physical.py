@@ -20,16 +20,16 @@ from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
 from zapdb.storage.faults import Refusal
 
-RECORD_TABLE: Final = re.compile(r"zapdb_r([1-9][0-9]*)")
+RECORD_TABLE: Final = re.compile(r"zapdb_records_([1-9][0-9]*)")
 VALUES_PER_STATEMENT: Final = 500
 
 
 def record_table_name(number: int) -> str:
-    return f"zapdb_r{int(number)}"
+    return f"zapdb_records_{int(number)}"
 
 
 def index_table_name(physical: int) -> str:
-    return f"zapdb_x{int(physical)}"
+    return f"zapdb_entries_{int(physical)}"
 
 
 def create_record_table(connection: Connection, number: int) -> None:
@@ -133,7 +133,7 @@ PREFIX_PARAMETERS: Final = (b"\xc0", b"\xc0", b"\xc1")
 
 
 def activation_sql(tenant: int) -> str:
-    return f"SELECT number FROM zapdb_activations WHERE tenant = {int(tenant)}"
+    return f"SELECT version FROM zapdb_catalog_versions WHERE tenant = {int(tenant)}"
 
 
 def _between(
@@ -180,7 +180,7 @@ class RecordTable:
         )
         # The activation number comes even where there is no record; no row: no such tenant.
         self.find_sql = (
-            f"SELECT r.value, a.number FROM ({activation_sql(tenant)}) AS a LEFT JOIN"
+            f"SELECT r.value, a.version FROM ({activation_sql(tenant)}) AS a LEFT JOIN"
             f" {self.name} AS r ON r.{mine} AND r.key = {mark}"
         )
         self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
@@ -493,7 +493,7 @@ class IndexTable:
             conditions.append(f"(x.key, x.record) {behind} ({mark}, {mark})")
             parameters += after
         sql = (
-            "SELECT active.number, page.key, page.record, page.value FROM"
+            "SELECT active.version, page.key, page.record, page.value FROM"
             f" ({activation_sql(self.tenant)}) AS active LEFT JOIN"
             f" (SELECT x.key, x.record, r.value FROM {self.name} AS x"
             f" JOIN {self.records.name} AS r ON r.tenant = x.tenant AND r.key = x.record"

@@ -19,13 +19,13 @@ CATALOG = Table(
     METADATA,
     Column("kind", Text, primary_key=True),
     Column("key", Text, primary_key=True),
-    Column("token", BigInteger, nullable=False),
+    Column("seq", BigInteger, nullable=False),
     Column("value", Text),
-    Index("zapdb_catalog_token", "token", unique=True),
+    Index("zapdb_catalog_seq", "seq", unique=True),
 )
 """The catalog's state, one JSON value per (kind, key): the key-compacted changelog (rule 30).
 
-A row without a value is a tombstone: the key was deleted by the change with that token.
+A row without a value is a tombstone: the key was deleted by the change with that seq.
 """
 
 LEASES = Table(
@@ -50,14 +50,14 @@ COUNTERS = Table(
 )
 """The last number drawn, by kind; numbers are never used again (rule 3).
 
-`horizon` is not drawn: the newest token up to which tombstones may have been purged.
+`horizon` is not drawn: the newest seq up to which tombstones may have been purged.
 """
 
-ACTIVATIONS = Table(
-    "zapdb_activations",
+CATALOG_VERSIONS = Table(
+    "zapdb_catalog_versions",
     METADATA,
     Column("tenant", BigInteger, primary_key=True, autoincrement=False),
-    Column("number", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
 )
 """Rises with every change of what is in force for a tenant; read by every statement (rule 8)."""
 
@@ -75,17 +75,17 @@ MIGRATIONS = Table(
     Column("source_hash", LargeBinary, nullable=False),
     Column("stored_at", BigInteger, nullable=False),
     Column("stored_by", Text, nullable=False),
-    Column("forgotten_at", BigInteger),
-    Column("forgotten_by", Text),
+    Column("rolled_back_at", BigInteger),
+    Column("rolled_back_by", Text),
 )
-"""Every migration ever stored, exactly; `state` is stored or forgotten."""
+"""Every migration ever stored, exactly; `state` is stored or rolled_back."""
 
-FINGERPRINTS = Table(
-    "zapdb_fingerprints",
+SCHEMA_HISTORY = Table(
+    "zapdb_schema_history",
     METADATA,
     Column("tenant", BigInteger, primary_key=True),
     Column("table_number", BigInteger, primary_key=True),
-    Column("generation", BigInteger, primary_key=True),
+    Column("revision", BigInteger, primary_key=True),
     Column("event", Text, nullable=False),
     Column("fingerprint", LargeBinary, nullable=False),
     Column("migrated_at", BigInteger, nullable=False),
@@ -94,11 +94,11 @@ FINGERPRINTS = Table(
     Column("digest", Text, nullable=False),
     Column("record_format", BigInteger, nullable=False),
     Column("layout_revision", BigInteger, nullable=False),
-    Column("snapshot", LargeBinary, nullable=False),
+    Column("table_schema", LargeBinary, nullable=False),
 )
-"""The append-only fingerprint history; `generation` is the revision that prefixes records.
+"""The append-only schema history; `revision` prefixes records.
 
-`snapshot` holds the canonical bytes of the schema, compressed by zlib.
+`table_schema` holds the canonical bytes of the schema, compressed by zlib.
 """
 
 ARCHIVES = Table(
@@ -140,7 +140,7 @@ RANGES = Table(
     Column("fence", BigInteger, nullable=False),
     Column("owner", Text, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
-    Column("position", LargeBinary),
+    Column("resume_after", LargeBinary),
     Column("read", BigInteger, nullable=False),
     Column("written", BigInteger, nullable=False),
     Column("conflicts", BigInteger, nullable=False),
@@ -162,14 +162,14 @@ TRANSACTIONS = Table(
     METADATA,
     Column("tenant", BigInteger, primary_key=True, autoincrement=False),
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("position", BigInteger, nullable=False),
+    Column("commit_order", BigInteger, nullable=False),
     Column("principal", Text, nullable=False),
     Column("made_at", BigInteger, nullable=False),
 )
 """The transactions of the change log (rule 29): whose they were, and when.
 
-A number is a transaction's id on PostgreSQL, and a counter's on SQLite. Positions are drawn at the
-end of a transaction: what depends on another one has a higher one.
+A number is a transaction's id on PostgreSQL, and a counter's on SQLite. `commit_order` is allocated
+at the end of a transaction: a transaction that depends on another one has a higher one.
 """
 
 CHANGES = Table(
@@ -208,7 +208,7 @@ FOLLOWERS = Table(
     Column("tenant", BigInteger, primary_key=True, autoincrement=False),
     Column("name", Text, primary_key=True),
     Column("bookmark", Text, nullable=False),
-    Column("moved_at", BigInteger, nullable=False),
+    Column("advanced_at", BigInteger, nullable=False),
 )
 """How far each named follower of the change log has come; the row whose name is empty says where
 the log begins, behind what was pruned."""

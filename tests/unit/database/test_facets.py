@@ -12,7 +12,7 @@ from tests.documents import document
 TABLE = "create_table: {table: items, key: [id], fields: [{name: id, type: integer}]}"
 DATABASE = "admin applied change_log close for_tenant on_schema_change position run snapshot sql"
 ADMIN = (
-    "catalog catalog_token cluster_level count_by_revision create_tenant find_fingerprint jobs "
+    "catalog catalog_seq cluster_level count_by_revision create_tenant find_fingerprint jobs "
     "metrics nodes remove_tenant run_jobs schema_history set_setting setting settings sweep "
     "tenants verify wait_for_catalog"
 )

@@ -29,8 +29,10 @@ def statements(engine: str) -> list[str]:
         made += [str(CreateIndex(i).compile(dialect=dialect)) for i in table.indexes]
     url = "sqlite:///unused.db" if engine == "sqlite" else "postgresql://unused"
     storage = connect(url)  # nothing connects before the first statement
-    made.append(storage.create_record_table_sql("zapdb_r1"))
-    made += [storage.create_index_table_sql("zapdb_x1", unique=unique) for unique in (False, True)]
+    made.append(storage.create_record_table_sql("zapdb_records_1"))
+    made += [
+        storage.create_index_table_sql("zapdb_entries_1", unique=unique) for unique in (False, True)
+    ]
     return made
 
 

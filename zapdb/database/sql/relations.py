@@ -72,20 +72,20 @@ def _read_migrations(connection: Connection, view: View) -> Iterable[Row]:
         columns.digest,
         columns.stored_at,
         columns.stored_by,
-        columns.forgotten_at,
-        columns.forgotten_by,
+        columns.rolled_back_at,
+        columns.rolled_back_by,
     )
     for row in connection.core_execute(query.order_by(columns.id)).fetchall():
         is_active = row.state == STORED and row.number <= view.position
         yield (*row[:4], is_active, *row[4:])
 
 
-def _read_fingerprints(connection: Connection, view: View) -> Iterable[Row]:
+def _read_schema_history(connection: Connection, view: View) -> Iterable[Row]:
     for entry in read_entries(connection, view.tenant):
         yield (
             entry.table_number,
             entry.table.name,
-            entry.generation,
+            entry.revision,
             entry.event,
             format_fingerprint(entry.fingerprint),
             entry.migrated_at,
@@ -243,10 +243,10 @@ def _read_settings(connection: Connection, view: View) -> Iterable[Row]:
 
 def _read_catalog(connection: Connection, view: View) -> Iterable[Row]:
     columns = CATALOG.c
-    query = sa.select(columns.kind, columns.key, columns.token, columns.value)
+    query = sa.select(columns.kind, columns.key, columns.seq, columns.value)
     query = query.where(columns.value.is_not(None)).order_by(columns.kind, columns.key)
-    for kind, key, token, value in connection.core_execute(query).fetchall():
-        yield kind, key, token, json.loads(value)
+    for kind, key, seq, value in connection.core_execute(query).fetchall():
+        yield kind, key, seq, json.loads(value)
 
 
 RELATIONS: Final[dict[str, Relation]] = {
@@ -264,18 +264,18 @@ RELATIONS: Final[dict[str, Relation]] = {
                 "digest": TEXT,
                 "stored_at": TIME,
                 "stored_by": TEXT,
-                "forgotten_at": TIME,
-                "forgotten_by": TEXT,
+                "rolled_back_at": TIME,
+                "rolled_back_by": TEXT,
             },
             _read_migrations,
         ),
         Relation(
-            "zapdb_fingerprints",
-            "The fingerprint history of the tenant's tables, the name as it was then.",
+            "zapdb_schema_history",
+            "The schema history of the tenant's tables, the name as it was then.",
             {
                 "table_number": INTEGER,
                 "table_name": TEXT,
-                "generation": INTEGER,
+                "revision": INTEGER,
                 "event": TEXT,
                 "fingerprint": TEXT,
                 "migrated_at": TIME,
@@ -285,7 +285,7 @@ RELATIONS: Final[dict[str, Relation]] = {
                 "record_format": INTEGER,
                 "layout_revision": INTEGER,
             },
-            _read_fingerprints,
+            _read_schema_history,
         ),
         Relation(
             "zapdb_tables",
@@ -417,7 +417,7 @@ RELATIONS: Final[dict[str, Relation]] = {
         Relation(
             "zapdb_catalog",
             "All rows of the catalog as they are stored, for what the others leave out.",
-            {"kind": TEXT, "key": TEXT, "token": INTEGER, "value": JSON},
+            {"kind": TEXT, "key": TEXT, "seq": INTEGER, "value": JSON},
             _read_catalog,
         ),
     )
