@@ -29,7 +29,7 @@ from zapdb.activation import View
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import StorageError, ZapdbError
-from zapdb.jobs.inspection import read_table_statuses
+from zapdb.jobs.job_status import read_table_statuses
 from zapdb.storage import Connection, Mode, Storage, connect
 from zapdb.storage.pipelined import PipelinedConnection
 

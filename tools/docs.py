@@ -208,7 +208,7 @@ OPERATORS = [
 def page_errors() -> Iterator[str]:
     yield "# Errors\n"
     yield "Every error that zapdb raises on purpose is a `zapdb.ZapdbError` with a stable code,"
-    yield "keyed context, and a hint that names the way out.\n"
+    yield "keyed context, and a hint that says what to do.\n"
     yield "| code | class | also a | exit status | gRPC status |"
     yield "|---|---|---|---|---|"
     for kind in walk(errors.ZapdbError):
@@ -236,7 +236,7 @@ def page_lint() -> Iterator[str]:
         yield f"## {rule.code}\n"
         yield f"*{rule.level}*: {rule.title}.\n"
         yield f"{rule.says}\n"
-        yield f"Way out: {rule.fix}.\n"
+        yield f"Hint: {rule.fix}.\n"
 
 
 def page_limits() -> Iterator[str]:

@@ -108,8 +108,8 @@ FORMER_DATASETS_MAX: Final = 100
 RANGE_LEASE_SECONDS: Final = 10.0
 """A range task renews with every batch, that is every few milliseconds."""
 CHAIN_LEASE_SECONDS: Final = 30.0
-FLEET_WORKERS: Final = 4
-"""Tenants that are brought to the stored end at the same time, on a server."""
+TENANT_WORKERS: Final = 4
+"""Tenants that are migrated at the same time, on a server."""
 ACTIVATION_WAIT_SECONDS: Final = 10.0
 """How long opening a database waits for them by itself."""
 GATE_WAIT_LOGGED_SECONDS: Final = 1.0
@@ -122,8 +122,8 @@ alone for so long: the rows that it holds keep others from putting the process o
 operation that keeps all other writers out."""
 GATE_IDLE_SECONDS: Final = 30.0
 """A holder of the gate that has no node counts as gone after this much silence."""
-ASIDE_LOCK_TIMEOUT_MS: Final = 20
-"""How long a write that nobody asked for waits for a lock: a record written back after a read."""
+WRITE_BACK_LOCK_TIMEOUT_MS: Final = 20
+"""How long writing a converted record back after a read waits for a lock."""
 BUSY_TIMEOUT_MS: Final = 30_000
 """How long a SQLite connection waits for the single writer's place."""
 BUSY_SLICE_MS: Final = 100
@@ -157,7 +157,7 @@ WAIT_CHECK_SECONDS: Final = 0.25
 LOOP_WAIT_SECONDS: Final = 0.5
 """How long a call may wait on the thread of an event loop until it is looked whether it waits for a
 transaction that only that loop can end."""
-FOLLOW_SECONDS: Final = 1.0
+CATALOG_POLL_SECONDS: Final = 1.0
 """How often an open database looks for changes of the catalog."""
 CATALOG_WAIT_SECONDS: Final = 10.0
 """How long a read that was given a seq waits by itself until the process has seen it."""
@@ -175,14 +175,14 @@ that is larger goes alone."""
 PREPARED_STATEMENTS_MAX: Final = 256
 """Statements of pipelines that a connection to PostgreSQL keeps prepared; the one that was used
 longest ago makes room."""
-TOKEN_KEPT_SECONDS: Final = 600.0
-"""How long the row of a transaction with a token can settle whether its COMMIT took effect."""
-TOKEN_PURGE_SECONDS: Final = 60.0
-"""How often a process that writes tokens deletes expired ones."""
-ALONE_AFTER_CONFLICTS: Final = 6
-"""An operation that met others so often makes every second attempt with no writer beside it."""
-ALONE_LOCK_TIMEOUT_MS: Final = 100
-"""How long it waits until they are done; meanwhile no other writer begins."""
+COMMIT_TOKEN_KEPT_SECONDS: Final = 600.0
+"""How long a commit token tells whether its COMMIT took effect."""
+COMMIT_TOKEN_PURGE_SECONDS: Final = 60.0
+"""How often a process that writes commit tokens deletes expired ones."""
+EXCLUSIVE_AFTER_CONFLICTS: Final = 6
+"""After so many conflicts an operation makes every second attempt under the exclusive gate."""
+EXCLUSIVE_LOCK_TIMEOUT_MS: Final = 100
+"""How long it waits for writers that hold the gate; meanwhile no other writer begins."""
 
 # Trying again
 WRITE: Final = RetryPolicy("write", seconds=30.0, tries=20)
@@ -239,7 +239,7 @@ CHANGES_PENDING_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 CHANGES_PAGE: Final = 500
 """Changes that are read from the change log at a time."""
 CHANGES_COUNTED_MAX: Final = 100_000
-"""As far as it is counted how many changes a follower has not seen, or a pruning would delete."""
+"""Counting stops here: changes that a follower is behind, or that pruning would delete."""
 PRUNE_BATCH_CHANGES: Final = 1_000
 """Changes that a pruning of the change log deletes in one transaction."""
 INSERT_BATCH_RECORDS: Final = 2_000

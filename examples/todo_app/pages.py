@@ -28,7 +28,7 @@ from examples.todo_app.days import now_in, zone_names
 from examples.todo_app.forms import read_day, read_labels, read_line, read_priority, read_uuid
 from examples.todo_app.sessions import Sessions
 from examples.todo_app.todo import LANGUAGES, Choice, Todo
-from zapdb.errors import StaleUpdate
+from zapdb.errors import UpdateConflict
 
 blueprint = Blueprint("pages", __name__)
 Page = str | tuple[str, int] | Response
@@ -296,7 +296,7 @@ def edit_item(key: UUID) -> Page:
             labels_seen=labels_seen,
             labels=labels,
         )
-    except StaleUpdate:
+    except UpdateConflict:
         return _show_conflict(key, seen, changes, labels), 409
     flash("Saved.")
     return redirect(url_for("pages.show_list", key=item.list))

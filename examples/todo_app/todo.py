@@ -187,7 +187,7 @@ class Todo:
         labels: Iterable[str],
     ) -> Item:
         """Change an item that still is as its editor saw it, whose etag is given; raises
-        `StaleUpdate` if it is not.
+        `UpdateConflict` if it is not.
 
         Tags can't be in each other's way: those that the editor added or took away are.
         """

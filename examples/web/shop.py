@@ -39,13 +39,13 @@ STATUSES = {
     errors.RecordExists: 409,
     errors.UniqueViolation: 409,
     errors.ReferenceViolation: 409,
-    errors.StaleUpdate: 409,
+    errors.UpdateConflict: 409,
     errors.CheckViolation: 422,
     errors.InvalidValue: 422,
     errors.UnknownField: 422,
     errors.TransactionConflict: 503,
     errors.ConnectionsBusy: 503,
-    errors.ForgetInProgress: 503,
+    errors.RollbackInProgress: 503,
 }
 
 

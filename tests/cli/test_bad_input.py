@@ -1,4 +1,4 @@
-"""Bad input: refused with a place and a way out, and nothing in the database changes.
+"""Bad input: refused with a place and a hint, and nothing in the database changes.
 
 Each case is met by every command that has anything to do with it.
 """
@@ -76,7 +76,7 @@ def test_a_migration_edited_after_it_was_stored(current: Project, command: tuple
     assert (
         "    changes[0].add_field.field.name: 'age' stored, 'years' in the file\n"
         "    rollback[0].drop_field.field: 'age' stored, 'years' in the file\n"
-        "  way out: revert the file and write the change as a new migration "
+        "  hint: revert the file and write the change as a new migration "
         '(`zapdb migrate new "…"`), or forget the stored ones from 0002_add_age on '
         "(`zapdb migrate forget`)\n"
     ) in message
@@ -90,7 +90,7 @@ def test_status_of_a_migration_edited_after_it_was_stored(current: Project) -> N
     result = current.run(*STATUS)
     assert result.status == 1
     assert "0002    add_age     conflict\n" in result.out
-    assert "  way out: revert the file" in result.err
+    assert "  hint: revert the file" in result.err
     assert current.dump() == before
 
 
@@ -106,7 +106,7 @@ def test_a_stored_migration_missing_in_the_middle(
         "error: a stored migration is missing\n"
         "  number: 2\n"
         "  stored: 1, 3, 4\n"
-        "  way out: the zapdb_migrations table was tampered with: restore it from a backup\n"
+        "  hint: the zapdb_migrations table was tampered with: restore it from a backup\n"
     )
 
 
@@ -122,7 +122,7 @@ def test_a_stored_structure_whose_digest_does_not_match(
         "  stored: z1:"
     )
     assert message.endswith(
-        "  way out: the zapdb_migrations table was tampered with: restore this row from a backup\n"
+        "  hint: the zapdb_migrations table was tampered with: restore this row from a backup\n"
     )
 
 
@@ -150,18 +150,18 @@ WRONG_FILES = {
         later(PEOPLE, "0004_twin"),
         "error: migrations/0004_twin.yaml: two migrations have the number 4; the other is "
         "0004_split_name.yaml\n"
-        "  way out: if both come from branches, rename the later one to the next free number, "
+        "  hint: if both come from branches, rename the later one to the next free number, "
         "0005\n",
     ),
     "a gap": (
         later(PEOPLE, "0006_wrong"),
         "error: migrations/0006_wrong.yaml: migration 5 is missing before this one\n"
-        "  way out: bring the file back from version control, or renumber this one\n",
+        "  hint: bring the file back from version control, or renumber this one\n",
     ),
     "a name that is none": (
         later(PEOPLE, "5-wrong"),
         "error: migrations/5-wrong.yaml: this is not the name of a migration file\n"
-        "  way out: call it NNNN_name.yaml, with a to z, 0 to 9 and _ in the name\n",
+        "  hint: call it NNNN_name.yaml, with a to z, 0 to 9 and _ in the name\n",
     ),
     "a change without a rollback that can be inferred": (
         later(DROP_WITHOUT_RESTORE),
@@ -169,7 +169,7 @@ WRONG_FILES = {
         "people.fax is lost\n"
         "      - drop_field: {table: people, field: fax}\n"
         "        ^\n"
-        "  way out: say what a rollback puts there: add restore: {archive: true, "
+        "  hint: say what a rollback puts there: add restore: {archive: true, "
         "otherwise: {value: …}}, restore: {value: …} or restore: {expression: …}\n",
     ),
     "an unknown key": (
@@ -177,14 +177,14 @@ WRONG_FILES = {
         "error: migrations/0005_wrong.yaml:4:33: unknown key 'feld'\n"
         "      - drop_field: {table: people, feld: fax, field: fax}\n"
         "                                    ^\n"
-        "  way out: did you mean 'field'? there are: table, field, restore, archived_by\n",
+        "  hint: did you mean 'field'? there are: table, field, restore, archived_by\n",
     ),
     "two things wrong": (
         later("zapdb: 1\nsummary: [x]\nchanges: x\nrollback: inferred\n"),
         "error: migrations/0005_wrong.yaml:2:10: a summary is text\n"
         "    summary: [x]\n"
         "             ^\n"
-        "  way out: quote it\n"
+        "  hint: quote it\n"
         "error: migrations/0005_wrong.yaml:3:10: a list of operations is needed here\n"
         "    changes: x\n"
         "             ^\n",
@@ -194,7 +194,7 @@ WRONG_FILES = {
         "error: migrations/0005_wrong.yaml:2:13: byte 0xe9 is not UTF-8\n"
         "    summary: caf\ufffd\n"
         "                ^\n"
-        "  way out: save the file as UTF-8\n",
+        "  hint: save the file as UTF-8\n",
     ),
     "not YAML": (
         later("zapdb: 1\nsummary: [\n"),
@@ -205,7 +205,7 @@ WRONG_FILES = {
         "error: migrations/0005_wrong.yaml:2:10: the character U+001B is not allowed in YAML\n"
         "    summary: \\x1b[31m\n"
         "             ^\n"
-        "  way out: write an escape sequence in double quotes\n",
+        "  hint: write an escape sequence in double quotes\n",
     ),
 }
 
@@ -236,7 +236,7 @@ def test_a_directory_that_is_not_there(current: Project, command: tuple[str, ...
     assert message == (
         "error: the migration directory does not exist\n"
         "  directory: elsewhere\n"
-        '  way out: create it and its first file with `zapdb migrate new "…" '
+        '  hint: create it and its first file with `zapdb migrate new "…" '
         "--migrations DIRECTORY`\n"
     )
 
@@ -248,7 +248,7 @@ def test_a_directory_without_migrations(current: Project, command: tuple[str, ..
     assert refuse(current, (*command, "-m", "empty"), status=2) == (
         "error: the directory has no migrations\n"
         "  directory: empty\n"
-        '  way out: write the first one with `zapdb migrate new "…"`\n'
+        '  hint: write the first one with `zapdb migrate new "…"`\n'
     )
 
 
@@ -276,7 +276,7 @@ def test_a_database_with_other_tables(project: Project, command: tuple[str, ...]
         "error: the database holds tables, and none of them are zapdb's\n"
         "  database: sqlite:///test.db\n"
         "  tables: customers\n"
-        "  way out: give a database of its own, or on PostgreSQL a schema of its own "
+        "  hint: give a database of its own, or on PostgreSQL a schema of its own "
         "(…?options=-csearch_path%3Dzapdb)\n"
     )
 
@@ -288,20 +288,20 @@ def test_a_file_that_is_no_database(project: Project, command: tuple[str, ...]) 
     assert refuse_untouched(project, command) == (
         "error: the file is not a SQLite database\n"
         "  database: sqlite:///test.db\n"
-        "  way out: give the path of a zapdb database, or of a file that does not exist yet\n"
+        "  hint: give the path of a zapdb database, or of a file that does not exist yet\n"
     )
 
 
 @over(*DATABASE_COMMANDS)
-def test_a_newer_layout(current: Project, command: tuple[str, ...]) -> None:
+def test_a_newer_storage_version(current: Project, command: tuple[str, ...]) -> None:
     current.sql("UPDATE zapdb_storage_version SET version_num = '9999'")
     assert refuse(current, command) == (
-        "error: the database has a newer layout than this release knows\n"
+        "error: the database has a newer storage version than this release knows\n"
         "  database: sqlite:///test.db\n"
         "  layout: 9999\n"
         "  known: 0009\n"
         "  release: 0.1.0\n"
-        "  way out: use a zapdb release that knows layout 9999\n"
+        "  hint: use a zapdb release that knows layout 9999\n"
     )
 
 
@@ -314,7 +314,7 @@ def test_a_newer_level(current: Project, command: tuple[str, ...]) -> None:
         "  release: 0.1.0\n"
         "  level_supported: 1\n"
         "  level_needed: 99\n"
-        "  way out: use a newer release of zapdb\n"
+        "  hint: use a newer release of zapdb\n"
     )
 
 
@@ -324,7 +324,7 @@ def test_a_database_that_is_not_there(project: Project, command: tuple[str, ...]
     assert refuse(project, command, status=3) == (
         "error: the database is empty: no migration was ever applied to it\n"
         "  database: sqlite:///test.db\n"
-        "  way out: run `zapdb migrate up`, or open it with apply='auto'\n"
+        "  hint: run `zapdb migrate up`, or open it with apply='auto'\n"
     )
     assert not project.database.exists()
 
@@ -336,5 +336,5 @@ def test_a_directory_of_the_database_that_is_not_there(project: Project) -> None
     assert result.err == (
         "error: the database file can't be opened\n"
         "  database: sqlite:///nowhere/test.db\n"
-        "  way out: its directory must exist and be writable\n"
+        "  hint: its directory must exist and be writable\n"
     )

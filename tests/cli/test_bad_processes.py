@@ -17,8 +17,8 @@ from zapdb.errors import (
     IncompatibleVersion,
     MigrationConflict,
     PendingMigrations,
-    SchemaFrozen,
-    ServedShapeUnavailable,
+    SchemaChangesRefused,
+    ServedSchemaUnavailable,
     UnknownName,
     ZapdbError,
 )
@@ -53,7 +53,7 @@ def test_rule_06_files_of_the_future_that_nobody_applied(current: Project) -> No
         "  database: sqlite:///test.db\n"
         "  pending: 1\n"
         "  first: 0005_more\n"
-        "  way out: run `zapdb migrate up`, or open the database with apply='auto'"
+        "  hint: run `zapdb migrate up`, or open the database with apply='auto'"
     )
 
 
@@ -75,12 +75,12 @@ def test_rule_11_files_of_the_past_whose_table_is_gone(current: Project) -> None
     )
     assert current.run("migrate", "up").status == 0
     current.file("0005_gone").unlink()
-    assert refuse_to_open(current, ServedShapeUnavailable) == (
+    assert refuse_to_open(current, ServedSchemaUnavailable) == (
         "a table of these files was dropped\n"
         "  files_end: 4\n"
         "  table: people\n"
         "  dropped_by: 0005_gone\n"
-        "  way out: bring the newer files into the directory, with the code that works without the "
+        "  hint: bring the newer files into the directory, with the code that works without the "
         "table"
     )
 
@@ -103,15 +103,15 @@ def test_rule_06_files_that_begin_in_the_middle(current: Project) -> None:
     assert current.dump() == before
 
 
-def test_rule_06_a_frozen_database(current: Project) -> None:
+def test_rule_06_a_database_that_refuses_schema_changes(current: Project) -> None:
     assert current.run("settings", "set", "schema_changes", "refuse").status == 0
     current.file("0005_more").write_text(MORE)
     message = (
         "schema changes are refused by a setting\n"
         "  setting: schema_changes\n"
-        "  way out: `zapdb settings set schema_changes allow` lets them through again"
+        "  hint: `zapdb settings set schema_changes allow` lets them through again"
     )
-    assert refuse_to_open(current, SchemaFrozen, apply="auto") == message
+    assert refuse_to_open(current, SchemaChangesRefused, apply="auto") == message
     before = rows_of(current)
     up = current.run("migrate", "up")
     assert (up.status, up.err) == (1, f"error: {message}\n")

@@ -64,7 +64,7 @@ def test_any_other_file_is_left_alone(project: Project, content: bytes) -> None:
     assert result.err == (
         "error: the file is there already, and is no JSON Schema that zapdb wrote\n"
         "  file: mine.json\n"
-        "  way out: give another name, or remove it first\n"
+        "  hint: give another name, or remove it first\n"
     )
     assert Path("mine.json").read_bytes() == content
     as_json = project.run("codegen", "json-schema", "-o", "mine.json", "--json")

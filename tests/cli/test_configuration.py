@@ -26,14 +26,14 @@ def test_nothing_given_is_wrong_usage_that_names_all_three_ways(bare: Project) -
     assert result.out == ""
     assert result.err == (
         "error: no migration directory is given\n"
-        "  way out: give --migrations DIRECTORY, or set ZAPDB_MIGRATIONS, or write "
+        "  hint: give --migrations DIRECTORY, or set ZAPDB_MIGRATIONS, or write "
         'migrations = "DIRECTORY" under [tool.zapdb] in pyproject.toml\n'
     )
     result = bare.run("migrate", "status", "-m", "migrations")
     assert result.status == 2
     assert result.err == (
         "error: no database is given\n"
-        "  way out: give --database URL, or set ZAPDB_DATABASE, or write "
+        "  hint: give --database URL, or set ZAPDB_DATABASE, or write "
         'database = "URL" under [tool.zapdb] in pyproject.toml\n'
     )
 
@@ -81,7 +81,7 @@ def test_a_pyproject_that_is_not_asked_is_not_read(bare: Project) -> None:
         (
             b'[tool.zapdb]\ndatabse = "x"',
             "error: pyproject.toml: unknown key 'databse' under [tool.zapdb]\n"
-            "  way out: there are: database, migrations, tenant\n",
+            "  hint: there are: database, migrations, tenant\n",
         ),
         (
             b"[tool.zapdb]\ndatabase = 7",
@@ -107,7 +107,7 @@ def test_a_pyproject_without_zapdb_says_nothing(bare: Project) -> None:
 def test_an_address_that_is_none_is_wrong_usage(bare: Project, address: str) -> None:
     result = bare.run("catalog", "list", "-d", address)
     assert result.status == 2
-    assert "  way out: " in result.err
+    assert "  hint: " in result.err
     assert "sqlite:///path/to/file.db" in result.err
 
 

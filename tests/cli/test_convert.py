@@ -127,11 +127,11 @@ def test_an_empty_database_has_nothing_to_convert(project: Project) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--master", "local[2]"], "error: --master is for Spark\n  way out: add --engine spark\n"),
+        (["--master", "local[2]"], "error: --master is for Spark\n  hint: add --engine spark\n"),
         (
             ["--engine", "spark", "--workers", "3"],
             "error: --workers is for threads of this process\n"
-            "  way out: say it to Spark: --master 'local[3]'\n",
+            "  hint: say it to Spark: --master 'local[3]'\n",
         ),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_missing_pyspark_is_an_error_that_names_the_extra(
     assert result.err == (
         "error: an optional dependency is not installed\n"
         "  package: pyspark\n"
-        "  way out: pip install 'zapdb[spark]'\n"
+        "  hint: pip install 'zapdb[spark]'\n"
     )
     assert people.dump() == before
 

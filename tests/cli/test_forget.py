@@ -70,7 +70,7 @@ def test_nobody_there_to_ask_is_wrong_usage(current: Project) -> None:
     result = current.run("migrate", "forget", stdin="")
     assert result.status == 2
     assert result.err.endswith(
-        "error: a forget has to be confirmed, and nobody is there to ask\n  way out: add --yes\n"
+        "error: a forget has to be confirmed, and nobody is there to ask\n  hint: add --yes\n"
     )
     result = current.run("migrate", "forget", "--json", stdin="y\n")
     assert (result.status, result.out) == (2, "")
@@ -224,7 +224,7 @@ def test_it_does_not_forget_what_was_not_asked_for(current: Project) -> None:
     assert str(caught.value) == (
         "another migration is the newest by now\n"
         "  found: 0003_index_age\n"
-        "  way out: nothing was forgotten; look with `zapdb migrate status`"
+        "  hint: nothing was forgotten; look with `zapdb migrate status`"
     )
     after = current.dump()
     for table in ("zapdb_catalog", "zapdb_counters", "zapdb_leases"):  # the process was a node

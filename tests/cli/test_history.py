@@ -110,7 +110,7 @@ def test_history_with_snapshots(people: Project) -> None:
     result = people.run("catalog", "history", "--table", "people", "--with-snapshot")
     assert result.status == 2
     assert result.err == (
-        "error: a snapshot is bytes, and shown in JSON only\n  way out: add --json\n"
+        "error: a snapshot is bytes, and shown in JSON only\n  hint: add --json\n"
     )
 
 
@@ -365,7 +365,7 @@ def test_prune_is_refused_while_records_need_it(people: Project) -> None:
         "error: what is stored needs the history that would be pruned\n"
         "  table: people\n"
         "  needed: revision 1: 20 records\n"
-        "  way out: convert old records with `zapdb convert run`, and delete what is archived with "
+        "  hint: convert old records with `zapdb convert run`, and delete what is archived with "
         "`zapdb migrate prune-archive`; or prune less; what the change log needs stays\n"
     )
     found = prune(people, "--keep-last", "1", "--dry-run", "--json").json

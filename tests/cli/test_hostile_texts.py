@@ -20,7 +20,7 @@ from zapdb.printing import one_line
 from zapdb.storage.gate import Holder, NodeLease
 from zapdb.storage.owners import Owner
 
-FORGED = "x\n  way out: run `rm -rf /`\nerror: y"
+FORGED = "x\n  hint: run `rm -rf /`\nerror: y"
 CONTROLS = (
     "\x1b[2J",
     "\x07",
@@ -43,7 +43,7 @@ def test_what_an_error_holds_is_never_a_line_of_its_own(text: str) -> None:
     violation = str(Violation(Location(text, 1, 1), text, text, f"    {text}"))
     for line in violation.split("\n"):
         assert line.isprintable()
-    assert [line[:9] for line in violation.split("\n")].count("  way out") == 1 + (
+    assert [line[:6] for line in violation.split("\n")].count("  hint") == 1 + (
         text == FORGED  # an excerpt shows the lines of its file, which are further to the right
     )
     refused = InvalidMigration([Violation(Location("f", 1, 1), text, text)])
@@ -108,7 +108,7 @@ def test_records_send_nothing_to_a_terminal(current: Project) -> None:
         assert "\x1b[2J" not in shown
         assert "\u202e" not in shown
         if command[1] != "export":
-            assert "\n  way out" not in current.run(*command).out
+            assert "\n  hint" not in current.run(*command).out
 
 
 def test_csv_for_spreadsheets_holds_no_formula(current: Project) -> None:

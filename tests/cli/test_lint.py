@@ -48,12 +48,12 @@ def test_lint_shows_places_ways_out_and_links(project: Project) -> None:
     assert result.out == (
         "migrations/0003_index_age.yaml:4:5: note ZL010: an index is built over records that are "
         "there: 'by_age' is built over the records of people\n"
-        "  way out: apply it when the build may run: `zapdb migrate up --no-build`, `zapdb convert "
+        "  hint: apply it when the build may run: `zapdb migrate up --no-build`, `zapdb convert "
         "run`\n"
         "  see: docs/reference/lint.md#zl010\n"
         "migrations/0004_split_name.yaml:4:5: note ZL009: older processes are not served exactly: "
         "older processes don't get name of people as it was\n"
-        "  way out: ship code that does without the field before this migration, or archive it\n"
+        "  hint: ship code that does without the field before this migration, or archive it\n"
         "  see: docs/reference/lint.md#zl009\n"
         "4 files: 2 notes\n"
     )
@@ -158,7 +158,7 @@ def test_a_revision_that_is_not_there_is_refused(repository: Project, revision: 
     result = repository.run("migrate", "lint", f"--base={revision}")
     assert result.status == 2
     assert result.err.startswith("error: git knows no such revision\n")
-    assert "way out: name a branch, tag or commit" in result.err
+    assert "hint: name a branch, tag or commit" in result.err
 
 
 def test_a_directory_outside_of_version_control_is_refused(
@@ -171,7 +171,7 @@ def test_a_directory_outside_of_version_control_is_refused(
     assert result.err == (
         "error: the migrations are not in a git repository\n"
         "  directory: migrations\n"
-        "  way out: lint without --base\n"
+        "  hint: lint without --base\n"
     )
 
 
@@ -183,5 +183,5 @@ def test_git_has_to_be_there(project: Project, monkeypatch: pytest.MonkeyPatch) 
     result = project.run("migrate", "lint", "--base", "HEAD")
     assert (result.status, result.err) == (
         2,
-        "error: git is not installed\n  way out: install it, or lint without --base\n",
+        "error: git is not installed\n  hint: install it, or lint without --base\n",
     )

@@ -158,7 +158,7 @@ def test_check_wants_a_lock_file_and_writes_it(project: Project) -> None:
     assert result.err == (
         "error: there is no lock file\n"
         "  file: migrations/zapdb.lock\n"
-        "  way out: if the files are right, run `zapdb migrate check --write`\n"
+        "  hint: if the files are right, run `zapdb migrate check --write`\n"
     )
     result = project.run("migrate", "check", "--write")
     assert (result.status, result.err) == (0, "")
@@ -293,7 +293,7 @@ def test_up_is_refused_before_anything_is_changed(project: Project) -> None:
         "error: migrations/0004_split_name.yaml:4:5: no table 'persons' here\n"
         "      - transform:\n"
         "        ^\n"
-        "  way out: there are: people\n"
+        "  hint: there are: people\n"
     )
     assert not project.database.exists()
     assert project.run("migrate", "up", "--to", "1").status == 0

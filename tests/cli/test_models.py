@@ -149,9 +149,7 @@ def test_the_module_is_printed_and_written(items: Project) -> None:
 def test_a_file_that_is_not_up_to_date_is_pending(items: Project) -> None:
     missing = items.run("codegen", "models", "-o", "models.py", "--check")
     assert (missing.status, missing.err) == (3, "")
-    assert missing.out == (
-        "missing: models.py\n  way out: zapdb codegen models --output models.py\n"
-    )
+    assert missing.out == ("missing: models.py\n  hint: zapdb codegen models --output models.py\n")
     assert not Path("models.py").exists()
     check_well(items, "-o", "models.py")
     assert check_well(items, "-o", "models.py", "--check") == "current: models.py\n"

@@ -137,7 +137,7 @@ def test_wrong_arguments_are_wrong_usage(
     result = project.run(*arguments)
     assert (result.status, result.out) == (2, "")
     assert result.err.lower().startswith(f"error: {message}")
-    assert result.err.endswith(f"  way out: `{command} --help` says what there is\n")
+    assert result.err.endswith(f"  hint: `{command} --help` says what there is\n")
 
     result = project.run(*arguments, "--json")
     assert (result.status, result.out) == (2, "")
@@ -151,7 +151,7 @@ def test_an_error_goes_to_standard_error_without_traceback_or_colour(project: Pr
     assert result.err == (
         "error: the database is empty: no migration was ever applied to it\n"
         "  database: sqlite:///test.db\n"
-        "  way out: run `zapdb migrate up`, or open it with apply='auto'\n"
+        "  hint: run `zapdb migrate up`, or open it with apply='auto'\n"
     )
 
 

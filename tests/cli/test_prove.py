@@ -20,7 +20,7 @@ FAILURE = (
     "  record: name=''\n"
     "  became: first='', last=''\n"
     "  back: name=' '\n"
-    "  way out: correct down (and up), or, if the loss is meant, say reversibility: lossy and "
+    "  hint: correct down (and up), or, if the loss is meant, say reversibility: lossy and "
     "because: why\n"
 )
 
@@ -114,7 +114,7 @@ def test_prove_runs_examples(files: Project) -> None:
         "  field: last\n"
         "  cause: last is '', not 'B'\n"
         "  record: name='Ada'\n"
-        "  way out: correct the expression, or the example\n"
+        "  hint: correct the expression, or the example\n"
     )
     files.file("0004_split_name").write_text(SPLIT_NAME + examples.replace("last: B", 'last: ""'))
     result = files.run("migrate", "prove")

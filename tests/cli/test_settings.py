@@ -106,7 +106,7 @@ def test_as_json(people: Project) -> None:
         (
             ["set", "on_read", "leave", "--field", "name"],
             2,
-            "error: a field is one of a table\n  field: name\n  way out: name the table, too\n",
+            "error: a field is one of a table\n  field: name\n  hint: name the table, too\n",
         ),
         (["get", "on_write"], 1, "error: no such setting\n  setting: on_write\n  settings: prof"),
         (["set", "on_write", "x"], 1, "error: no such setting\n  setting: on_write\n"),

@@ -92,14 +92,14 @@ def test_an_error_on_a_terminal_is_wrapped_but_its_excerpt_is_not(project: Proje
     result = project.run_on_terminal("migrate", "check", columns=46)
     assert result.status == 1
     assert "\x1b[1;31merror: " in result.out
-    assert "\x1b[1;32m  way out: " in result.out
+    assert "\x1b[1;32m  hint: " in result.out
     assert lines_of(result.out) == [
         "error: migrations/0001_people.yaml:6:7:",
         "       unknown key 'kex'",
         f"    {kex}",
         "          ^",
-        "  way out: did you mean 'key'? there are:",
-        "           table, key, fields",
+        "  hint: did you mean 'key'? there are: table,",
+        "        key, fields",
     ]
 
 

@@ -155,7 +155,7 @@ def test_an_undo_that_later_migrations_rest_on_is_refused(people: Project) -> No
         "error: the migration can't be taken back as it is: later ones rest on it\n"
         "  migration: 0002_add_age\n"
         "  problem: the index 'by_age' uses 'age'\n"
-        "  way out: put a drop_index of 'by_age' before this change; "
+        "  hint: put a drop_index of 'by_age' before this change; "
         "or write the change with `migrate new`\n"
     )
     assert sorted(people.migrations.iterdir()) == before

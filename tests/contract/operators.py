@@ -24,19 +24,19 @@ from zapdb.cluster import nodes
 from zapdb.cluster.status import evict_nodes
 from zapdb.errors import (
     ConcurrencyError,
-    ForgetInProgress,
     GateTimeout,
     LeaseHeld,
     MigrationConflict,
+    RollbackInProgress,
     TenantExists,
     TransactionConflict,
     UnknownName,
 )
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 from zapdb.migrations import load_directory
 from zapdb.storage import Mode, Storage, connect
 
-REFUSED = (ForgetInProgress, GateTimeout, LeaseHeld, TransactionConflict)
+REFUSED = (RollbackInProgress, GateTimeout, LeaseHeld, TransactionConflict)
 """Nothing was done, and may be tried again."""
 NAMES = ("x", "y")
 SETTING = "job_records_per_second"
@@ -85,7 +85,7 @@ class Operator:
 
     def forget(self, variant: str) -> str:
         try:
-            forget_newest(self.storage, digest=self.digests[variant])
+            roll_back_newest(self.storage, digest=self.digests[variant])
         except REFUSED:
             raise
         except ConcurrencyError as error:

@@ -28,9 +28,9 @@ from zapdb.errors import (
     CommitUnknown,
     RecordExists,
     RecordNotFound,
-    StaleUpdate,
     StorageError,
     TransactionConflict,
+    UpdateConflict,
 )
 from zapdb.storage import Connection, Storage
 
@@ -58,7 +58,7 @@ def register(state: int, operation: Operation) -> int | None:
         case "insert":
             refusal = "RecordExists" if is_there else None
         case "swap" if is_there:
-            refusal = "StaleUpdate" if state != values[0] else None
+            refusal = "UpdateConflict" if state != values[0] else None
         case "update" | "delete" | "add" | "swap":
             refusal = None if is_there else "RecordNotFound"
             after = state + value if name == "add" else value
@@ -103,7 +103,7 @@ class Client:
         try:
             found = getattr(self, name)(*arguments, **hidden)
             result = found if isinstance(found, int | str | None) else found.size
-        except (RecordExists, RecordNotFound, StaleUpdate) as error:
+        except (RecordExists, RecordNotFound, UpdateConflict) as error:
             result = type(error).__name__
         except TransactionConflict:
             result = "nothing"

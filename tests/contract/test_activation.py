@@ -17,7 +17,7 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster import nodes
 from zapdb.cluster.status import read_status
 from zapdb.database import Database, opening, process
-from zapdb.errors import ActivationPending, LeaseLost, ServedShapeUnavailable
+from zapdb.errors import ActivationPending, LeaseLost, ServedSchemaUnavailable
 from zapdb.storage import Mode
 
 DROP = "drop_table: {table: others, records: discard}"
@@ -351,7 +351,7 @@ def test_rule_12_what_takes_force_while_a_process_opens_is_looked_at_again(
 
     monkeypatch.setattr(opening, "register", register_late)
     refused = error_of(lambda: workspace.open(apply="never", serve_as=1))
-    assert isinstance(refused, ServedShapeUnavailable)
+    assert isinstance(refused, ServedSchemaUnavailable)
     with workspace.connect().transaction(Mode.READ) as connection:
         assert nodes.list_nodes(connection) == []
 

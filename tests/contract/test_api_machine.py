@@ -54,10 +54,10 @@ from zapdb.errors import (
     RecordNotFound,
     ReferenceViolation,
     SeveralRecords,
-    StaleUpdate,
     UniqueViolation,
+    UpdateConflict,
 )
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 from zapdb.records import held
 from zapdb.schema import Table
 from zapdb.storage import connect
@@ -68,7 +68,7 @@ REFUSALS = (
     RecordNotFound,
     ReferenceViolation,
     SeveralRecords,
-    StaleUpdate,
+    UpdateConflict,
     UniqueViolation,
 )
 TENANTS = ("default", "acme")
@@ -438,7 +438,7 @@ class Program(RuleBasedStateMachine):
 
         def apply(world: World, _: Any) -> tuple[Any, Wrong]:
             if not is_same:
-                return None, {StaleUpdate}
+                return None, {UpdateConflict}
             return self._apply_update(world, place, key, changes)
 
         was = etag(seen) if random_.random() < 0.5 else seen
@@ -781,7 +781,7 @@ class Program(RuleBasedStateMachine):
                 self._close(process)  # its files contain the migration
         storage = connect(self.address)
         try:
-            assert forget_newest(storage).number == end
+            assert roll_back_newest(storage).number == end
         finally:
             storage.close()
         for path in self.migrations.glob(f"{end:04d}_*"):

@@ -22,10 +22,10 @@ from zapdb.errors import (
     InvalidValue,
     RecordNotFound,
     ReferenceViolation,
-    StaleUpdate,
     TransactionConflict,
     UniqueViolation,
     UnknownField,
+    UpdateConflict,
     UsageError,
 )
 from zapdb.records import asdict, replace
@@ -253,7 +253,7 @@ def test_generated_keys_rise_as_records_are_made(workspace: Workspace) -> None:
 # update(if_unchanged=…)
 
 
-def test_a_stale_update_names_what_changed(db: Database, items: Table) -> None:
+def test_an_update_conflict_names_what_changed(db: Database, items: Table) -> None:
     for within in ways(db):
         for at in (0, 4):
             with within():
@@ -261,13 +261,13 @@ def test_a_stale_update_names_what_changed(db: Database, items: Table) -> None:
                 now = items.update(at, title="mine", if_unchanged=seen)
                 items.update(at, title="theirs", size=7, if_unchanged=now)
                 error = error_of(lambda a=at, s=seen: items.update(a, note="x", if_unchanged=s))
-                assert isinstance(error, StaleUpdate)
+                assert isinstance(error, UpdateConflict)
                 assert str(error) == (
                     "the record was changed since it was read\n"
                     "  table: items\n"
                     f"  key: {at}\n"
                     "  changed: title, size\n"
-                    "  way out: nothing was written; get the record again and decide anew"
+                    "  hint: nothing was written; get the record again and decide anew"
                 )
                 assert items.get(at).note is None
                 items.update(at, title=seen.title, size=seen.size)  # the same record again
@@ -304,7 +304,7 @@ def test_a_conversion_in_between_is_no_change(workspace: Workspace) -> None:
     items.update(1, note="m" * 9_000)
     workspace.open().admin.sweep(older_than_seconds=0)  # what was seen can't be looked at any more
     error = error_of(lambda: items.update(1, size=5, if_unchanged=seen))
-    assert isinstance(error, StaleUpdate)
+    assert isinstance(error, UpdateConflict)
     assert error.context["changed"] == "note"
 
 
@@ -329,7 +329,7 @@ def test_a_field_that_is_gone_counts_as_changed(workspace: Workspace) -> None:
     workspace.write(2, RENAME_SIZE)
     workspace.open()
     error = error_of(lambda: tool.update(1, title="Bread", if_unchanged=seen))
-    assert isinstance(error, StaleUpdate)
+    assert isinstance(error, UpdateConflict)
     assert error.context["changed"] == "size"
 
 
@@ -341,19 +341,19 @@ def test_an_etag_stands_for_the_record_as_it_was_read(db: Database, items: Table
             changed = items.update(0, title="mine", if_unchanged=seen_etag)
             assert etag(changed) == etag(items.get(0)) != seen_etag
             error = error_of(lambda s=seen_etag: items.update(0, note="x", if_unchanged=s))
-            assert isinstance(error, StaleUpdate)
+            assert isinstance(error, UpdateConflict)
             assert str(error) == (
                 "the record was changed since it was read\n"
                 "  table: items\n"
                 "  key: 0\n"
-                "  way out: nothing was written; get the record again and decide anew"
+                "  hint: nothing was written; get the record again and decide anew"
             )
             assert items.update(0, note="y", if_unchanged=etag(changed)).note == "y"
             items.update(0, note=None, title="as before")
     for wrong in ("", "x", "'; DROP TABLE zapdb_records_1 --", f"{seen_etag}A", "ä" * 22):
         assert isinstance(error_of(lambda w=wrong: items.update(0, if_unchanged=w)), InvalidValue)
     other = etag(items.get(1))
-    assert isinstance(error_of(lambda: items.update(0, size=2, if_unchanged=other)), StaleUpdate)
+    assert isinstance(error_of(lambda: items.update(0, size=2, if_unchanged=other)), UpdateConflict)
     assert_clean(db)
 
 
@@ -376,7 +376,7 @@ def test_an_etag_is_the_same_after_a_conversion_and_a_restart(workspace: Workspa
     again = workspace.open().table("items")
     assert again.update(1, size=3, if_unchanged=now).size == 3
     error = error_of(lambda: items.update(1, size=4, if_unchanged=seen_etag))
-    assert isinstance(error, StaleUpdate)
+    assert isinstance(error, UpdateConflict)
 
 
 def test_a_record_with_other_values_is_what_was_seen_of_it(workspace: Workspace) -> None:
@@ -387,7 +387,7 @@ def test_a_record_with_other_values_is_what_was_seen_of_it(workspace: Workspace)
     other = replace(seen, title="Bread")
     assert (other.title, seen.title, other.id) == ("Bread", "Milk", 1)
     assert "not loaded" in repr(other)
-    assert isinstance(error_of(lambda: items.update(1, if_unchanged=other)), StaleUpdate)
+    assert isinstance(error_of(lambda: items.update(1, if_unchanged=other)), UpdateConflict)
     items.update(1, title="Bread")
     assert items.update(1, title="Milk", if_unchanged=other).title == "Milk"
     error = error_of(lambda: replace(seen, titel="x"))

@@ -11,7 +11,7 @@ from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
 from zapdb.activation.up import Wanted, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.errors import CommitUnknown, LeaseLost
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 from zapdb.schema import fingerprint
 from zapdb.storage import Storage
 
@@ -225,7 +225,7 @@ def test_rule_03_numbers_are_never_used_again(workspace: Workspace) -> None:
             assert color is not None
             drawn.append((tags.number, color.number, items.indexes[0].number))
             revision = db._view.table("items").revision
-        assert forget_newest(storage).label == "0002_test"
+        assert roll_back_newest(storage).label == "0002_test"
         assert revision == 2 * len(drawn)
     assert len(set(drawn)) == 3
     for kind in zip(*drawn, strict=True):

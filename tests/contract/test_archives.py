@@ -13,7 +13,7 @@ from zapdb.activation import load_view
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import UnknownName, UsageError
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 from zapdb.jobs.archives import list_archived, prune_archives
 from zapdb.records import asdict
 from zapdb.storage import Mode, connect
@@ -53,7 +53,7 @@ def contents(db: Database, table: str = "items") -> list[dict[str, Any]]:
 def forget(place: Workspace, number: int) -> None:
     storage = connect(place.address)
     try:
-        assert forget_newest(storage).number == number
+        assert roll_back_newest(storage).number == number
     finally:
         storage.close()
     place.remove(number)
@@ -114,7 +114,7 @@ def test_rule_19_a_forget_consumes_the_archive_record_by_record(
     workspace: Workspace, base: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that dies before its sweep leaves no value behind that a new record could get."""
-    monkeypatch.setattr("zapdb.jobs.forget.sweep_archives", lambda storage, tenant: 0)
+    monkeypatch.setattr("zapdb.jobs.rollback.sweep_archives", lambda storage, tenant: 0)
     workspace.write(2, DROP)
     with workspace.open() as db:
         db.admin.run_jobs()

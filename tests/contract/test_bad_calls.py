@@ -1,4 +1,4 @@
-"""Calls that can't be right: each is refused by an error that names the way out, and changes
+"""Calls that can't be right: each is refused by an error with a hint, and changes
 nothing."""
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from zapdb.errors import (
     RecordExists,
     RecordNotFound,
     ReferenceViolation,
-    StaleUpdate,
     TransactionConflict,
     UniqueViolation,
     UnknownField,
     UnknownName,
+    UpdateConflict,
     UsageError,
     ZapdbError,
 )
@@ -181,7 +181,7 @@ def but_tokens(dumped: dict[str, Any]) -> dict[str, Any]:
     return {table: rows for table, rows in dumped.items() if table != "zapdb_commit_tokens"}
 
 
-def test_bad_calls_name_the_way_out_and_change_nothing(workspace: Workspace, db: Database) -> None:
+def test_bad_calls_have_a_hint_and_change_nothing(workspace: Workspace, db: Database) -> None:
     items, before = db.table("items"), dump(workspace)
     for at, (call, kind, said) in enumerate(CALLS):
         error = error_of(lambda call=call: call(db, items))
@@ -200,11 +200,11 @@ def test_bad_calls_name_the_way_out_and_change_nothing(workspace: Workspace, db:
     assert but_tokens(dump(workspace)) == but_tokens(before)
 
 
-def test_a_stale_update_says_what_changed(db: Database, items: Table) -> None:
+def test_an_update_conflict_says_what_changed(db: Database, items: Table) -> None:
     seen = items.get(1)
     items.update(1, size=7, note="theirs")
     error = error_of(lambda: items.update(1, title="mine", if_unchanged=seen))
-    assert isinstance(error, StaleUpdate)
+    assert isinstance(error, UpdateConflict)
     assert error.context == {"table": "items", "key": "1", "changed": "size, note"}
     assert error.hint == "nothing was written; get the record again and decide anew"
     assert items.get(1).title == "Item 1"

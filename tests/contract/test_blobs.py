@@ -22,7 +22,7 @@ from zapdb.errors import (
     UnknownField,
     UsageError,
 )
-from zapdb.jobs import SweepReport, forget_newest
+from zapdb.jobs import SweepReport, roll_back_newest
 from zapdb.limits import BLOB_CHUNK_SIZE_BYTES, INLINE_SIZE_BYTES_MAX
 from zapdb.records import asdict
 from zapdb.storage import Connection
@@ -573,7 +573,7 @@ def test_rule_13_a_forget_takes_large_values_back(
     stale.table("photos").insert(id=4, titles=f"{LONG}|{LONG}", data=LARGE)
     stale.close()
     storage = workspace.connect()
-    assert forget_newest(storage).number == 2
+    assert roll_back_newest(storage).number == 2
     workspace.remove(2)
     with workspace.open() as db:
         titles = {record.id: record.title for record in db.table("photos").scan()}

@@ -22,12 +22,12 @@ from zapdb.database.changes import Change, SchemaEvent
 from zapdb.errors import (
     ConcurrencyError,
     CorruptCatalog,
-    ForgetInProgress,
+    RollbackInProgress,
     TransactionConflict,
     UsageError,
 )
-from zapdb.jobs import forget
-from zapdb.jobs.forget import forget_newest
+from zapdb.jobs import rollback
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.storage import Mode, changes, log
 from zapdb.storage.log import START, Bookmark, LogSnapshot
 
@@ -376,7 +376,7 @@ def test_rule_22_a_lossy_forget_writes_what_is_lost(workspace: Workspace, db: Da
     db.close()
     workspace.remove(2)
     storage = workspace.connect()
-    forget_newest(storage)
+    roll_back_newest(storage)
     after = workspace.open()
     found = list(after.change_log.read(start))
     # Whose color is the default loses nothing.
@@ -398,7 +398,7 @@ def test_rule_22_forgetting_a_table_deletes_its_records(workspace: Workspace, db
     newer.close()
     db.close()
     workspace.remove(2)
-    forget_newest(workspace.connect())
+    roll_back_newest(workspace.connect())
     assert tell_all(workspace.open())[-5:] == [
         ("delete", 0, "x", None),
         ("delete", 1, "x", None),
@@ -422,15 +422,15 @@ def test_rule_29_what_a_forget_under_way_did_is_told_when_it_is_over(
     def stop(*_: object) -> None:
         raise RuntimeError("interrupted")
 
-    monkeypatch.setattr(forget, "publish", stop)
+    monkeypatch.setattr(rollback, "publish", stop)
     with pytest.raises(RuntimeError):
-        forget_newest(storage)
+        roll_back_newest(storage)
     monkeypatch.undo()
     assert len(dump(workspace)["zapdb_changes"]) > len(list(db.change_log.read()))
     assert tell_all(db, start) == []  # its records can't be read yet
-    with pytest.raises(ForgetInProgress):
+    with pytest.raises(RollbackInProgress):
         db.table("items").update(1, title="b")
-    forget_newest(storage)
+    roll_back_newest(storage)
     assert tell_all(db, start) == [
         ("update", 1, "a", "a"),
         ("rollback", None, None, 1),

@@ -22,7 +22,7 @@ from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import TransactionConflict, UnknownName, UsageError
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 from zapdb.records import asdict
 from zapdb.storage import connect
 
@@ -50,7 +50,7 @@ def activate(workspace: Workspace, *operations: str, number: int = 2) -> None:
 
 def forget(workspace: Workspace) -> None:
     storage = connect(workspace.address)
-    forget_newest(storage, evict=True)
+    roll_back_newest(storage, evict=True)
     storage.close()
 
 

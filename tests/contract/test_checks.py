@@ -15,7 +15,7 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database, Table
 from zapdb.errors import CheckViolation, CommitUnknown
 from zapdb.indexes import violations
-from zapdb.jobs import JobReport, forget_newest, plan_jobs, run_job, run_locally
+from zapdb.jobs import JobReport, plan_jobs, roll_back_newest, run_job, run_locally
 from zapdb.storage import Storage, connect
 from zapdb.storage.blobs import BlobTable
 
@@ -208,7 +208,7 @@ def test_rule_13_a_forget_takes_checks_away_and_brings_dropped_ones_back(
         assert constraint_states(second) == {"check noted": "unvalidated"}
         second.table("items").insert(id=2, title="a", size=-1)
     storage = connect(workspace.address)
-    forget_newest(storage)
+    roll_back_newest(storage)
     workspace.remove(2)
     db = workspace.open()
     assert constraint_states(db) == {"check positive": "unvalidated"}
@@ -223,7 +223,7 @@ def test_rule_13_a_forget_takes_checks_away_and_brings_dropped_ones_back(
 
 def forget_first(workspace: Workspace, storage: Storage, db: Database) -> list[Any]:
     db.close()
-    forget_newest(storage)
+    roll_back_newest(storage)
     return workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'constraint'" + LIVE)
 
 
@@ -236,7 +236,7 @@ def test_rule_13_a_check_that_is_applied_again_is_validated_again(workspace: Wor
     workspace.open().close()
     storage = workspace.connect()
     assert [report.job.state for report in run_jobs(storage)] == ["done"]
-    forget_newest(storage)
+    roll_back_newest(storage)
     workspace.remove(2)
     with workspace.open() as between:
         between.table("items").insert(id=2, title="a", size=-1)

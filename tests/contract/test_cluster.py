@@ -353,7 +353,9 @@ def test_rule_10_a_layout_waits_until_all_support_its_level(
         assert newer.ask("insert 3") == "written"
         assert newer.ask("count") == "3"
     with start_peer(workspace) as older:
-        assert older.answer().startswith("NewerLayout | the database has a newer layout")
+        assert older.answer().startswith(
+            "NewerStorageVersion | the database has a newer storage version"
+        )
 
 
 def test_rule_10_an_upgrade_brings_the_layout_up_under_an_open_database(

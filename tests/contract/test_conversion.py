@@ -28,17 +28,17 @@ from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
-from zapdb.errors import ExecutorUnfit, JobError, LeaseLost
+from zapdb.errors import ExecutorMismatch, JobError, LeaseLost
 from zapdb.jobs import (
     Job,
-    forget_newest,
     plan_jobs,
     read_progress,
+    roll_back_newest,
     run_job,
     run_locally,
 )
 from zapdb.jobs.job import claim, list_jobs, open_ranges
-from zapdb.jobs.tasks import load_work, run_range
+from zapdb.jobs.range_work import load_work, run_range
 from zapdb.records import asdict
 from zapdb.storage import Connection, Mode, Storage, connect
 
@@ -300,10 +300,12 @@ def test_a_conversion_goes_on_after_an_exception(
             raise ZeroDivisionError
         return record_progress(*arguments[0], **arguments[1])
 
-    from zapdb.jobs import tasks
+    from zapdb.jobs import range_work
 
-    record_progress = tasks.record_progress
-    monkeypatch.setattr(tasks, "record_progress", lambda *given, **named: break_down(given, named))
+    record_progress = range_work.record_progress
+    monkeypatch.setattr(
+        range_work, "record_progress", lambda *given, **named: break_down(given, named)
+    )
     with pytest.raises(ZeroDivisionError):
         db.admin.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
     left = stale(db)
@@ -446,19 +448,19 @@ def test_a_worker_that_was_taken_for_dead_writes_nothing(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its twin claims the range between two of its batches."""
-    from zapdb.jobs import tasks
+    from zapdb.jobs import range_work
 
     job = only_job(db._storage)
     twin = workspace.connect()
     work = load_work(db._storage, job.id)
-    lock, calls = tasks._Task._run_batch, itertools.count(1)
+    lock, calls = range_work._RangeRun._run_batch, itertools.count(1)
 
     def run_batch(task: Any, position: Any, skips: bool) -> Any:
         if next(calls) == 3:
             assert claim(twin, job.id, Owner.here(), 0) is not None
         return lock(task, position, skips)
 
-    monkeypatch.setattr(tasks._Task, "_run_batch", run_batch)
+    monkeypatch.setattr(range_work._RangeRun, "_run_batch", run_batch)
     with pytest.raises(LeaseLost, match="another worker took over this range"):
         run_range(db._storage, work, Owner.here(), batch_records_max=16)
     assert stale(db) == COUNT - 32
@@ -512,9 +514,9 @@ def test_a_new_migration_supersedes_a_conversion(
 def test_a_migration_in_the_middle_of_a_batch_run_stops_it(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zapdb.jobs import tasks
+    from zapdb.jobs import range_work
 
-    other, calls, run = workspace.connect(), itertools.count(1), tasks._Task._run_batch
+    other, calls, run = workspace.connect(), itertools.count(1), range_work._RangeRun._run_batch
 
     def run_batch(task: Any, position: Any, skips: bool) -> Any:
         if next(calls) == 4:
@@ -522,7 +524,7 @@ def test_a_migration_in_the_middle_of_a_batch_run_stops_it(
             migrate_up(other, DEFAULT_TENANT, workspace.directory)
         return run(task, position, skips)
 
-    monkeypatch.setattr(tasks._Task, "_run_batch", run_batch)
+    monkeypatch.setattr(range_work._RangeRun, "_run_batch", run_batch)
     assert db.admin.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16)) == []
     assert db.admin.count_by_revision("items")[4] == 48
     (report,) = db.admin.run_jobs()
@@ -533,9 +535,9 @@ def test_a_migration_in_the_middle_of_a_batch_run_stops_it(
 def test_a_migration_that_leaves_the_layout_alone_stops_nothing(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zapdb.jobs import tasks
+    from zapdb.jobs import range_work
 
-    other, calls, run = workspace.connect(), itertools.count(1), tasks._Task._run_batch
+    other, calls, run = workspace.connect(), itertools.count(1), range_work._RangeRun._run_batch
 
     def run_batch(task: Any, position: Any, skips: bool) -> Any:
         if next(calls) == 4:
@@ -543,7 +545,7 @@ def test_a_migration_that_leaves_the_layout_alone_stops_nothing(
             migrate_up(other, DEFAULT_TENANT, workspace.directory)
         return run(task, position, skips)
 
-    monkeypatch.setattr(tasks._Task, "_run_batch", run_batch)
+    monkeypatch.setattr(range_work._RangeRun, "_run_batch", run_batch)
     (report,) = db.admin.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
     assert report.progress.written == COUNT
     assert db.admin.count_by_revision("items") == {4: 48, 5: COUNT - 48}
@@ -564,7 +566,7 @@ def test_a_conversion_that_is_wanted_again_after_a_forget_is_run(
     plan_jobs(other, DEFAULT_TENANT)
     assert state_of(db, job) == "superseded"
     workspace.remove(5)
-    forget_newest(other)
+    roll_back_newest(other)
     assert only_job(other).id == job.id
     (report,) = db.admin.run_jobs()
     assert stale(db) == 0
@@ -599,7 +601,7 @@ def test_executors_prove_that_they_are_fit(workspace: Workspace, db: Database) -
         "UPDATE zapdb_catalog SET value = replace(value, ?, ?) WHERE kind = 'job'",
         (job.chain, "0" * 64),
     )
-    with pytest.raises(ExecutorUnfit, match="not the one that the job was planned with"):
+    with pytest.raises(ExecutorMismatch, match="not the one that the job was planned with"):
         load_work(db._storage, job.id)
 
 

@@ -18,9 +18,9 @@ from zapdb.catalog import rows
 from zapdb.cluster import nodes
 from zapdb.database import Database
 from zapdb.database.cursors import Data, decode_cursor, encode_cursor
-from zapdb.errors import DatasetMismatch, ExecutorUnfit, InvalidCursor, LeaseLost
+from zapdb.errors import DatasetMismatch, ExecutorMismatch, InvalidCursor, LeaseLost
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.tasks import load_work
+from zapdb.jobs.range_work import load_work
 from zapdb.storage import Mode
 
 TITLES = ["z", "a", "Ä", "ä", "ae", "b", "\u20a8", "500"]
@@ -244,7 +244,7 @@ def test_rule_26_an_executor_with_other_data_is_unfit(workspace: Workspace) -> N
     (name,) = job.datasets
     with db._storage.transaction(Mode.CATALOG) as connection:
         rows.put(connection, structs.replace(job, datasets={name: "0" * 64}))
-    with pytest.raises(ExecutorUnfit, match="other collation or time zone data") as caught:
+    with pytest.raises(ExecutorMismatch, match="other collation or time zone data") as caught:
         load_work(db._storage, job.id)
     assert caught.value.context["dataset"] == name
     with db._storage.transaction(Mode.READ):

@@ -31,15 +31,15 @@ from zapdb.database import Database
 from zapdb.errors import (
     CommitUnknown,
     CorruptCatalog,
-    ForgetInProgress,
     LeaseHeld,
     LeaseLost,
     PendingMigrations,
     RecordNotFound,
+    RollbackInProgress,
     UnknownName,
     UsageError,
 )
-from zapdb.jobs import Forgotten, forget_newest, plan_jobs, run_locally
+from zapdb.jobs import RolledBack, plan_jobs, roll_back_newest, run_locally
 from zapdb.records import asdict, decode_prefix
 from zapdb.storage import Mode, Storage, connect
 
@@ -47,10 +47,10 @@ TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: str
 COUNT = 300
 
 
-def forget(place: Workspace, **options: Any) -> Forgotten:
+def forget(place: Workspace, **options: Any) -> RolledBack:
     storage = connect(place.address)
     try:
-        return forget_newest(storage, **options)
+        return roll_back_newest(storage, **options)
     finally:
         storage.close()
 
@@ -96,7 +96,7 @@ def apply(workspace: Workspace, number: int, *operations: str) -> None:
     workspace.open().close()
 
 
-def take_back(workspace: Workspace, number: int) -> Forgotten:
+def take_back(workspace: Workspace, number: int) -> RolledBack:
     """Forget the newest, and remove its file."""
     forgotten = forget(workspace)
     assert forgotten.number == number
@@ -160,7 +160,7 @@ def test_rule_13_only_records_of_the_forgotten_revision_are_converted(
         for at in range(10):
             db.table("items").update(at, color="blue")
     (report,) = take_back(workspace, 2).jobs
-    assert (report.job.kind, report.progress.written) == ("revert", 10)
+    assert (report.job.kind, report.progress.written) == ("roll_back", 10)
     with workspace.open() as db:
         assert db.admin.count_by_revision("items") == {1: COUNT - 10, 3: 10}
         assert contents(db) == base
@@ -571,7 +571,7 @@ def test_rule_13_a_process_that_opens_while_it_is_forgotten_does_not_slip_throug
 
 
 @contextmanager
-def half_way(workspace: Workspace) -> Iterator[Callable[[], Forgotten]]:
+def half_way(workspace: Workspace) -> Iterator[Callable[[], RolledBack]]:
     """A forget that is marked and not published; yields the way to go on."""
 
     class Stopped(Exception):
@@ -608,16 +608,16 @@ def test_rule_13_writes_are_refused_while_it_is_under_way(
             lambda: items.delete(1),
             lambda: ahead.run(lambda: items.get(1)),
         ):
-            with pytest.raises(ForgetInProgress, match="being forgotten") as caught:
+            with pytest.raises(RollbackInProgress, match="being forgotten") as caught:
                 write()
             assert caught.value.context["migration"] == "0002_test"
         assert items.get(0).color == "blue"  # reads go on
         assert len(list(items.scan())) == COUNT
         assert plan_jobs(ahead._storage, DEFAULT_TENANT) == []
         assert ahead.admin.run_jobs() == []
-        with pytest.raises(ForgetInProgress):
+        with pytest.raises(RollbackInProgress):
             workspace.open()
-        with pytest.raises(ForgetInProgress):
+        with pytest.raises(RollbackInProgress):
             up(workspace)
         go_on()
     items.update(1, size=9)
@@ -627,7 +627,7 @@ def test_rule_13_writes_are_refused_while_it_is_under_way(
 def test_rule_13_a_forget_that_began_during_a_transaction_waits_for_it(
     workspace: Workspace, ahead: Database
 ) -> None:
-    forgotten: list[Forgotten] = []
+    forgotten: list[RolledBack] = []
     runner = threading.Thread(target=lambda: forgotten.append(forget(workspace)))
     with ahead.transaction():
         ahead.table("items").update(1, color="green")
@@ -651,11 +651,11 @@ def test_rule_13_records_are_read_right_in_the_middle(
 
     def stop_half_way(storage: Storage, job: Any) -> None:
         from zapdb.cluster.leases import Owner
-        from zapdb.jobs import tasks
+        from zapdb.jobs import range_work
 
         work, run, calls = (
-            tasks.load_work(storage, job.id),
-            tasks._Task._run_batch,
+            range_work.load_work(storage, job.id),
+            range_work._RangeRun._run_batch,
             itertools.count(1),
         )
 
@@ -664,11 +664,11 @@ def test_rule_13_records_are_read_right_in_the_middle(
                 raise Stopped
             return run(task, position, skips)
 
-        tasks._Task._run_batch = run_batch
+        range_work._RangeRun._run_batch = run_batch
         try:
-            tasks.run_range(storage, work, Owner.here(), batch_records_max=16)
+            range_work.run_range(storage, work, Owner.here(), batch_records_max=16)
         finally:
-            tasks._Task._run_batch = run
+            range_work._RangeRun._run_batch = run
 
     with pytest.raises(Stopped):
         forget(workspace, runner=stop_half_way)
@@ -688,15 +688,15 @@ def test_rule_13_records_are_read_right_in_the_middle(
 @pytest.mark.parametrize(
     ("module", "function", "kill_at"),
     [
-        ("forget", "start_rollback", 1),
-        ("forget", "plan_revert", 1),
-        ("forget", "run_job", 1),
-        ("tasks", "record_progress", 1),
-        ("tasks", "record_progress", 2),
-        ("forget", "sweep_retired", 1),
-        ("forget", "publish", 1),
-        ("forget", "sweep_retired", 2),
-        ("forget", "sweep_archives", 1),
+        ("rollback", "start_rollback", 1),
+        ("rollback", "plan_table_rollback", 1),
+        ("rollback", "run_job", 1),
+        ("range_work", "record_progress", 1),
+        ("range_work", "record_progress", 2),
+        ("rollback", "sweep_retired", 1),
+        ("rollback", "publish", 1),
+        ("rollback", "sweep_retired", 2),
+        ("rollback", "sweep_archives", 1),
     ],
 )
 def test_rule_13_a_forget_goes_on_after_its_process_was_killed(
@@ -707,12 +707,12 @@ def test_rule_13_a_forget_goes_on_after_its_process_was_killed(
         db.table("tags").insert(name="dairy")
         for at in range(0, COUNT, 2):
             db.table("items").update(at, color="blue")
-    killed = workspace.run("forget_dying", module, function, str(kill_at))
+    killed = workspace.run("rollback_dying", module, function, str(kill_at))
     assert killed.returncode == -9, killed.stderr
     is_published = (function, kill_at) in (("sweep_retired", 2), ("sweep_archives", 1))
     if not is_published:
         if function != "start_rollback":
-            with pytest.raises(ForgetInProgress):
+            with pytest.raises(RollbackInProgress):
                 workspace.open()
         assert forget(workspace).number == 2
     workspace.remove(2)
@@ -757,7 +757,7 @@ def test_rule_13_a_forget_survives_a_fault_at_each_statement(
     struck = []
     for call in itertools.count(1):
         faults.arm(call)
-        error = error_of(lambda: forget_newest(storage, runner=one_worker))
+        error = error_of(lambda: roll_back_newest(storage, runner=one_worker))
         if error is None:
             break
         struck.append(faults.struck[0])
@@ -821,5 +821,5 @@ def test_rule_01_a_forget_is_not_published_while_a_record_is_left(
     ) as caught:
         forget(workspace, runner=pretend)
     assert caught.value.context == {"table": "items", "records": 1}
-    with pytest.raises(ForgetInProgress):
+    with pytest.raises(RollbackInProgress):
         workspace.open()

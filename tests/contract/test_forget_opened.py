@@ -14,8 +14,8 @@ from tests.contract.tables import ADD_COLOR, INDEX_TITLE, ITEMS
 from tests.support import Workspace, dump
 from zapdb.catalog.kinds import Job
 from zapdb.database import Database
-from zapdb.errors import ForgetInProgress, PendingMigrations
-from zapdb.jobs import forget_newest, run_locally
+from zapdb.errors import PendingMigrations, RollbackInProgress
+from zapdb.jobs import roll_back_newest, run_locally
 from zapdb.records import asdict
 from zapdb.storage import Storage
 
@@ -57,7 +57,7 @@ def base(workspace: Workspace) -> list[dict[str, Any]]:
     with zapdb.open(workspace.address, migrations=older(workspace)) as db:
         before = contents(db)
     with pytest.raises(Interrupted):
-        forget_newest(workspace.connect(), runner=run_a_part)
+        roll_back_newest(workspace.connect(), runner=run_a_part)
     return before
 
 
@@ -88,13 +88,13 @@ def test_rule_13_a_process_with_older_files_opens_and_reads_meanwhile(
             lambda: items.update(1, size=9),
             lambda: items.delete(1),
         ):
-            with pytest.raises(ForgetInProgress):
+            with pytest.raises(RollbackInProgress):
                 write()
-        with pytest.raises(ForgetInProgress), db.transaction():
+        with pytest.raises(RollbackInProgress), db.transaction():
             items.delete(2)
         assert db.admin.run_jobs() == []
         # Its files end before the migration, so it does not keep the forget from being finished.
-        assert forget_newest(workspace.connect()).number == 2
+        assert roll_back_newest(workspace.connect()).number == 2
         items.update(1, size=9)
         assert contents(db)[2:] == base[2:]
         assert items.get(1).size == 9
@@ -106,13 +106,13 @@ def test_rule_13_a_process_whose_files_hold_the_migration_is_refused(
     before = dump(workspace)
     for options in ({}, {"serve_as": 1}, {"apply": "auto"}):
         with (
-            pytest.raises(ForgetInProgress, match="being forgotten") as caught,
+            pytest.raises(RollbackInProgress, match="being forgotten") as caught,
             opened(workspace, ahead=True, **options),
         ):
             pass
         assert "read_only=True" in caught.value.hint
     assert dump(workspace) == before
-    forget_newest(workspace.connect())
+    roll_back_newest(workspace.connect())
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -128,7 +128,7 @@ def test_rule_13_everybody_reads_meanwhile_with_read_only(
             assert "size" not in found[0]
         else:
             assert found == base
-        forget_newest(workspace.connect())
+        roll_back_newest(workspace.connect())
         if ahead:  # what it reads is not in force any more
             with pytest.raises(PendingMigrations):
                 contents(db)
@@ -142,9 +142,9 @@ def test_rule_13_a_process_without_files_reads_what_is_in_force(
     with zapdb.open(workspace.address) as db:
         assert len(contents(db)) == COUNT
         assert db.table("items").get(COUNT - 2).color == "blue"
-        with pytest.raises(ForgetInProgress):
+        with pytest.raises(RollbackInProgress):
             db.table("items").delete(0)
-        forget_newest(workspace.connect())
+        roll_back_newest(workspace.connect())
         assert contents(db) == base
 
 
@@ -154,11 +154,11 @@ def test_rule_13_tenants_that_would_have_to_be_brought_up_wait(
     """Those that need nothing are opened, and those that the forget is not about are written to."""
     with opened(workspace) as db:
         db.admin.create_tenant("new")
-        with pytest.raises(ForgetInProgress):
+        with pytest.raises(RollbackInProgress):
             db.for_tenant("new")
-        with pytest.raises(ForgetInProgress):
+        with pytest.raises(RollbackInProgress):
             zapdb.open(workspace.address, migrations=older(workspace), tenant="new")
         assert contents(db.for_tenant("default")) == base
-        forget_newest(workspace.connect())
+        roll_back_newest(workspace.connect())
         new = db.for_tenant("new")
         new.table("items").insert(id=1, title="x")

@@ -20,7 +20,7 @@ from zapdb.cluster import leases, nodes
 from zapdb.cluster.status import evict_nodes
 from zapdb.database import Database
 from zapdb.errors import GateTimeout, LeaseLost, TransactionConflict, UsageError, ZapdbError
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 from zapdb.limits import GATE
 from zapdb.storage import Mode, Storage, connect
 from zapdb.storage.waiting import FairSemaphore
@@ -88,7 +88,7 @@ def test_rule_07_what_could_not_take_the_gate_changed_nothing(
     with workspace.open() as newer:
         assert newer.table("items").get(1).color == "red"
     db.close()
-    assert forget_newest(storage).number == 2
+    assert roll_back_newest(storage).number == 2
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])

@@ -17,7 +17,7 @@ from zapdb.catalog.history import Entry, find_rollbacks, read_entries
 from zapdb.catalog.pruning import Bound, plan_pruning, prune
 from zapdb.cluster import ensure_rows
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 from zapdb.schema import fingerprint
 from zapdb.storage import Mode, Storage, ensure_layout
 
@@ -60,7 +60,7 @@ def test_rule_04_a_forget_that_returns_to_a_schema_repeats_its_fingerprint(
 ) -> None:
     up(workspace, 1, ITEMS)
     up(workspace, 2, ADD_COLOR, INDEX_SIZE)
-    forget_newest(workspace.control)
+    roll_back_newest(workspace.control)
     up(workspace, 2, ADD_COLOR, INDEX_SIZE)
     first, changed, back, again = entries_of(workspace.control)
     assert first.fingerprint == back.fingerprint
@@ -143,7 +143,7 @@ def test_rule_01_revisions_rise_strictly_under_concurrency(workspace: Workspace)
         storage = workspace.connect()
         for _ in range(4):
             if _end(storage) == 2:
-                error = error_of(lambda: forget_newest(storage))
+                error = error_of(lambda: roll_back_newest(storage))
                 assert error is None or isinstance(error, UsageError | ConcurrencyError), error
 
     def watch() -> None:
@@ -221,11 +221,11 @@ def test_rule_01_a_revision_is_never_used_again(workspace: Workspace) -> None:
         for at in range(0, 20, 2):
             db.table("items").update(at, color="blue")
     assert look() == [1, 2]
-    forget_newest(storage)
+    roll_back_newest(storage)
     assert look() == [1, 2, 3]
     up(workspace, 2, "drop_table: {table: items, records: archive}")
     assert look() == [1, 2, 3, 4]
-    forget_newest(storage)
+    roll_back_newest(storage)
     assert look() == [1, 2, 3, 4, 5]
     up(workspace, 2, ADD_WEIGHT)
     with workspace.open() as db:

@@ -17,8 +17,8 @@ from zapdb.catalog.history import Entry, read_entries
 from zapdb.catalog.tenants import create_tenant
 from zapdb.cluster import ensure_rows
 from zapdb.database.changes import Change
-from zapdb.errors import CorruptCatalog, MissingHistory
-from zapdb.jobs import Job, forget_newest
+from zapdb.errors import CorruptCatalog, MissingSchemaHistory
+from zapdb.jobs import Job, roll_back_newest
 from zapdb.records import asdict
 from zapdb.storage import Mode, Storage, ensure_layout
 
@@ -71,7 +71,7 @@ def test_rule_01_a_lost_history_begins_at_the_revision_that_the_records_have(
     whole = log(workspace)
     lose(workspace)
     with (
-        pytest.raises(MissingHistory),
+        pytest.raises(MissingSchemaHistory),
         workspace.control.transaction(Mode.READ) as connection,
     ):
         load_view(connection, DEFAULT_TENANT)
@@ -157,7 +157,7 @@ def test_a_history_that_is_lost_while_a_forget_is_under_way_is_refused(
         raise Stopped
 
     with pytest.raises(Stopped):
-        forget_newest(workspace.control, runner=stop)
+        roll_back_newest(workspace.control, runner=stop)
     lose(workspace)
     error = error_of(lambda: ensure_histories(workspace.control, DEFAULT_TENANT))
     assert isinstance(error, CorruptCatalog)
@@ -263,7 +263,7 @@ def test_rule_01_no_revision_is_above_the_activation_number(workspace: Workspace
     up(workspace, 3, "drop_table: {table: items, records: archive}")
     up(workspace, 4, "restore_table: {table: items, archived_by: 3}")
     for number in (4, 3, 2):
-        forget_newest(workspace.control)
+        roll_back_newest(workspace.control)
         workspace.remove(number)
     up(workspace, 2, "drop_table: {table: items, records: archive}")
     for _ in range(2):
@@ -315,7 +315,7 @@ def test_rule_13_a_forget_after_a_history_began_anew(workspace: Workspace) -> No
     records = insert(workspace)
     lose(workspace)
     ensure_histories(workspace.control, DEFAULT_TENANT)
-    forget_newest(workspace.control)
+    roll_back_newest(workspace.control)
     workspace.remove(2)
     with workspace.open() as db:
         found = [asdict(record) for record in db.table("items").scan()]

@@ -19,7 +19,7 @@ from zapdb.catalog.changelog import read_seq
 from zapdb.catalog.pruning import Bound, plan_pruning, prune
 from zapdb.cluster import ensure_rows
 from zapdb.errors import FingerprintUnknown, UnknownName
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 from zapdb.migrations import Chain
 from zapdb.schema import fingerprint
 from zapdb.storage import Mode, ensure_layout
@@ -58,7 +58,7 @@ def stamped(workspace: Workspace) -> list[int]:
     up(workspace, 2, ADD_COLOR)
     up(workspace, 3, RENAME_SIZE, INDEX_SIZE.replace("field: size", "field: extent"))
     tables = [t for p in (1, 2, 3) for t in chain_of(workspace).schema_at(p)]
-    forget_newest(workspace.control)
+    roll_back_newest(workspace.control)
     workspace.remove(3)
     return [*map(fingerprint, tables), fingerprint(tables[1])]
 
@@ -237,7 +237,7 @@ def test_rule_04_a_pin_is_looked_at_again_whenever_the_schema_changes(
                 with pytest.raises(FingerprintUnknown):
                     items.insert(id=2, title="x")
             assert tags.count() == 2
-        forget_newest(workspace.control)
+        roll_back_newest(workspace.control)
         workspace.remove(2)
         assert items.get(1).title == "Milk"  # it fits again
         assert [r.id for r in query] == [1]

@@ -15,8 +15,8 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.history import Entry
 from zapdb.catalog.pruning import Bound, Pruning, plan_pruning, prune
 from zapdb.cluster import ensure_rows
-from zapdb.errors import ConcurrencyError, ForgetInProgress, UnknownName, UsageError
-from zapdb.jobs import Job, forget_newest, sweep_blobs
+from zapdb.errors import ConcurrencyError, RollbackInProgress, UnknownName, UsageError
+from zapdb.jobs import Job, roll_back_newest, sweep_blobs
 from zapdb.jobs.archives import prune_archives
 from zapdb.records import asdict
 from zapdb.storage import Mode, Storage, ensure_layout
@@ -172,12 +172,12 @@ def test_rule_31_pruning_is_refused_while_a_forget_is_under_way(base: Workspace)
 
     planned = plan(base, before=1)
     with pytest.raises(Stopped):
-        forget_newest(base.control, runner=stop)
+        roll_back_newest(base.control, runner=stop)
     before = dump(base)
-    assert isinstance(error_of(lambda: plan(base, before=2)), ForgetInProgress)
+    assert isinstance(error_of(lambda: plan(base, before=2)), RollbackInProgress)
     assert isinstance(error_of(lambda: prune(base.control, planned)), ConcurrencyError)
     assert dump(base) == before
-    forget_newest(base.control)
+    roll_back_newest(base.control)
     assert revisions(base) == [1, 2, 3, 4]
 
 
@@ -261,7 +261,7 @@ def test_rule_13_a_forget_after_pruning_brings_everything_back(
     if written:
         with base.open() as db:
             db.table("items").update(0, weight=3)
-    forget_newest(base.control)
+    roll_back_newest(base.control)
     base.remove(3)
     without = [{k: v for k, v in r.items() if k != "weight"} for r in before]
     assert contents(base) == without
@@ -275,10 +275,10 @@ def test_rule_13_a_forget_after_pruning_brings_everything_back(
     with base.open() as db:
         assert db.admin.count_by_revision("items") == {4: COUNT}
     assert prune_log(base, keep_last=1) == [4]
-    forget_newest(base.control)
+    roll_back_newest(base.control)
     base.remove(2)
     assert contents(base) == [{k: v for k, v in r.items() if k != "color"} for r in without]
-    forget_newest(base.control)
+    roll_back_newest(base.control)
     up(base, 1, ITEMS.replace("title", "name"))
     assert contents(base) == []
 
@@ -292,11 +292,11 @@ def test_rule_13_a_forget_after_pruning_of_a_migration_that_left_the_layout_alon
     up(workspace, 3, RENAME_SIZE)
     convert(workspace)
     assert prune_log(workspace, keep_last=1) == [1, 3]
-    forget_newest(workspace.control)
+    roll_back_newest(workspace.control)
     workspace.remove(3)
     last = entries(workspace)[-1]
     assert (last.revision, last.layout_revision) == (4, 1)
-    forget_newest(workspace.control)
+    roll_back_newest(workspace.control)
     workspace.remove(2)
     assert len(contents(workspace)) == COUNT
     with workspace.open() as db:

@@ -12,7 +12,7 @@ from tests.support import Workspace
 from zapdb.activation.up import Wanted, migrate_up
 from zapdb.catalog.history import format_fingerprint
 from zapdb.errors import CorruptCatalog
-from zapdb.jobs import TableReport, forget_newest
+from zapdb.jobs import TableReport, roll_back_newest
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def place(workspace: Workspace) -> Workspace:
     up(workspace, 1, ITEMS, TAGS)
     up(workspace, 2, ADD_COLOR)
     up(workspace, 3, RENAME_SIZE)
-    forget_newest(workspace.control)
+    roll_back_newest(workspace.control)
     workspace.remove(3)
     up(workspace, 3, INDEX_SIZE)
     up(workspace, 4, "drop_table: {table: items, records: archive}")
@@ -53,7 +53,7 @@ def test_rule_03_a_migration_that_is_stored_again_has_other_numbers(workspace: W
     """Its digest is the same, so that only what was forgotten tells the two apart."""
     up(workspace, 1, ITEMS)
     up(workspace, 2, INDEX_SIZE)
-    forget_newest(workspace.control)
+    roll_back_newest(workspace.control)
     migrate_up(workspace.control, 1, workspace.directory, Wanted(again=True))
     first, _, again = log(workspace)[1:]
     assert (first.digest, first.fingerprint) == (again.digest, again.fingerprint)

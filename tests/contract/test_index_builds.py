@@ -21,7 +21,7 @@ from zapdb.database import Database
 from zapdb.errors import GateTimeout, JobError, RecordNotFound, TransactionConflict
 from zapdb.indexes import LiveIndex
 from zapdb.jobs import Job, plan_jobs, run_job, run_locally
-from zapdb.jobs.tasks import load_work, run_range
+from zapdb.jobs.range_work import load_work, run_range
 from zapdb.limits import GATE
 from zapdb.storage import Storage, connect
 

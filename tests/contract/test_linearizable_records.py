@@ -43,7 +43,7 @@ INSERT = done("insert", 1, result=1, at=(0, 1))
         [done("swap", 1, 2, result=2, at=(2, 5)), done("read", result=2, at=(4, 5))],
         [
             done("swap", 1, 2, result=2, at=(2, 5)),
-            done("swap", 1, 3, result="StaleUpdate", at=(2, 5)),
+            done("swap", 1, 3, result="UpdateConflict", at=(2, 5)),
         ],
         [done("add", 4, result=5, at=(2, 5)), done("add", 4, result=9, at=(2, 5))],
         [done("delete", result=UNKNOWN, at=(2, math.inf)), done("read", result=None, at=(3, 4))],
@@ -70,7 +70,7 @@ def test_the_checker_finds_an_order(more: list[Operation]) -> None:
             done("read", result=None, at=(3, 4)),
             done("read", result=1, at=(5, 6)),
         ],
-        [done("swap", 1, 2, result="StaleUpdate", at=(2, 3))],
+        [done("swap", 1, 2, result="UpdateConflict", at=(2, 3))],
     ],
 )
 def test_the_checker_finds_that_there_is_none(more: list[Operation]) -> None:

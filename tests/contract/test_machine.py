@@ -34,7 +34,7 @@ from zapdb.errors import (
     ReferenceViolation,
     UniqueViolation,
 )
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 from zapdb.jobs.archives import prune_archives
 from zapdb.migrations import Chain
 from zapdb.schema import Table
@@ -193,7 +193,7 @@ class Life(RuleBasedStateMachine):
         self.db.close()
         storage = connect(self.address)
         try:
-            assert forget_newest(storage).number == chain.end
+            assert roll_back_newest(storage).number == chain.end
         finally:
             storage.close()
         self.path(chain.end).unlink()

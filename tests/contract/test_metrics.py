@@ -19,7 +19,7 @@ from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
 from zapdb.database import metrics as database_metrics
 from zapdb.errors import TransactionConflict
-from zapdb.jobs import forget_newest, plan_jobs, run, run_job, run_locally
+from zapdb.jobs import plan_jobs, roll_back_newest, run, run_job, run_locally
 from zapdb.logs import EVENTS, log_as_json
 from zapdb.metrics import Counter, Histogram
 from zapdb.storage import Mode, Storage, transactions
@@ -184,7 +184,7 @@ def test_what_happens_is_logged_with_its_fields(
     newer.admin.run_jobs()
     done = events(log)["job.done"]
     assert (done["kind"], done["table"], done["written"]) == ("convert", "items", 1)
-    forget_newest(newer._storage, evict=True)
+    roll_back_newest(newer._storage, evict=True)
     assert events(log)["migration.forgotten"]["migration"] == "0002_test"
     assert events(log)["node.evicted"]["node"] == newer._node.id
     gone = Owner("gone", "elsewhere", dead_process())

@@ -17,7 +17,7 @@ from tests.support import Workspace, error_of
 from zapdb.database import Database
 from zapdb.errors import TransactionConflict
 from zapdb.indexes import LiveTable
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 
 pytestmark = pytest.mark.long_on("postgresql")
 
@@ -56,7 +56,7 @@ def convert(place: Workspace) -> None:
 
 
 def forget(place: Workspace, number: int) -> None:
-    assert forget_newest(place.connect()).number == number
+    assert roll_back_newest(place.connect()).number == number
     place.remove(number)
 
 

@@ -18,10 +18,10 @@ from zapdb.errors import (
     IncompatibleVersion,
     InvalidMigration,
     MigrationConflict,
-    NewerLayout,
+    NewerStorageVersion,
     NotZapdb,
     PendingMigrations,
-    ServedShapeUnavailable,
+    ServedSchemaUnavailable,
     StorageError,
     UsageError,
     ZapdbError,
@@ -186,11 +186,11 @@ def test_addresses_without_a_storage_are_refused(address: str, tmp_path: Path) -
 # The layout of zapdb's own tables, and the level
 
 
-def test_a_newer_layout_is_refused_naming_it(workspace: Workspace) -> None:
+def test_a_newer_storage_version_is_refused_naming_it(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     workspace.open().close()
     workspace.execute("UPDATE zapdb_storage_version SET version_num = '0917'")
-    text = refusal(workspace, NewerLayout)
+    text = refusal(workspace, NewerStorageVersion)
     assert "layout: 0917" in text
     assert "use a zapdb release that knows layout 0917" in text
 
@@ -301,7 +301,7 @@ def test_rule_11_files_that_end_before_a_table_was_dropped_are_refused(
     workspace.open().close()
     workspace.remove(2)
     for apply in ("auto", "never"):
-        text = refusal(workspace, ServedShapeUnavailable, apply=apply)
+        text = refusal(workspace, ServedSchemaUnavailable, apply=apply)
         assert "dropped_by: 0002_test" in text
 
 

@@ -19,7 +19,7 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
 from zapdb.errors import ActivationPending, CorruptCatalog, LeaseHeld, UsageError
-from zapdb.jobs.forget import forget_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.storage import Storage, owners
 
 HAS_PROC = Path("/proc/self/ns/pid").is_symlink()
@@ -176,7 +176,7 @@ def test_rule_13_a_forget_does_not_put_out_a_process_in_another_namespace(
     workspace: Workspace, contained: Peer
 ) -> None:
     storage = workspace.connect()
-    refused = error_of(lambda: forget_newest(storage))
+    refused = error_of(lambda: roll_back_newest(storage))
     assert isinstance(refused, UsageError)
     assert f"process {contained.ask('process')}" in str(refused.context["nodes"])
     assert contained.ask("insert 1") == "written"
@@ -197,7 +197,7 @@ def test_rule_09_a_process_of_another_boot_is_live_until_its_lease_ends(
         assert owner.process == peer.pid
         owner = replace(owner, process=dead_process(), **ELSEWHERE.get(differs, {}))
         workspace.execute(f"UPDATE zapdb_leases SET owner = ? WHERE {of_peer}", (owner.to_text(),))
-        refused = error_of(lambda: forget_newest(workspace.connect()))
+        refused = error_of(lambda: roll_back_newest(workspace.connect()))
         if differs == "nothing":
             assert refused is None
             assert peer.ask("insert 1").startswith("LeaseLost")

@@ -21,7 +21,7 @@ from zapdb.errors import (
     RollbackNotProven,
 )
 from zapdb.expressions import FUNCTIONS
-from zapdb.jobs.sampling import SampledTable, prove_with_records
+from zapdb.jobs.sampling import TableSample, prove_with_records
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
 from zapdb.migrations import list_files, resolve_files
 from zapdb.migrations.journey import Journey
@@ -47,7 +47,7 @@ def view_of(place: Workspace) -> View:
         return load_view(connection, DEFAULT_TENANT)
 
 
-def sample(place: Workspace, count: int = 1_000, seed: int = 0) -> list[SampledTable]:
+def sample(place: Workspace, count: int = 1_000, seed: int = 0) -> list[TableSample]:
     view = view_of(place)
     files = list_files(place.directory)[view.chain.end :]
     chain = resolve_files(files, view.chain, provisional_numbers())

@@ -35,7 +35,7 @@ from zapdb.errors import (
     StorageError,
     UsageError,
 )
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 
 NEWER_LEVEL = (
     "UPDATE zapdb_catalog SET value = replace(value, '\"level\":1', '\"level\":917')"
@@ -152,7 +152,7 @@ def test_every_write_says_that_it_is_read_only(place: Workspace, db: Database) -
         assert str(error) == (
             "the database was opened read-only\n"
             f"  database: {db._storage.shown_url}\n"
-            "  way out: open it without read_only"
+            "  hint: open it without read_only"
         )
     with db.snapshot():
         error = error_of(lambda: items.insert(id=99, title="x"))
@@ -242,7 +242,7 @@ def test_rule_06_what_would_have_to_be_brought_up_is_refused(place: Workspace) -
     text = refusal(PendingMigrations, tenant="behind")
     assert text.endswith(
         "  files_end: 2\n  position: 0\n"
-        "  way out: run `zapdb migrate up`, or open the database once without read_only; "
+        "  hint: run `zapdb migrate up`, or open the database once without read_only; "
         "serve_as=N reads it in the shape of an earlier file"
     )
     with open_read_only(place, migrations=place.directory) as db:
@@ -259,7 +259,7 @@ def test_rule_13_a_forgotten_migration_of_the_files_is_noticed(
 ) -> None:
     items = db.table("items")
     assert items.get(3).color == "red"
-    forget_newest(place.control)
+    roll_back_newest(place.control)
     error = error_of(lambda: items.get(3))
     assert isinstance(error, PendingMigrations)
     assert error.context == {"files_end": 2, "position": 1}

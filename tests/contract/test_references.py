@@ -26,7 +26,7 @@ from zapdb.errors import (
     TransactionConflict,
     UniqueViolation,
 )
-from zapdb.jobs import JobReport, forget_newest, plan_jobs, run_job, run_locally
+from zapdb.jobs import JobReport, plan_jobs, roll_back_newest, run_job, run_locally
 from zapdb.storage import Storage
 
 OWNERS = """\
@@ -478,7 +478,7 @@ def test_rule_13_a_forget_takes_references_of_a_key_away(workspace: Workspace) -
     db = make_sitters(workspace, "restrict")
     run_jobs(workspace.connect())
     db.close()
-    forget_newest(workspace.connect())
+    roll_back_newest(workspace.connect())
     workspace.remove(2)
     with workspace.open() as db:
         db.table("owners").delete(1, "n1")
@@ -499,7 +499,7 @@ def test_rule_25_an_index_goes_where_the_key_finds_as_well(workspace: Workspace)
     with workspace.open() as db:
         db.table("owners").insert(id=1, name="Ada")
         db.table("sitters").insert_many({"owner": ADA, "day": day} for day in range(3))
-    forget_newest(workspace.connect())
+    roll_back_newest(workspace.connect())
     workspace.remove(2)
     db = workspace.open()
     db.table("owners").delete(*ADA)
@@ -552,7 +552,7 @@ def test_rule_13_a_forget_takes_references_away(workspace: Workspace) -> None:
         db.table("owners").insert(id=1, name="Ada")
         db.table("pets").insert(id=1, owner=ADA)
     storage = workspace.connect()
-    forget_newest(storage)
+    roll_back_newest(storage)
     workspace.remove(2)
     db = workspace.open()
     db.table("owners").delete(*ADA)

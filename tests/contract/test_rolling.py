@@ -18,7 +18,7 @@ from tests.documents import document
 from tests.support import Workspace, count_stale, wait_until
 from zapdb.catalog.tenants import find_tenant
 from zapdb.database import Database
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 
 pytestmark = pytest.mark.long_on("sqlite")
 
@@ -93,7 +93,7 @@ def run_round(workspace: Workspace, tmp_path: Path, turn: int) -> int:
     deaths = [
         (("up", "store", 1), False),
         (("up", "activate", 1), False),
-        (("tasks", "record_progress", 1), True),  # while it converts in the background
+        (("range_work", "record_progress", 1), True),  # while it converts in the background
     ]
     for number, (die, has_taken_force) in enumerate(deaths):
         path = tmp_path / f"new{turn}-{number}"
@@ -114,10 +114,10 @@ def run_round(workspace: Workspace, tmp_path: Path, turn: int) -> int:
         (report,) = tool.admin.verify()
         assert report.problems == ()
         assert tool.admin.schema_history("items")[-1].event == "change"
-    killed = workspace.run("forget_dying", "forget", "publish", "1")
+    killed = workspace.run("rollback_dying", "forget", "publish", "1")
     assert killed.returncode == -9, killed.stderr
     assert position(workspace) == 2
-    assert forget_newest(workspace.connect()).number == 2
+    assert roll_back_newest(workspace.connect()).number == 2
     return ledger.writes
 
 

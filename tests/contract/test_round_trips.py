@@ -20,10 +20,10 @@ from zapdb.errors import (
     CommitUnknown,
     RecordExists,
     ReferenceViolation,
-    StaleUpdate,
     StorageError,
     TransactionConflict,
     UniqueViolation,
+    UpdateConflict,
     ZapdbError,
 )
 
@@ -170,7 +170,7 @@ def test_a_refused_write_is_explained_behind_the_rollback(far: Database) -> None
     assert {(r.id, r.title) for r in items.scan()} == {(n, f"t {n}") for n in range(20)}
     seen = items.get(3)
     items.update(3, size=77)
-    assert isinstance(error_of(lambda: items.update(3, if_unchanged=seen, size=1)), StaleUpdate)
+    assert isinstance(error_of(lambda: items.update(3, if_unchanged=seen, size=1)), UpdateConflict)
     assert items.get(3).size == 77
     assert far.admin.verify()[0].records == 20
 

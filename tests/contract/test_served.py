@@ -21,12 +21,12 @@ from zapdb.errors import (
     CheckViolation,
     InvalidValue,
     ReferenceViolation,
-    ServedShapeUnavailable,
+    ServedSchemaUnavailable,
     UniqueViolation,
     UnknownName,
     UsageError,
 )
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 from zapdb.records import asdict
 from zapdb.records.record import held
 from zapdb.values import Blob
@@ -236,7 +236,7 @@ def test_rule_11_dropped_fields_are_read_from_the_archive_and_written_to_it(
     assert count_archives(workspace) == 3
     assert_clean(older, newer)
     newer.close()
-    forget_newest(workspace.connect())
+    roll_back_newest(workspace.connect())
     assert [record.fax for record in mine.scan()] == [LARGE, "22" + LARGE, "f3" + LARGE]
     assert_clean(older)
 
@@ -674,7 +674,7 @@ def test_rule_11_the_window_of_served_shapes_is_a_setting(workspace: Workspace) 
     newer.admin.set_setting("served_window", "2")
     assert workspace.open(serve_as=2).table("items").count() == 0
     refused = error_of(lambda: workspace.open(serve_as=1))
-    assert isinstance(refused, ServedShapeUnavailable)
+    assert isinstance(refused, ServedSchemaUnavailable)
     assert refused.context == {"files_end": 1, "position": 4, "served_window": "2"}
     assert "served_window" in refused.hint
     # One that is open already goes on.

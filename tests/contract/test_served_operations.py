@@ -15,10 +15,10 @@ from zapdb.database import Database
 from zapdb.errors import (
     ActivationPending,
     RecordExists,
-    ServedShapeUnavailable,
+    ServedSchemaUnavailable,
     UnknownName,
 )
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 from zapdb.migrations import Chain
 from zapdb.migrations.operations.examples import EXAMPLES, FIRST
 from zapdb.schema import Table
@@ -170,7 +170,7 @@ def test_rule_11_older_processes_go_on_beside_every_operation(
     chain = both.chain
     newer.close()
     told.close()
-    assert forget_newest(workspace.connect()).number == at + 1
+    assert roll_back_newest(workspace.connect()).number == at + 1
     model.forget(chain)
     workspace.remove(at + 1)
     kept.admin.wait_for_catalog(kept.admin.catalog_seq())
@@ -197,5 +197,5 @@ def test_rule_11_the_shape_before_a_dropped_table_is_not_served(workspace: Works
     gone = error_of(lambda: told.table("visits"))
     assert isinstance(gone, UnknownName)
     refused = error_of(lambda: workspace.open(serve_as=at))
-    assert isinstance(refused, ServedShapeUnavailable)
+    assert isinstance(refused, ServedSchemaUnavailable)
     assert refused.context["dropped_by"] == f"{at + 1:04d}_example"

@@ -50,7 +50,7 @@ def test_nothing_is_written(db: Database) -> None:
     assert db.sql("SELECT count(*) FROM orders").fetchall() == [(30,)]
 
 
-def test_errors_have_a_place_and_a_way_out(db: Database) -> None:
+def test_errors_have_a_place_and_a_hint(db: Database) -> None:
     cases = [
         ("SELEC 1", 1, 1, 'syntax error at or near "SELEC"'),
         ("SELECT tital FROM orders", 1, 8, 'Referenced column "tital" not found'),

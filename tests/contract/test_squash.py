@@ -19,7 +19,7 @@ from tests.contract.tables import (
 from tests.support import Workspace, dump, error_of
 from zapdb.cli.program import run_program
 from zapdb.errors import InvalidMigration, MigrationConflict, UsageError
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 from zapdb.records import asdict
 from zapdb.schema import shape
 
@@ -101,7 +101,7 @@ def test_rule_06_a_new_database_begins_with_it(place: Workspace, tmp_path: Path)
 def forget(address: str, number: int) -> None:
     storage = zapdb.storage.connect(address)
     try:
-        assert forget_newest(storage).number == number
+        assert roll_back_newest(storage).number == number
     finally:
         storage.close()
 

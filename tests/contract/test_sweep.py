@@ -12,7 +12,7 @@ from tests.contract.test_blobs import DOUBLE_TITLE, LONG, PHOTOS, chunks, ids, s
 from tests.support import GUARD_SECONDS, Workspace, error_of, finish, wait_until
 from zapdb.database import Database
 from zapdb.errors import CorruptCatalog, CorruptRecord, UsageError
-from zapdb.jobs import forget_newest, verify_blobs
+from zapdb.jobs import roll_back_newest, verify_blobs
 from zapdb.jobs import sweep as sweeping
 from zapdb.jobs.run import run_locally
 from zapdb.storage.identifiers import first_id_at_ms
@@ -141,14 +141,14 @@ def test_rule_01_records_of_every_revision_own_their_blobs(
     db.close()
     storage = workspace.connect()
     for _ in range(3):
-        forget_newest(storage)
+        roll_back_newest(storage)
     seen = []
 
     def run_and_sweep(storage, job):
         run_locally(storage, job)
         seen.append(sweeping.sweep_blobs(storage, older_than_seconds=0).deleted)
 
-    forget_newest(storage, runner=run_and_sweep)
+    roll_back_newest(storage, runner=run_and_sweep)
     assert seen == [5 + 3]  # the doubled titles, and what the others had
     for number in (2, 3, 4, 5):
         workspace.remove(number)
@@ -293,7 +293,7 @@ def test_rule_28_a_sweep_loses_nothing_to_writers_and_jobs(
     assert db.admin.verify()[0].problems == ()
     assert db.table("photos").count() > 60
     db.close()
-    forget_newest(sweeper)
+    roll_back_newest(sweeper)
     workspace.remove(2)
     with workspace.open() as db:
         sweep(db)

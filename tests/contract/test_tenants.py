@@ -25,15 +25,15 @@ from zapdb.catalog.tenants import create_tenant, find_tenant
 from zapdb.cluster.status import read_leases
 from zapdb.database import Database
 from zapdb.errors import (
-    ForgetInProgress,
     MigrationConflict,
-    SchemaFrozen,
+    RollbackInProgress,
+    SchemaChangesRefused,
     TenantExists,
     UniqueViolation,
     UnknownName,
     UsageError,
 )
-from zapdb.jobs import forget_newest, run_locally
+from zapdb.jobs import roll_back_newest, run_locally
 from zapdb.records import asdict
 from zapdb.storage import Mode, Storage
 from zapdb.storage.physical import list_tenant_tables
@@ -366,7 +366,7 @@ def freeze(db: Database, tenant: str | None = None) -> None:
     db.admin.set_setting("schema_changes", "refuse", tenant=tenant)
 
 
-def test_rule_06_a_frozen_database_stores_and_forgets_nothing(
+def test_rule_06_a_database_that_refuses_schema_changes_stores_and_forgets_nothing(
     workspace: Workspace, db: Database
 ) -> None:
     freeze(db)
@@ -376,27 +376,29 @@ def test_rule_06_a_frozen_database_stores_and_forgets_nothing(
     for action in (
         workspace.open,
         lambda: up(workspace),
-        lambda: forget_newest(workspace.connect()),
+        lambda: roll_back_newest(workspace.connect()),
     ):
-        with pytest.raises(SchemaFrozen, match="refused by a setting") as caught:
+        with pytest.raises(SchemaChangesRefused, match="refused by a setting") as caught:
             action()
         assert "`zapdb settings set schema_changes allow`" in caught.value.hint
     assert dump(workspace) == before
     workspace.remove(2)
     db = workspace.open()  # nothing to do
     # A tenant that is behind stays where it is, and can't be served a shape that it has not.
-    with pytest.raises(SchemaFrozen):
+    with pytest.raises(SchemaChangesRefused):
         db.for_tenant("acme")
     with workspace.follow() as tool:
         assert tool.for_tenant("acme").position == 0
     (brought,) = bring_up_all(workspace.connect())
-    assert isinstance(brought.error, SchemaFrozen)
+    assert isinstance(brought.error, SchemaChangesRefused)
     assert dump(workspace) == before
     db.admin.set_setting("schema_changes", None)
     assert db.for_tenant("acme").position == 1
 
 
-def test_rule_06_a_frozen_tenant_stays_where_it_is(workspace: Workspace, db: Database) -> None:
+def test_rule_06_a_tenant_that_refuses_schema_changes_stays_where_it_is(
+    workspace: Workspace, db: Database
+) -> None:
     acme = db.for_tenant("acme")
     records = fill(acme, "theirs")
     freeze(db, "acme")
@@ -404,20 +406,20 @@ def test_rule_06_a_frozen_tenant_stays_where_it_is(workspace: Workspace, db: Dat
     workspace.write(2, ADD_COLOR)
     up(workspace)
     assert db.position == 1 or contents(db) == []
-    with pytest.raises(SchemaFrozen) as caught:
+    with pytest.raises(SchemaChangesRefused) as caught:
         zapdb.open(workspace.address, migrations=workspace.directory, tenant="acme")
     assert "--tenant" in caught.value.hint
     again = db.for_tenant("acme")  # this process's files end at 1
     assert again.position == 1
     assert contents(again) == records
     found = {one.tenant.name: one.error for one in bring_up_all(workspace.connect())}
-    assert isinstance(found.pop("acme"), SchemaFrozen)
+    assert isinstance(found.pop("acme"), SchemaChangesRefused)
     assert found == {"other": None}
     # What never took force for it is forgotten; what has, is not.
-    assert forget_newest(workspace.connect()).number == 2
+    assert roll_back_newest(workspace.connect()).number == 2
     before = dump(workspace)
-    with pytest.raises(SchemaFrozen):
-        forget_newest(workspace.connect(), evict=True)
+    with pytest.raises(SchemaChangesRefused):
+        roll_back_newest(workspace.connect(), evict=True)
     assert {k: v for k, v in dump(workspace).items() if k != "zapdb_catalog_versions"} == {
         k: v for k, v in before.items() if k != "zapdb_catalog_versions"
     }
@@ -435,7 +437,7 @@ def test_rule_13_a_forget_that_began_before_the_freeze_is_finished(
     follower = workspace.follow
     with workspace.control.transaction(Mode.CATALOG) as connection:
         rows.put(connection, SettingRow("*/*/*", "schema_changes", "refuse"))
-    assert forget_newest(workspace.connect()).number == 2
+    assert roll_back_newest(workspace.connect()).number == 2
     assert follower().position == 1
 
 
@@ -447,7 +449,7 @@ def _stop_forget(place: Workspace) -> None:
         raise Stopped
 
     with pytest.raises(Stopped):
-        forget_newest(place.connect(), runner=stop)
+        roll_back_newest(place.connect(), runner=stop)
 
 
 # Forgetting
@@ -536,7 +538,7 @@ def check_forgotten(place: Workspace, before: dict[str, Any]) -> None:
 def test_rule_13_a_forget_goes_through_all_tenants_that_reached_it(
     workspace: Workspace, spread: dict[str, Any]
 ) -> None:
-    assert forget_newest(workspace.connect()).number == 3
+    assert roll_back_newest(workspace.connect()).number == 3
     check_forgotten(workspace, spread)
 
 
@@ -555,23 +557,23 @@ def test_rule_13_a_forget_that_is_killed_between_tenants_goes_on(
         ("publish", 2),
         ("end", 1),
     ]:
-        killed = workspace.run("forget_dying", "forget", function, str(kill_at))
+        killed = workspace.run("rollback_dying", "forget", function, str(kill_at))
         assert killed.returncode == -9, killed.stderr
         positions.append([position_of(workspace, name) for name in ("default", "jumped", "fresh")])
-        with pytest.raises(ForgetInProgress):
+        with pytest.raises(RollbackInProgress):
             workspace.open()
         # A tenant that it is not, or no longer, in force for goes on.
         behind.table("items").update(1, size=5)
         behind.table("items").update(1, size=1)
         if positions[-1][0] == 3:
-            with pytest.raises(ForgetInProgress):
+            with pytest.raises(RollbackInProgress):
                 default.table("items").update(1, size=5)
         else:
             default.table("items").update(1, size=5)
             default.table("items").update(1, size=1)
     assert positions == [[2, 3, 3], [2, 2, 3], [2, 2, 2]]
     tool.close()
-    assert forget_newest(workspace.connect()).number == 3
+    assert roll_back_newest(workspace.connect()).number == 3
     check_forgotten(workspace, spread)
 
 
@@ -617,7 +619,7 @@ def test_rule_02_another_migration_under_the_same_number_for_two_tenants(
             with pytest.raises(zapdb.errors.UnknownField):
                 wrote.update(0, **{field: value})
         tool.close()
-        assert forget_newest(workspace.connect()).number == 2
+        assert roll_back_newest(workspace.connect()).number == 2
         for name, one in old.items():
             assert contents(one) == records[name], (turn, name)
             assert_clean(one)
@@ -652,7 +654,7 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     assert workspace.execute("SELECT count(*) FROM zapdb_records_1") == [(COUNT,)]
     # The forget brings the table back, empty for whoever discarded it.
     workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
-    assert forget_newest(workspace.connect()).number == 3
+    assert roll_back_newest(workspace.connect()).number == 3
     workspace.remove(3)
     db = workspace.open()
     assert contents(db) == []
@@ -719,7 +721,7 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     sweeper.start()
     reached.wait(GUARD_SECONDS)
     workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
-    assert forget_newest(workspace.connect()).number == 3
+    assert roll_back_newest(workspace.connect()).number == 3
     workspace.remove(3)
     db = workspace.open()
     records = fill(db, "new", 5)
@@ -910,7 +912,7 @@ def test_a_forget_goes_past_a_tenant_that_is_half_removed(
         db.for_tenant("acme").table("items").update(1, color="blue")
     killed = workspace.run("remove_dying", "acme", "_delete_rows", "1")
     assert killed.returncode == -9, killed.stderr
-    assert forget_newest(workspace.connect()).number == 2
+    assert roll_back_newest(workspace.connect()).number == 2
     workspace.remove(2)
     with workspace.open() as db:
         number = db.admin.tenants()[1].number
@@ -1023,7 +1025,7 @@ def test_a_fleet_goes_on_where_one_tenant_fails(workspace: Workspace, db: Databa
     assert heard == ["acme", "b", "c", "d"]
     assert [(one.position, type(one.error).__name__) for one in brought] == [
         (1, "NoneType"),
-        (0, "SchemaFrozen"),
+        (0, "SchemaChangesRefused"),
         (0, "CorruptCatalog"),
         (1, "NoneType"),
     ]

@@ -9,7 +9,7 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 
 BOXES = "create_table: {table: boxes, key: [id], fields: [{name: id, type: integer}]}"
 
@@ -79,7 +79,7 @@ def test_rule_13_a_forget_of_a_part_of_a_jump_leaves_records_readable(
     workspace.write(3, newest)
     with workspace.open() as db:
         db.for_tenant("acme").table("items").insert(id=2, title="y", color="blue")
-    forget_newest(workspace.connect())
+    roll_back_newest(workspace.connect())
     workspace.remove(3)
 
     def check(acme: Database, more: dict[str, Any]) -> None:
@@ -96,9 +96,9 @@ def test_rule_13_a_forget_of_a_part_of_a_jump_leaves_records_readable(
     workspace.write(3, ADD_WEIGHT)
     with workspace.open() as db:
         check(db.for_tenant("acme"), {"weight": 7})
-    forget_newest(workspace.connect())
+    roll_back_newest(workspace.connect())
     workspace.remove(3)
-    forget_newest(workspace.connect())
+    roll_back_newest(workspace.connect())
     workspace.remove(2)
     with workspace.open() as db:
         assert [r.id for r in db.for_tenant("acme").table("items")] == [1, 2]

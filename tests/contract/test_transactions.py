@@ -223,7 +223,7 @@ def test_a_database_is_not_closed_inside_a_transaction(db: Database, items: Tabl
             assert str(error) == (
                 "this thread has a transaction or a snapshot open\n"
                 f"  database: {db._storage.shown_url}\n"
-                "  way out: leave its with block first: it is committed at its end, or undone by "
+                "  hint: leave its with block first: it is committed at its end, or undone by "
                 "an error"
             )
             assert items.count() == 0
@@ -279,7 +279,7 @@ def test_a_closed_database_says_so(db: Database, items: Table) -> None:
         error = error_of(act)
         assert isinstance(error, UsageError)
         assert str(error) == (
-            f"the database is closed\n  database: {db._storage.shown_url}\n  way out: open it again"
+            f"the database is closed\n  database: {db._storage.shown_url}\n  hint: open it again"
         )
 
 
@@ -326,7 +326,7 @@ def test_a_forked_process_must_open_the_database_again(
         f"  database: {db._storage.shown_url}\n"
         f"  opened_by: {os.getpid()}\n"
         "  process: CHILD\n"
-        "  way out: open it again in this process, since connections can't be shared; servers that "
+        "  hint: open it again in this process, since connections can't be shared; servers that "
         "fork have a hook for it, and multiprocessing can start with 'spawn'"
     )
     items.insert(id=2, title="Bread")
@@ -440,7 +440,7 @@ def test_rule_15_a_token_waits_for_the_session_that_was_lost_sight_of(
 def test_a_token_settles_nothing_once_it_may_be_gone(
     workspace: Workspace, db: Database, items: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "TOKEN_KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(tokens, "COMMIT_TOKEN_KEPT_SECONDS", -1.0)
     run = fail_commit(workspace, db, "after", monkeypatch)
     error = run(lambda: db.run(lambda: items.insert(id=1, title="x"), token=True))
     assert isinstance(error, CommitUnknown)
@@ -448,7 +448,7 @@ def test_a_token_settles_nothing_once_it_may_be_gone(
     assert workspace.execute(TOKENS) == [(1,)]
     assert db.run(lambda: 7, token=True) == 7
     assert workspace.execute(TOKENS) == [(0,)]  # the first and its own are expired
-    monkeypatch.setattr(tokens, "TOKEN_KEPT_SECONDS", 60.0)
+    monkeypatch.setattr(tokens, "COMMIT_TOKEN_KEPT_SECONDS", 60.0)
     assert db.run(lambda: 7, token=True) == 7
     assert workspace.execute(TOKENS) == [(1,)]
     assert tokens.purge_tokens(db._storage) == 0

@@ -27,7 +27,7 @@ from zapdb.errors import (
 )
 from zapdb.indexes.maintenance import LiveIndex, UniqueIndex
 from zapdb.jobs import Job, JobReport, plan_jobs, run_job, run_locally
-from zapdb.jobs.tasks import load_work, run_range
+from zapdb.jobs.range_work import load_work, run_range
 from zapdb.records import asdict
 from zapdb.storage import Storage
 

@@ -279,7 +279,7 @@ def test_rule_26_a_cursor_names_the_data_that_changed(workspace: Workspace, db: 
         "  dataset: time zones",
         f"  made_with: {here.version} (fingerprint {here.fingerprint[:16]})",
         f"  here: tz database 2023b (fingerprint {other})",
-        "  way out: begin again without a cursor; where that happens again and again, give all"
+        "  hint: begin again without a cursor; where that happens again and again, give all"
         " processes the same ICU and time zone data",
     ]
 

@@ -126,11 +126,11 @@ def run(options: dict[str, Any]) -> None:
     from zapdb.activation import up
     from zapdb.catalog import DEFAULT_TENANT
     from zapdb.database.background import Background, run_all
-    from zapdb.jobs import tasks
+    from zapdb.jobs import range_work
 
     if "die" in options:
         module, function, kill_at = options["die"]
-        _kill_in({"up": up, "tasks": tasks}[module], function, kill_at)
+        _kill_in({"up": up, "range_work": range_work}[module], function, kill_at)
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     with zapdb.open(
@@ -150,7 +150,7 @@ def run(options: dict[str, Any]) -> None:
 
 
 def _work(db: Any, options: dict[str, Any], notes: int, ended: threading.Event) -> None:
-    from zapdb.errors import CommitUnknown, ForgetInProgress, TransactionConflict
+    from zapdb.errors import CommitUnknown, RollbackInProgress, TransactionConflict
 
     items, known = db.table("items"), {}
     random.seed(options["part"])
@@ -167,7 +167,7 @@ def _work(db: Any, options: dict[str, Any], notes: int, ended: threading.Event) 
         note("?")
         try:
             items.update(key, **{name: value})
-        except (ForgetInProgress, TransactionConflict):
+        except (RollbackInProgress, TransactionConflict):
             note("-")  # nothing was written
             time.sleep(0.01)
         except CommitUnknown:

@@ -23,7 +23,7 @@ from zapdb.activation import removal, up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.zones import append_zones
 from zapdb.datasets import zone as named
-from zapdb.jobs import forget, forget_newest, sweep, tasks
+from zapdb.jobs import range_work, roll_back_newest, rollback, sweep
 from zapdb.storage import connect
 
 START_SECONDS = 60
@@ -137,9 +137,9 @@ def follow(address: str, directory: str) -> None:
 
 def convert(address: str, directory: str, kill_at: str) -> None:
     """Run all jobs in small batches; die in the transaction of batch `kill_at`, if not 0."""
-    _kill_in(tasks, "record_progress", int(kill_at))
+    _kill_in(range_work, "record_progress", int(kill_at))
     with zapdb.open(address, migrations=directory) as db:
-        tasks_of_16 = tasks.BATCH_RECORDS_MIN
+        tasks_of_16 = range_work.BATCH_RECORDS_MIN
         for report in db.admin.run_jobs(
             lambda storage, job: zapdb.jobs.run_locally(
                 storage, job, workers=1, batch_records_max=tasks_of_16
@@ -148,11 +148,11 @@ def convert(address: str, directory: str, kill_at: str) -> None:
             print(report.job.kind, report.progress.written, flush=True)
 
 
-def forget_dying(address: str, _directory: str, module: str, function: str, kill_at: str) -> None:
+def rollback_dying(address: str, _directory: str, module: str, function: str, kill_at: str) -> None:
     """Forget the newest migration; die at call `kill_at` of a function."""
-    _kill_in({"tasks": tasks, "forget": forget}[module], function, int(kill_at))
+    _kill_in({"range_work": range_work, "rollback": rollback}[module], function, int(kill_at))
     storage = connect(address)
-    print(forget_newest(storage).label, flush=True)
+    print(roll_back_newest(storage).label, flush=True)
     storage.close()
 
 
@@ -277,7 +277,7 @@ COMMANDS = {
         convert,
         crowd,
         follow,
-        forget_dying,
+        rollback_dying,
         hold_open,
         migrate_dying,
         open_together,

@@ -19,7 +19,7 @@ from tests.contract.test_blobs import DOUBLE_TITLE, HALF, LARGE, PHOTOS, ids, sw
 from tests.support import ROOT, Workspace
 from zapdb.catalog import rows
 from zapdb.database import Database
-from zapdb.errors import ExecutorUnfit, UsageError
+from zapdb.errors import ExecutorMismatch, UsageError
 from zapdb.jobs import list_jobs, plan_jobs, read_progress, run_job
 from zapdb.spark import TaskReport, run_on_spark, start_session
 from zapdb.storage import Mode
@@ -114,7 +114,7 @@ def test_an_executor_that_would_convert_by_another_chain_refuses(workspace, spar
     job = next(job for job in plan_jobs(db._storage, 1) if job.kind == "convert")
     with db._storage.transaction(Mode.CATALOG) as connection:
         rows.put(connection, structs.replace(job, chain="0" * 64))
-    with pytest.raises(ExecutorUnfit, match="the chain of this process is not the one"):
+    with pytest.raises(ExecutorMismatch, match="the chain of this process is not the one"):
         run_job(db._storage, job, run_on_spark)
     assert db.admin.count_by_revision("cities") == {1: CITIES}
 
@@ -127,7 +127,7 @@ def test_rule_26_an_executor_with_other_collation_data_refuses(workspace, spark)
     other = dict.fromkeys(job.datasets, "0" * 64)
     with db._storage.transaction(Mode.CATALOG) as connection:
         rows.put(connection, structs.replace(job, datasets=other))
-    with pytest.raises(ExecutorUnfit, match="other collation or time zone data"):
+    with pytest.raises(ExecutorMismatch, match="other collation or time zone data"):
         run_job(db._storage, job, run_on_spark)
     assert "by_local_name" not in db.table("cities").readable_indexes()
 

@@ -1,4 +1,4 @@
-"""The error tree: drawn in the docstring, coded, picklable, and shown with the way out."""
+"""The error tree: drawn in the docstring, coded, picklable, and shown with its hint."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def test_the_docstring_draws_exactly_this_tree() -> None:
     assert all(not builtin or hasattr(builtins, builtin) for _, builtin in actual.values())
 
 
-def test_an_error_shows_place_context_and_way_out() -> None:
+def test_an_error_shows_place_context_and_hint() -> None:
     assert str(make(RecordNotFound)) == (
-        "zapdb.lock:2:0: it went wrong\n  table: people\n  size: 3\n  way out: do it again"
+        "zapdb.lock:2:0: it went wrong\n  table: people\n  size: 3\n  hint: do it again"
     )
     assert str(ZapdbError("plain")) == "plain"
 
@@ -124,7 +124,7 @@ def test_a_place_without_a_line_is_the_file() -> None:
 def test_an_invalid_migration_shows_all_violations() -> None:
     error = NotExhaustive(VIOLATIONS)
     assert str(error) == (
-        "0001_a.yaml:3:5: no table 'x' here\n  x\n  ^\n  way out: there are: y\n"
+        "0001_a.yaml:3:5: no table 'x' here\n  x\n  ^\n  hint: there are: y\n"
         "0001_a.yaml:9:1: unknown key 'z'"
     )
     shown = json.loads(json.dumps(error.to_json()))

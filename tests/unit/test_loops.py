@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "zapdb"
 SLEEPS = {
     "storage/retries.py": "the pauses of all policies",
     "aio/retries.py": "the same, awaited",
-    "jobs/pace.py": "a throttle: a job keeps to the rate that a setting gives it",
+    "jobs/throttle.py": "a job keeps to the rate that a setting gives it",
     "database/changes_pruning.py": "a throttle: other processes write in the pauses of a pruning",
 }
 """The modules that may sleep."""
@@ -44,7 +44,7 @@ LOOPS = {
     "jobs/archives.py": DELETES,
     "jobs/building.py": DELETES,
     "jobs/sweep.py": PAGES,
-    "jobs/tasks.py": PAGES,
+    "jobs/range_work.py": PAGES,
     "jobs/verify.py": PAGES,
     "records/arrow/batches.py": "halves what does not fit",
     "values/extent.py": STREAM,

@@ -12,7 +12,7 @@ from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.stored import read_chain_state
 from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import ZapdbError
-from zapdb.limits import FLEET_WORKERS
+from zapdb.limits import TENANT_WORKERS
 from zapdb.storage import Mode, Storage
 
 
@@ -58,7 +58,7 @@ def bring_up_all(
         return []
     with storage.transaction(Mode.READ) as connection:
         known = load_view(connection, behind[0].number)
-    workers = 1 if storage.dialect == "sqlite" else min(FLEET_WORKERS, len(behind))
+    workers = 1 if storage.dialect == "sqlite" else min(TENANT_WORKERS, len(behind))
     if workers == 1:
         return [_report(_bring(storage, known, tenant), on_brought) for tenant in behind]
     with ThreadPoolExecutor(workers, thread_name_prefix="zapdb-fleet") as pool:

@@ -34,7 +34,7 @@ from zapdb.catalog.stored import (
     read_chain,
     read_chain_state,
 )
-from zapdb.catalog.stored_settings import refuse_if_frozen
+from zapdb.catalog.stored_settings import check_schema_changes_allowed
 from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster import leases, nodes
 from zapdb.cluster.leases import Lease
@@ -71,8 +71,9 @@ def start_rollback(
 ) -> StartedRollback:
     """Mark the newest migration as being forgotten; goes on with one that was interrupted.
 
-    With a `digest`, refuses to mark a migration that has another one. Raises `SchemaFrozen` where a
-    setting refuses changes of a tenant that it is in force for; one under way goes on all the same.
+    With a `digest`, refuses to mark a migration that has another one. Raises `SchemaChangesRefused`
+    where a setting refuses changes of a tenant that it is in force for; one under way goes on all
+    the same.
     """
     with storage.transaction(Mode.READ) as connection:
         chain = read_chain(list_stored(connection, read_chain_state(connection)))
@@ -101,18 +102,18 @@ def start_rollback(
             if tenant.position >= newest.number and not tenant.removing
         ]
         if read_chain_state(connection, lock=True).forgetting is None:
-            _refuse_if_frozen(connection, tenants)
+            _check_schema_changes_allowed(connection, tenants)
             mark_forgetting(connection, newest.number)
             bump_all_activations(connection)
     return StartedRollback(newest, tuple(t.number for t in tenants))
 
 
-def _refuse_if_frozen(connection: Connection, tenants: list[Tenant]) -> None:
-    refuse_if_frozen(connection)
-    frozen = [row.key for row in rows.list_rows(connection, SettingRow)]
+def _check_schema_changes_allowed(connection: Connection, tenants: list[Tenant]) -> None:
+    check_schema_changes_allowed(connection)
+    restricted = [row.key for row in rows.list_rows(connection, SettingRow)]
     for tenant in tenants:
-        if Scope(tenant.number).key("schema_changes") in frozen:
-            refuse_if_frozen(connection, tenant.number)
+        if Scope(tenant.number).key("schema_changes") in restricted:
+            check_schema_changes_allowed(connection, tenant.number)
 
 
 def _refuse_while_in_use(connection: Connection, migration: Migration, *, evict: bool) -> None:

@@ -33,7 +33,7 @@ from zapdb.catalog.zones import load_zones
 from zapdb.errors import (
     CorruptCatalog,
     CorruptRecord,
-    MissingHistory,
+    MissingSchemaHistory,
     UnknownName,
     UnknownZone,
     ZapdbError,
@@ -58,7 +58,7 @@ def load_or_recover(storage: Storage, tenant: int, known: View | None = None) ->
     """
     try:
         return _load(storage, tenant, known)
-    except MissingHistory:
+    except MissingSchemaHistory:
         ensure_histories(storage, tenant)
         threading.Thread(
             target=_walk_aside, args=(storage,), name="zapdb-prehistory", daemon=True

@@ -30,7 +30,7 @@ from zapdb.catalog.retirement import drop_unused_record_tables, list_retired
 from zapdb.catalog.stored import read_chain_state
 from zapdb.catalog.tenants import DEFAULT_TENANT, find_tenant_row
 from zapdb.cluster.leases import delete_lease
-from zapdb.errors import ForgetInProgress, UnknownName, UsageError
+from zapdb.errors import RollbackInProgress, UnknownName, UsageError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.physical import delete_of_tenant, list_tenant_tables
@@ -61,7 +61,7 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
                 "the default tenant stays", tenant=name, hint="delete its records instead"
             )
         if read_chain_state(connection).forgetting is not None:
-            raise ForgetInProgress(
+            raise RollbackInProgress(
                 "a migration is being forgotten",
                 hint="wait until it is done, or finish it with `zapdb migrate forget`",
             )

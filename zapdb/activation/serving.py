@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zapdb.activation.view import TableState, View
-from zapdb.errors import PendingMigrations, ServedShapeUnavailable, UnknownName
+from zapdb.errors import PendingMigrations, ServedSchemaUnavailable, UnknownName
 
 ALL = "all"
 
@@ -40,7 +40,7 @@ def refuse_behind(view: View, serves: int) -> None:
 
 
 def refuse_unserved(view: View, serves: int, window: str) -> None:
-    """Raises `ServedShapeUnavailable` where a process can't be served the shape at a position.
+    """Raises `ServedSchemaUnavailable` where a process can't be served the shape at a position.
 
     `window` is how many migrations back shapes are served, or "all".
     """
@@ -48,14 +48,14 @@ def refuse_unserved(view: View, serves: int, window: str) -> None:
     if behind <= 0:
         return
     if serves <= view.chain.start:
-        raise ServedShapeUnavailable(
+        raise ServedSchemaUnavailable(
             "the files end before the squash that the database begins with",
             files_end=serves,
             squash=view.chain.migrations[0].label,
             hint="bring the newer files into the directory",
         )
     if window != ALL and behind > int(window):
-        raise ServedShapeUnavailable(
+        raise ServedSchemaUnavailable(
             "the files end further back than this database serves",
             files_end=serves,
             position=view.position,
@@ -68,7 +68,7 @@ def refuse_unserved(view: View, serves: int, window: str) -> None:
             dropped = next(
                 m for m in view.chain.after(serves) if m.after.table_numbered(table.number) is None
             )
-            raise ServedShapeUnavailable(
+            raise ServedSchemaUnavailable(
                 "a table of these files was dropped",
                 files_end=serves,
                 table=table.name,

@@ -21,13 +21,13 @@ from zapdb.activation.verification import compare_files
 from zapdb.activation.view import View, load_view
 from zapdb.catalog.retirement import sweep_retired
 from zapdb.catalog.stored import DrawnNumbers, forgotten_digests, provisional_numbers, store
-from zapdb.catalog.stored_settings import refuse_if_frozen
+from zapdb.catalog.stored_settings import check_schema_changes_allowed
 from zapdb.catalog.zones import append_zones
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Lease, Owner
 from zapdb.cluster.level import check_level, level_of, require_level, settle_layout
 from zapdb.cluster.waiting import Waiting, find_reachable
-from zapdb.errors import ActivationPending, ForgetInProgress, LeaseHeld, PendingMigrations
+from zapdb.errors import ActivationPending, LeaseHeld, PendingMigrations, RollbackInProgress
 from zapdb.limits import ACTIVATION, CATALOG, CHAIN_LEASE_SECONDS
 from zapdb.logs import log_event
 from zapdb.migrations import (
@@ -97,7 +97,7 @@ def migrate_up(
 
     Raises `NotProven` before anything is stored. Migrations that wait for running processes are
     stored; `ActivationPending` is raised if those do not all know them within `wait_seconds`.
-    Raises `SchemaFrozen` where a setting refuses changes.
+    Raises `SchemaChangesRefused` where a setting refuses changes.
     """
     choice = choice or Wanted()
     files = list_files(directory)
@@ -116,7 +116,7 @@ def migrate_up(
         pending = compare_files(files, list(view.stored), view.chain).pending
         wanted = [file for file in pending if choice.includes(file.number)]
         if wanted:
-            _refuse_if_frozen(storage.connection(), tenant)
+            _check_schema_changes_allowed(storage.connection(), tenant)
         # All are validated before the first is applied, and before the gate is taken.
         checked = resolve_files(wanted, view.chain, provisional_numbers())
         _refuse_forgotten(checked.after(view.chain.end), set() if choice.again else forgotten)
@@ -140,10 +140,10 @@ def migrate_up(
     return done
 
 
-def _refuse_if_frozen(connection: Connection, tenant: int) -> None:
+def _check_schema_changes_allowed(connection: Connection, tenant: int) -> None:
     """Storing is a change for all tenants; what is stored takes force for one with it."""
-    refuse_if_frozen(connection)
-    refuse_if_frozen(connection, tenant)
+    check_schema_changes_allowed(connection)
+    check_schema_changes_allowed(connection, tenant)
 
 
 def refuse_while_forgetting(view: View) -> None:
@@ -158,8 +158,8 @@ def refuse_changes_while_forgetting(view: View) -> None:
         raise _in_progress(view, view.chain_state.forgetting)
 
 
-def _in_progress(view: View, number: int) -> ForgetInProgress:
-    return ForgetInProgress(
+def _in_progress(view: View, number: int) -> RollbackInProgress:
+    return RollbackInProgress(
         "a migration is being forgotten",
         migration=view.chain.at(number).label,
         hint="wait until it is done; if it was interrupted, run `zapdb migrate forget` again; "
@@ -189,7 +189,7 @@ def _apply(
     with storage.transaction(Mode.CHANGE) as connection:
         for lease in held:
             leases.check(connection, lease)
-        _refuse_if_frozen(connection, tenant)
+        _check_schema_changes_allowed(connection, tenant)
         view = load_view(connection, tenant, view)
         before = view.chain.schema_at(view.chain.end)
         migration = resolve(draft, before, DrawnNumbers(connection))
@@ -228,7 +228,7 @@ def catch_up(
     """Bring a tenant that is behind to a stored migration, or to the stored end, in one jump.
 
     Where a migration waits for running processes, it is brought as far as it may go; the waiting
-    one is returned. Raises `SchemaFrozen` where the tenant may not be changed.
+    one is returned. Raises `SchemaChangesRefused` where the tenant may not be changed.
     """
     owner, name = Owner.here(), tenant_lease(tenant)
 
@@ -256,7 +256,7 @@ def _jump(
         target, waiting = _find_target(connection, view, to)
         if target <= view.position:
             return None, waiting
-        refuse_if_frozen(connection, tenant)
+        check_schema_changes_allowed(connection, tenant)
     warm_datasets(view.chain.schema_at(target))
     started, name = time.perf_counter(), tenant_lease(tenant)
     with storage.transaction(Mode.CHANGE) as connection:
@@ -267,7 +267,7 @@ def _jump(
         target, waiting = _find_target(connection, view, to)
         tables = None
         if target > view.position:
-            refuse_if_frozen(connection, tenant)
+            check_schema_changes_allowed(connection, tenant)
             tables = activate(connection, view, view.chain, target)
         leases.return_lease(connection, name)
     if tables is None:  # another process was faster

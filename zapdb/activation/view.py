@@ -32,7 +32,7 @@ from zapdb.catalog.stored import (
 )
 from zapdb.catalog.stored_settings import read_history_settings
 from zapdb.catalog.zones import load_zones
-from zapdb.errors import CorruptCatalog, MissingHistory, UnknownName
+from zapdb.errors import CorruptCatalog, MissingSchemaHistory, UnknownName
 from zapdb.formats import require_known
 from zapdb.migrations import Chain
 from zapdb.schema import Table, snapshot
@@ -242,7 +242,7 @@ def _constraint_descriptors(
 def _check_entries(table: Table, entries: list[Entry]) -> None:
     """Raise `CorruptCatalog` where a table's log is not that of what is in force."""
     if not entries:
-        raise MissingHistory(
+        raise MissingSchemaHistory(
             "a table in force has no schema history",
             table=table.name,
             hint="open the database, or run `zapdb catalog history`: both begin one",

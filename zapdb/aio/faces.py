@@ -194,9 +194,9 @@ class Table(TableFace[R]):
         """Change fields of a record and return it.
 
         With `if_unchanged`, the record as it was read, it is changed only if each of its fields
-        still has the value that it had then: else `StaleUpdate` names those that have another,
-        and nothing is written. Values are compared, so a conversion in between is no change.
-        Where the record is gone by then, as behind a web form, its etag does the same:
+        still has the value that it had then: else `UpdateConflict` names those that have
+        another, and nothing is written. Values are compared, so a conversion in between is no
+        change. Where the record is gone by then, as behind a web form, its etag does the same:
         `zapdb.etag(record)`.
 
         Raises `RecordNotFound`, `InvalidValue` and `ConstraintViolation`, as `insert` does.
@@ -546,7 +546,7 @@ class DatabaseAdmin(DatabaseAdminFace):
 
         Returns how many rows each table of the database had of it. A removal that was
         interrupted is finished by the next call. Raises `UnknownName`, `UsageError` for the
-        default tenant, and `ForgetInProgress`.
+        default tenant, and `RollbackInProgress`.
         """
         return await self._done("task", lambda sync: sync.remove_tenant(name))
 
@@ -628,7 +628,7 @@ class DatabaseChangeLog(DatabaseChangeLogFace):
 
         They go in short transactions beside those who write. If that is interrupted, the next
         call goes on with it. With `dry_run` it is said what would go. Raises `UsageError`, and
-        deletes nothing, while a named follower has not seen all of it, and `ForgetInProgress`.
+        deletes nothing, while a named follower has not seen all of it, and `RollbackInProgress`.
         """
         return await self._done("task", lambda sync: sync.prune(before, dry_run=dry_run))
 
@@ -892,7 +892,7 @@ async def open(
     moment: for tools and prompts, whose code is not written for one shape.
 
     While a migration is being forgotten, or after that was interrupted, processes whose files end
-    before it can open the database, and read; their writes raise `ForgetInProgress` until it is
+    before it can open the database, and read; their writes raise `RollbackInProgress` until it is
     done. Those whose files hold it get that error from here, unless they are `read_only`.
 
     `pin` maps names of tables to the fingerprint that the program was built for: one whose schema
@@ -913,9 +913,9 @@ async def open(
     in SQLite a file that can be read. Every write raises `UsageError`.
 
     Raises `MigrationConflict` where a file differs from what is stored, `InvalidMigration`,
-    `NotProven`, `PendingMigrations`, `ForgetInProgress`, `ActivationPending` after `wait_seconds`,
-    `ServedShapeUnavailable`, `FingerprintUnknown`, `UnknownName` for a tenant, `CorruptCatalog`,
-    `NotZapdb`, `NewerLayout`, `IncompatibleVersion` and `ModelsMismatch`.
+    `NotProven`, `PendingMigrations`, `RollbackInProgress`, `ActivationPending` after
+    `wait_seconds`, `ServedSchemaUnavailable`, `FingerprintUnknown`, `UnknownName` for a tenant,
+    `CorruptCatalog`, `NotZapdb`, `NewerStorageVersion`, `IncompatibleVersion` and `ModelsMismatch`.
     """
     return await open_database(
         Database,

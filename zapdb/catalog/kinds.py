@@ -42,7 +42,7 @@ Positive = Annotated[int, Meta(ge=1)]
 IndexState = Literal["building", "readable", "rewriting", "disabled"]
 ConstraintKind = Literal["check", "reference"]
 ConstraintState = Literal["unvalidated", "validated"]
-JobKind = Literal["convert", "index", "revert", "validate"]
+JobKind = Literal["convert", "index", "roll_back", "validate"]
 JobState = Literal["planned", "done", "superseded", "blocked"]
 
 

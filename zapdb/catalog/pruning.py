@@ -14,7 +14,7 @@ from typing import Final
 from zapdb.catalog import history
 from zapdb.catalog.history import Entry, read_entries
 from zapdb.catalog.stored import read_chain_state
-from zapdb.errors import ConcurrencyError, ForgetInProgress, UsageError
+from zapdb.errors import ConcurrencyError, RollbackInProgress, UsageError
 from zapdb.records import decode_prefix
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.archives import count_archives
@@ -77,10 +77,10 @@ class Pruning:
 def plan_pruning(connection: Connection, log: Sequence[Entry], bound: Bound) -> Pruning:
     """Look what a pruning would do, in a READ transaction; counts all records of the table.
 
-    Raises `ForgetInProgress`: a forget needs the history that it found.
+    Raises `RollbackInProgress`: a forget needs the history that it found.
     """
     if read_chain_state(connection).forgetting is not None:
-        raise ForgetInProgress(
+        raise RollbackInProgress(
             "a migration is being forgotten, which needs the history",
             table=log[-1].table.name,
             hint="wait until it is done; if it was interrupted, run `zapdb migrate forget` again",

@@ -27,7 +27,7 @@ from zapdb.catalog.settings import (
     scope_of_index,
 )
 from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
-from zapdb.errors import CorruptCatalog, SchemaFrozen, UsageError
+from zapdb.errors import CorruptCatalog, SchemaChangesRefused, UsageError
 from zapdb.storage import Connection
 from zapdb.storage.changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, record_event
 
@@ -180,9 +180,9 @@ def _find_for(name: str, scope: Scope) -> Setting:
     return setting
 
 
-def refuse_if_frozen(connection: Connection, tenant: int | None = None) -> None:
-    """Raises `SchemaFrozen` where `schema_changes` is `refuse`: for a tenant, or for the chain,
-    which all tenants share.
+def check_schema_changes_allowed(connection: Connection, tenant: int | None = None) -> None:
+    """Raises `SchemaChangesRefused` where `schema_changes` is `refuse`: for a tenant, or for the
+    chain, which all tenants share.
 
     To be called inside the transaction that would change the schema.
     """
@@ -191,7 +191,7 @@ def refuse_if_frozen(connection: Connection, tenant: int | None = None) -> None:
     if value == "refuse":
         context: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
         option = " --tenant NAME" if origin == "tenant" else ""
-        raise SchemaFrozen(
+        raise SchemaChangesRefused(
             "schema changes are refused by a setting",
             setting="schema_changes",
             **context,

@@ -19,7 +19,7 @@ from zapdb.cli.output import Output, note
 from zapdb.cli.running import Ran, name_job, run_jobs, stopping_on_interrupt, write_findings
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, MissingExtra, UsageError
 from zapdb.jobs import Job, Progress, Runner, plan_jobs, run_locally
-from zapdb.jobs.inspection import (
+from zapdb.jobs.job_status import (
     TableStatus,
     list_blocked_jobs,
     list_open_jobs,

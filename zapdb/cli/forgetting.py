@@ -10,12 +10,12 @@ from zapdb.cli.opening import read_view
 from zapdb.cli.output import Output, ask_user, format_count, format_seconds, note
 from zapdb.cli.running import stopping_on_interrupt, with_bar
 from zapdb.errors import UsageError
-from zapdb.jobs import Job, forget_newest, run_locally
-from zapdb.jobs.inspection import ForgetStep, TableLoss, preview_forget
+from zapdb.jobs import Job, roll_back_newest, run_locally
+from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
 from zapdb.storage import Mode, Storage
 
 
-def plan_steps(storage: Storage, view: View, to: int | None) -> list[ForgetStep]:
+def plan_steps(storage: Storage, view: View, to: int | None) -> list[RollbackStep]:
     """The migrations above `to`, newest first, each with what its forget does."""
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, view.tenant, view)
@@ -28,10 +28,10 @@ def plan_steps(storage: Storage, view: View, to: int | None) -> list[ForgetStep]
                 number=to,
                 newest=view.chain.migrations[-1].label,
             )
-        return preview_forget(connection, view, end - 1 if to is None else to)
+        return preview_rollback(connection, view, end - 1 if to is None else to)
 
 
-def write_step(step: ForgetStep, output: Output) -> None:
+def write_step(step: RollbackStep, output: Output) -> None:
     """What the forget of one migration does, before it is done."""
     migration = step.migration
     output.write((migration.label, "bold"), f": {migration.summary}")
@@ -45,9 +45,9 @@ def write_step(step: ForgetStep, output: Output) -> None:
         output.write(f"  {loss.table}: {'; '.join(_describe(loss))}")
 
 
-def _describe(loss: TableLoss) -> list[str]:
+def _describe(loss: TableRollbackPreview) -> list[str]:
     records = format_count(loss.records, "record")
-    if loss.fate == "deleted":
+    if loss.action == "deleted":
         return [f"the table goes, and its {records} with it"]
     is_one = loss.records == 1
     said = [f"{records} {'is' if is_one else 'are'} converted back"]
@@ -60,7 +60,7 @@ def _describe(loss: TableLoss) -> list[str]:
     return said
 
 
-def confirm(steps: list[ForgetStep], *, as_json: bool) -> bool:
+def confirm(steps: list[RollbackStep], *, as_json: bool) -> bool:
     """Whether the operator wants it; raises `UsageError` where nobody can be asked."""
     if as_json:
         raise UsageError("nothing is asked with --json", hint="add --yes")
@@ -74,7 +74,7 @@ def confirm(steps: list[ForgetStep], *, as_json: bool) -> bool:
 
 
 def run_step(
-    storage: Storage, view: View, step: ForgetStep, output: Output, *, evict: bool
+    storage: Storage, view: View, step: RollbackStep, output: Output, *, evict: bool
 ) -> float:
     """Forget the migration of a step; returns the seconds that it took."""
     expected = step.migration
@@ -86,7 +86,7 @@ def run_step(
 
         runner = with_bar(run, view, output)
         try:
-            forget_newest(storage, digest=expected.digest, evict=evict, runner=runner)
+            roll_back_newest(storage, digest=expected.digest, evict=evict, runner=runner)
         except KeyboardInterrupt:
             if read_view(storage).chain_state.forgetting is not None:
                 note("half done, and writes wait: run `zapdb migrate forget` again to finish it")
@@ -97,7 +97,7 @@ def run_step(
     return seconds
 
 
-def step_to_json(step: ForgetStep, seconds: float) -> dict[str, Any]:
+def step_to_json(step: RollbackStep, seconds: float) -> dict[str, Any]:
     return {
         "number": step.migration.number,
         "label": step.migration.label,
@@ -106,7 +106,7 @@ def step_to_json(step: ForgetStep, seconds: float) -> dict[str, Any]:
         "tables": [
             {
                 "table": loss.table,
-                "fate": loss.fate,
+                "fate": loss.action,
                 "records": loss.records,
                 "fields": list(loss.fields),
                 "indexes": list(loss.indexes),

@@ -69,7 +69,7 @@ def _write(finding: LintFinding, output: Output) -> None:
         (f"{rule.level} {rule.code}", STYLES[rule.level]),
         f": {rule.title}: {finding.message}",
     )
-    output.write(("  way out: ", "bold green"), rule.fix)
+    output.write(("  hint: ", "bold green"), rule.fix)
     output.write(("  see: ", "dim"), rule.link)
 
 

@@ -91,7 +91,7 @@ def codegen_models_command(
     style = "yellow" if is_pending else "green" if state == "written" else "dim"
     out.write((state, style), f": {output}")
     if is_pending:
-        out.write(f"  way out: zapdb codegen models --output {output}")
+        out.write(f"  hint: zapdb codegen models --output {output}")
     out.document({"path": str(output), "state": state, "migration": position})
     return EXIT_PENDING if is_pending else 0
 

@@ -21,7 +21,7 @@ from zapdb.printing import one_line, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-WAY_OUT: Final = "  way out: "
+HINT: Final = "  hint: "
 EXCERPT: Final = "    "
 CELL_WIDTH_LEAST: Final = 12
 """What a cell that may be broken gets at least."""
@@ -136,8 +136,8 @@ def report_error(error: ZapdbError, *, as_json: bool, hide: Callable[[str], str]
         first, *rest = hide(text).split("\n")
         _write_error_line("error: ", "bold red", first)
         for line in rest:
-            if line.startswith(WAY_OUT):
-                _write_error_line(WAY_OUT, "bold green", line.removeprefix(WAY_OUT))
+            if line.startswith(HINT):
+                _write_error_line(HINT, "bold green", line.removeprefix(HINT))
             else:
                 _write_error_line("", "", line)
 

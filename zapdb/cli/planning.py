@@ -76,7 +76,7 @@ def migrate_plan_command(
             "tables": [
                 {
                     "table": table.table,
-                    "fate": table.fate,
+                    "fate": table.action,
                     "records": table.records,
                     "converted": table.converted,
                     "indexes": list(table.indexes),
@@ -127,7 +127,7 @@ def _write_plan(plan: MigrationPlan, output: Output) -> None:
     rows: list[Sequence[Part]] = [
         (
             table.table,
-            table.fate,
+            table.action,
             f"{table.records:,}",
             f"{table.converted:,}",
             "" if table.seconds is None else format_seconds(table.seconds),

@@ -23,7 +23,7 @@ from zapdb.cli.configuration import (
 from zapdb.cli.opening import connected, read_view_if_any
 from zapdb.cli.output import Output, Part, format_count, report_error
 from zapdb.errors import EXIT_ERROR
-from zapdb.jobs.sampling import SampledTable, prove_with_records
+from zapdb.jobs.sampling import TableSample, prove_with_records
 from zapdb.migrations import Migration, list_files, load_directory, resolve_files
 from zapdb.migrations.finding import LossyField, ProofFinding
 from zapdb.migrations.prove import Proof, prove
@@ -67,7 +67,7 @@ def migrate_prove_command(
     directory = find_migrations(migrations)
     chain = load_directory(directory)
     proofs = [prove(migration) for migration in chain.migrations]
-    sampled: list[SampledTable] = []
+    sampled: list[TableSample] = []
     if sample and (database or read_pyproject().get("database")):
         seed = secrets.randbits(SEED_BITS) if seed is None else seed
         sampled = _try_records(database, tenant, directory, sample, seed)
@@ -79,7 +79,7 @@ def migrate_prove_command(
         {
             "migrations": [_proof_to_json(proof) for proof in proofs],
             "seed": seed if sampled else None,
-            "sampled": [_sampled_to_json(table) for table in sampled],
+            "sampled": [_sample_to_json(table) for table in sampled],
         }
     )
     if not as_json:
@@ -90,7 +90,7 @@ def migrate_prove_command(
 
 def _try_records(
     database: str | None, tenant: str | None, directory: Path, sample: int, seed: int
-) -> list[SampledTable]:
+) -> list[TableSample]:
     with connected(database) as storage:
         view = read_view_if_any(storage, tenant)
         if view is None:
@@ -157,7 +157,7 @@ def _join(values: Any) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _write_sampled(sampled: list[SampledTable], seed: int | None, output: Output) -> None:
+def _write_sampled(sampled: list[TableSample], seed: int | None, output: Output) -> None:
     for table in sampled:
         drawn = f", drawn with --seed {seed}" if table.sampled < table.records else ""
         output.write(
@@ -170,7 +170,7 @@ def _write_sampled(sampled: list[SampledTable], seed: int | None, output: Output
                 output.write(f"  {label}  {loss.field}  {_explain(loss)}")
 
 
-def _sum_up(table: SampledTable) -> Part:
+def _sum_up(table: TableSample) -> Part:
     if table.failures:
         return f"{len(table.failures)} not proven", "bold red"
     if table.returned < table.sampled:
@@ -197,7 +197,7 @@ def _proof_to_json(proof: Proof) -> dict[str, Any]:
     }
 
 
-def _sampled_to_json(table: SampledTable) -> dict[str, Any]:
+def _sample_to_json(table: TableSample) -> dict[str, Any]:
     return {
         "table": table.table,
         "records": table.records,

@@ -15,7 +15,7 @@ from zapdb.activation import IndexDescriptor, View
 from zapdb.cli.output import Output, format_count, format_seconds
 from zapdb.errors import ZapdbError
 from zapdb.jobs import Job, JobReport, Progress, Runner, read_progress, run_job
-from zapdb.jobs.inspection import count_reads
+from zapdb.jobs.job_status import count_reads
 from zapdb.storage import Storage
 
 if TYPE_CHECKING:

@@ -213,7 +213,7 @@ class DatabaseAdmin:
 
         Returns how many rows each table of the database had of it. A removal that was interrupted
         is finished by the next call. Raises `UnknownName`, `UsageError` for the default tenant, and
-        `ForgetInProgress`.
+        `RollbackInProgress`.
         """
         removed = remove_tenant(self._storage, name)
         self._opened.pop(name, None)  # the name is free for another tenant

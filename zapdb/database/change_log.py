@@ -60,7 +60,7 @@ class DatabaseChangeLog:
 
         They go in short transactions beside those who write. If that is interrupted, the next call
         goes on with it. With `dry_run` it is said what would go. Raises `UsageError`, and deletes
-        nothing, while a named follower has not seen all of it, and `ForgetInProgress`.
+        nothing, while a named follower has not seen all of it, and `RollbackInProgress`.
         """
         return prune_changes(self._session, before, dry_run=dry_run)
 

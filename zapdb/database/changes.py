@@ -20,7 +20,7 @@ from zapdb.database.session import Session
 from zapdb.errors import (
     ConcurrencyError,
     CorruptCatalog,
-    ForgetInProgress,
+    RollbackInProgress,
     UsageError,
 )
 from zapdb.limits import NAME_LENGTH_MAX
@@ -169,7 +169,7 @@ def find_end(session: Session, log: ChangeLog) -> int:
         try:
             with session.beside() as begun:
                 log.stamp(begun)
-        except (DuplicateKey, ForgetInProgress):
+        except (DuplicateKey, RollbackInProgress):
             pass  # another process was faster; or what was done to the records is not over
     return log.read_newest(session.storage.connection())
 

@@ -22,7 +22,7 @@ from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.localview import LocalView
 from zapdb.cluster.level import check_level
 from zapdb.errors import CatalogBehind, UsageError, ZapdbError
-from zapdb.limits import CATALOG_WAIT_SECONDS, FOLLOW_SECONDS
+from zapdb.limits import CATALOG_POLL_SECONDS, CATALOG_WAIT_SECONDS
 from zapdb.storage import Mode, Storage
 
 logger = logging.getLogger("zapdb.following")
@@ -106,7 +106,7 @@ class Follower:
                         hint="wait longer, or look whether the seq is one of this database",
                     )
                 self._wake.set()
-                self._changed.wait(min(left, FOLLOW_SECONDS))
+                self._changed.wait(min(left, CATALOG_POLL_SECONDS))
             return self._view
 
     def wake(self) -> None:
@@ -150,7 +150,7 @@ class Follower:
 
     def _follow(self) -> None:
         while not self._stopped:
-            self._wake.wait(FOLLOW_SECONDS)
+            self._wake.wait(CATALOG_POLL_SECONDS)
             self._wake.clear()
             if self._stopped:
                 return

@@ -20,8 +20,8 @@ from zapdb.cluster.leases import list_leases
 from zapdb.cluster.level import read_level
 from zapdb.cluster.registry import list_nodes
 from zapdb.database.changes import list_followers
-from zapdb.jobs.inspection import read_table_statuses
 from zapdb.jobs.job import list_jobs
+from zapdb.jobs.job_status import read_table_statuses
 from zapdb.limits import METRICS_TENANTS_MAX
 from zapdb.printing import ShownText
 from zapdb.storage import Connection, Mode, Storage

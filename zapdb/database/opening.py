@@ -78,7 +78,7 @@ def open(
     moment: for tools and prompts, whose code is not written for one shape.
 
     While a migration is being forgotten, or after that was interrupted, processes whose files end
-    before it can open the database, and read; their writes raise `ForgetInProgress` until it is
+    before it can open the database, and read; their writes raise `RollbackInProgress` until it is
     done. Those whose files hold it get that error from here, unless they are `read_only`.
 
     `pin` maps names of tables to the fingerprint that the program was built for: one whose schema
@@ -99,9 +99,9 @@ def open(
     in SQLite a file that can be read. Every write raises `UsageError`.
 
     Raises `MigrationConflict` where a file differs from what is stored, `InvalidMigration`,
-    `NotProven`, `PendingMigrations`, `ForgetInProgress`, `ActivationPending` after `wait_seconds`,
-    `ServedShapeUnavailable`, `FingerprintUnknown`, `UnknownName` for a tenant, `CorruptCatalog`,
-    `NotZapdb`, `NewerLayout`, `IncompatibleVersion` and `ModelsMismatch`.
+    `NotProven`, `PendingMigrations`, `RollbackInProgress`, `ActivationPending` after
+    `wait_seconds`, `ServedSchemaUnavailable`, `FingerprintUnknown`, `UnknownName` for a tenant,
+    `CorruptCatalog`, `NotZapdb`, `NewerStorageVersion`, `IncompatibleVersion` and `ModelsMismatch`.
     """
     files = read_files(migrations, apply, serve_as)
     pins = Pins(pin or {}, None if files.directory is None else files.end)

@@ -30,9 +30,9 @@ from zapdb.database.following import Follower
 from zapdb.errors import (
     ActivationPending,
     CatalogChanged,
-    ForgetInProgress,
     PendingMigrations,
-    SchemaFrozen,
+    RollbackInProgress,
+    SchemaChangesRefused,
     UsageError,
 )
 from zapdb.jobs import list_rebuilds, rebuild_when_opening
@@ -85,8 +85,8 @@ def prepare_tenant(
     Returns what is in force then, and the digests of the files that are not stored, by number. The
     files are not compared again with a chain that they agreed with: that of `known`.
 
-    While a migration is being forgotten nothing is activated. Raises `ForgetInProgress` where that
-    is needed, and where the files hold the migration: its node would keep it in use. Raises
+    While a migration is being forgotten nothing is activated. Raises `RollbackInProgress` where
+    that is needed, and where the files hold the migration: its node would keep it in use. Raises
     `CatalogChanged` where it must be called again, to look at what there is now.
     """
     serves = files.serves or 0
@@ -105,7 +105,7 @@ def prepare_tenant(
         raise _pending(pending[0].label, len(pending), storage)
     if view.position < view.chain.end and view.chain_state.forgetting is None:
         # It stays where it is, as far as that can be served.
-        with suppress(SchemaFrozen, ForgetInProgress):
+        with suppress(SchemaChangesRefused, RollbackInProgress):
             applied.extend(catch_up(storage, tenant, known=view)[0])
         view = load_checked(storage, tenant, view)
     if view.position < serves:

@@ -34,7 +34,7 @@ from zapdb.errors import (
     ZapdbError,
 )
 from zapdb.indexes import LiveTable
-from zapdb.limits import ALONE_AFTER_CONFLICTS, READ, WRITE
+from zapdb.limits import EXCLUSIVE_AFTER_CONFLICTS, READ, WRITE
 from zapdb.records import Record, load_through
 from zapdb.storage import Connection, Explain, MissingTable, Mode, StatementRefused, Storage
 from zapdb.storage.open_transaction import OpenTransaction
@@ -584,7 +584,7 @@ class Session:
 
         def keep_others_out(made: int) -> None:
             # Every second time: the gate is not to be had while somebody's block is open.
-            is_beaten = may_be_alone and made >= ALONE_AFTER_CONFLICTS
+            is_beaten = may_be_alone and made >= EXCLUSIVE_AFTER_CONFLICTS
             self._local.alone = is_beaten and made % 2 == 0
 
         try:

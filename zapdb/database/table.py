@@ -390,9 +390,10 @@ class Table:
         """Change fields of a record and return it.
 
         With `if_unchanged`, the record as it was read, it is changed only if each of its fields
-        still has the value that it had then: else `StaleUpdate` names those that have another, and
-        nothing is written. Values are compared, so a conversion in between is no change. Where the
-        record is gone by then, as behind a web form, its etag does the same: `zapdb.etag(record)`.
+        still has the value that it had then: else `UpdateConflict` names those that have another,
+        and nothing is written. Values are compared, so a conversion in between is no change. Where
+        the record is gone by then, as behind a web form, its etag does the same:
+        `zapdb.etag(record)`.
 
         Raises `RecordNotFound`, `InvalidValue` and `ConstraintViolation`, as `insert` does.
         Large values of other fields stay where they are. A new value may be an open binary file,

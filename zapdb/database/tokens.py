@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from zapdb.errors import CommitUnknown, TransactionConflict, ZapdbError
-from zapdb.limits import COMMIT_OUTCOME, TOKEN_KEPT_SECONDS, TOKEN_PURGE_SECONDS
+from zapdb.limits import COMMIT_OUTCOME, COMMIT_TOKEN_KEPT_SECONDS, COMMIT_TOKEN_PURGE_SECONDS
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.retries import retry
@@ -60,7 +60,7 @@ def send_token(connection: Connection, owner: str, clock_us: int) -> CommitToken
     """
     made = make_uuid7()
     connection.send(_insert_sql(connection.storage), (made, owner))
-    return CommitToken(made, owner, clock_us + int(TOKEN_KEPT_SECONDS * 1e6))
+    return CommitToken(made, owner, clock_us + int(COMMIT_TOKEN_KEPT_SECONDS * 1e6))
 
 
 def resolve_commit(storage: Storage, token: CommitToken, unknown: CommitUnknown) -> None:
@@ -106,7 +106,7 @@ _UNLESS: Final = {
 
 
 def _insert_sql(storage: Storage) -> str:
-    kept = int(TOKEN_KEPT_SECONDS * 1e6)
+    kept = int(COMMIT_TOKEN_KEPT_SECONDS * 1e6)
     return INSERT.format(mark=storage.mark, clock=storage.clock_sql, kept=kept)
 
 
@@ -126,7 +126,7 @@ class Purge:
         with self._lock:
             if time.monotonic() < self._next:
                 return
-            self._next = time.monotonic() + TOKEN_PURGE_SECONDS
+            self._next = time.monotonic() + COMMIT_TOKEN_PURGE_SECONDS
         with suppress(ZapdbError):  # another one does it, or the next
             _, self.clock_us = _purge(self._storage)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zapdb.errors import BlobMissing, InvalidValue, StaleUpdate, UsageError
+from zapdb.errors import BlobMissing, InvalidValue, UpdateConflict, UsageError
 from zapdb.indexes import LiveTable
 from zapdb.indexes.violations import show_key
 from zapdb.records import Record, etag, held, held_as
@@ -19,8 +19,8 @@ from zapdb.values.product import ETAG
 
 
 def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record | str) -> None:
-    """Raises `StaleUpdate` unless every field of `seen`, a record or its etag, has the value that
-    is stored now.
+    """Raises `UpdateConflict` unless every field of `seen`, a record or its etag, has the value
+    that is stored now.
 
     Raises `UsageError` where `seen` is no record of the table, or another one, `InvalidValue` for
     a text that is no etag.
@@ -45,7 +45,7 @@ def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record | s
         if name not in types or not _is_same(types[name], seen, now, name)
     ]
     if changed:
-        raise StaleUpdate(
+        raise UpdateConflict(
             "the record was changed since it was read",
             table=table.name,
             key=show_key(live, key),
@@ -74,7 +74,7 @@ def _check_etag(live: LiveTable, key: bytes, stored: bytes, seen: str) -> None:
     if not ETAG.fullmatch(seen):
         raise InvalidValue.of("if_unchanged", "a record, or its etag", seen)
     if etag(live.shape.reader.read(key, stored)) != seen:
-        raise StaleUpdate(
+        raise UpdateConflict(
             "the record was changed since it was read",
             table=live.shape.table.name,
             key=show_key(live, key),

@@ -28,21 +28,21 @@
     │   │   └── ExampleNotProven           an example of the document comes out otherwise
     │   ├── MigrationConflict              files and database disagree
     │   ├── LockfileMismatch               zapdb.lock and files disagree
-    │   ├── SchemaFrozen                   a setting refuses changes of the schema
+    │   ├── SchemaChangesRefused           a setting refuses changes of the schema
     │   ├── PendingMigrations              files beyond what the database stores   exit 3
     │   └── ActivationPending              a migration waits for running processes exit 3
     ├── CorruptionError
     │   ├── CorruptRecord                  stored bytes that no encoder wrote
     │   │   └── CorruptBlob                a large value is not what was written
     │   └── CorruptCatalog                 a stored migration or catalog row that was tampered with
-    │       └── MissingHistory             a table in force has no schema history
+    │       └── MissingSchemaHistory       an active table has no schema history
     ├── CompatibilityError
     │   ├── NotZapdb                       the database is somebody else's
-    │   ├── NewerLayout                    written by a later release
+    │   ├── NewerStorageVersion            written by a later release
     │   ├── IncompatibleVersion            the cluster's level is above this release
     │   ├── DatasetMismatch                collation or tz data differ between processes
     │   ├── UnknownZone                    the tz data in use lack a time zone
-    │   ├── ServedShapeUnavailable         the files end before the active migration
+    │   ├── ServedSchemaUnavailable        the files end before the active migration
     │   ├── FingerprintUnknown             a pinned schema, or the one in force, is not known
     │   ├── ModelsMismatch                 generated models are not those of the schema
     │   └── UnsupportedServer              the server lacks a feature in use
@@ -50,22 +50,22 @@
     │   ├── GateTimeout (TimeoutError)     writers did not let a change of state through
     │   ├── LeaseLost                      another process took over, or this one was evicted
     │   ├── LeaseHeld                      another process is at work
-    │   ├── ForgetInProgress               writes wait until a forget is finished
+    │   ├── RollbackInProgress             writes are refused until a rollback is finished
     │   ├── CatalogBehind (TimeoutError)   this process has not seen a change of the catalog yet
     │   ├── ConnectionsBusy (TimeoutError) too many transactions are open in this process
     │   ├── TransactionConflict            serialization failure; run it again
     │   │   └── CatalogChanged             a migration changed what it works with; run it again
-    │   ├── StaleUpdate                    the record is not what `if_unchanged` says any more
+    │   ├── UpdateConflict                 the record is not what `if_unchanged` says any more
     │   └── CommitUnknown                  COMMIT reported an error; the outcome is not known
     ├── JobError
-    │   └── ExecutorUnfit                  a task's process differs from what its job needs
+    │   └── ExecutorMismatch               an executor differs from what its job needs
     ├── StorageError                       the database driver reported an error
     │   ├── DiskFull                       no room was left for what was to be written
     │   └── DatabaseReplaced               the open SQLite file was moved, deleted or replaced
     └── MissingExtra (ImportError)         an optional dependency is not installed
 
 Each class has a stable code, an exit status for the command line, and the name of a gRPC status.
-The message is a static sentence; what varies is in the context, by key; the hint names the way out.
+The message is a static sentence; what varies is in the context, by key; the hint says what to do.
 All errors pickle, since they cross Spark. No record contents appear beyond a short hex prefix.
 """
 
@@ -105,7 +105,7 @@ from zapdb.errors.migration import (
     NotProven,
     PendingMigrations,
     RollbackNotProven,
-    SchemaFrozen,
+    SchemaChangesRefused,
     Violation,
 )
 from zapdb.errors.running import (
@@ -116,16 +116,16 @@ from zapdb.errors.running import (
     ConnectionsBusy,
     DatabaseReplaced,
     DiskFull,
-    ExecutorUnfit,
-    ForgetInProgress,
+    ExecutorMismatch,
     GateTimeout,
     JobError,
     LeaseHeld,
     LeaseLost,
     MissingExtra,
-    StaleUpdate,
+    RollbackInProgress,
     StorageError,
     TransactionConflict,
+    UpdateConflict,
 )
 from zapdb.errors.stored import (
     CompatibilityError,
@@ -136,11 +136,11 @@ from zapdb.errors.stored import (
     DatasetMismatch,
     FingerprintUnknown,
     IncompatibleVersion,
-    MissingHistory,
+    MissingSchemaHistory,
     ModelsMismatch,
-    NewerLayout,
+    NewerStorageVersion,
     NotZapdb,
-    ServedShapeUnavailable,
+    ServedSchemaUnavailable,
     UnknownZone,
     UnsupportedServer,
 )
@@ -169,9 +169,8 @@ __all__ = [
     "DatasetMismatch",
     "DiskFull",
     "ExampleNotProven",
-    "ExecutorUnfit",
+    "ExecutorMismatch",
     "FingerprintUnknown",
-    "ForgetInProgress",
     "GateTimeout",
     "ImmutableRecord",
     "IncompatibleVersion",
@@ -186,9 +185,9 @@ __all__ = [
     "MigrationConflict",
     "MigrationError",
     "MissingExtra",
-    "MissingHistory",
+    "MissingSchemaHistory",
     "ModelsMismatch",
-    "NewerLayout",
+    "NewerStorageVersion",
     "NotExhaustive",
     "NotProven",
     "NotZapdb",
@@ -196,13 +195,13 @@ __all__ = [
     "RecordExists",
     "RecordNotFound",
     "ReferenceViolation",
+    "RollbackInProgress",
     "RollbackNotProven",
-    "SchemaFrozen",
-    "ServedShapeUnavailable",
+    "SchemaChangesRefused",
+    "ServedSchemaUnavailable",
     "SeveralRecords",
     "SqlError",
     "SqlLimitExceeded",
-    "StaleUpdate",
     "StorageError",
     "TenantExists",
     "TransactionConflict",
@@ -212,6 +211,7 @@ __all__ = [
     "UnknownName",
     "UnknownZone",
     "UnsupportedServer",
+    "UpdateConflict",
     "UsageError",
     "Violation",
     "ZapdbError",

@@ -59,7 +59,7 @@ class ZapdbError(Exception):
             first, *rest = INDENTED.split(_short(value))
             lines += [f"  {key}: {first}", *rest]
         if self.hint:
-            lines.append(f"  way out: {self.hint}")
+            lines.append(f"  hint: {self.hint}")
         return "\n".join(map(one_line, lines))  # what a value says is never a line of its own
 
     def _shown(self) -> Iterator[tuple[str, Any]]:

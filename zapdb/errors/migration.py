@@ -29,7 +29,7 @@ class Violation:
         lines = [one_line(f"{self.location}: {self.message}")]
         lines += [one_line(line) for line in self.excerpt.split("\n") if self.excerpt]
         if self.hint:
-            lines.append(one_line(f"  way out: {self.hint}"))
+            lines.append(one_line(f"  hint: {self.hint}"))
         return "\n".join(lines)
 
 
@@ -98,10 +98,10 @@ class LockfileMismatch(MigrationError):
     code = "migration.lockfile"
 
 
-class SchemaFrozen(MigrationError):
+class SchemaChangesRefused(MigrationError):
     """The setting `schema_changes` is `refuse`."""
 
-    code = "migration.frozen"
+    code = "migration.schema_changes_refused"
 
 
 class PendingMigrations(MigrationError):

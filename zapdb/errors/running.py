@@ -22,8 +22,8 @@ class LeaseHeld(ConcurrencyError):
     code = "concurrency.lease_held"
 
 
-class ForgetInProgress(ConcurrencyError):
-    code = "concurrency.forget_in_progress"
+class RollbackInProgress(ConcurrencyError):
+    code = "concurrency.rollback_in_progress"
     rpc_status = "UNAVAILABLE"
 
 
@@ -49,10 +49,10 @@ class CatalogChanged(TransactionConflict):
     code = "concurrency.catalog_changed"
 
 
-class StaleUpdate(ConcurrencyError):
+class UpdateConflict(ConcurrencyError):
     """A record was changed between being read and `update(…, if_unchanged=record)`."""
 
-    code = "concurrency.stale_update"
+    code = "concurrency.update_conflict"
 
 
 class CommitUnknown(ConcurrencyError):
@@ -64,8 +64,8 @@ class JobError(ZapdbError):
     code = "job"
 
 
-class ExecutorUnfit(JobError):
-    code = "job.executor_unfit"
+class ExecutorMismatch(JobError):
+    code = "job.executor_mismatch"
     rpc_status = "FAILED_PRECONDITION"
 
 

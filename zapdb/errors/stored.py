@@ -39,10 +39,10 @@ class CorruptCatalog(CorruptionError):
     code = "corruption.catalog"
 
 
-class MissingHistory(CorruptCatalog):
+class MissingSchemaHistory(CorruptCatalog):
     """The catalog was restored without the log of a table, or with an empty one."""
 
-    code = "corruption.missing_history"
+    code = "corruption.missing_schema_history"
 
 
 class CompatibilityError(ZapdbError):
@@ -54,8 +54,8 @@ class NotZapdb(CompatibilityError):
     code = "compatibility.not_zapdb"
 
 
-class NewerLayout(CompatibilityError):
-    code = "compatibility.newer_layout"
+class NewerStorageVersion(CompatibilityError):
+    code = "compatibility.newer_storage_version"
 
 
 class IncompatibleVersion(CompatibilityError):
@@ -79,8 +79,8 @@ class UnknownZone(CompatibilityError):
         )
 
 
-class ServedShapeUnavailable(CompatibilityError):
-    code = "compatibility.served_shape"
+class ServedSchemaUnavailable(CompatibilityError):
+    code = "compatibility.served_schema"
 
 
 class FingerprintUnknown(CompatibilityError):

@@ -1,9 +1,9 @@
 """Background work: range tasks (conversion, index builds, forgets), verification, the sweep."""
 
 from zapdb.catalog.kinds import ConstraintFinding, Job
-from zapdb.jobs.forget import Forgotten, forget_newest
 from zapdb.jobs.job import Progress, list_jobs, read_progress
 from zapdb.jobs.rebuilding import list_rebuilds, rebuild_when_opening, run_rebuilds
+from zapdb.jobs.rollback import RolledBack, roll_back_newest
 from zapdb.jobs.run import JobReport, Runner, plan_jobs, run_job, run_locally
 from zapdb.jobs.sweep import SweepReport, sweep_blobs
 from zapdb.jobs.verify import BlobsReport, TableReport, verify_blobs, verify_tenant
@@ -11,19 +11,19 @@ from zapdb.jobs.verify import BlobsReport, TableReport, verify_blobs, verify_ten
 __all__ = [
     "BlobsReport",
     "ConstraintFinding",
-    "Forgotten",
     "Job",
     "JobReport",
     "Progress",
+    "RolledBack",
     "Runner",
     "SweepReport",
     "TableReport",
-    "forget_newest",
     "list_jobs",
     "list_rebuilds",
     "plan_jobs",
     "read_progress",
     "rebuild_when_opening",
+    "roll_back_newest",
     "run_job",
     "run_locally",
     "run_rebuilds",

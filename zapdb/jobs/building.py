@@ -81,11 +81,11 @@ class RewriteWork(IndexWork):
         return self.index.entry_key(self.read(record_key, value), record_key)
 
     def replace(
-        self, connection: Connection, suspects: list[EntryRow], *, strays: bool = False
+        self, connection: Connection, suspects: list[EntryRow], *, orphans: bool = False
     ) -> int:
         """Replace those of some entries that are wrong by now, their records locked.
 
-        With `strays`, those without a record are deleted, too: under the gate.
+        With `orphans`, those without a record are deleted, too: under the gate.
         """
         assert self.index is not None
         entries, values = self.index.entries, self._lock({record for _, record in suspects})
@@ -93,7 +93,7 @@ class RewriteWork(IndexWork):
         for key, record_key in suspects:
             value = values.get(record_key)
             if value is None:
-                if strays:
+                if orphans:
                     wrong.append((key, record_key))
                 continue
             made = self._make_key(record_key, value)
@@ -130,7 +130,7 @@ def open_index_work(storage: Storage, view: View, state: TableState, job: Job) -
     return kind(storage, view, state, job)
 
 
-def remove_strays(storage: Storage, work: RewriteWork) -> int:
+def remove_orphans(storage: Storage, work: RewriteWork) -> int:
     """Delete what writers left behind of records that they deleted; returns how much that was.
 
     They could not compute the old key. Such a record may have been inserted again by now: then it
@@ -141,15 +141,15 @@ def remove_strays(storage: Storage, work: RewriteWork) -> int:
     removed = 0
     while True:
         with storage.transaction(Mode.READ) as connection:
-            strays = work.index.entries.list_strays(connection, BATCH_RECORDS_MAX)
-        if not strays:
+            orphans = work.index.entries.list_orphans(connection, BATCH_RECORDS_MAX)
+        if not orphans:
             return removed
         # Nobody writes meanwhile, and inserts one of these records.
         with storage.transaction(Mode.CHANGE) as connection:
             view = load_view(connection, work.job.tenant, work.view)
             if view is not work.view:
                 work = _renew(work, view)
-            found = work.replace(connection, strays, strays=True)
+            found = work.replace(connection, orphans, orphans=True)
         if not found:  # each of these records has one entry by now
             return removed
         removed += found

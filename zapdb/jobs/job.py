@@ -31,7 +31,7 @@ from zapdb.storage import Connection, IndexTable, Mode, RecordTable, Storage
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.tables import RANGES
 
-AGAIN: Final[tuple[JobState, ...]] = ("superseded", "blocked")
+REPLANNED_STATES: Final[tuple[JobState, ...]] = ("superseded", "blocked")
 """The states of jobs that begin anew when they are wanted."""
 
 FREE, RUNNING, DONE = "free", "running", "done"
@@ -64,7 +64,7 @@ class Progress:
     conflicts: int
 
 
-def plan(storage: Storage, job: Job, entries: IndexTable | None = None) -> Job:
+def plan_job(storage: Storage, job: Job, entries: IndexTable | None = None) -> Job:
     """Enter the job with its ranges unless it is there; returns it as it stands.
 
     The ranges are those of the table's records, or of `entries` where these are gone through.
@@ -74,7 +74,7 @@ def plan(storage: Storage, job: Job, entries: IndexTable | None = None) -> Job:
     """
     with storage.transaction(Mode.READ) as connection:
         known = rows.get(connection, Job, job.id)
-        if known is not None and known.state not in AGAIN:
+        if known is not None and known.state not in REPLANNED_STATES:
             return known
         records = RecordTable(storage, job.table, job.tenant)
         (count,) = connection.fetch_one(records.count_sql)
@@ -87,7 +87,7 @@ def plan(storage: Storage, job: Job, entries: IndexTable | None = None) -> Job:
             _insert_ranges(connection, job.id, bounds)
             return job
         job = read_job(connection, job.id, lock=True)
-        if job.state in AGAIN:
+        if job.state in REPLANNED_STATES:
             reopen(connection, job.id)
             job = set_state(connection, structs.replace(job, findings=()), "planned")
     return job

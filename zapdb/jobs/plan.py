@@ -49,7 +49,7 @@ class TablePlan:
     """
 
     table: str
-    fate: str
+    action: str
     records: int
     converted: int
     indexes: tuple[str, ...]
@@ -134,16 +134,16 @@ def _plan_table(
         for index in table.indexes
         if old is None or not keeps_entries(chain, old, table, index, view.position, chain.end)
     )
-    fate = "restored" if old is None else "changed"
+    action = "restored" if old is None else "changed"
     loss = ServedSchemaLoss() if old is None else find_loss(chain, old, view.position, chain.end)
     if is_same_layout(chain, kept, table, view.position, chain.end):
-        return TablePlan(table.name, fate, records, 0, built, None, loss)
+        return TablePlan(table.name, action, records, 0, built, None, loss)
     seconds = None
     if old is not None and records:
         state = view.tables[old.name]
         live = LiveTable(storage, view, state)
         seconds = _measure(connection, live, chain, table.number, records, sample)
-    return TablePlan(table.name, fate, records, records, built, seconds, loss)
+    return TablePlan(table.name, action, records, records, built, seconds, loss)
 
 
 def find_loss(chain: Chain, old: Table, source: int, target: int) -> ServedSchemaLoss:
@@ -167,8 +167,8 @@ def find_loss(chain: Chain, old: Table, source: int, target: int) -> ServedSchem
 
 def _plan_drop(connection: Connection, view: View, chain: Chain, table: Table) -> TablePlan:
     is_kept = chain.schema_at(chain.end).table_kept(table.number) is not None
-    fate = "archived" if is_kept else "discarded"
-    return TablePlan(table.name, fate, _count(connection, view, table), 0, (), None)
+    action = "archived" if is_kept else "discarded"
+    return TablePlan(table.name, action, _count(connection, view, table), 0, (), None)
 
 
 def _count(connection: Connection, view: View, table: Table) -> int:

@@ -26,20 +26,20 @@ from zapdb.cluster.leases import Owner
 from zapdb.errors import CatalogChanged, JobError, LeaseLost
 from zapdb.indexes import find_collision, violations
 from zapdb.jobs.archives import sweep_archives
-from zapdb.jobs.building import IndexWork, RewriteWork, remove_strays
+from zapdb.jobs.building import IndexWork, RewriteWork, remove_orphans
 from zapdb.jobs.findings import EXAMPLES_MAX, clear_findings
 from zapdb.jobs.job import (
     Progress,
     list_jobs,
     open_ranges,
-    plan,
+    plan_job,
     read_job,
     read_progress,
     reopen,
     set_state,
 )
-from zapdb.jobs.pace import Pace, Stopped
-from zapdb.jobs.tasks import ConvertWork, load_work, run_range
+from zapdb.jobs.range_work import ConvertWork, load_work, run_range
+from zapdb.jobs.throttle import Stopped, Throttle
 from zapdb.jobs.validation import ValidateWork, publish_validated
 from zapdb.jobs.work import Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX, CATALOG, OTHERS_POLL_SECONDS
@@ -73,11 +73,11 @@ class JobReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _EndedJob:
     """A job as it ended, and whether it was a transaction of ours that ended it, or a twin's."""
 
     job: Job
-    is_ours: bool
+    ended_here: bool
 
 
 def plan_jobs(
@@ -96,10 +96,12 @@ def _plan_jobs(storage: Storage, tenant: int, kinds: Collection[JobKind]) -> lis
         view = load_view(connection, tenant)
     if view.forgetting is not None:
         return []
-    wanted = _wanted_jobs(view)
-    _supersede_all_but(storage, view, {job.id for job in wanted})
+    needed = _needed_jobs(view)
+    _supersede_all_but(storage, view, {job.id for job in needed})
     planned = [
-        plan(storage, job, _entries_of(storage, view, job)) for job in wanted if job.kind in kinds
+        plan_job(storage, job, _entries_of(storage, view, job))
+        for job in needed
+        if job.kind in kinds
     ]
     return [job for job in planned if job.state == "planned"]
 
@@ -114,38 +116,38 @@ def _entries_of(storage: Storage, view: View, job: Job) -> IndexTable | None:
     return None
 
 
-def _wanted_jobs(view: View) -> list[Job]:
-    unbuilt = [
+def _needed_jobs(view: View) -> list[Job]:
+    to_build = [
         (state, index)
         for state in view.tables.values()
         for index in state.indexes
         if index.needs_build
     ]
-    unbuilt.sort(key=lambda found: not found[1].is_rebuilt)
-    wanted = [
+    to_build.sort(key=lambda found: not found[1].is_rebuilt)
+    needed = [
         _new_job(view, state, "index", index.build, view.position, _fingerprints(index))
-        for state, index in unbuilt
+        for state, index in to_build
     ]
-    wanted += [
+    needed += [
         _new_job(
             view, state, "convert", state.layout_revision, state.origins[state.layout_revision], {}
         )
         for state in view.tables.values()
         if state.layout_revision > min(state.layouts)
     ]
-    wanted += [
+    needed += [
         _new_job(view, state, "validate", state.revision, view.position, {})
         for state in view.tables.values()
         if state.unvalidated
     ]
-    return wanted
+    return needed
 
 
 def _fingerprints(index: IndexDescriptor) -> dict[str, str]:
     return {name: dataset.fingerprint for name, dataset in index.built_with.items()}
 
 
-def _supersede_all_but(storage: Storage, view: View, wanted: set[str]) -> None:
+def _supersede_all_but(storage: Storage, view: View, needed: set[str]) -> None:
     """Give up jobs that nothing in force wants.
 
     Raises `CatalogChanged`, with nothing done, if the view is no longer what is in force: some of
@@ -157,7 +159,7 @@ def _supersede_all_but(storage: Storage, view: View, wanted: set[str]) -> None:
             for job in list_jobs(connection)
             if job.tenant == view.tenant
             and job.state in ("planned", "blocked")
-            and job.id not in wanted
+            and job.id not in needed
         ]
         (activation,) = connection.fetch_one(activation_sql(view.tenant))
         if activation != view.activation:
@@ -171,10 +173,11 @@ def _supersede_all_but(storage: Storage, view: View, wanted: set[str]) -> None:
             set_state(connection, structs.replace(job, findings=()), "superseded")
 
 
-def plan_revert(storage: Storage, view: View, revert: Revert) -> Job:
+def plan_table_rollback(storage: Storage, view: View, rollback: Revert) -> Job:
     """The job that takes a table's records back, of the forget that is under way."""
-    return plan(
-        storage, _new_job(view, revert.state, "revert", revert.revision or 0, view.position, {})
+    return plan_job(
+        storage,
+        _new_job(view, rollback.state, "roll_back", rollback.revision or 0, view.position, {}),
     )
 
 
@@ -187,7 +190,7 @@ def _new_job(
     datasets: dict[str, str],
 ) -> Job:
     # The chain is part of the name: after a forget and another migration, the same revision may
-    # be wanted again by way of other changes.
+    # be needed again by way of other changes.
     chain = digest_chain(view.chain, position)
     return Job(
         f"{kind}/{view.tenant}/{state.table.number}/{target}/{chain[:12]}",
@@ -220,7 +223,7 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
             with storage.transaction(Mode.READ) as connection:
                 progress, seq = read_progress(connection, job.id), read_seq(connection)
             report = JobReport(ended.job, progress, time.perf_counter() - started, seq)
-            if ended.is_ours:
+            if ended.ended_here:
                 _log(report)
             else:
                 logger.debug("another process ended the job %s", job.id)
@@ -251,20 +254,20 @@ def _log(report: JobReport) -> None:
     )
 
 
-def _find_ended(storage: Storage, job: Job) -> _End | None:
+def _find_ended(storage: Storage, job: Job) -> _EndedJob | None:
     """The job if a twin ended it; otherwise nobody wants it any more, and that is noted."""
     with storage.transaction(Mode.CATALOG) as connection:
         known = read_job(connection, job.id, lock=True)
         if known.state == "planned":
             set_state(connection, known, "superseded")
-        return _End(known, is_ours=False) if known.state in ("done", "blocked") else None
+        return _EndedJob(known, ended_here=False) if known.state in ("done", "blocked") else None
 
 
-def _finish(storage: Storage, job: Job, *, is_last: bool) -> _End | None:
+def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
     """Count before the result is relied upon; None if the ranges had to be opened again."""
     work = load_work(storage, job.id)
     if isinstance(work, RewriteWork):
-        _remove_strays(storage, work)
+        _remove_orphans(storage, work)
     with storage.transaction(Mode.READ) as connection:
         if open_ranges(connection, job.id):
             raise JobError(
@@ -282,22 +285,22 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> _End | None:
         _publish(storage, work)
     if isinstance(work, ValidateWork):
         findings = publish_validated(storage, work)
-    ended = _end(storage, job, findings)
+    ended = _end_job(storage, job, findings)
     if job.kind == "convert":
         sweep_archives(storage, job.tenant)
     return ended
 
 
-def _end(storage: Storage, job: Job, findings: tuple[ConstraintFinding, ...]) -> _End:
+def _end_job(storage: Storage, job: Job, findings: tuple[ConstraintFinding, ...]) -> _EndedJob:
     with storage.transaction(Mode.CATALOG) as connection:
         known = read_job(connection, job.id, lock=True)
         if not findings:
-            return _End(set_state(connection, known, "done"), is_ours=known.state != "done")
+            return _EndedJob(set_state(connection, known, "done"), ended_here=known.state != "done")
         if known.state != "planned" or open_ranges(connection, job.id):
             # a twin was faster, and somebody has begun anew
-            return _End(known, is_ours=False)
+            return _EndedJob(known, ended_here=False)
         blocked = set_state(connection, structs.replace(known, findings=findings), "blocked")
-        return _End(blocked, is_ours=True)
+        return _EndedJob(blocked, ended_here=True)
 
 
 def _find_duplicates(
@@ -325,12 +328,12 @@ def _find_duplicates(
     return (ConstraintFinding(f"index {index.name}", int(count - entries), tuple(examples)),)
 
 
-def _remove_strays(storage: Storage, work: RewriteWork) -> None:
+def _remove_orphans(storage: Storage, work: RewriteWork) -> None:
     """Finding them takes looking for all records: they are looked for where there must be some."""
     with storage.transaction(Mode.READ) as connection:
         if open_ranges(connection, work.job.id) or _is_complete(storage, work):
             return
-    remove_strays(storage, work)
+    remove_orphans(storage, work)
 
 
 def _is_complete(storage: Storage, work: Work) -> bool:
@@ -372,7 +375,7 @@ def run_locally(
 ) -> None:
     """The local runner: threads of this process; SQLite has room for one writer only."""
     count = workers or (1 if storage.dialect == "sqlite" else os.cpu_count() or 1)
-    owner, pace = Owner.here(), Pace.of(storage, job, should_stop)
+    owner, throttle = Owner.here(), Throttle.of(storage, job, should_stop)
 
     def run_ranges() -> None:
         try:
@@ -380,7 +383,7 @@ def run_locally(
             while not should_stop():
                 try:
                     result = run_range(
-                        storage, work, owner, batch_records_max=batch_records_max, pace=pace
+                        storage, work, owner, batch_records_max=batch_records_max, throttle=throttle
                     )
                 except LeaseLost:
                     continue  # another worker goes on with that range
@@ -398,21 +401,25 @@ def run_locally(
         with ThreadPoolExecutor(count, thread_name_prefix="zapdb-job") as pool:
             for future in [pool.submit(run_ranges) for _ in range(count)]:
                 future.result()
-    _wait_for_others(storage, job, batch_records_max, pace)
+    _wait_for_others(storage, job, batch_records_max, throttle)
 
 
-def _wait_for_others(storage: Storage, job: Job, batch_records_max: int, pace: Pace) -> None:
+def _wait_for_others(
+    storage: Storage, job: Job, batch_records_max: int, throttle: Throttle
+) -> None:
     """Ranges that other live processes hold are theirs; wait until they are done or given up."""
     owner = Owner.here()
-    while not pace.should_stop():
+    while not throttle.should_stop():
         with storage.transaction(Mode.READ) as connection:
             if not open_ranges(connection, job.id):
                 return
         work = load_work(storage, job.id)
         try:
-            result = run_range(storage, work, owner, batch_records_max=batch_records_max, pace=pace)
+            result = run_range(
+                storage, work, owner, batch_records_max=batch_records_max, throttle=throttle
+            )
             if result is None:
-                pace.rest(OTHERS_POLL_SECONDS)
+                throttle.pause(OTHERS_POLL_SECONDS)
         except LeaseLost:
             continue
         except Stopped:

@@ -36,7 +36,7 @@ Draw = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class SampledTable:
+class TableSample:
     """A table whose records were tried: how many it has, and how many were read.
 
     `returned` of the `sampled` came back from all the migrations as they were. `losses` has, by the
@@ -53,7 +53,7 @@ class SampledTable:
 
 def prove_with_records(
     storage: Storage, view: View, migrations: Sequence[Migration], sample: int, seed: int
-) -> list[SampledTable]:
+) -> list[TableSample]:
     """Try migrations that follow the view's position on up to `sample` records of each table.
 
     The records are drawn by `seed`, for each table independently of the others. Only tables that
@@ -75,7 +75,7 @@ def prove_with_records(
 
 def _try_table(
     connection: Connection, live: LiveTable, migrations: list[Migration], sample: int, draw: Draw
-) -> SampledTable:
+) -> TableSample:
     beside = live.make_beside()
 
     def load(blob: Blob) -> bytes:
@@ -107,7 +107,7 @@ def _try_table(
         returned += came_back
     failures = tuple(finding for trial in trials for finding in trial.failures.values())
     losses = tuple((t.migration.label, loss) for t in trials for loss in t.report().lossy)
-    return SampledTable(live.table.name, int(count), tried, returned, failures, losses)
+    return TableSample(live.table.name, int(count), tried, returned, failures, losses)
 
 
 def _archive_of(beside: Beside, numbers: Iterable[int]) -> dict[int, bytes]:

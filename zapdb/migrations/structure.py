@@ -63,20 +63,20 @@ class Reporter:
         self.violations: list[Violation] = []
         self.unresolved: list[Violation] = []
         self._context = ""
-        self._way_out = ""
+        self._added_hint = ""
 
     def report(self, location: Location, message: str, hint: str = "") -> None:
-        hint = "; ".join(filter(None, (hint, self._way_out)))
+        hint = "; ".join(filter(None, (hint, self._added_hint)))
         self.violations.append(Violation(location, self._context + message, hint))
 
     @contextlib.contextmanager
-    def within(self, context: str, way_out: str) -> Iterator[None]:
+    def within(self, context: str, added_hint: str) -> Iterator[None]:
         """Say of violations that are reported inside where they come from, and what else helps."""
-        self._context, self._way_out = f"{context}: ", way_out
+        self._context, self._added_hint = f"{context}: ", added_hint
         try:
             yield
         finally:
-            self._context = self._way_out = ""
+            self._context = self._added_hint = ""
 
     def report_not_exhaustive(self, location: Location, message: str, hint: str) -> None:
         """Note that a rollback can't be inferred and is not declared."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from zapdb.catalog.kinds import Job
 from zapdb.errors import JobError, ZapdbError
 from zapdb.jobs.job import open_ranges
-from zapdb.jobs.tasks import Superseded
+from zapdb.jobs.range_work import Superseded
 from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.spark.session import LOCAL_MASTER, check_session, start_session
 from zapdb.spark.task import RESULT_SCHEMA, RangeTask
@@ -57,10 +57,10 @@ def run_on_spark(
             numbers = open_ranges(connection, job.id)
         if not numbers:
             return
-        on_tasks(_run_round(spark, storage, job, numbers, batch_records_max))
+        on_tasks(_run_open_ranges(spark, storage, job, numbers, batch_records_max))
 
 
-def _run_round(
+def _run_open_ranges(
     spark: SparkSession, storage: Storage, job: Job, numbers: list[int], batch_records_max: int
 ) -> list[TaskReport]:
     frame = spark.range(0, len(numbers), numPartitions=_count_tasks(spark, storage, len(numbers)))

@@ -20,7 +20,7 @@ import pyarrow
 
 from zapdb.cluster.leases import Owner
 from zapdb.errors import ConcurrencyError, LeaseLost, StorageError, ZapdbError
-from zapdb.jobs.tasks import RangeResult, Superseded, load_work, run_range
+from zapdb.jobs.range_work import RangeResult, Superseded, load_work, run_range
 from zapdb.jobs.work import Work
 from zapdb.storage import Storage, connect
 

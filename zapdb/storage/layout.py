@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from zapdb.errors import (
     CorruptCatalog,
     IncompatibleVersion,
-    NewerLayout,
+    NewerStorageVersion,
     NotZapdb,
     PendingMigrations,
 )
@@ -47,8 +47,8 @@ def revisions_directory() -> Path:
 def read_layout(storage: Storage) -> str | None:
     """The database's layout revision, or None for an empty database.
 
-    Raises `NotZapdb` for a database that holds something else, `NewerLayout` for one that a later
-    release upgraded, `IncompatibleVersion` for one from before the first release.
+    Raises `NotZapdb` for a database that holds something else, `NewerStorageVersion` for one that a
+    later release upgraded, `IncompatibleVersion` for one from before the first release.
     """
     if storage.is_absent():
         return None
@@ -75,8 +75,8 @@ def read_layout(storage: Storage) -> str | None:
         )
     revision = str(row[0])
     if revision > LAYOUT_REVISION:
-        raise NewerLayout(
-            "the database has a newer layout than this release knows",
+        raise NewerStorageVersion(
+            "the database has a newer storage version than this release knows",
             database=storage.shown_url,
             layout=revision,
             known=LAYOUT_REVISION,

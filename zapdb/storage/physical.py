@@ -446,7 +446,7 @@ class IndexTable:
             for key, record, value in rows
         ]
 
-    def list_strays(self, connection: Connection, limit: int) -> list[tuple[bytes, bytes]]:
+    def list_orphans(self, connection: Connection, limit: int) -> list[tuple[bytes, bytes]]:
         """Entries whose record is not there, or has several, by record: (key, record key)."""
         mine = f"tenant = {self.tenant}"
         rows = connection.fetch_all(

@@ -26,14 +26,14 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.limits import (
-    ALONE_LOCK_TIMEOUT_MS,
-    ASIDE_LOCK_TIMEOUT_MS,
     CANCEL_SECONDS,
     CATALOG_IDLE_SECONDS,
     CONNECTIONS_MAX,
+    EXCLUSIVE_LOCK_TIMEOUT_MS,
     GATE,
     GATE_LOCK_TIMEOUT_MS,
     SERIAL_WAIT_SECONDS,
+    WRITE_BACK_LOCK_TIMEOUT_MS,
 )
 from zapdb.storage.addresses import attempt, check_options, hide_secrets, split_secrets
 from zapdb.storage.base import Storage, index_columns
@@ -196,13 +196,13 @@ class PostgreSQL(Storage):
             return
         statements = [BEGIN[mode]]
         if mode is Mode.ASIDE:
-            statements.append(f"SET LOCAL lock_timeout = {ASIDE_LOCK_TIMEOUT_MS}")
+            statements.append(f"SET LOCAL lock_timeout = {WRITE_BACK_LOCK_TIMEOUT_MS}")
         if mode is Mode.CATALOG or alone:  # it keeps others from going on
             idle_ms = int(CATALOG_IDLE_SECONDS * 1000)
             statements.append(f"SET LOCAL idle_in_transaction_session_timeout = {idle_ms}")
         if alone:
             statements += [
-                f"SET LOCAL lock_timeout = {ALONE_LOCK_TIMEOUT_MS}",
+                f"SET LOCAL lock_timeout = {EXCLUSIVE_LOCK_TIMEOUT_MS}",
                 GATE_EXCLUSIVE,
                 "SET LOCAL lock_timeout = 0",
             ]

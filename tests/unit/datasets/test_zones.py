@@ -104,7 +104,7 @@ def test_an_unknown_zone_is_refused_with_the_version_of_the_data(name: str) -> N
         "the time zone data in use lack a zone\n"
         f"  zone: {name}\n"
         f"  data: {zone_version()}\n"
-        "  way out: install a newer tzdata package (or what ZAPDB_TZDATA names), or correct the "
+        "  hint: install a newer tzdata package (or what ZAPDB_TZDATA names), or correct the "
         "name"
     )
 
@@ -153,7 +153,7 @@ def test_a_directory_without_data_is_refused(tmp_path: Path, name: str, message:
         "import zapdb.datasets.zones as d\ntry: d.zone('UTC')\nexcept d.UsageError as e: print(e)"
     )
     shown = run(code, ZAPDB_TZDATA=str(tmp_path / name)).stdout
-    assert shown.startswith(f"{message}\n  directory: {tmp_path / name}\n  way out: ")
+    assert shown.startswith(f"{message}\n  directory: {tmp_path / name}\n  hint: ")
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:

@@ -370,7 +370,7 @@ def test_this_is_not_what_is_wanted(text: str, wanted: Type, column: int, messag
         ("i + oi", "test `is None` before, or give it coalesce(…, a value for null)"),
     ],
 )
-def test_hints_name_the_way_out(text: str, hint: str) -> None:
+def test_hints_say_what_to_do(text: str, hint: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         infer_type(parse_expression(text), FIELDS)
     assert caught.value.hint == hint

@@ -272,7 +272,7 @@ def test_what_was_accepted_is_accepted_in_its_longer_canonical_text(text: str) -
             parse_expression(canonical + " ")
 
 
-def test_hints_name_the_way_out() -> None:
+def test_hints_say_what_to_do() -> None:
     with pytest.raises(ExpressionError) as caught:
         parse_expression("a / b")
     assert caught.value.hint == "write divide(a, b, scale, else=…)"

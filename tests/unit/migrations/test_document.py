@@ -287,7 +287,7 @@ def test_a_violation_shows_its_line_with_a_caret() -> None:
         "0001_a.yaml:3:5: no means different things to different readers of YAML\n"
         "      - no\n"
         "        ^\n"
-        '  way out: write "no" for text, or true, false, null, or a plain integer'
+        '  hint: write "no" for text, or true, false, null, or a plain integer'
     )
 
 

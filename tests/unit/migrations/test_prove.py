@@ -85,7 +85,7 @@ def test_a_counterexample_is_shown_field_by_field() -> None:
         "  record: name=''\n"
         "  became: first='', last=''\n"
         "  back: name=' '\n"
-        "  way out: correct down (and up), or, if the loss is meant, say reversibility: lossy and "
+        "  hint: correct down (and up), or, if the loss is meant, say reversibility: lossy and "
         "because: why"
     )
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -272,5 +272,5 @@ def report_taken(name: str, place: Location, schema: Schema, reporter: Reporter)
     """Report a name that a table or a type has already: they share one namespace."""
     for kind, found in (("table", schema.table_named(name)), ("type", schema.type_named(name))):
         if found is not None:
-            way_out = "rename it before this change" if kind == "table" else "choose another name"
-            reporter.report(place, f"there is a {kind} {name!r} already", way_out)
+            hint = "rename it before this change" if kind == "table" else "choose another name"
+            reporter.report(place, f"there is a {kind} {name!r} already", hint)

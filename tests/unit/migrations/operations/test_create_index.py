@@ -109,9 +109,9 @@ def test_rule_05_unique_false_is_no_other_spelling() -> None:
 
 
 @pytest.mark.parametrize(
-    ("component", "way_out"),
+    ("component", "hint"),
     [("name", "such as {field: …}"), ("{field: name, collation: und}", "such as {locale: …}")],
 )
-def test_a_text_instead_of_a_mapping_is_told_what_to_write(component: str, way_out: str) -> None:
-    with pytest.raises(InvalidMigration, match=f"way out: {re.escape(way_out)}"):
+def test_a_text_instead_of_a_mapping_is_told_what_to_write(component: str, hint: str) -> None:
+    with pytest.raises(InvalidMigration, match=f"hint: {re.escape(hint)}"):
         resolve_after_people(index(component))

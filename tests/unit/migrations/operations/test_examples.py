@@ -12,7 +12,7 @@ import pytest
 import zapdb
 from tests.documents import resolve_documents
 from zapdb.errors import InvalidMigration
-from zapdb.jobs import forget_newest
+from zapdb.jobs import roll_back_newest
 from zapdb.migrations import OPERATIONS, Chain
 from zapdb.migrations.operations.examples import ALL, ALLOWED, EXAMPLES, FIRST, REFUSED
 from zapdb.records import Layout, asdict
@@ -122,7 +122,7 @@ def test_an_example_is_applied_to_records_and_forgotten_again(keyword: str, tmp_
     assert list(after[0]) == [f.name for f in people.fields]
     storage = connect(url)
     try:
-        assert forget_newest(storage).number == len(texts)
+        assert roll_back_newest(storage).number == len(texts)
     finally:
         storage.close()
     (files / f"{len(texts):04d}_example.yaml").unlink()

@@ -12,7 +12,7 @@ from zapdb.catalog.kinds import Job
 from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import UnknownName
 from zapdb.jobs.job import Progress, list_jobs, read_progress
-from zapdb.jobs.tasks import load_work
+from zapdb.jobs.range_work import load_work
 from zapdb.jobs.work import Superseded
 from zapdb.migrations import Migration
 from zapdb.records import decode_prefix
@@ -97,7 +97,7 @@ def count_reads(storage: Storage, job: Job) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class TableLoss:
+class TableRollbackPreview:
     """What a forget does to one table.
 
     `records` are deleted with it, or converted back, or kept as they are. The `indexes` go, and so
@@ -105,14 +105,14 @@ class TableLoss:
     """
 
     table: str
-    fate: Literal["deleted", "converted", "kept"]
+    action: Literal["deleted", "converted", "kept"]
     records: int
     fields: tuple[str, ...]
     indexes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetStep:
+class RollbackStep:
     """One migration that a forget takes out of force, for how many tenants.
 
     `lossy` is true for one that declares that values don't come back exactly as they were. The
@@ -122,18 +122,18 @@ class ForgetStep:
     migration: Migration
     tenants: int
     lossy: bool
-    tables: tuple[TableLoss, ...]
+    tables: tuple[TableRollbackPreview, ...]
 
     @property
     def active(self) -> bool:
         return self.tenants > 0
 
 
-def preview_forget(connection: Connection, view: View, to: int) -> list[ForgetStep]:
+def preview_rollback(connection: Connection, view: View, to: int) -> list[RollbackStep]:
     """What forgetting everything above `to` does, newest first, in a READ transaction."""
     migrations = tuple(reversed(view.chain.after(to)))
     reached = dict.fromkeys((m.number for m in migrations), 0)
-    losses: dict[int, dict[str, TableLoss]] = {m.number: {} for m in migrations}
+    losses: dict[int, dict[str, TableRollbackPreview]] = {m.number: {} for m in migrations}
     for tenant in list_tenants(connection):
         if tenant.position <= to or tenant.removing:
             continue
@@ -155,7 +155,7 @@ def preview_forget(connection: Connection, view: View, to: int) -> list[ForgetSt
                     loss = replace(loss, records=loss.records + known.records)
                 losses[migration.number][loss.table] = loss
     return [
-        ForgetStep(m, reached[m.number], _is_lossy(m), tuple(losses[m.number].values()))
+        RollbackStep(m, reached[m.number], _is_lossy(m), tuple(losses[m.number].values()))
         for m in migrations
     ]
 
@@ -181,11 +181,11 @@ def _changed_tables(before: Schema, after: Schema) -> Sequence[Table]:
 
 def _find_loss(
     view: View, migration: Migration, table: Table, by_origin: dict[int, int]
-) -> TableLoss:
+) -> TableRollbackPreview:
     old, number = migration.before.table_kept(table.number), migration.number
     if old is None:
         indexes = tuple(index.name for index in table.indexes)
-        return TableLoss(table.name, "deleted", sum(by_origin.values()), (), indexes)
+        return TableRollbackPreview(table.name, "deleted", sum(by_origin.values()), (), indexes)
     route = migration.route_down(table.number)
     derived = [*route.derivations.values(), *route.archives.values()]
     used = frozenset[int]().union(*(inputs_of(derivation) for derivation in derived))
@@ -193,6 +193,6 @@ def _find_loss(
     held = {index.number for index in old.indexes}
     indexes = tuple(index.name for index in table.indexes if index.number not in held)
     if is_same_layout(view.chain, table, old, number, number - 1):
-        return TableLoss(table.name, "kept", 0, fields, indexes)
+        return TableRollbackPreview(table.name, "kept", 0, fields, indexes)
     records = sum(count for origin, count in by_origin.items() if origin >= number)
-    return TableLoss(table.name, "converted", records, fields, indexes)
+    return TableRollbackPreview(table.name, "converted", records, fields, indexes)

@@ -12,7 +12,7 @@ from zapdb.catalog.retirement import sweep_retired
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
 from zapdb.jobs.archives import sweep_archives
-from zapdb.jobs.run import JobReport, Runner, plan_revert, run_job, run_locally
+from zapdb.jobs.run import JobReport, Runner, plan_table_rollback, run_job, run_locally
 from zapdb.limits import CHAIN_LEASE_SECONDS
 from zapdb.logs import log_event
 from zapdb.storage import Mode, Storage
@@ -21,7 +21,7 @@ logger = logging.getLogger("zapdb.jobs")
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class RolledBack:
     """A migration that is out of force, and the jobs that took its records back."""
 
     number: int
@@ -29,13 +29,13 @@ class Forgotten:
     jobs: tuple[JobReport, ...]
 
 
-def forget_newest(
+def roll_back_newest(
     storage: Storage,
     *,
     digest: str | None = None,
     evict: bool = False,
     runner: Runner = run_locally,
-) -> Forgotten:
+) -> RolledBack:
     """Take the newest stored migration out of force for every tenant that reached it.
 
     Resumes one that was interrupted. With a `digest`, it must be the newest migration's: what
@@ -47,7 +47,7 @@ def forget_newest(
     with leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, 0) as lease:
         marked = start_rollback(storage, lease, digest=digest, evict=evict)
         for tenant in marked.tenants:
-            reports += _revert(storage, tenant, runner)
+            reports += _roll_back_records(storage, tenant, runner)
             sweep_retired(storage)  # what it discarded is gone before its table comes back
             publish(storage, tenant, lease, marked.migration)
         end(storage, lease, marked.migration)
@@ -61,16 +61,16 @@ def forget_newest(
         migration=marked.migration.label,
         tenants=len(marked.tenants),
     )
-    return Forgotten(marked.migration.number, marked.migration.label, tuple(reports))
+    return RolledBack(marked.migration.number, marked.migration.label, tuple(reports))
 
 
-def _revert(storage: Storage, tenant: int, runner: Runner) -> list[JobReport]:
+def _roll_back_records(storage: Storage, tenant: int, runner: Runner) -> list[JobReport]:
     """Convert a tenant's records back, or delete those of tables that go."""
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, tenant)
     reports = []
-    for revert in list_reverts(view):
-        job = plan_revert(storage, view, revert)
+    for rollback in list_reverts(view):
+        job = plan_table_rollback(storage, view, rollback)
         if job.state == "planned":
             report = run_job(storage, job, runner)
             if report is not None:

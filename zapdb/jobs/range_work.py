@@ -21,11 +21,11 @@ from zapdb.catalog.kinds import Job
 from zapdb.cluster.leases import Owner
 from zapdb.cluster.nodes import check_level
 from zapdb.datasets import dataset_of
-from zapdb.errors import ExecutorUnfit
+from zapdb.errors import ExecutorMismatch
 from zapdb.indexes import LiveTable, make_reader
 from zapdb.jobs.building import open_index_work
 from zapdb.jobs.job import BatchCounts, Range, claim, give_back, read_job, record_progress
-from zapdb.jobs.pace import Pace, Stopped
+from zapdb.jobs.throttle import Stopped, Throttle
 from zapdb.jobs.validation import ValidateWork
 from zapdb.jobs.work import Superseded as Superseded
 from zapdb.jobs.work import Work
@@ -76,7 +76,7 @@ class ConvertWork(Work):
         return self.rewrite(connection, batch, self.live.reader.convert)
 
 
-class RevertWork(Work):
+class RollbackWork(Work):
     """Records of forgotten revisions go back to the layout before, or away with their table."""
 
     skips_locked = False
@@ -85,15 +85,17 @@ class RevertWork(Work):
         super().__init__(storage, view, state, job)
         if view.forgetting is None:
             raise Superseded
-        self.revert: Revert = find_revert(view, job.table)
+        self.rollback: Revert = find_revert(view, job.table)
         self.convert: Callable[[bytes, bytes, Beside], bytes] | None = None
-        if self.revert.revision is not None:
+        if self.rollback.revision is not None:
             position = view.forgetting.number - 1
-            self.convert = make_reader(storage, view, state, position, self.revert.revision).convert
+            self.convert = make_reader(
+                storage, view, state, position, self.rollback.revision
+            ).convert
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
-        condition, parameters = revert_condition(self.storage.mark, self.revert)
+        condition, parameters = revert_condition(self.storage.mark, self.rollback)
         return condition, list(parameters)
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
@@ -143,13 +145,14 @@ class _Kept:
 WORK: dict[str, Callable[[Storage, View, TableState, Job], Work]] = {
     "convert": ConvertWork,
     "index": open_index_work,
-    "revert": RevertWork,
+    "roll_back": RollbackWork,
     "validate": ValidateWork,
 }
 
 
 def load_work(storage: Storage, job_id: str) -> Work:
-    """The job's work in this process; raises `ExecutorUnfit` where it would do something else."""
+    """The job's work in this process; raises `ExecutorMismatch` where it would do something
+    else."""
     with storage.transaction(Mode.READ) as connection:
         check_level(connection)
         job = read_job(connection, job_id)
@@ -164,7 +167,7 @@ def _make_work(storage: Storage, view: View, job: Job) -> Work:
     chain = digest_chain(view.chain, job.position)
     work = WORK[job.kind](storage, view, state, job)
     if chain != job.chain:
-        raise ExecutorUnfit(
+        raise ExecutorMismatch(
             "the chain of this process is not the one that the job was planned with",
             job=job.id,
             chain=chain,
@@ -183,7 +186,7 @@ def _check_datasets(state: TableState, job: Job) -> None:
                 continue
             found = dataset_of(dependency)
             if found.fingerprint != wanted:
-                raise ExecutorUnfit(
+                raise ExecutorMismatch(
                     "this process has other collation or time zone data than the job's index is "
                     "built with",
                     dataset=found.name,
@@ -201,17 +204,19 @@ def run_range(
     number: int | None = None,
     *,
     batch_records_max: int = BATCH_RECORDS_MAX,
-    pace: Pace | None = None,
+    throttle: Throttle | None = None,
 ) -> RangeResult | None:
     """Claim a range and work through it; None if there is none to claim.
 
-    Raises `Stopped` between batches where its `pace` says so; the range is given back.
+    Raises `Stopped` between batches where its `throttle` says so; the range is given back.
     """
     started = time.perf_counter()
     claimed = claim(storage, work.job.id, owner, number)
     if claimed is None:
         return None
-    task = _Task(storage, work, claimed, batch_records_max, pace or Pace.of(storage, work.job))
+    task = _RangeRun(
+        storage, work, claimed, batch_records_max, throttle or Throttle.of(storage, work.job)
+    )
     try:
         finished = task.run()
     except Stopped:
@@ -221,7 +226,7 @@ def run_range(
     return RangeResult(claimed.number, task.read, task.written, task.conflicts, finished, seconds)
 
 
-class _Task:
+class _RangeRun:
     """One run through one range."""
 
     def __init__(
@@ -230,13 +235,13 @@ class _Task:
         work: Work,
         claimed: Range,
         batch_records_max: int,
-        pace: Pace,
+        throttle: Throttle,
     ) -> None:
         self.storage = storage
         self.work = work
         self.claimed = claimed
-        self.pace = pace
-        self.limit_max = min(batch_records_max, pace.batch_records_max)
+        self.throttle = throttle
+        self.limit_max = min(batch_records_max, throttle.batch_records_max)
         self.limit = min(256, self.limit_max)
         self.read = self.written = self.conflicts = self.conflicts_noted = 0
 
@@ -260,7 +265,7 @@ class _Task:
             if not rows:
                 return resume_after
             resume_after = rows[-1][0]
-            self.pace.keep(len(rows))
+            self.throttle.wait(len(rows))
 
     def _shrink(self, _: int) -> None:
         """After a conflict (rule 17)."""

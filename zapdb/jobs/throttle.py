@@ -20,7 +20,7 @@ class Stopped(Exception):
     """The work was asked to stop; what it did so far stays done."""
 
 
-class Pace:
+class Throttle:
     """Keeps to so many records a second, and stops between batches when it should."""
 
     def __init__(
@@ -36,9 +36,9 @@ class Pace:
     @classmethod
     def of(
         cls, storage: Storage, job: Job, should_stop: Callable[[], bool] = lambda: False
-    ) -> Pace:
+    ) -> Throttle:
         """As the settings say when the job begins."""
-        if job.kind == "revert":  # application writes wait for it
+        if job.kind == "roll_back":  # application writes wait for it
             return cls(None, should_stop)
         with storage.transaction(Mode.READ) as connection:
             settings = read_settings(connection, job.tenant)
@@ -51,18 +51,18 @@ class Pace:
             return BATCH_RECORDS_MAX
         return min(BATCH_RECORDS_MAX, max(1, self.records_per_second // 4))
 
-    def keep(self, records: int) -> None:
+    def wait(self, records: int) -> None:
         """Wait until what follows a batch may begin; raises `Stopped`."""
         if self.records_per_second is not None:
             with self._lock:
                 begins = max(self._free_at, time.monotonic())
                 self._free_at = begins + records / self.records_per_second
                 until = self._free_at
-            self.rest(until - time.monotonic())
+            self.pause(until - time.monotonic())
         if self.should_stop():
             raise Stopped
 
-    def rest(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         """Wait so long, less where it should stop."""
         until = time.monotonic() + seconds
         while not self.should_stop() and (left := until - time.monotonic()) > 0:
