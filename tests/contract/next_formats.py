@@ -23,8 +23,8 @@ class NextKeys(keys.KeyBuilder):
     def encode_component(self, at: int, value: Any) -> bytes:
         return self.MARK + super().encode_component(at, value)
 
-    def encode_stem(self, at: int, prefix: str) -> bytes:
-        return self.MARK + super().encode_stem(at, prefix)
+    def encode_component_prefix(self, at: int, prefix: str) -> bytes:
+        return self.MARK + super().encode_component_prefix(at, prefix)
 
     def present(self, at: int) -> keys.Interval:
         lower, upper = super().present(at)

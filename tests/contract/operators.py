@@ -20,7 +20,7 @@ from zapdb.catalog.settings import Scope
 from zapdb.catalog.stored import read_chain_state
 from zapdb.catalog.stored_settings import read_settings, write_setting
 from zapdb.catalog.tenants import create_tenant, list_tenants
-from zapdb.cluster import nodes
+from zapdb.cluster import nodes, registration
 from zapdb.cluster.status import evict_nodes
 from zapdb.errors import (
     ConcurrencyError,
@@ -114,7 +114,7 @@ class Operator:
         return "removed"
 
     def register(self) -> str:
-        node = nodes.register(self.storage, 1)
+        node = registration.register(self.storage, 1)
         self.nodes.append(node.id)
         return node.id
 

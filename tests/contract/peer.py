@@ -25,10 +25,10 @@ import zapdb
 from tests.contract import next_formats
 from tests.support import ROOT, Workspace, wait_until
 
-OFTEN = {"zapdb.cluster.nodes.NODE_HEARTBEAT_SECONDS": 0.1}
+OFTEN = {"zapdb.cluster.registration.NODE_HEARTBEAT_SECONDS": 0.1}
 """Patches: leases are renewed often."""
 
-QUICK = {"zapdb.cluster.nodes.NODE_LEASE_SECONDS": 1.0, **OFTEN}
+QUICK = {"zapdb.cluster.registration.NODE_LEASE_SECONDS": 1.0, **OFTEN}
 """Patches: leases that end soon, too; for tests in which they do."""
 
 
@@ -190,9 +190,9 @@ def _do(db: Any, directory: Path, command: list[str], transaction: ExitStack) ->
             done = bring_layout_up(db._storage)
             return f"{done} {read_layout(db._storage)}"
         case ["evict"]:
-            from zapdb.cluster.nodes import evict_dead
+            from zapdb.cluster.registration import evict_dead_nodes
 
-            return len(evict_dead(db._storage, 0))
+            return len(evict_dead_nodes(db._storage, 0))
         case ["up"]:
             from zapdb.activation.up import migrate_up
             from zapdb.catalog import DEFAULT_TENANT

@@ -14,7 +14,7 @@ from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
 from tests.support import GUARD_SECONDS, Workspace, advance_clock, dump, error_of, wait_until
 from zapdb.activation.up import Applied, await_activation, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.cluster import nodes
+from zapdb.cluster import nodes, registration
 from zapdb.cluster.status import read_status
 from zapdb.database import Database, opening, process
 from zapdb.errors import ActivationPending, LeaseLost, ServedSchemaUnavailable
@@ -76,8 +76,8 @@ def test_rule_12_a_migration_waits_and_names_who_lacks_it(
     assert positions(older) == [1]
     with workspace.connect().transaction(Mode.READ) as connection:
         status = read_status(connection)
-    ((holding,),) = [status.holdings]
-    assert (holding.number, [node.id for node in holding.lacking]) == (2, [older._node.id])
+    ((inactive,),) = [status.inactive_migrations]
+    assert (inactive.number, [node.id for node in inactive.waiting_for]) == (2, [older._node.id])
     # Nobody is disturbed, and nothing is stored twice.
     older.table("items").insert(id=1, title="Milk")
     older.table("others").insert(id=1, title="Milk")
@@ -260,7 +260,7 @@ def test_rule_12_a_suspended_process_is_put_out(
         assert isinstance(refused, ActivationPending)
         assert f"process {peer.pid}" in refused.context["nodes"]
         peer.suspend_idle(workspace)
-        advance_clock(monkeypatch, workspace.control, nodes.NODE_LEASE_SECONDS + 1)
+        advance_clock(monkeypatch, workspace.control, registration.NODE_LEASE_SECONDS + 1)
         newer = workspace.open(wait_seconds=0)
         assert newer.position == 2
         peer.resume()

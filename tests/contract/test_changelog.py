@@ -266,8 +266,8 @@ def test_older_formats_are_read_and_rewritten(
     wanted = [Newest("*", f"of {number}", str(number)) for number in (1, 2, 3)]
     assert rows.list_rows(storage.connection(), Newest) == wanted
     with storage.transaction(Mode.CATALOG) as connection:
-        assert changelog.rewrite_outdated(connection) == 2
-        assert changelog.rewrite_outdated(connection) == 0
+        assert changelog.upgrade_row_formats(connection) == 2
+        assert changelog.upgrade_row_formats(connection) == 0
     texts = workspace.execute("SELECT value FROM zapdb_catalog WHERE kind = 'setting' ORDER BY key")
     assert texts[:2] == [(dump_row(row),) for row in wanted[:2]]
     broken = '{"format":1,"values":[1]}'

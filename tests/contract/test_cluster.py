@@ -28,10 +28,10 @@ from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT, rows
 from zapdb.catalog.kinds import CatalogRow, LevelRow, NodeRow
 from zapdb.catalog.stored_settings import write_setting
-from zapdb.cluster import leases, level, nodes
+from zapdb.cluster import leases, level, nodes, registration
 from zapdb.cluster import status as cluster
 from zapdb.cluster.leases import Owner
-from zapdb.cluster.nodes import holds
+from zapdb.cluster.nodes import has_migration
 from zapdb.database import Database
 from zapdb.errors import IncompatibleVersion, LeaseLost, UnsupportedServer
 from zapdb.storage import LAYOUT_REVISION, Mode, Storage, layout, read_layout
@@ -64,7 +64,7 @@ def test_rule_10_a_node_registers_with_what_others_have_to_know(
     workspace: Workspace, db: Database
 ) -> None:
     storage = workspace.connect()
-    registered = nodes.register(
+    registered = registration.register(
         storage, 7, serves=5, pending={6: "z1:a", 7: "z1:b"}, datasets={"tz": ("2025b", "f0")}
     )
     found = {node.id: node for node, alive in nodes.list_nodes(db._storage.connection()) if alive}
@@ -75,7 +75,7 @@ def test_rule_10_a_node_registers_with_what_others_have_to_know(
     assert (row.files_end, row.serves) == (7, 5)
     assert row.pending == {6: "z1:a", 7: "z1:b"}
     assert row.datasets == {"tz": ("2025b", "f0")}
-    second = nodes.register(storage, 7)
+    second = registration.register(storage, 7)
     assert second.id not in (node.id, db._node.id)
     assert (second.row.serves, second.row.pending, second.row.datasets) == (7, {}, {})
 
@@ -95,8 +95,8 @@ def test_rule_12_whether_the_files_of_a_node_hold_a_migration(
 ) -> None:
     workspace.write(1, ITEMS)
     workspace.open().close()
-    node = nodes.register(workspace.connect(), 7, pending={6: "z1:a", 7: "z1:b"})
-    assert holds(node, number, digest) is held
+    node = registration.register(workspace.connect(), 7, pending={6: "z1:a", 7: "z1:b"})
+    assert has_migration(node, number, digest) is held
 
 
 def test_rule_26_the_datasets_in_use_are_those_of_the_indexes(workspace: Workspace) -> None:
@@ -140,7 +140,7 @@ def test_rule_10_the_level_rises_once_all_support_it_and_keeps_older_releases_ou
             workspace.open()
         assert caught.value.context["level_needed"] == NEXT
         with pytest.raises(IncompatibleVersion):
-            nodes.register(workspace.connect(), 1)
+            registration.register(workspace.connect(), 1)
         assert dump(workspace) == before
         assert newer.ask("insert 1") == "written"
 
@@ -156,7 +156,7 @@ def test_rule_10_a_suspended_process_of_an_older_release_is_put_out_and_told(
         with pytest.raises(IncompatibleVersion, match="running processes"):
             level.require_level(storage, NEXT)
         older.suspend_idle(workspace)
-        advance_clock(monkeypatch, storage, nodes.NODE_LEASE_SECONDS + 1)
+        advance_clock(monkeypatch, storage, registration.NODE_LEASE_SECONDS + 1)
         wait_until(lambda: error_of(lambda: level.require_level(storage, NEXT)) is None, "it rose")
         assert nodes.list_nodes(storage.connection()) == []
         older.resume()
@@ -169,18 +169,18 @@ def test_rule_10_auto_raises_the_level_as_soon_as_all_can(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_auto(db._storage)
-    older = nodes.register(workspace.connect(), 1)  # as of the level of now
+    older = registration.register(workspace.connect(), 1)  # as of the level of now
     db.close()
     monkeypatch.setattr(release, "LEVEL", NEXT)
     newer = workspace.open()
     assert newer.admin.cluster_level() == NOW
     storage = workspace.connect()
-    nodes.deregister(storage, older)
+    registration.deregister(storage, older)
     assert newer.admin.cluster_level() == NEXT
-    silent = nodes.register(storage, 1)
+    silent = registration.register(storage, 1)
     newer.close()
     monkeypatch.setattr(release, "LEVEL", NEXT + 1)
-    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.05)
     latest = workspace.open()
     assert latest.admin.cluster_level() == NEXT
     workspace.execute(
@@ -201,7 +201,7 @@ def test_rule_10_on_demand_waits_for_the_operator(
     assert newer.admin.cluster_level() == NOW
     storage = workspace.connect()
     dry = cluster.upgrade_cluster(storage, dry_run=True)
-    assert (dry.before, dry.after, dry.layout, dry.lacking) == (NOW, NEXT, (), ())
+    assert (dry.before, dry.after, dry.layout, dry.waiting_for) == (NOW, NEXT, (), ())
     assert newer.admin.cluster_level() == NOW
     assert cluster.upgrade_cluster(storage) == dry
     assert newer.admin.cluster_level() == NEXT
@@ -226,7 +226,7 @@ def test_rule_10_a_level_above_this_release_stops_its_writes(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Somebody wrote the row by hand, or this process was forgotten about."""
-    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.05)
     workspace.write(1, ITEMS)
     db = workspace.open()
     with workspace.control.transaction(Mode.CATALOG) as connection:
@@ -247,8 +247,10 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
     """Without the lock on the level's row neither sees the other."""
     db.close()
     if not locked:
-        check = nodes.check_level
-        monkeypatch.setattr(nodes, "check_level", lambda connection, lock=False: check(connection))
+        check = registration.check_level
+        monkeypatch.setattr(
+            registration, "check_level", lambda connection, lock=False: check(connection)
+        )
     registering, raising = workspace.connect(), workspace.connect()
     reached, go_on, got = threading.Event(), threading.Event(), list[BaseException | None]()
     put = rows.put
@@ -260,7 +262,7 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
         return put(connection, row, **named)
 
     monkeypatch.setattr(rows, "put", slow_put)
-    registers = threading.Thread(target=lambda: nodes.register(registering, 1))
+    registers = threading.Thread(target=lambda: registration.register(registering, 1))
     raises = threading.Thread(
         target=lambda: got.append(error_of(lambda: level.require_level(raising, NEXT)))
     )
@@ -390,15 +392,15 @@ def test_rule_09_rows_of_nodes_that_died_long_ago_are_removed_by_others(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.close()
-    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.05)
     storage = workspace.connect()
-    dead = nodes.register(storage, 1)
-    advance_clock(monkeypatch, storage, nodes.NODE_LEASE_SECONDS + 1)
-    assert nodes.evict_dead(storage, nodes.NODE_KEPT_SECONDS) == []
+    dead = registration.register(storage, 1)
+    advance_clock(monkeypatch, storage, registration.NODE_LEASE_SECONDS + 1)
+    assert registration.evict_dead_nodes(storage, registration.NODE_KEPT_SECONDS) == []
     first, watching = workspace.open(), workspace.open()
     ids = lambda: {node.id for node, _ in nodes.list_nodes(storage.connection())}  # noqa: E731
     assert dead.id in ids()
-    advance_clock(monkeypatch, storage, nodes.NODE_KEPT_SECONDS)
+    advance_clock(monkeypatch, storage, registration.NODE_KEPT_SECONDS)
     wait_until(lambda: dead.id not in ids(), "it was removed")
     assert ids() == {first._node.id, watching._node.id}
 
@@ -419,7 +421,7 @@ def test_rule_09_processes_whose_clocks_are_wrong_change_nothing(
         now = db._storage.now_us(db._storage.connection())
         for peer in (slow, fast):
             left_us = found[peer.pid].lease.expires_at - now
-            assert 0 < left_us <= nodes.NODE_LEASE_SECONDS * 1_000_000
+            assert 0 < left_us <= registration.NODE_LEASE_SECONDS * 1_000_000
             assert abs(now - found[peer.pid].lease.since) < 1_800_000_000  # half of what is wrong
 
         def are_renewed() -> bool:
@@ -431,7 +433,7 @@ def test_rule_09_processes_whose_clocks_are_wrong_change_nothing(
         wait_until(are_renewed, "they renewed as the others do")
         assert len(_list(db)) == 3
         assert {alive for _, alive in _list(db)} == {True}
-        assert nodes.evict_dead(db._storage, 0) == []
+        assert registration.evict_dead_nodes(db._storage, 0) == []
         assert fast.ask("evict") == slow.ask("evict") == "0"  # and find nobody dead themselves
     db.table("items").insert(id=3, title="Milk")
 
@@ -456,11 +458,11 @@ def test_rule_09_a_long_transaction_costs_nobody_a_lease(
         opened._heartbeat.stop()
     with db.transaction():
         db.table("items").insert(id=1, title="slow")
-        passed_seconds = nodes.NODE_LEASE_SECONDS + 1
+        passed_seconds = registration.NODE_LEASE_SECONDS + 1
         advance_clock(monkeypatch, storage, passed_seconds)
         by_own_clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed_seconds)
         monkeypatch.setattr("zapdb.storage.transactions.time", by_own_clock)
-    evicted = {node.id for node in nodes.evict_dead(storage, 0)}
+    evicted = {node.id for node in registration.evict_dead_nodes(storage, 0)}
     if not made_up:
         assert evicted == {db._node.id, other._node.id}
         with pytest.raises(LeaseLost):

@@ -15,7 +15,7 @@ from tests.lookups import between, find
 from tests.support import Workspace, dump
 from zapdb.activation.datasets import datasets_in_use
 from zapdb.catalog import rows
-from zapdb.cluster import nodes
+from zapdb.cluster import nodes, registration
 from zapdb.database import Database
 from zapdb.database.cursors import Data, decode_cursor, encode_cursor
 from zapdb.errors import DatasetMismatch, ExecutorMismatch, InvalidCursor, LeaseLost
@@ -185,7 +185,7 @@ def test_rule_26_processes_that_are_known_to_have_the_same_data_are_no_obstacle(
     here = datasets_in_use(db._view)
     storage = workspace.connect()
     db.close()
-    nodes.register(storage, 1, datasets=here)
+    registration.register(storage, 1, datasets=here)
     tamper(workspace)
     with workspace.open() as again:
         again.admin.run_jobs()

@@ -16,7 +16,7 @@ from tests.lookups import find
 from tests.support import GUARD_SECONDS, Workspace, dump, error_of, finish, wait_until
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.cluster import leases, nodes
+from zapdb.cluster import leases, nodes, registration
 from zapdb.cluster.status import evict_nodes
 from zapdb.database import Database
 from zapdb.errors import GateTimeout, LeaseLost, TransactionConflict, UsageError, ZapdbError
@@ -345,7 +345,7 @@ def test_rule_07_a_suspended_process_that_has_the_gate_alone_is_ended_by_the_oth
 ) -> None:
     """Writers wait for it without an end; the heartbeats of nodes see to it."""
     monkeypatch.setattr("zapdb.storage.gate.GATE_IDLE_SECONDS", 0.5)
-    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.1)
     other = workspace.open()
     with open_peer(workspace, patches=QUICK) as peer:
         assert peer.ask("gate") == "taken"
@@ -411,7 +411,7 @@ def test_rule_09_a_suspended_process_that_was_put_out_wakes_up(
         node = node_of(db, peer.pid)
         key = f"node/{node.id}"
         workspace.execute("UPDATE zapdb_leases SET expires_at = 1 WHERE name = ?", (key,))
-        assert [n.id for n in nodes.evict_dead(db._storage, 0)] == [node.id]
+        assert [n.id for n in registration.evict_dead_nodes(db._storage, 0)] == [node.id]
         peer.resume()
         told = peer.ask("insert 2")
         assert told.startswith("LeaseLost | this process was evicted")

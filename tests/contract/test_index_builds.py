@@ -19,7 +19,7 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import GateTimeout, JobError, RecordNotFound, TransactionConflict
-from zapdb.indexes import LiveIndex
+from zapdb.indexes import IndexMaintainer
 from zapdb.jobs import Job, plan_jobs, run_job, run_locally
 from zapdb.jobs.range_work import load_work, run_range
 from zapdb.limits import GATE
@@ -65,7 +65,7 @@ def ids(db: Database, size: int) -> list[int]:
 
 
 def delete_without_care(
-    index: LiveIndex, connection: Any, entries: list[tuple[bytes, bytes]]
+    index: IndexMaintainer, connection: Any, entries: list[tuple[bytes, bytes]]
 ) -> None:
     index.entries.delete_many(connection, entries)
 
@@ -103,7 +103,7 @@ def test_rule_23_without_the_insert_before_the_delete_it_leaves_an_entry_behind(
     workspace: Workspace, db: Database, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same with the protection taken away: the count before publishing tells it."""
-    monkeypatch.setattr(LiveIndex, "remove_entries", delete_without_care)
+    monkeypatch.setattr(IndexMaintainer, "remove_entries", delete_without_care)
     other = workspace.connect()
     job = only_job(other)
     with db.transaction():

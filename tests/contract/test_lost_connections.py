@@ -23,7 +23,7 @@ from tests.support import (
     lose_connections,
     wait_until,
 )
-from zapdb.cluster import nodes
+from zapdb.cluster import nodes, registration
 from zapdb.cluster.leases import Lease
 from zapdb.database import Database
 from zapdb.errors import StorageError
@@ -355,7 +355,7 @@ def own() -> Iterator[PostgresServer]:
 def test_a_restart_of_the_server_costs_nothing(
     own: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nodes, "NODE_HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.1)
     directory = tmp_path / "migrations"
     directory.mkdir()
     with own.fresh_database() as address, Workspace("postgresql", address, directory) as place:

@@ -25,7 +25,7 @@ from zapdb.errors import (
     TransactionConflict,
     UniqueViolation,
 )
-from zapdb.indexes.maintenance import LiveIndex, UniqueIndex
+from zapdb.indexes.maintenance import IndexMaintainer, UniqueIndexMaintainer
 from zapdb.jobs import Job, JobReport, plan_jobs, run_job, run_locally
 from zapdb.jobs.range_work import load_work, run_range
 from zapdb.records import asdict
@@ -393,7 +393,7 @@ def test_rule_25_only_a_records_own_entry_goes_with_it(
     assert_clean(doubled)
 
 
-def delete_any(index: LiveIndex, connection: Any, entries: list[tuple[bytes, bytes]]) -> None:
+def delete_any(index: IndexMaintainer, connection: Any, entries: list[tuple[bytes, bytes]]) -> None:
     sql = index.entries.delete_sql.rpartition(" AND ")[0]
     connection.run_many(sql, [(key,) for key, _ in entries])
 
@@ -402,7 +402,7 @@ def test_rule_25_a_writer_that_took_anothers_entry_would_let_a_duplicate_in(
     doubled: Database, monkeypatch: pytest.MonkeyPatch, workspace: Workspace
 ) -> None:
     """The same with the protection taken away."""
-    monkeypatch.setattr(UniqueIndex, "remove_entries", delete_any)
+    monkeypatch.setattr(UniqueIndexMaintainer, "remove_entries", delete_any)
     run_jobs(workspace.connect())
     items = doubled.table("items")
     items.delete(8)

@@ -27,7 +27,7 @@ from zapdb.errors import (
     UnknownZone,
 )
 from zapdb.expressions import Type, parse_expression
-from zapdb.indexes.keys import is_cut
+from zapdb.indexes.keys import is_truncated
 from zapdb.migrations import read_stored
 from zapdb.records import (
     Codec,
@@ -212,7 +212,7 @@ def read_entry(data: bytes) -> None:
     """The place of an entry in its index, and the key of its record."""
     key, record = data[1 : 1 + data[0]], data[1 + data[0] :]
     assert split_place(join_place(key, record)) == (key, record)
-    is_cut(key)
+    is_truncated(key)
     try:
         values = codec_for(SMALL).decode_key(record)
     except CorruptRecord as error:

@@ -1,7 +1,7 @@
 """Laws of index keys: order, cuts, prefixes, what a search may find that was not meant.
 
 Each property draws the definition of an index with a few records, whose long values are drawn
-around the length at which keys are cut. The oracle compares values, and strings as ICU does.
+around the length at which keys are truncated. The oracle compares values, and strings as ICU does.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from tests.lookups import before, behind, equal_to
 from tests.strategies import INDEX_TYPES, collations, index_order_of, values_of
 from zapdb.database.fields import bind, make_field
 from zapdb.datasets import STRENGTHS, Collation, collator, sort_keys, zone
-from zapdb.indexes import build_keys, cut, is_cut
-from zapdb.indexes.choosing import Planner, Union
+from zapdb.indexes import build_keys, is_truncated, truncate_key
+from zapdb.indexes.choosing import Planner, UnionPlan
 from zapdb.indexes.keys import (
     UNIQUE_ORDERED_SIZE_BYTES,
     KeyBuilder,
-    cut_unique,
     encode_component,
+    truncate_unique_key,
 )
 from zapdb.indexes.paths import Path
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import EVERYTHING, And, Predicate, compile_predicate
-from zapdb.indexes.prefixes import _root_contractions, _strings, encode_stem
+from zapdb.indexes.prefixes import _root_contractions, _strings, encode_sort_key_prefix
 from zapdb.indexes.spans import Span, sort_ties
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
 from zapdb.records.record import record_class
@@ -52,7 +52,8 @@ UNITS = ["a", "long ", "é", "漢", "\x00", "\U0010ffff", "e\u0301", "7"]
 
 @functools.cache
 def count_to_limit(collation: Collation | None, unit: str) -> int:
-    """How many times the unit fits into a component that is not cut; it may have no weight."""
+    """How many times the unit fits into a component that is not truncated; it may have no
+    weight."""
     component, field = IndexComponent(1, collation), Field(1, "f1", String())
     return bisect.bisect_left(
         range(INDEX_KEY_SIZE_BYTES_MAX),
@@ -161,25 +162,25 @@ def sign(left: Any, right: Any) -> int:
     return (left > right) - (left < right)
 
 
-def plan_by(drawn: Drawn, *predicates: Predicate) -> Plan | Union:
+def plan_by(drawn: Drawn, *predicates: Predicate) -> Plan | UnionPlan:
     """How a query that is pinned to the index is answered."""
     paths = (Path.by_index(drawn.keys),)
     parts = [part for p in predicates for part in (p.parts if isinstance(p, And) else (p,))]
     return Planner(drawn.table, paths).plan(bind(drawn.table, And(tuple(parts))), None)
 
 
-def found_by(plan: Plan | Union, drawn: Drawn) -> list[int]:
+def found_by(plan: Plan | UnionPlan, drawn: Drawn) -> list[int]:
     """The rows whose entries lie between the bounds as entries hold them."""
     spans = [span for branch in plan.branches for span in branch.spans]
     bounds = [span.entry_bounds(unique=False) for span in spans]
     return [
         number
-        for number, key in enumerate(map(cut, drawn.full))
+        for number, key in enumerate(map(truncate_key, drawn.full))
         if any((low is None or key >= low) and (high is None or key < high) for low, high in bounds)
     ]
 
 
-def answer(plan: Plan | Union, drawn: Drawn) -> list[int]:
+def answer(plan: Plan | UnionPlan, drawn: Drawn) -> list[int]:
     """The rows that reading the plan gives; none comes twice."""
     found = list[int]()
     for branch in plan.branches:
@@ -195,7 +196,7 @@ def answer(plan: Plan | Union, drawn: Drawn) -> list[int]:
 
 
 def test_rule_24_keys_compare_as_values_do_and_cutting_reverses_nothing() -> None:
-    """For all pairs of the rows of an index: full keys, components, cut keys, unique keys."""
+    """For all pairs of the rows of an index: full keys, components, truncated keys, unique keys."""
     tried = 0
 
     @unhurried
@@ -216,11 +217,11 @@ def test_rule_24_keys_compare_as_values_do_and_cutting_reverses_nothing() -> Non
 
 def check_cut_keys(left: bytes, right: bytes, wanted: int) -> None:
     assert sign(left, right) == wanted
-    assert sign(cut(left), cut(right)) in (0, wanted)
-    if cut(left) == cut(right) and not is_cut(cut(left)):
+    assert sign(truncate_key(left), truncate_key(right)) in (0, wanted)
+    if truncate_key(left) == truncate_key(right) and not is_truncated(truncate_key(left)):
         assert wanted == 0
-    assert is_cut(cut(left)) == (len(left) >= INDEX_KEY_SIZE_BYTES_MAX)
-    assert len(cut(left)) == min(len(left), INDEX_KEY_SIZE_BYTES_MAX)
+    assert is_truncated(truncate_key(left)) == (len(left) >= INDEX_KEY_SIZE_BYTES_MAX)
+    assert len(truncate_key(left)) == min(len(left), INDEX_KEY_SIZE_BYTES_MAX)
 
 
 def check_components(drawn: Drawn, one: int, other: int) -> None:
@@ -243,9 +244,9 @@ def check_unique_keys(drawn: Drawn, one: int, other: int, wanted: int) -> None:
     keys, record_keys = [], []
     for at in (one, other):
         full, record_key, null = drawn.full[at], bytes([at]) * (at * 5), None in drawn.rows[at]
-        key, told = cut_unique(full, record_key, has_null=null), full + record_key * null
-        assert is_cut(key) == (len(told) >= INDEX_KEY_SIZE_BYTES_MAX)
-        assert key == told or (is_cut(key) and key[:ordered] == told[:ordered])
+        key, told = truncate_unique_key(full, record_key, has_null=null), full + record_key * null
+        assert is_truncated(key) == (len(told) >= INDEX_KEY_SIZE_BYTES_MAX)
+        assert key == told or (is_truncated(key) and key[:ordered] == told[:ordered])
         keys.append(key)
         record_keys.append(record_key)
     assert (keys[0] == keys[1]) == (wanted == 0 and None not in drawn.rows[one])
@@ -262,7 +263,7 @@ def test_rule_24_readers_put_ties_in_order() -> None:
         nonlocal tried
         tried += len(drawn.rows) * (len(drawn.rows) - 1) // 2
         stored = sorted(
-            ((cut(key), bytes([number]), number) for number, key in enumerate(drawn.full)),
+            ((truncate_key(key), bytes([number]), number) for number, key in enumerate(drawn.full)),
             reverse=descending,
         )
         entries = [(drawn.full[number], key, drawn.record(number)) for _, key, number in stored]
@@ -454,9 +455,13 @@ def texts_of(locale: str) -> st.SearchStrategy[str]:
     st.sampled_from(STRENGTHS),
     st.booleans(),
 )
-def test_rule_24_no_string_with_a_prefix_is_out_of_its_stem(
+def test_rule_24_no_string_with_a_prefix_is_out_of_its_sort_key_prefix(
     drawn: tuple[str, str, str], strength: Any, numeric: bool
 ) -> None:
     locale, prefix, rest = drawn
     collation = Collation(locale, strength, numeric)
-    assert sort_keys(collation).get(prefix + rest).startswith(encode_stem(collation, prefix))
+    assert (
+        sort_keys(collation)
+        .get(prefix + rest)
+        .startswith(encode_sort_key_prefix(collation, prefix))
+    )

@@ -1,6 +1,6 @@
 """The law of plans: in the spans, and true of the filter, is exactly what a condition is true of.
 
-Against every index by itself, with values around the length at which keys are cut.
+Against every index by itself, with values around the length at which keys are truncated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from zapdb.database.fields import bind, make_field
 from zapdb.datasets import Collation
 from zapdb.indexes import build_keys
-from zapdb.indexes.choosing import Planner, Union, make_plan
+from zapdb.indexes.choosing import Planner, UnionPlan, make_plan
 from zapdb.indexes.ordering import Order, Ordering
 from zapdb.indexes.paths import list_paths
 from zapdb.indexes.planning import Plan
@@ -135,7 +135,7 @@ def make_index(number: int, components: Any) -> Index:
     return Index(number, f"index_{number}", tuple(parts))
 
 
-def count_readings(plan: Plan | Union, row: Any) -> int:
+def count_readings(plan: Plan | UnionPlan, row: Any) -> int:
     """In how many branches of a plan a record is read, and not filtered out."""
     record, found = RECORD(*row), 0
     for branch in plan.branches:

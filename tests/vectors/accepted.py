@@ -564,7 +564,7 @@ def unique_keys() -> Iterator[UniqueKey]:
     yield "2,003 bytes and 2", with_null, [repeat("x", 2_000), 2], SEVEN
 
     yield "ada-unique-key", [STRING, descending(TIMESTAMP)], ["Ada", None], LONDON
-    yield "cut-unique-key", [STRING], [repeat("x", 1_997)], SEVEN
+    yield "truncated-unique-key", [STRING], [repeat("x", 1_997)], SEVEN
 
 
 def collated_unique_keys() -> Iterator[UniqueKey]:

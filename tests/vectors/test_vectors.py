@@ -27,7 +27,7 @@ from tests.blobs import BESIDE
 from tests.vectors.write import Changed, merge
 from zapdb.datasets import Collation
 from zapdb.errors import CorruptRecord
-from zapdb.indexes.keys import build_keys, cut, cut_unique, encode_component
+from zapdb.indexes.keys import build_keys, encode_component, truncate_key, truncate_unique_key
 from zapdb.records import Beside, Codec, RecordReader, asdict, codec_for, encode_prefix
 from zapdb.schema import Field, Index, IndexComponent, Table
 from zapdb.values import (
@@ -287,14 +287,14 @@ Entry = Callable[[bytes, list[Any]], bytes]
 
 @pytest.mark.parametrize("vector", read("index_keys.json"))
 def test_an_index_key_has_these_bytes(vector: Vector) -> None:
-    check_index_key(vector, lambda full, _: cut(full))
+    check_index_key(vector, lambda full, _: truncate_key(full))
 
 
 @pytest.mark.parametrize("vector", read("unique_keys.json"))
 def test_a_key_of_a_unique_index_has_these_bytes(vector: Vector) -> None:
     record_key = bytes_of(vector["record_key"])
     check_index_key(
-        vector, lambda full, values: cut_unique(full, record_key, has_null=None in values)
+        vector, lambda full, values: truncate_unique_key(full, record_key, has_null=None in values)
     )
 
 

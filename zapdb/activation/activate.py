@@ -293,7 +293,7 @@ def bump_all_activations(connection: Connection) -> None:
     connection.run("UPDATE zapdb_catalog_versions SET version = version + 1")
 
 
-def warm_datasets(schema: Schema) -> None:
+def precompute_fingerprints(schema: Schema) -> None:
     """Compute the fingerprints that an activation will need, before it takes the gate."""
     for table in schema:
         for index in table.indexes:

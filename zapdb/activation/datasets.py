@@ -32,13 +32,13 @@ from zapdb.storage import Connection, Mode, Storage
 logger = logging.getLogger("zapdb.datasets")
 
 
-def outdated_indexes(view: View) -> list[tuple[TableState, IndexDescriptor]]:
+def mismatched_indexes(view: View) -> list[tuple[TableState, IndexDescriptor]]:
     """The indexes whose keys this process would build differently."""
     return [
         (state, index)
         for state in view.tables.values()
         for index in state.indexes
-        if index.is_outdated
+        if index.is_mismatched
     ]
 
 
@@ -53,44 +53,44 @@ def datasets_in_use(view: View) -> dict[str, tuple[str, str]]:
     return {name: (dataset.version, dataset.fingerprint) for name, dataset in found.items()}
 
 
-def _agrees(other: Node, outdated: list[tuple[TableState, IndexDescriptor]]) -> bool:
+def _agrees(other: Node, mismatched: list[tuple[TableState, IndexDescriptor]]) -> bool:
     """Whether a process is known to have the data that this one has, for all these indexes."""
     return all(
         other.row.datasets.get(dependency.dataset, ("", ""))[1]
         == dataset_of(dependency).fingerprint
-        for _, index in outdated
+        for _, index in mismatched
         for dependency in index.dependencies
     )
 
 
 def settle_datasets(storage: Storage, view: View, node: Node) -> View:
-    """Do with outdated indexes what their policies say.
+    """Do with mismatched indexes what their policies say.
 
     Raises `DatasetMismatch` where the policy does not let them be while others use the other data,
     and for a unique index that would have to be rewritten in the background; nothing is changed
     then.
     """
-    if not outdated_indexes(view):
+    if not mismatched_indexes(view):
         return view
     with storage.transaction(Mode.CHANGE) as connection:
         view = load_view(connection, view.tenant, view)
         settings = read_settings(connection, view.tenant)
-        outdated = [
+        mismatched = [
             (state, index, settings.dataset_policy(state.table, index.index))
-            for state, index in outdated_indexes(view)
+            for state, index in mismatched_indexes(view)
         ]
-        for state, index, policy in outdated:
+        for state, index, policy in mismatched:
             if policy == "background" and index.index.unique:
                 raise _no_background(state, index)
         # Where nobody keeps the index any more, it does not matter what data others have. A unique
         # one goes on binding them.
         shared = [
             (state, index)
-            for state, index, policy in outdated
+            for state, index, policy in mismatched
             if policy != "scan" or index.index.unique
         ]
         refuse_disagreement(connection, shared, node)
-        for state, index, policy in outdated:
+        for state, index, policy in mismatched:
             _settle(connection, view.tenant, state, index, policy)
         return load_view(connection, view.tenant, view)
 
@@ -186,7 +186,7 @@ def _no_background(state: TableState, index: IndexDescriptor) -> DatasetMismatch
 
 def needs_rebuilding(index: IndexDescriptor) -> bool:
     """Whether an index is of no use to this process until it is rebuilt."""
-    return index.state == "disabled" or index.is_outdated
+    return index.state == "disabled" or index.is_mismatched
 
 
 def restart_indexes(

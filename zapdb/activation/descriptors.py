@@ -53,7 +53,7 @@ class IndexDescriptor:
         return self.state in ("building", "rewriting")
 
     @property
-    def is_outdated(self) -> bool:
+    def is_mismatched(self) -> bool:
         """Whether this process would build other keys: its datasets are not the index's.
 
         Never of a disabled one, whose keys nobody makes.
@@ -73,15 +73,15 @@ class IndexDescriptor:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it is outdated, and was built with data of this process before."""
-        return self.is_outdated and any(
+        """Whether it is mismatched, and was built with data of this process before."""
+        return self.is_mismatched and any(
             found.fingerprint in self.former.get(found.name, ()) for found in self._differing()
         )
 
     @property
     def is_rebuilt(self) -> bool:
         """Whether it is being built again, since its data changed to those of this process."""
-        return self.state == "building" and bool(self.former) and not self.is_outdated
+        return self.state == "building" and bool(self.former) and not self.is_mismatched
 
     def find_former(self) -> dict[str, tuple[str, ...]]:
         """The former fingerprints of the same index when this process's data take their place."""

@@ -83,8 +83,8 @@ def _report(brought: Brought, on_brought: Callable[[Brought], None]) -> Brought:
 
 def _bring(storage: Storage, known: View, tenant: Tenant) -> Brought:
     try:
-        applied, waiting = catch_up(storage, tenant.number, known=known)
+        applied, blocked = catch_up(storage, tenant.number, known=known)
     except ZapdbError as error:
         return Brought(tenant, tenant.position, error)
     position = applied[-1].number if applied else tenant.position
-    return Brought(tenant, position, None if waiting is None else waiting.error(position))
+    return Brought(tenant, position, None if blocked is None else blocked.error(position))

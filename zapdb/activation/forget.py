@@ -18,9 +18,9 @@ from zapdb.activation.activate import (
     find_layout,
     is_same_layout,
     keeps_entries,
+    precompute_fingerprints,
     set_position,
     settle_constraints,
-    warm_datasets,
 )
 from zapdb.activation.view import Forgetting, TableState, View, load_view
 from zapdb.catalog import history, rows
@@ -91,7 +91,7 @@ def start_rollback(
             "a squash can't be forgotten: it stands for all that the database began with",
             migration=newest.label,
         )
-    warm_datasets(newest.before)
+    precompute_fingerprints(newest.before)
     with storage.transaction(Mode.CHANGE) as connection:
         leases.check(connection, lease)
         _refuse_while_in_use(connection, newest, evict=evict)

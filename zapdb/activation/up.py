@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from zapdb.activation.activate import activate, warm_datasets
+from zapdb.activation.activate import activate, precompute_fingerprints
 from zapdb.activation.verification import compare_files
 from zapdb.activation.view import View, load_view
 from zapdb.catalog.retirement import sweep_retired
@@ -24,9 +24,9 @@ from zapdb.catalog.stored import DrawnNumbers, forgotten_digests, provisional_nu
 from zapdb.catalog.stored_settings import check_schema_changes_allowed
 from zapdb.catalog.zones import append_zones
 from zapdb.cluster import leases
+from zapdb.cluster.blocked_activation import BlockedActivation, find_reachable_position
 from zapdb.cluster.leases import Lease, Owner
 from zapdb.cluster.level import check_level, level_of, require_level, settle_layout
-from zapdb.cluster.waiting import Waiting, find_reachable
 from zapdb.errors import ActivationPending, LeaseHeld, PendingMigrations, RollbackInProgress
 from zapdb.limits import ACTIVATION, CATALOG, CHAIN_LEASE_SECONDS
 from zapdb.logs import log_event
@@ -106,7 +106,7 @@ def migrate_up(
     settle_layout(storage)
     append_zones(storage)  # the zones of defaults, too, which other processes may have to encode
     done: list[Applied] = []
-    waiting: Waiting | None = None
+    blocked: BlockedActivation | None = None
     with leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait) as lease:
         with storage.transaction(Mode.READ) as connection:
             check_level(connection)
@@ -123,16 +123,16 @@ def migrate_up(
         require_proven(checked.after(view.chain.end))  # before the first is applied
         require_level(storage, level_of(checked.after(view.chain.end)))
         for migration in checked.migrations:
-            warm_datasets(migration.after)
+            precompute_fingerprints(migration.after)
         target = view.chain.end if choice.to is None else min(choice.to, view.chain.end)
         if view.position < target:
-            done, waiting = catch_up(storage, tenant, to=target, on_applied=on_applied)
+            done, blocked = catch_up(storage, tenant, to=target, on_applied=on_applied)
         name = tenant_lease(tenant)
         with leases.hold_lease(storage, name, owner, CHAIN_LEASE_SECONDS, wait) as mine:
             for file in wanted:
                 done.append(_apply(storage, tenant, (lease, mine), file))
                 on_applied(done[-1])
-    if waiting is not None or any(not applied.active for applied in done):
+    if blocked is not None or any(not applied.active for applied in done):
         target = wanted[-1].number if wanted else target
         done += await_activation(storage, tenant, target, wait_seconds, on_applied=on_applied)
     if done:
@@ -195,7 +195,7 @@ def _apply(
         migration = resolve(draft, before, DrawnNumbers(connection))
         store(connection, migration, source.raw)
         chain = view.chain.with_migration(migration)
-        reachable, _ = find_reachable(connection, chain, view.position, migration.number)
+        reachable, _ = find_reachable_position(connection, chain, view.position, migration.number)
         active = reachable == migration.number
         tables = activate(connection, view, chain, migration.number) if active else []
     seconds = time.perf_counter() - started
@@ -224,11 +224,11 @@ def catch_up(
     to: int | None = None,
     known: View | None = None,
     on_applied: OnApplied = lambda applied: None,
-) -> tuple[list[Applied], Waiting | None]:
+) -> tuple[list[Applied], BlockedActivation | None]:
     """Bring a tenant that is behind to a stored migration, or to the stored end, in one jump.
 
-    Where a migration waits for running processes, it is brought as far as it may go; the waiting
-    one is returned. Raises `SchemaChangesRefused` where the tenant may not be changed.
+    Where a migration waits for running processes, it is brought as far as it may go; the one
+    that waits is returned. Raises `SchemaChangesRefused` where the tenant may not be changed.
     """
     owner, name = Owner.here(), tenant_lease(tenant)
 
@@ -238,47 +238,49 @@ def catch_up(
             pass
 
     jump = partial(_jump, storage, tenant, owner, to, known)
-    applied, waiting = retry(CATALOG, jump, on=LeaseHeld, before_again=await_lease)
+    applied, blocked = retry(CATALOG, jump, on=LeaseHeld, before_again=await_lease)
     if applied is None:
-        return [], waiting
+        return [], blocked
     _log(tenant, applied)
     on_applied(applied)
-    return [applied], waiting
+    return [applied], blocked
 
 
 def _jump(
     storage: Storage, tenant: int, owner: Owner, to: int | None, known: View | None
-) -> tuple[Applied | None, Waiting | None]:
+) -> tuple[Applied | None, BlockedActivation | None]:
     """Activate all that may be, in one transaction; raises `LeaseHeld`."""
     with storage.transaction(Mode.READ) as connection:
         check_level(connection)
         view = load_view(connection, tenant, known)
-        target, waiting = _find_target(connection, view, to)
+        target, blocked = _find_target(connection, view, to)
         if target <= view.position:
-            return None, waiting
+            return None, blocked
         check_schema_changes_allowed(connection, tenant)
-    warm_datasets(view.chain.schema_at(target))
+    precompute_fingerprints(view.chain.schema_at(target))
     started, name = time.perf_counter(), tenant_lease(tenant)
     with storage.transaction(Mode.CHANGE) as connection:
         # Taken and given back in the one transaction: nobody sees it held.
         leases.take(connection, name, owner, CHAIN_LEASE_SECONDS)
         view = load_view(connection, tenant, view)
         refuse_changes_while_forgetting(view)
-        target, waiting = _find_target(connection, view, to)
+        target, blocked = _find_target(connection, view, to)
         tables = None
         if target > view.position:
             check_schema_changes_allowed(connection, tenant)
             tables = activate(connection, view, view.chain, target)
         leases.return_lease(connection, name)
     if tables is None:  # another process was faster
-        return None, waiting
+        return None, blocked
     last, seconds = view.chain.at(target), time.perf_counter() - started
-    return Applied(last.number, last.label, tuple(tables), seconds), waiting
+    return Applied(last.number, last.label, tuple(tables), seconds), blocked
 
 
-def _find_target(connection: Connection, view: View, to: int | None) -> tuple[int, Waiting | None]:
+def _find_target(
+    connection: Connection, view: View, to: int | None
+) -> tuple[int, BlockedActivation | None]:
     end = view.chain.end if to is None else min(to, view.chain.end)
-    return find_reachable(connection, view.chain, view.position, max(end, view.position))
+    return find_reachable_position(connection, view.chain, view.position, max(end, view.position))
 
 
 def await_activation(
@@ -296,10 +298,10 @@ def await_activation(
     done: list[Applied] = []
 
     def activate_more() -> None:
-        applied, waiting = catch_up(storage, tenant, to=target, on_applied=on_applied)
+        applied, blocked = catch_up(storage, tenant, to=target, on_applied=on_applied)
         done.extend(applied)
-        if waiting is not None:
-            raise waiting.error(waiting.migration.number - 1)
+        if blocked is not None:
+            raise blocked.error(blocked.migration.number - 1)
 
     retry(ACTIVATION.within(wait_seconds), activate_more, on=ActivationPending)
     return done

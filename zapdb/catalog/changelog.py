@@ -85,7 +85,7 @@ def purge_if_long(storage: Storage) -> int:
     return purge(storage)
 
 
-def rewrite_outdated(connection: Connection) -> int:
+def upgrade_row_formats(connection: Connection) -> int:
     """Bring all values to the newest formats that the cluster's level allows, inside a CATALOG
     transaction; returns how many were in older ones. To be called when the level has risen.
     """

@@ -16,8 +16,8 @@ from zapdb.cli.opening import connected
 from zapdb.cli.output import Output, Part, ask_user, format_count, format_seconds
 from zapdb.cluster import ensure_rows
 from zapdb.cluster import status as cluster
-from zapdb.cluster.registry import Node
-from zapdb.cluster.status import ClusterStatus, LeaseStatus, NodeStatus, Upgrade
+from zapdb.cluster.nodes import Node
+from zapdb.cluster.status import ClusterStatus, LeaseStatus, LevelUpgrade, NodeStatus
 from zapdb.errors import UsageError
 from zapdb.jobs.job import list_jobs
 from zapdb.storage import Connection, Mode, Storage, ensure_layout
@@ -66,10 +66,10 @@ def _write_status(status: ClusterStatus, jobs: list[Job], output: Output) -> Non
     output.write(f"{format_count(status.chain.end, 'migration')} stored; at {_positions(status)}")
     if status.chain.forgetting is not None:
         output.write((f"forgetting {status.chain.forgetting:04}", "yellow"))
-    for holding in status.holdings:
-        lacking = "; ".join(map(str, holding.lacking))
+    for inactive in status.inactive_migrations:
+        lacking = "; ".join(map(str, inactive.waiting_for))
         said = f": not in the files of {lacking}" if lacking else ": in the files of all nodes"
-        output.write(f"not in force everywhere: {holding.label}{said}")
+        output.write(f"not in force everywhere: {inactive.label}{said}")
     for job in jobs:
         output.write(f"job: {job.kind} {job.table_name}, {job.state}")
     for lease in status.leases:
@@ -101,11 +101,11 @@ def _status_to_json(status: ClusterStatus, jobs: list[Job]) -> dict[str, Any]:
         ],
         "waiting": [
             {
-                "number": holding.number,
-                "label": holding.label,
-                "lacking": [_node_to_json(node) for node in holding.lacking],
+                "number": inactive.number,
+                "label": inactive.label,
+                "lacking": [_node_to_json(node) for node in inactive.waiting_for],
             }
-            for holding in status.holdings
+            for inactive in status.inactive_migrations
         ],
         "jobs": [
             {"id": job.id, "kind": job.kind, "table": job.table_name, "state": job.state}
@@ -301,13 +301,13 @@ def cluster_upgrade_command(
             "after": done.after,
             "supported": release.LEVEL,
             "layout": [revision.revision for revision in done.layout],
-            "lacking": [_node_to_json(node) for node in done.lacking],
+            "lacking": [_node_to_json(node) for node in done.waiting_for],
             "seq": seq,
         }
     )
 
 
-def _write_upgrade(done: Upgrade, output: Output, *, dry_run: bool) -> None:
+def _write_upgrade(done: LevelUpgrade, output: Output, *, dry_run: bool) -> None:
     would = "would rise" if dry_run else "rose"
     if done.after > done.before:
         output.write(f"the level {would} from {done.before} to ", (str(done.after), "bold"))
@@ -315,7 +315,7 @@ def _write_upgrade(done: Upgrade, output: Output, *, dry_run: bool) -> None:
         output.write("the level is ", (str(done.before), "bold"))
     for revision in done.layout:
         output.write(f"layout {revision.revision}: {'would be run' if dry_run else 'done'}")
-    for node in done.lacking:
+    for node in done.waiting_for:
         output.write(
             f"level {node.row.level} is all that {node} supports, release {node.row.release}"
         )

@@ -9,7 +9,7 @@ from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import find_tenant_name
 from zapdb.cli.opening import connected
 from zapdb.cluster import ensure_rows
-from zapdb.cluster.nodes import check_level
+from zapdb.cluster.level import check_level
 from zapdb.storage import Mode, Storage, ensure_layout
 
 

@@ -16,8 +16,8 @@ from zapdb import release
 from zapdb.catalog import changelog, principal, rows
 from zapdb.catalog.kinds import LevelRow
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.cluster import registry
-from zapdb.cluster.registry import Node
+from zapdb.cluster import nodes
+from zapdb.cluster.nodes import Node
 from zapdb.errors import ConcurrencyError, IncompatibleVersion
 from zapdb.formats import LEVELS
 from zapdb.migrations import Migration
@@ -71,7 +71,7 @@ def read_policy(connection: Connection) -> Policy:
 
 def level_possible(connection: Connection) -> int:
     """The highest level that this release and all live nodes support."""
-    live = [node.row.level for node, alive in registry.list_nodes(connection) if alive]
+    live = [node.row.level for node, alive in nodes.list_nodes(connection) if alive]
     return min([release.LEVEL, *live])
 
 
@@ -101,26 +101,26 @@ def raise_level(connection: Connection, level: int) -> None:
     current = check_level(connection, lock=True)
     if current >= level:
         return
-    lacking = []
-    for node, alive in registry.list_nodes(connection):
+    unsupporting = []
+    for node, alive in nodes.list_nodes(connection):
         if node.row.level >= level:
             continue
         if alive:
-            lacking.append(_describe(node))
+            unsupporting.append(_describe(node))
         else:  # it may only be suspended
-            registry.evict(connection, node)
-    if lacking:
+            nodes.evict(connection, node)
+    if unsupporting:
         raise IncompatibleVersion(
             "running processes do not support the level that is needed",
             level=current,
             level_needed=level,
-            nodes="; ".join(lacking),
+            nodes="; ".join(unsupporting),
             hint="start them again with a newer release, or put them out with "
             "`zapdb cluster evict NODE`",
         )
     now = connection.storage.now_us(connection)
     rows.put(connection, LevelRow(level, now, principal.current()))
-    changelog.rewrite_outdated(connection)
+    changelog.upgrade_row_formats(connection)
     logger.warning("the level of the database rose from %d to %d", current, level)
 
 

@@ -1,148 +1,73 @@
-"""Nodes: a process registers, renews its lease from a thread of its own, and is put out.
+"""The rows of nodes: the processes that have the database open, what they are and what they hold.
 
-A node registers with what others have to know of it, holds a lease, and renews it. Every writing
-transaction checks the lease's epoch, so a node that was evicted can't commit (rules 9 and 10).
+What a row says is as of the registration. A node is alive while its lease is; one that is not alive
+may still wake up, so whoever relies on its being gone evicts it first, with the gate (rules 7, 9).
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from dataclasses import dataclass, field
 
-from zapdb import release
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import NodeRow
-from zapdb.cluster import leases
-from zapdb.cluster.leases import Owner, Renewal
-from zapdb.cluster.level import check_level, read_level, settle_level
-from zapdb.cluster.registry import Node, evict, holds, lease_name, list_nodes, remove_node
-from zapdb.errors import IncompatibleVersion, LeaseLost, ZapdbError
-from zapdb.limits import NODE_HEARTBEAT_SECONDS, NODE_KEPT_SECONDS, NODE_LEASE_SECONDS
-from zapdb.storage import Connection, Mode, Storage
-
-__all__ = [
-    "Heartbeat",
-    "Node",
-    "check_level",
-    "deregister",
-    "evict",
-    "evict_dead",
-    "holds",
-    "lease_is_held",
-    "list_nodes",
-    "read_level",
-    "register",
-]
+from zapdb.cluster.leases import Lease, delete_lease, list_leases
+from zapdb.logs import log_event
+from zapdb.storage import Connection
 
 logger = logging.getLogger("zapdb.nodes")
 
 
-def register(
-    storage: Storage,
-    files_end: int,
-    *,
-    serves: int | None = None,
-    pending: dict[int, str] | None = None,
-    datasets: dict[str, tuple[str, str]] | None = None,
-) -> Node:
-    """Enter this process as a node; raises `IncompatibleVersion` below the database's level.
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A registered process: its lease, and what its row says of it."""
 
-    What the arguments mean says `NodeRow`. Its id is the storage's `session`, by which the server
-    knows its connections; a second node over the same storage gets an id of its own.
-    """
-    with storage.transaction(Mode.CATALOG) as connection:
-        check_level(connection, lock=True)  # whoever raises it sees this node, or this node it
-        is_first = rows.get(connection, NodeRow, storage.session) is None
-        owner = Owner.here(storage.session if is_first else None)
-        lease = leases.take(connection, lease_name(owner.id), owner, NODE_LEASE_SECONDS)
-        row = NodeRow(
-            owner.id,
-            release.__version__,
-            release.LEVEL,
-            files_end,
-            files_end if serves is None else serves,
-            pending or {},
-            datasets or {},
-        )
-        rows.put(connection, row)
-    _settle(storage)
-    return Node(lease, row)
+    lease: Lease
+    row: NodeRow = field(hash=False)
+
+    @property
+    def id(self) -> str:
+        return self.row.id
+
+    def __str__(self) -> str:
+        return str(self.lease.owner)
 
 
-def deregister(storage: Storage, node: Node) -> None:
-    with storage.transaction(Mode.CATALOG) as connection:
-        remove_node(connection, node.id)
-    _settle(storage)
+def has_migration(node: Node, number: int, digest: str) -> bool:
+    """Whether the node's files hold this migration: not fewer, and no other one of this number."""
+    return node.row.files_end >= number and node.row.pending.get(number, digest) == digest
 
 
-def _settle(storage: Storage) -> None:
-    with suppress(ZapdbError):  # what others do does not keep this process from coming or going
-        settle_level(storage)
+def lease_name(node_id: str) -> str:
+    return f"node/{node_id}"
 
 
-def evict_dead(storage: Storage, older_than_seconds: float) -> list[Node]:
-    """Put out nodes whose lease has been over for so long; returns them. Takes the gate if any."""
-    if not _list_dead(storage.connection(), older_than_seconds):
-        return []
-    with storage.transaction(Mode.CHANGE) as connection:
-        dead = _list_dead(connection, older_than_seconds)
-        for node in dead:
-            evict(connection, node)
-    return dead
-
-
-def _list_dead(connection: Connection, older_than_seconds: float) -> list[Node]:
-    before = connection.storage.now_us(connection) - int(older_than_seconds * 1e6)
+def list_nodes(connection: Connection) -> list[tuple[Node, bool]]:
+    """Every registered node, with whether it is alive; those that came first stand first."""
+    now = connection.storage.now_us(connection)
+    found = {row.id: row for row in rows.list_rows(connection, NodeRow)}
+    leases = sorted(list_leases(connection, "node/"), key=lambda lease: (lease.since, lease.name))
+    # One without a lease is being evicted, or registered, at this moment.
     return [
-        node
-        for node, alive in list_nodes(connection)
-        if not alive and (not older_than_seconds or node.lease.expires_at <= before)
+        (Node(lease, found[lease.owner.id]), not lease.is_over(now))
+        for lease in leases
+        if lease.owner.id in found
     ]
 
 
-def lease_is_held(connection: Connection, found: int | None, epoch: int) -> bool:
-    """The check of every writing transaction, of the epoch that its node's lease has there.
-
-    Raises `IncompatibleVersion` where the lease was lost since the level rose above this release.
-    """
-    if found == epoch:
-        return True
-    check_level(connection)
-    return False
+def remove_node(connection: Connection, node_id: str) -> None:
+    rows.delete(connection, NodeRow, node_id)
+    delete_lease(connection, lease_name(node_id))
 
 
-class Heartbeat(Renewal):
-    """Renews a node's lease in the background until it is stopped.
-
-    On the way it looks after what nobody else would: the level where it rises by itself, rows of
-    nodes that died long ago, and sessions that hold the gate though their process is gone.
-    """
-
-    def __init__(self, storage: Storage, node: Node) -> None:
-        self.level: int | None = None
-        """The database's level as the last heartbeat saw it."""
-        self._node = node
-        super().__init__(
-            storage, node.lease, NODE_LEASE_SECONDS, NODE_HEARTBEAT_SECONDS, "zapdb-heartbeat"
-        )
-
-    def beat(self) -> None:
-        try:
-            with self._storage.transaction(Mode.CATALOG) as connection:
-                self.level = read_level(connection)
-                check_level(connection)
-                self.renew(connection)
-            self._look_after_others()
-        except LeaseLost as error:
-            raise LeaseLost("this process was evicted: its writes are refused") from error
-        except IncompatibleVersion as error:
-            logger.error("this process is too old now, its writes are refused: %s", error)
-            with suppress(ZapdbError):  # or its lease ends by itself
-                deregister(self._storage, self._node)
-            raise LeaseLost("this process is no node any more") from error
-
-    def _look_after_others(self) -> None:
-        self._storage.free_gate()
-        settle_level(self._storage)
-        for node in evict_dead(self._storage, NODE_KEPT_SECONDS):
-            logger.info("the row of a process that died long ago was removed: %s", node)
+def evict(connection: Connection, node: Node) -> None:
+    """Inside a CHANGE transaction: what the node does from now on can't commit."""
+    remove_node(connection, node.id)
+    log_event(
+        logger,
+        "node.evicted",
+        "a process was put out: what it writes is refused from now on",
+        level=logging.WARNING,
+        node=node.id,
+        owner=str(node.lease.owner),
+    )

@@ -12,7 +12,7 @@ from zapdb import release
 from zapdb.catalog.kinds import ChainState
 from zapdb.catalog.stored import STORED, read_chain_state
 from zapdb.catalog.tenants import list_tenants
-from zapdb.cluster import registry
+from zapdb.cluster import nodes
 from zapdb.cluster.leases import Lease, list_leases
 from zapdb.cluster.level import (
     Policy,
@@ -22,7 +22,7 @@ from zapdb.cluster.level import (
     read_level,
     read_policy,
 )
-from zapdb.cluster.registry import Node, holds
+from zapdb.cluster.nodes import Node, has_migration
 from zapdb.errors import UnknownName, UsageError
 from zapdb.migrations import label
 from zapdb.printing import one_line
@@ -57,19 +57,20 @@ class LeaseStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class InactiveMigration:
     """A stored migration that is not in force for every tenant, and the live nodes without it."""
 
     number: int
     label: str
-    lacking: tuple[Node, ...]
+    waiting_for: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
     """`possible` is the level that all live nodes and this release support.
 
-    `positions` counts tenants by position; `holdings` are the migrations beyond the lowest one.
+    `positions` counts tenants by position; `inactive_migrations` are the migrations beyond the
+    lowest one.
     """
 
     level: int
@@ -81,7 +82,7 @@ class ClusterStatus:
     nodes: tuple[NodeStatus, ...]
     chain: ChainState
     positions: dict[int, int]
-    holdings: tuple[Holding, ...]
+    inactive_migrations: tuple[InactiveMigration, ...]
     leases: tuple[LeaseStatus, ...]
 
 
@@ -100,24 +101,24 @@ def read_status(connection: Connection) -> ClusterStatus:
         nodes,
         read_chain_state(connection),
         dict(sorted(positions.items())),
-        _read_holdings(connection, min(positions, default=0), live),
+        _read_inactive_migrations(connection, min(positions, default=0), live),
         tuple(s for s in read_leases(connection) if s.is_held),
     )
 
 
-def _read_holdings(
+def _read_inactive_migrations(
     connection: Connection, position: int, live: Collection[Node]
-) -> tuple[Holding, ...]:
+) -> tuple[InactiveMigration, ...]:
     stored = connection.core_execute(
         sa.select(MIGRATIONS.c.number, MIGRATIONS.c.name, MIGRATIONS.c.digest)
         .where(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number > position)
         .order_by(MIGRATIONS.c.number)
     )
     return tuple(
-        Holding(
+        InactiveMigration(
             number,
             label(number, name),
-            tuple(node for node in live if not holds(node, number, digest)),
+            tuple(node for node in live if not has_migration(node, number, digest)),
         )
         for number, name, digest in stored
     )
@@ -133,7 +134,7 @@ def read_nodes(connection: Connection) -> tuple[NodeStatus, ...]:
             (now - node.lease.since) / 1e6,
             (node.lease.expires_at - now) / 1e6,
         )
-        for node, alive in registry.list_nodes(connection)
+        for node, alive in nodes.list_nodes(connection)
     ]
     return tuple(sorted(found, key=lambda status: (status.node.lease.since, status.node.id)))
 
@@ -175,42 +176,42 @@ def find_nodes(connection: Connection, given: Collection[str]) -> list[NodeStatu
 def evict_nodes(storage: Storage, ids: Collection[str]) -> list[Node]:
     """Put nodes out, with the gate; returns those that were still there."""
     with storage.transaction(Mode.CHANGE) as connection:
-        evicted = [node for node, _ in registry.list_nodes(connection) if node.id in ids]
+        evicted = [node for node, _ in nodes.list_nodes(connection) if node.id in ids]
         for node in evicted:
-            registry.evict(connection, node)
+            nodes.evict(connection, node)
     return evicted
 
 
 @dataclass(frozen=True, slots=True)
-class Upgrade:
+class LevelUpgrade:
     """From which level to which, with which revisions of the layout.
 
-    `lacking` are the live nodes that keep the level below what this release supports.
+    `waiting_for` are the live nodes that keep the level below what this release supports.
     """
 
     before: int
     after: int
     layout: tuple[LayoutRevision, ...]
-    lacking: tuple[Node, ...]
+    waiting_for: tuple[Node, ...]
 
 
-def upgrade_cluster(storage: Storage, *, dry_run: bool = False) -> Upgrade:
+def upgrade_cluster(storage: Storage, *, dry_run: bool = False) -> LevelUpgrade:
     """Raise the level to the highest that all support, and bring the layout up.
 
     Raises `IncompatibleVersion` where the layout waits for a level that a live node does not
-    support. With `dry_run` nothing is changed, and that is found in `lacking`.
+    support. With `dry_run` nothing is changed, and that is found in `waiting_for`.
     """
     pending = tuple(pending_revisions(storage))
     with storage.transaction(Mode.READ if dry_run else Mode.CHANGE) as connection:
         before, possible = check_level(connection), level_possible(connection)
         after = max(before, possible, *(revision.level for revision in pending))
-        lacking = tuple(
+        waiting_for = tuple(
             node
-            for node, alive in registry.list_nodes(connection)
+            for node, alive in nodes.list_nodes(connection)
             if alive and node.row.level < release.LEVEL
         )
         if not dry_run:
             raise_level(connection, after)
             if pending:
                 upgrade_layout(connection)
-    return Upgrade(before, after, pending, lacking)
+    return LevelUpgrade(before, after, pending, waiting_for)

@@ -20,7 +20,7 @@ from zapdb.catalog.localview import LocalView
 from zapdb.catalog.settings import SETTINGS, Scope, find_setting, resolve_scope
 from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
 from zapdb.catalog.tenants import create_tenant, find_tenant, list_tenants
-from zapdb.cluster.nodes import read_level
+from zapdb.cluster.level import read_level
 from zapdb.cluster.status import NodeStatus, read_nodes
 from zapdb.database.metrics import render_metrics
 from zapdb.database.process import Process

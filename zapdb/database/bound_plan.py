@@ -13,7 +13,7 @@ from typing import Final
 
 from zapdb.database.cursors import Place
 from zapdb.errors import CatalogChanged, TransactionConflict, UsageError
-from zapdb.indexes import LiveIndex, LiveTable, build_keys, make_reader
+from zapdb.indexes import IndexMaintainer, LiveTable, build_keys, make_reader
 from zapdb.indexes.keys import INVERTED, NULL
 from zapdb.indexes.live import NOT_STORED
 from zapdb.indexes.ordering import TotalOrder
@@ -73,7 +73,7 @@ class BoundPlan:
         self.read = self._make_read()
         self._build: Callable[[Record], bytes] | None = None
 
-    def _find_index(self) -> LiveIndex | None:
+    def _find_index(self) -> IndexMaintainer | None:
         known = self.plan.path.keys
         if known is None:
             return None
@@ -120,10 +120,10 @@ class BoundPlan:
         return self.build(found[1])
 
     def _tie(self, record_key: bytes) -> bytes:
-        return record_key.translate(INVERTED) if self.plan.order.tie_descends else record_key
+        return record_key.translate(INVERTED) if self.plan.order.key_descending else record_key
 
 
-def find_index(live: LiveTable, number: int, name: str) -> LiveIndex:
+def find_index(live: LiveTable, number: int, name: str) -> IndexMaintainer:
     """The index with this number; raises `UsageError` for one that was dropped since."""
     for index in live.shape.indexes:
         if index.descriptor.index.number == number:

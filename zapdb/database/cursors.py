@@ -181,7 +181,7 @@ def _fingerprint(live: LiveTable, predicate: Predicate, order: TotalOrder) -> by
         _describe(live, predicate),
         fields,
         wires,
-        order.tie_descends,
+        order.key_descending,
     )
     return hashlib.sha256(repr(meant).encode()).digest()[:FINGERPRINT_SIZE_BYTES]
 

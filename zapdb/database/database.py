@@ -14,7 +14,7 @@ from zapdb.activation.up import Applied
 from zapdb.catalog.kinds import TenantNameRow
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
-from zapdb.cluster.nodes import Heartbeat, deregister
+from zapdb.cluster.registration import Heartbeat, deregister
 from zapdb.database.access import Access
 from zapdb.database.admin import DatabaseAdmin
 from zapdb.database.change_log import DatabaseChangeLog

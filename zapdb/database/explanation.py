@@ -13,7 +13,7 @@ from zapdb.database.bound_plan import BoundPlan
 from zapdb.database.paging import read_spans
 from zapdb.database.session import Session
 from zapdb.indexes import LiveTable
-from zapdb.indexes.choosing import Union
+from zapdb.indexes.choosing import UnionPlan
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import EVERYTHING
 from zapdb.indexes.sorting import Sorting
@@ -141,7 +141,7 @@ def _show_count(count: int | None, *, about: bool = False) -> str:
 def explain_plan(
     session: Session,
     live: LiveTable,
-    plan: Plan | Union,
+    plan: Plan | UnionPlan,
     orders: tuple[str, ...],
     limit: int | None,
     rival: Plan | None = None,
@@ -156,7 +156,7 @@ def explain_plan(
 def _explain_one(
     session: Session,
     live: LiveTable,
-    plan: Plan | Union,
+    plan: Plan | UnionPlan,
     orders: tuple[str, ...],
     limit: int | None,
 ) -> Explanation:
@@ -211,7 +211,7 @@ def _explain(
         None if plan.path.keys is None else plan.path.name,
         plan.is_scan,
         len(plan.spans),
-        tuple(map(str, plan.bounds)),
+        tuple(map(str, plan.index_conditions)),
         tuple(map(str, plan.rechecked)),
         tuple(map(str, plan.residual)),
         orders,

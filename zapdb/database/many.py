@@ -70,7 +70,7 @@ def remove_all(
     stream, deleted, gone = iter(keys), 0, _Keys()
     while some := list(islice(stream, KEYS_PER_STATEMENT)):
         found = _remove(connection, live, some)
-        if live.referrers:
+        if live.incoming_references:
             gone.add(found)
         deleted += len(found)
     left = iter(gone)

@@ -18,7 +18,7 @@ from zapdb.catalog.changelog import read_horizon, read_seq
 from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster.leases import list_leases
 from zapdb.cluster.level import read_level
-from zapdb.cluster.registry import list_nodes
+from zapdb.cluster.nodes import list_nodes
 from zapdb.database.changes import list_followers
 from zapdb.jobs.job import list_jobs
 from zapdb.jobs.job_status import read_table_statuses

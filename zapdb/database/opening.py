@@ -24,7 +24,8 @@ from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
 from zapdb.catalog.zones import append_zones
 from zapdb.cluster import ensure_rows
-from zapdb.cluster.nodes import Heartbeat, Node, deregister, register
+from zapdb.cluster.nodes import Node
+from zapdb.cluster.registration import Heartbeat, deregister, register
 from zapdb.database.database import Database
 from zapdb.database.following import Follower
 from zapdb.database.models import check_models, find_models

@@ -17,7 +17,7 @@ from zapdb.database.rewriting import warn
 from zapdb.database.session import Session, changed_while_read
 from zapdb.database.write_back import write_back_page
 from zapdb.errors import CatalogChanged
-from zapdb.indexes import LiveIndex, LiveTable, is_cut, successor
+from zapdb.indexes import IndexMaintainer, LiveTable, is_truncated, prefix_end
 from zapdb.indexes.keys import INVERTED, NULL
 from zapdb.indexes.ordering import TotalOrder
 from zapdb.indexes.planning import Plan
@@ -112,7 +112,7 @@ def _list_records(
 def _list_stored(
     session: Session,
     bound: BoundPlan,
-    index: LiveIndex,
+    index: IndexMaintainer,
     span: Span,
     last: Last,
     wanted: int | None,
@@ -120,7 +120,7 @@ def _list_stored(
     """What lies in a span as an index has it: keys that tie there are in no order yet."""
     unique, read, build = index.descriptor.index.unique, bound.read, index.keys.build
     lower, upper = span.entry_bounds(unique=unique)
-    if last is not None and (unique or is_cut(last[0])):
+    if last is not None and (unique or is_truncated(last[0])):
         last = None  # its entry has another key
     descending = bound.plan.order.is_reversed
 
@@ -130,10 +130,12 @@ def _list_stored(
     for page in _list_pages(session, bound, fetch, last, wanted):
         for key, record_key, value in page:
             record = read(record_key, value)
-            yield build(record) if index.tells_less(key) else key, record_key, record
+            yield build(record) if index.may_be_truncated(key) else key, record_key, record
 
 
-def _scan(session: Session, bound: BoundPlan, index: LiveIndex, span: Span) -> Iterator[Entry]:
+def _scan(
+    session: Session, bound: BoundPlan, index: IndexMaintainer, span: Span
+) -> Iterator[Entry]:
     """What lies in a span of an index that can't be read, by reading all records; memory grows
     with those that match."""
     build, descending = index.keys.build, bound.plan.order.is_reversed
@@ -227,7 +229,7 @@ def _rest_of(span: Span, last: Last, descending: bool) -> Span:
         return span
     if not descending:
         return Span(last[0] if span.lower is None else max(span.lower, last[0]), span.upper)
-    end = successor(last[0])  # no other full key begins with it
+    end = prefix_end(last[0])  # no other full key begins with it
     if end is None or (span.upper is not None and span.upper < end):
         return span
     return Span(span.lower, end)

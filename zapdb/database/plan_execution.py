@@ -22,7 +22,7 @@ from zapdb.database.selection import Planning
 from zapdb.database.session import Session
 from zapdb.errors import CatalogChanged
 from zapdb.indexes import LiveTable
-from zapdb.indexes.choosing import Union
+from zapdb.indexes.choosing import UnionPlan
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import find_field
 from zapdb.limits import READ
@@ -127,7 +127,7 @@ class PlanExecution:
 
     @property
     def _is_merged(self) -> bool:
-        return isinstance(self.plan, Union) and self.plan.is_merged
+        return isinstance(self.plan, UnionPlan) and self.plan.is_merged
 
     def _read_branch(
         self, bound: BoundPlan, wanted: int | None, behind: Place | None

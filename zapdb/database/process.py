@@ -25,7 +25,8 @@ from zapdb.activation.up import (
 from zapdb.activation.verification import compare_files
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.cluster.nodes import Node, check_level
+from zapdb.cluster.level import check_level
+from zapdb.cluster.nodes import Node
 from zapdb.database.following import Follower
 from zapdb.errors import (
     ActivationPending,

@@ -24,7 +24,7 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.indexes import LiveTable
-from zapdb.indexes.choosing import Union, without_ties
+from zapdb.indexes.choosing import UnionPlan, without_ties
 from zapdb.indexes.ordering import BY_KEY, Ordering
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import (
@@ -187,7 +187,7 @@ class Query:
         for _ in attempts(READ):
             live = self._session.find_again(self._live)
             plan = self._selection.plan(live, None)
-            if isinstance(plan, Union) or plan.filter != EVERYTHING:
+            if isinstance(plan, UnionPlan) or plan.filter != EVERYTHING:
                 break
             counted = count_spans(self._session, live, plan, limit)
             if counted is not None:
@@ -335,7 +335,7 @@ class Query:
         self,
         ordering: OrderingOf,
         fields: frozenset[int] | None = None,
-        change: Callable[[Plan | Union], Plan | Union] = lambda plan: plan,
+        change: Callable[[Plan | UnionPlan], Plan | UnionPlan] = lambda plan: plan,
     ) -> PlanExecution:
         planning = Planning(self._selection, ordering, change)
         live = self._session.find_again(self._live)

@@ -17,11 +17,11 @@ from typing import Final
 
 from zapdb.database.session import Session
 from zapdb.indexes import (
-    LiveIndex,
+    IncomingReference,
+    IndexMaintainer,
     LiveTable,
-    Referrer,
-    search_by_key,
-    search_referrers,
+    incoming_reference_ranges,
+    key_prefix_ranges,
     violations,
 )
 from zapdb.limits import PAGE_RECORDS_MAX
@@ -32,7 +32,7 @@ from zapdb.writes import Stored, execute, plan_delete, plan_null
 PAGE: Final = 500
 """Referrers that are dealt with at a time."""
 
-Batch = tuple[LiveTable, Sequence[bytes], Sequence[Referrer]]
+Batch = tuple[LiveTable, Sequence[bytes], Sequence[IncomingReference]]
 """Keys of deleted records, and who refers to their table and is still to be looked for."""
 
 
@@ -44,25 +44,25 @@ def let_go(
     Raises `ReferenceViolation` where a reference restricts the deletion, and what changing the
     referring records raises.
     """
-    waiting: list[Batch] = [(live, keys, live.referrers)] if keys else []
+    waiting: list[Batch] = [(live, keys, live.incoming_references)] if keys else []
     while waiting:
         live, keys, referrers = waiting.pop()
-        unfinished, removed = list[Referrer](), list[Batch]()
-        for referrer in referrers:
-            other = session.live_in_force(referrer.table)
-            if referrer.key.on_delete == "restrict":
-                _restrict(connection, live, keys, other, referrer)
-            elif referrer.key.on_delete == "set_null":
-                while page := find_referrers(connection, live, keys, other, referrer, PAGE):
-                    name = other.table.field_numbered(referrer.key.field).name
+        unfinished, removed = list[IncomingReference](), list[Batch]()
+        for incoming in referrers:
+            other = session.live_in_force(incoming.table)
+            if incoming.key.on_delete == "restrict":
+                _restrict(connection, live, keys, other, incoming)
+            elif incoming.key.on_delete == "set_null":
+                while page := find_referrers(connection, live, keys, other, incoming, PAGE):
+                    name = other.table.field_numbered(incoming.key.field).name
                     plans = [plan_null(other, key, stored, name) for key, stored in page]
                     execute(connection, other, plans)
-            elif page := find_referrers(connection, live, keys, other, referrer, PAGE):
+            elif page := find_referrers(connection, live, keys, other, incoming, PAGE):
                 plans = [plan_delete(other, key, stored) for key, stored in page]
                 execute(connection, other, plans)
-                removed.append((other, [key for key, _ in page], other.referrers))
+                removed.append((other, [key for key, _ in page], other.incoming_references))
                 if len(page) == PAGE:
-                    unfinished.append(referrer)
+                    unfinished.append(incoming)
         if unfinished:  # it goes on once those who referred to the page are dealt with
             waiting.append((live, keys, unfinished))
         waiting += removed
@@ -73,14 +73,16 @@ def _restrict(
     live: LiveTable,
     keys: Sequence[bytes],
     other: LiveTable,
-    referrer: Referrer,
+    incoming: IncomingReference,
 ) -> None:
-    for found in find_referrers(connection, live, keys, other, referrer, 1):
-        key = _target_of(other, referrer)(*found)
+    for found in find_referrers(connection, live, keys, other, incoming, 1):
+        key = _target_of(other, incoming)(*found)
         assert key is not None
         most = PAGE_RECORDS_MAX
-        referring = find_referrers(connection, live, [key], other, referrer, most)
-        raise violations.referred_to(live, key, other, referrer, [k for k, _ in referring], most)
+        referring = find_referrers(connection, live, [key], other, incoming, most)
+        raise violations.still_referenced(
+            live, key, other, incoming, [k for k, _ in referring], most
+        )
 
 
 def find_referrers(
@@ -88,12 +90,12 @@ def find_referrers(
     live: LiveTable,
     keys: Sequence[bytes],
     other: LiveTable,
-    referrer: Referrer,
+    incoming: IncomingReference,
     limit: int,
 ) -> list[Stored]:
     """Some of the records that refer to any of the records with these keys: all, or `limit`."""
-    pages = _find_pages(connection, live, keys, other, referrer, limit)
-    target_of, wanted, found = _target_of(other, referrer), set(keys), dict[bytes, bytes]()
+    pages = _find_pages(connection, live, keys, other, incoming, limit)
+    target_of, wanted, found = _target_of(other, incoming), set(keys), dict[bytes, bytes]()
     for page in pages:
         for key, stored in page:
             if target_of(key, stored) in wanted:
@@ -103,11 +105,13 @@ def find_referrers(
     return list(found.items())
 
 
-def _target_of(other: LiveTable, referrer: Referrer) -> Callable[[bytes, bytes], bytes | None]:
+def _target_of(
+    other: LiveTable, incoming: IncomingReference
+) -> Callable[[bytes, bytes], bytes | None]:
     """Tells the key of the record that a stored one refers to, if it refers to any."""
-    field, read = other.table.field_numbered(referrer.key.field), other.index_reader.read
+    field, read = other.table.field_numbered(incoming.key.field), other.index_reader.read
     name, encode, skip = field.name, field.type.encode, field.type.skip
-    if _is_first_of_key(other, referrer):  # the key's first bytes are those of the target's key
+    if _is_first_of_key(other, incoming):  # the key's first bytes are those of the target's key
         return lambda key, stored: key[: skip(key, 0)]
 
     def target_of(key: bytes, stored: bytes) -> bytes | None:
@@ -122,35 +126,35 @@ def _find_pages(
     live: LiveTable,
     keys: Sequence[bytes],
     other: LiveTable,
-    referrer: Referrer,
+    incoming: IncomingReference,
     limit: int,
 ) -> Iterator[list[Stored]]:
     """Pages of records among which all are that refer to the records with these keys."""
-    if _is_first_of_key(other, referrer):
-        return iter([other.records.find_in(connection, search_by_key(keys), limit)])
-    index = next((i for i in other.indexes if _finds(i, referrer)), None)
+    if _is_first_of_key(other, incoming):
+        return iter([other.records.find_in(connection, key_prefix_ranges(keys), limit)])
+    index = next((i for i in other.indexes if _finds(i, incoming)), None)
     if index is None:
         return _scan(connection, other)
     return _search(connection, live, keys, index, limit)
 
 
-def _is_first_of_key(other: LiveTable, referrer: Referrer) -> bool:
-    return other.table.key[0] == referrer.key.field
+def _is_first_of_key(other: LiveTable, incoming: IncomingReference) -> bool:
+    return other.table.key[0] == incoming.key.field
 
 
-def _finds(index: LiveIndex, referrer: Referrer) -> bool:
-    return index.is_readable and index.descriptor.index.components[0].field == referrer.key.field
+def _finds(index: IndexMaintainer, incoming: IncomingReference) -> bool:
+    return index.is_readable and index.descriptor.index.components[0].field == incoming.key.field
 
 
 def _search(
     connection: Connection,
     live: LiveTable,
     keys: Sequence[bytes],
-    index: LiveIndex,
+    index: IndexMaintainer,
     limit: int,
 ) -> Iterator[list[Stored]]:
     """All in the ranges of the index where those who refer to the keys are; some come twice."""
-    ranges = search_referrers(index.keys, map(live.codec.decode_key, keys))
+    ranges = incoming_reference_ranges(index.keys, map(live.codec.decode_key, keys))
     page = index.entries.find_in(connection, ranges, limit)
     yield page
     if len(page) < limit:
@@ -161,7 +165,7 @@ def _search(
 
 
 def _walk(
-    connection: Connection, index: LiveIndex, low: bytes, high: bytes
+    connection: Connection, index: IndexMaintainer, low: bytes, high: bytes
 ) -> Iterator[list[Stored]]:
     after = None
     while True:

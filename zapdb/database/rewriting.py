@@ -10,14 +10,14 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from zapdb.indexes import KeyBuilder, LiveIndex, LiveTable
-from zapdb.indexes.choosing import Union
+from zapdb.indexes import IndexMaintainer, KeyBuilder, LiveTable
+from zapdb.indexes.choosing import UnionPlan
 from zapdb.indexes.planning import Plan
 from zapdb.logs import log_event
 
 logger: Final = logging.getLogger("zapdb.datasets")
 
-MakePlan = Callable[[Sequence[KeyBuilder]], Plan | Union]
+MakePlan = Callable[[Sequence[KeyBuilder]], Plan | UnionPlan]
 """A query's plan by the indexes that may be read."""
 
 
@@ -46,7 +46,7 @@ def warn_if_affected(live: LiveTable, plan: MakePlan) -> None:
     found = plan([i.keys for i in indexes if i.is_readable or i.descriptor.state == "rewriting"])
     used = {
         branch.path.keys.index.number
-        for branch in (found.branches if isinstance(found, Union) else (found,))
+        for branch in (found.branches if isinstance(found, UnionPlan) else (found,))
         if branch.path.keys is not None
     }
     for index in rewritten:
@@ -54,7 +54,7 @@ def warn_if_affected(live: LiveTable, plan: MakePlan) -> None:
             warn(live, index)
 
 
-def warn(live: LiveTable, index: LiveIndex) -> None:
+def warn(live: LiveTable, index: IndexMaintainer) -> None:
     """Warn of a query that needs an index, if that is being rewritten."""
     if index.descriptor.state != "rewriting":
         return

@@ -10,7 +10,7 @@ from zapdb.database.including import Include, names_of
 from zapdb.database.rewriting import warn, warn_if_affected
 from zapdb.errors import UnknownName, UsageError, suggest
 from zapdb.indexes import LiveTable
-from zapdb.indexes.choosing import Planner, Union, make_plan
+from zapdb.indexes.choosing import Planner, UnionPlan, make_plan
 from zapdb.indexes.ordering import Order, Ordering, order_of_index
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import EVERYTHING, Predicate
@@ -79,7 +79,7 @@ class Selection:
             return None
         return ordering.reversed() if self.is_reversed else ordering
 
-    def plan(self, live: LiveTable, ordering: Ordering | None) -> Plan | Union:
+    def plan(self, live: LiveTable, ordering: Ordering | None) -> Plan | UnionPlan:
         """The best plan for a table as it is now."""
         return self._planner(live).plan(self.predicate, ordering)
 
@@ -117,9 +117,9 @@ class Planning:
 
     asked: Selection
     ordering: OrderingOf
-    change: Callable[[Plan | Union], Plan | Union] = lambda plan: plan
+    change: Callable[[Plan | UnionPlan], Plan | UnionPlan] = lambda plan: plan
 
-    def plan(self, live: LiveTable) -> Plan | Union:
+    def plan(self, live: LiveTable) -> Plan | UnionPlan:
         return self.change(self.asked.plan(live, self.ordering(live)))
 
     def plan_in_order(self, live: LiveTable) -> Plan | None:

@@ -22,7 +22,9 @@ from zapdb.activation.pinning import NO_PINS, Pins, Violations
 from zapdb.activation.serving import find_served, refuse_behind
 from zapdb.activation.up import refuse_while_forgetting
 from zapdb.catalog.settings import Settings
-from zapdb.cluster.nodes import Node, check_level, lease_is_held
+from zapdb.cluster.level import check_level
+from zapdb.cluster.nodes import Node
+from zapdb.cluster.registration import lease_is_held
 from zapdb.database.tokens import CommitToken, Purge, resolve_commit, send_token, write_token
 from zapdb.errors import (
     CatalogChanged,

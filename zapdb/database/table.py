@@ -589,7 +589,7 @@ def _write(connection: Connection, live: LiveTable, plan: Write) -> Record:
     execute(connection, live, (plan,))
     assert plan.record is not None
     assert plan.after is not None
-    return live.shape.present(plan.key, plan.record, plan.after)
+    return live.shape.to_served(plan.key, plan.record, plan.after)
 
 
 def _met_insert(met: RecordExists) -> TransactionConflict:

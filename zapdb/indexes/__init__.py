@@ -1,26 +1,31 @@
 """Indexes: building keys, keeping entries, looking records up."""
 
-from zapdb.indexes.checks import LiveCheck
-from zapdb.indexes.keys import KeyBuilder, build_keys, cut, is_cut, successor
+from zapdb.indexes.checks import CompiledCheck
+from zapdb.indexes.keys import KeyBuilder, build_keys, is_truncated, prefix_end, truncate_key
 from zapdb.indexes.live import LiveTable, make_reader
-from zapdb.indexes.maintenance import Collision, LiveIndex, find_collision, open_index
-from zapdb.indexes.references import LiveReference, Referrer, search_by_key, search_referrers
+from zapdb.indexes.maintenance import Collision, IndexMaintainer, find_collision, open_maintainer
+from zapdb.indexes.references import (
+    IncomingReference,
+    ReferenceCheck,
+    incoming_reference_ranges,
+    key_prefix_ranges,
+)
 
 __all__ = [
     "Collision",
+    "CompiledCheck",
+    "IncomingReference",
+    "IndexMaintainer",
     "KeyBuilder",
-    "LiveCheck",
-    "LiveIndex",
-    "LiveReference",
     "LiveTable",
-    "Referrer",
+    "ReferenceCheck",
     "build_keys",
-    "cut",
     "find_collision",
-    "is_cut",
+    "incoming_reference_ranges",
+    "is_truncated",
+    "key_prefix_ranges",
     "make_reader",
-    "open_index",
-    "search_by_key",
-    "search_referrers",
-    "successor",
+    "open_maintainer",
+    "prefix_end",
+    "truncate_key",
 ]

@@ -18,7 +18,7 @@ from zapdb.values.source import Namespace, compile_function, indent
 
 
 @dataclass(frozen=True, slots=True)
-class LiveCheck:
+class CompiledCheck:
     """A check as writers and validation use it; `fields` are the names that it reads."""
 
     check: Check
@@ -27,7 +27,7 @@ class LiveCheck:
     source: str
 
 
-def compile_check(table: Table, check: Check) -> LiveCheck:
+def compile_check(table: Table, check: Check) -> CompiledCheck:
     """The check as a function of a record that has at least the fields it reads."""
     expression, names = parse_expression(check.expression), Namespace()
     read = names_in(expression)
@@ -37,4 +37,4 @@ def compile_check(table: Table, check: Check) -> LiveCheck:
     result = emitter.emit(expression, Type(Boolean()))
     body = ["def holds(record):", *indent([f"return {result}"])]
     holds, source = compile_function("holds", body, names, f"check {table.name}.{check.name}")
-    return LiveCheck(check, fields, holds, source)
+    return CompiledCheck(check, fields, holds, source)

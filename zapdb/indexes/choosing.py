@@ -1,10 +1,11 @@
 """The best way to answer a query, of all paths and of several together.
 
 Of conditions under `|`, each may have ranges of its own. Ranges of one path become its spans, in
-order and disjoint. Those of several paths are a `Union` of plans: each leaves out what those before
-it have, by comparing, so that no record comes twice and none has to be remembered. The values of
-`in` are alternatives, too, where an order is asked for: entries of one value have one that those of
-several have not. So are values and nulls, where nulls come last: entries have them first.
+order and disjoint. Those of several paths are a `UnionPlan` of plans: each leaves out what those
+before it have, by comparing, so that no record comes twice and none has to be remembered. The
+values of `in` are alternatives, too, where an order is asked for: entries of one value have one
+that those of several have not. So are values and nulls, where nulls come last: entries have them
+first.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from zapdb.schema import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Union:
+class UnionPlan:
     """Several plans that no record is in twice: all that is meant is in one of them.
 
     With an order that is asked for, all have the same `order.fields`; with sorting `none` each is
@@ -56,8 +57,8 @@ class Union:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """How a query is answered, but for its values: `carry_out` makes the plan.
+class GenericPlan:
+    """How a query is answered, but for its values: `bind_values` makes the plan.
 
     Either by one path, or by alternatives: those of the part at `split`, else those of the first
     field of the order, whose nulls come last. On one path they are united; several paths are those
@@ -79,10 +80,10 @@ class Planner:
     def __init__(self, table: Table, paths: Iterable[Path]) -> None:
         self._table = table
         self._paths = tuple(paths)
-        self._choices: dict[Hashable, Choice] = {}
+        self._generic_plans: dict[Hashable, GenericPlan] = {}
         self._in_order: dict[Hashable, Path | None] = {}
 
-    def plan(self, predicate: Predicate, ordering: Ordering | None) -> Plan | Union:
+    def plan(self, predicate: Predicate, ordering: Ordering | None) -> Plan | UnionPlan:
         """The best plan. With None for the ordering, records come as the path that is read has
         them.
 
@@ -93,16 +94,16 @@ class Planner:
         """
         parts = parts_of(predicate, And)
         shape = _shape_of(parts, ordering)
-        known = None if shape is None else self._choices.get(shape)
+        known = None if shape is None else self._generic_plans.get(shape)
         if known is not None:
-            plan = self._carry_out(known, parts, ordering)
+            plan = self._bind_values(known, parts, ordering)
             assert plan is not None
             return plan
-        choice, plan = self._choose(parts, ordering)
+        generic, plan = self._choose(parts, ordering)
         if shape is not None:
-            if len(self._choices) >= PLANS_KEPT_MAX:
-                self._choices.clear()
-            self._choices[shape] = choice
+            if len(self._generic_plans) >= PLANS_KEPT_MAX:
+                self._generic_plans.clear()
+            self._generic_plans[shape] = generic
         return plan
 
     def plan_in_order(self, predicate: Predicate, ordering: Ordering) -> Plan | None:
@@ -124,14 +125,14 @@ class Planner:
 
     def _choose(
         self, parts: tuple[Predicate, ...], ordering: Ordering | None
-    ) -> tuple[Choice, Plan | Union]:
+    ) -> tuple[GenericPlan, Plan | UnionPlan]:
         paths = self._find_paths(parts, ordering)
-        wholes = [(Choice((p,)), plan_path(self._table, p, parts, ordering)) for p in paths]
+        wholes = [(GenericPlan((p,)), plan_path(self._table, p, parts, ordering)) for p in paths]
         best = max(wholes, key=lambda found: found[1].score)
         better = [
-            (choice, plan)
-            for choice in self._find_choices(paths, parts, ordering)
-            if (plan := self._carry_out(choice, parts, ordering)) is not None
+            (generic, plan)
+            for generic in self._list_generic_plans(paths, parts, ordering)
+            if (plan := self._bind_values(generic, parts, ordering)) is not None
             and plan.score[:3] > best[1].score[:3]
         ]
         return max(better, key=lambda found: found[1].score) if better else best
@@ -145,24 +146,24 @@ class Planner:
         first, *others = self._paths
         return (first, *(path for path in others if path.components[0].field in fields))
 
-    def _find_choices(
+    def _list_generic_plans(
         self, paths: Sequence[Path], parts: Sequence[Predicate], ordering: Ordering | None
-    ) -> Iterator[Choice]:
+    ) -> Iterator[GenericPlan]:
         """Ways to read alternatives by themselves: on one path, on several."""
         for at, part in enumerate(parts):
             either = _alternatives_of(part, ordering)
             if not either or len(either) > PLAN_SPANS_MAX:
                 continue
             for path in paths:
-                yield Choice((path,), at, "united")
+                yield GenericPlan((path,), at, "united")
             if len(either) <= PLAN_BRANCHES_MAX:
                 common = _without(parts, at)
                 wholes = [(*common, *parts_of(one, And)) for one in either]
                 best = (self._find_best(paths, whole, common, ordering) for whole in wholes)
-                yield Choice(tuple(best), at, "apart")
+                yield GenericPlan(tuple(best), at, "apart")
         if ordering is not None and ordering.fields and ordering.fields[0].nulls_last:
             for path in paths:
-                yield Choice((path,), kind="nulls last")
+                yield GenericPlan((path,), kind="nulls last")
 
     def _find_best(
         self,
@@ -174,28 +175,28 @@ class Planner:
         plans = (plan_path(self._table, path, whole, ordering, common) for path in paths)
         return max(plans, key=lambda plan: plan.score).path
 
-    def _carry_out(
-        self, choice: Choice, parts: tuple[Predicate, ...], ordering: Ordering | None
-    ) -> Plan | Union | None:
+    def _bind_values(
+        self, generic: GenericPlan, parts: tuple[Predicate, ...], ordering: Ordering | None
+    ) -> Plan | UnionPlan | None:
         """The plan; None if it can't be answered so."""
-        if choice.kind == "whole":
-            return plan_path(self._table, choice.paths[0], parts, ordering)
-        if choice.kind == "nulls last":
+        if generic.kind == "whole":
+            return plan_path(self._table, generic.paths[0], parts, ordering)
+        if generic.kind == "nulls last":
             assert ordering is not None
-            return self._part_nulls(choice.paths[0], parts, ordering)
-        assert choice.split is not None
-        common = _without(parts, choice.split)
-        either = _alternatives_of(parts[choice.split], ordering)
+            return self._part_nulls(generic.paths[0], parts, ordering)
+        assert generic.split is not None
+        common = _without(parts, generic.split)
+        either = _alternatives_of(parts[generic.split], ordering)
         wholes = [(*common, *parts_of(one, And)) for one in either]
-        paths = choice.paths if choice.kind == "apart" else choice.paths * len(either)
+        paths = generic.paths if generic.kind == "apart" else generic.paths * len(either)
         branches = [
             plan_path(self._table, path, whole, ordering, common)
             for path, whole in zip(paths, wholes, strict=True)
         ]
-        if choice.kind == "apart":
+        if generic.kind == "apart":
             return self._set_apart(branches, wholes, either, ordering)
-        base = plan_path(self._table, choice.paths[0], common, ordering)
-        return _unite(base, parts, parts[choice.split], either, branches)
+        base = plan_path(self._table, generic.paths[0], common, ordering)
+        return _unite(base, parts, parts[generic.split], either, branches)
 
     def _set_apart(
         self,
@@ -203,7 +204,7 @@ class Planner:
         wholes: Sequence[tuple[Predicate, ...]],
         either: tuple[Predicate, ...],
         ordering: Ordering | None,
-    ) -> Union | None:
+    ) -> UnionPlan | None:
         """Plans on several paths: each leaves out what those before it have."""
         if not all(map(_has_ranges, branches)):
             return None
@@ -219,7 +220,7 @@ class Planner:
             apart.append(replace(branch, residual=residual))
         size = sum(len(branch.path.components) for branch in branches)
         score = (fixed, limits, SORTING_SCORES[sorting], False, -size)
-        return Union(tuple(apart), ordering is not None, sorting, score)
+        return UnionPlan(tuple(apart), ordering is not None, sorting, score)
 
     def _exclude(self, whole: Sequence[Predicate], other: Predicate) -> bool:
         """Whether no record of a branch meets another condition, as its fixed values tell."""
@@ -235,7 +236,7 @@ class Planner:
 
     def _part_nulls(
         self, path: Path, parts: tuple[Predicate, ...], ordering: Ordering
-    ) -> Union | None:
+    ) -> UnionPlan | None:
         """On one path, first what has a value in the first field of the order, then the nulls."""
         first = ordering.fields[0]
         is_null = Comparison(first.field, first.name, "==", None)
@@ -248,7 +249,7 @@ class Planner:
             return None
         fixed, limits = base.score[:2]
         score = (fixed, limits, SORTING_SCORES["none"], False, -len(path.components))
-        return Union(branches, False, "none", score)
+        return UnionPlan(branches, False, "none", score)
 
 
 class _Only:
@@ -268,7 +269,7 @@ def make_plan(
     indexes: Iterable[KeyBuilder],
     predicate: Predicate,
     ordering: Ordering | None,
-) -> Plan | Union:
+) -> Plan | UnionPlan:
     """The best plan by the indexes that can be read now: see `Planner.plan`."""
     return Planner(table, list_paths(table, indexes)).plan(predicate, ordering)
 
@@ -318,11 +319,11 @@ def _alternatives_of(part: Predicate, ordering: Ordering | None) -> tuple[Predic
     return tuple(replace(part, op="==", value=value) for value in part.value)
 
 
-def without_ties(plan: Plan | Union) -> Plan | Union:
+def without_ties(plan: Plan | UnionPlan) -> Plan | UnionPlan:
     """The same plan where it does not matter how records come that are equal in all fields."""
     if plan.sorting == "all":
         return plan
-    if isinstance(plan, Union):
+    if isinstance(plan, UnionPlan):
         branches = tuple(replace(b, sorting="none") for b in plan.branches)
         return replace(plan, branches=branches)
     return replace(plan, sorting="none")
@@ -339,24 +340,24 @@ def _unite(
     spans = _merge_spans(span for branch in branches for span in branch.spans)
     if not all(map(_has_ranges, branches)) or len(spans) > PLAN_SPANS_MAX:
         return None
-    bounds, rechecked, residual = list[Predicate](), list[Predicate](), list[Predicate]()
+    index_conditions, rechecked, residual = list[Predicate](), list[Predicate](), list[Predicate]()
     for part in parts:
         mine = [
             (branch, piece)
             for branch, one in zip(branches, either, strict=True)
             for piece in (parts_of(one, And) if part is split else (part,))
         ]
-        if not all(is_among(piece, branch.bounds) for branch, piece in mine):
+        if not all(is_among(piece, branch.index_conditions) for branch, piece in mine):
             residual.append(part)
             continue
-        bounds.append(part)
+        index_conditions.append(part)
         if any(is_among(piece, branch.rechecked) for branch, piece in mine):
             rechecked.append(part)
     fixed, limits = min(branch.score[:2] for branch in branches)
     return replace(
         base,
         spans=spans,
-        bounds=tuple(bounds),
+        index_conditions=tuple(index_conditions),
         rechecked=tuple(rechecked),
         residual=tuple(residual),
         score=(fixed, limits, *base.score[2:]),

@@ -5,14 +5,14 @@
 
 The index encoding is the type's, or under a collation the sort key of the string. Nulls sort first,
 or last when descending. No component is a prefix of another, so concatenation keeps the order, and
-the keys of all records with one leading value are the range from its encoding to the encoding's
-successor.
+the keys of all records with one leading value are the range from its encoding to the end of
+that prefix.
 
     entry key = key, if it has at most 1,023 bytes
               | its first 1,024 bytes
 
-So a key is cut exactly when it is 1,024 bytes long. Cutting never reverses an order, but makes
-ties, which readers resolve by the full key. In an entry of a unique index, equal keys are a
+So a key is truncated exactly when it is 1,024 bytes long. Truncation never reverses an order, but
+makes ties, which readers resolve by the full key. In an entry of a unique index, equal keys are a
 violation. There, what must not collide is told apart first, and what must is kept together:
 
     told   = key | record key, if a component is null (nulls never collide)
@@ -20,9 +20,9 @@ violation. There, what must not collide is told apart first, and what must is ke
     entry key = told, if it has at most 1,023 bytes
               | its first 992 bytes | SHA-256 of told
 
-Again a key is cut exactly when it is 1,024 bytes long. Entry keys of two records are equal exactly
-when their full keys are equal and hold no null. Up to 992 bytes, the order is that of the full
-keys; readers put entries that agree in so many in order by the full key, cut or not.
+Again a key is truncated exactly when it is 1,024 bytes long. Entry keys of two records are equal
+exactly when their full keys are equal and hold no null. Up to 992 bytes, the order is that of the
+full keys; readers put entries that agree in so many in order by the full key, truncated or not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any, Final
 
 from zapdb.datasets import sort_keys
 from zapdb.errors import UsageError
-from zapdb.indexes.prefixes import encode_stem
+from zapdb.indexes.prefixes import encode_sort_key_prefix
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
 from zapdb.records import Record
 from zapdb.schema import Field, Index, IndexComponent, Table
@@ -58,7 +58,7 @@ class KeyBuilder:
     index: Index
     fields: tuple[Field, ...]
     build: Callable[[Record], bytes]
-    """record → the full key, not cut."""
+    """record → the full key, not truncated."""
     source: str
 
     def is_same_as(self, other: KeyBuilder) -> bool:
@@ -82,43 +82,43 @@ class KeyBuilder:
         ]
 
     def encode(self, checked: Sequence[Any]) -> bytes:
-        """The components of checked values for the leading fields, not cut."""
+        """The components of checked values for the leading fields, not truncated."""
         return b"".join(self.encode_component(at, value) for at, value in enumerate(checked))
 
     def encode_component(self, at: int, value: Any) -> bytes:
         """One component of a checked value, or of None."""
         return encode_component(self.fields[at], self.index.components[at], value)
 
-    def encode_stem(self, at: int, prefix: str) -> bytes:
+    def encode_component_prefix(self, at: int, prefix: str) -> bytes:
         """What the components of all strings that begin with `prefix` begin with."""
-        return encode_component_stem(self.fields[at], self.index.components[at], prefix)
+        return encode_component_prefix(self.fields[at], self.index.components[at], prefix)
 
     def present(self, at: int) -> Interval:
         """All values of a component that are not null."""
         if self.index.components[at].descending:
             return PRESENT.translate(INVERTED), NULL.translate(INVERTED)
-        return PRESENT, successor(PRESENT)
+        return PRESENT, prefix_end(PRESENT)
 
 
-def cut(key: bytes) -> bytes:
+def truncate_key(key: bytes) -> bytes:
     """The key as an entry holds it."""
     return key[:INDEX_KEY_SIZE_BYTES_MAX]
 
 
-def cut_unique(key: bytes, record_key: bytes, *, has_null: bool) -> bytes:
+def truncate_unique_key(key: bytes, record_key: bytes, *, has_null: bool) -> bytes:
     """The key as an entry of a unique index holds it; `has_null`: one of its components is null."""
     told = key + record_key if has_null else key
-    if not is_cut(told):
+    if not is_truncated(told):
         return told
     return told[:UNIQUE_ORDERED_SIZE_BYTES] + hashlib.sha256(told).digest()
 
 
-def is_cut(key: bytes) -> bool:
-    """Whether a key of an entry is cut, or a full key will be."""
+def is_truncated(key: bytes) -> bool:
+    """Whether a key of an entry is truncated, or a full key will be."""
     return len(key) >= INDEX_KEY_SIZE_BYTES_MAX
 
 
-def successor(prefix: bytes) -> bytes | None:
+def prefix_end(prefix: bytes) -> bytes | None:
     """The first key after all that begin with `prefix`; None if there is no such key."""
     stripped = prefix.rstrip(b"\xff")
     if not stripped:
@@ -132,16 +132,16 @@ def encode_component(field: Field, component: IndexComponent, value: Any) -> byt
     return encoded.translate(INVERTED) if component.descending else encoded
 
 
-def encode_component_stem(field: Field, component: IndexComponent, prefix: str) -> bytes:
+def encode_component_prefix(field: Field, component: IndexComponent, prefix: str) -> bytes:
     """What the components of all strings that begin with `prefix` begin with.
 
     Under a collation, those of other strings may begin so, too.
     """
     if component.collation is None:
-        stem = field.type.encode_index_key(prefix).removesuffix(END)
+        shared = field.type.encode_index_key(prefix).removesuffix(END)
     else:
-        stem = encode_stem(component.collation, prefix)
-    encoded = PRESENT + stem
+        shared = encode_sort_key_prefix(component.collation, prefix)
+    encoded = PRESENT + shared
     return encoded.translate(INVERTED) if component.descending else encoded
 
 

@@ -9,16 +9,16 @@ from typing import Final, cast
 
 from zapdb.activation import TableState, View
 from zapdb.activation.activate import is_same_layout, is_unchanged
-from zapdb.indexes.checks import LiveCheck, compile_check
-from zapdb.indexes.maintenance import LiveIndex, open_index
-from zapdb.indexes.meanwhile import compile_newer
+from zapdb.indexes.checks import CompiledCheck, compile_check
+from zapdb.indexes.maintenance import IndexMaintainer, open_maintainer
+from zapdb.indexes.newer_revisions import compile_from_newer
 from zapdb.indexes.references import (
-    LiveReference,
-    Referrer,
+    IncomingReference,
+    ReferenceCheck,
     list_incoming_references,
     open_reference,
 )
-from zapdb.indexes.shape import OlderShape, Shape
+from zapdb.indexes.schema_adapter import OlderShape, Shape
 from zapdb.records import (
     Beside,
     Conversion,
@@ -71,13 +71,13 @@ class LiveTable:
         self.index_reader = make_reader(
             storage, view, state, view.position, state.revision, self.decode_indexed
         )
-        self.indexes: tuple[LiveIndex, ...] = tuple(
-            open_index(state.table, index, self.records) for index in state.indexes
+        self.indexes: tuple[IndexMaintainer, ...] = tuple(
+            open_maintainer(state.table, index, self.records) for index in state.indexes
         )
-        self.checks: tuple[LiveCheck, ...] = tuple(
+        self.checks: tuple[CompiledCheck, ...] = tuple(
             compile_check(state.table, check) for check in state.table.checks
         )
-        self.references: tuple[LiveReference, ...] = tuple(
+        self.references: tuple[ReferenceCheck, ...] = tuple(
             open_reference(view, state.table, key, self.records) for key in state.table.foreign_keys
         )
         self.is_bare = not (self.indexes or self.checks or self.references)
@@ -91,7 +91,7 @@ class LiveTable:
         self.shape = Shape(self) if is_current else OlderShape(self, cast("int", served))
 
     @cached_property
-    def referrers(self) -> tuple[Referrer, ...]:
+    def incoming_references(self) -> tuple[IncomingReference, ...]:
         """Whoever refers to the records of this table."""
         return list_incoming_references(self.view, self.table)
 
@@ -161,7 +161,7 @@ def make_reader(
     def find_program(revision: int) -> Conversion | None:
         if revision in state.origins:
             return compile_program(view, state, target, position, revision)
-        return compile_newer(storage, view, target, position, revision)
+        return compile_from_newer(storage, view, target, position, revision)
 
     return RecordReader(
         decode or codec_for(target, view.zones).decode,

@@ -25,7 +25,13 @@ from dataclasses import dataclass
 
 from zapdb.activation import IndexDescriptor
 from zapdb.errors import DatasetMismatch
-from zapdb.indexes.keys import KeyBuilder, build_keys, cut, cut_unique, is_cut
+from zapdb.indexes.keys import (
+    KeyBuilder,
+    build_keys,
+    is_truncated,
+    truncate_key,
+    truncate_unique_key,
+)
 from zapdb.records import Record
 from zapdb.schema import Table
 from zapdb.storage import Connection, IndexTable, RecordTable, Refusal
@@ -39,7 +45,7 @@ Move = tuple[bytes | None, bytes | None]
 class Collision(Exception):
     """A key of a unique index has the entry of another record; nothing more was written."""
 
-    def __init__(self, index: LiveIndex, key: bytes, record_key: bytes, owner: bytes) -> None:
+    def __init__(self, index: IndexMaintainer, key: bytes, record_key: bytes, owner: bytes) -> None:
         super().__init__()
         self.index = index
         self.key = key
@@ -49,13 +55,13 @@ class Collision(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class LiveIndex:
+class IndexMaintainer:
     """An index as writers and readers use it."""
 
     descriptor: IndexDescriptor
     keys: KeyBuilder
     entries: IndexTable
-    fits: bool
+    matches_datasets: bool
     """Whether this process makes the keys that the index holds: it has the same datasets."""
 
     @property
@@ -69,7 +75,7 @@ class LiveIndex:
     @property
     def is_readable(self) -> bool:
         """With other datasets it is not: new bounds over old entries miss rows (rule 26)."""
-        return self.is_built and self.fits
+        return self.is_built and self.matches_datasets
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -81,8 +87,8 @@ class LiveIndex:
 
     def entry_key(self, record: Record, record_key: bytes) -> bytes:
         """The key of a record's entry. Raises `DatasetMismatch`."""
-        self.check_fits()
-        return self._cut(record, record_key)
+        self.require_matching_datasets()
+        return self._truncated_key(record, record_key)
 
     def new_entry(self, record_key: bytes, record: Record) -> bytes | None:
         """The key of the entry that a new record gets; None where it gets none."""
@@ -90,8 +96,8 @@ class LiveIndex:
 
     def new_entries(self, records: Iterable[tuple[bytes, Record]]) -> list[bytes | None]:
         """The same for (record key, record) pairs."""
-        self.check_fits()
-        return [self._cut(record, key) for key, record in records]
+        self.require_matching_datasets()
+        return [self._truncated_key(record, key) for key, record in records]
 
     def drop_entry(self, record_key: bytes, old: Record) -> bytes | None:
         """The key of the entry that goes with a record."""
@@ -105,13 +111,13 @@ class LiveIndex:
 
     def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:
         """The entries of (record key, record) pairs, in the order of their keys."""
-        self.check_fits()
+        self.require_matching_datasets()
         build = self.keys.build
-        return sorted([(cut(build(record)), key) for key, record in records])
+        return sorted([(truncate_key(build(record)), key) for key, record in records])
 
-    def check_fits(self) -> None:
+    def require_matching_datasets(self) -> None:
         """Raises `DatasetMismatch`."""
-        if not self.fits:
+        if not self.matches_datasets:
             built_with, here = self.descriptor.describe_difference()
             raise DatasetMismatch(
                 "this process has other collation or time zone data than the index is built with",
@@ -125,12 +131,12 @@ class LiveIndex:
                 "processes have",
             )
 
-    def _cut(self, record: Record, record_key: bytes) -> bytes:
-        return cut(self.keys.build(record))
+    def _truncated_key(self, record: Record, record_key: bytes) -> bytes:
+        return truncate_key(self.keys.build(record))
 
-    def tells_less(self, key: bytes) -> bool:
+    def may_be_truncated(self, key: bytes) -> bool:
         """Whether an entry's key may be another than the full one."""
-        return is_cut(key)
+        return is_truncated(key)
 
     def add_entries(
         self, connection: Connection, entries: Sequence[EntryRow], refused: Refusal | None = None
@@ -167,22 +173,22 @@ class LiveIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class UniqueIndex(LiveIndex):
+class UniqueIndexMaintainer(IndexMaintainer):
     """An index in which no two records without a null in it have one key."""
 
     optional: tuple[str, ...] = ()
     """The names of its fields that may be null."""
 
-    def _cut(self, record: Record, record_key: bytes) -> bytes:
+    def _truncated_key(self, record: Record, record_key: bytes) -> bytes:
         has_null = any(getattr(record, name) is None for name in self.optional)
-        return cut_unique(self.keys.build(record), record_key, has_null=has_null)
+        return truncate_unique_key(self.keys.build(record), record_key, has_null=has_null)
 
     def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:
-        self.check_fits()
-        return sorted([(self._cut(record, key), key) for key, record in records])
+        self.require_matching_datasets()
+        return sorted([(self._truncated_key(record, key), key) for key, record in records])
 
-    def tells_less(self, key: bytes) -> bool:
-        return bool(self.optional) or is_cut(key)
+    def may_be_truncated(self, key: bytes) -> bool:
+        return bool(self.optional) or is_truncated(key)
 
     def add_entries(
         self, connection: Connection, entries: Sequence[EntryRow], refused: Refusal | None = None
@@ -197,13 +203,13 @@ class UniqueIndex(LiveIndex):
 
 
 @dataclass(frozen=True, slots=True)
-class DisabledIndex(LiveIndex):
+class DisabledIndexMaintainer(IndexMaintainer):
     """One that nobody keeps, until an operator rebuilds it (rule 26).
 
     A unique one still binds: nobody can tell whether a new value is another's, so none gets in.
     """
 
-    def check_fits(self) -> None:
+    def require_matching_datasets(self) -> None:
         """Raises `DatasetMismatch` where the index is unique."""
         if self.descriptor.index.unique:
             raise DatasetMismatch(
@@ -215,11 +221,11 @@ class DisabledIndex(LiveIndex):
             )
 
     def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:
-        self.check_fits()
+        self.require_matching_datasets()
         return []
 
     def new_entry(self, record_key: bytes, record: Record) -> bytes | None:
-        self.check_fits()
+        self.require_matching_datasets()
         return None
 
     def new_entries(self, records: Iterable[tuple[bytes, Record]]) -> list[bytes | None]:
@@ -230,25 +236,27 @@ class DisabledIndex(LiveIndex):
 
     def move_entry(self, record_key: bytes, old: Record, new: Record) -> Move:
         if self.descriptor.index.unique and self.keys.build(old) != self.keys.build(new):
-            self.check_fits()
+            self.require_matching_datasets()
         return None, None
 
 
-def open_index(table: Table, descriptor: IndexDescriptor, records: RecordTable) -> LiveIndex:
+def open_maintainer(
+    table: Table, descriptor: IndexDescriptor, records: RecordTable
+) -> IndexMaintainer:
     keys = build_keys(table, descriptor.index, descriptor.key_format)
     unique = descriptor.index.unique
     entries = IndexTable(records.storage, descriptor.entry_table, records, unique=unique)
     if descriptor.state == "disabled":
-        return DisabledIndex(descriptor, keys, entries, fits=False)
-    fits = not descriptor.is_outdated
+        return DisabledIndexMaintainer(descriptor, keys, entries, matches_datasets=False)
+    matches_datasets = not descriptor.is_mismatched
     if not unique:
-        return LiveIndex(descriptor, keys, entries, fits)
+        return IndexMaintainer(descriptor, keys, entries, matches_datasets)
     optional = tuple(field.name for field in keys.fields if field.optional)
-    return UniqueIndex(descriptor, keys, entries, fits, optional)
+    return UniqueIndexMaintainer(descriptor, keys, entries, matches_datasets, optional)
 
 
 def find_collision(
-    connection: Connection, index: LiveIndex, record_key: bytes, record: Record
+    connection: Connection, index: IndexMaintainer, record_key: bytes, record: Record
 ) -> Collision | None:
     """What keeps a record without an entry from having one, if anything does."""
     key = index.entry_key(record, record_key)

@@ -36,7 +36,7 @@ class Ordering:
     """What a query is ordered by: fields, then the record's key, which may fall."""
 
     fields: tuple[Order, ...] = ()
-    tie_descends: bool = False
+    key_descending: bool = False
     is_of_index: bool = False
     """The fields are all components of an index, whose keys tell a place without the record's."""
 
@@ -54,7 +54,7 @@ class Ordering:
                 hint="name the order that is meant: order_by('-due') has nulls last",
             )
         fields = (replace(order, descending=not order.descending) for order in self.fields)
-        return Ordering(tuple(fields), not self.tie_descends, self.is_of_index)
+        return Ordering(tuple(fields), not self.key_descending, self.is_of_index)
 
 
 BY_KEY: Final = Ordering()
@@ -78,7 +78,7 @@ class TotalOrder:
     """
 
     fields: tuple[Order, ...]
-    tie_descends: bool
+    key_descending: bool
     """Records that are equal in these fields come in falling order of their keys."""
     is_reversed: bool
     """The path is read backwards."""
@@ -97,4 +97,4 @@ class TotalOrder:
         return Index(0, "order", tuple(components))
 
 
-ANY_ORDER: Final = TotalOrder((), tie_descends=False, is_reversed=False, lead=None)
+ANY_ORDER: Final = TotalOrder((), key_descending=False, is_reversed=False, lead=None)

@@ -13,7 +13,7 @@ from zapdb.indexes.keys import (
     UNIQUE_ORDERED_SIZE_BYTES,
     Interval,
     KeyBuilder,
-    is_cut,
+    is_truncated,
 )
 from zapdb.schema import Field, IndexComponent, Table
 from zapdb.values import ValueType
@@ -56,10 +56,10 @@ class Path:
         """All values of a component that are not null."""
         return (b"", None) if self.keys is None else self.keys.present(at)
 
-    def may_be_cut(self, key: bytes | None) -> bool:
+    def may_truncate(self, key: bytes | None) -> bool:
         if key is None or self.keys is None:
             return False
-        return len(key) > UNIQUE_ORDERED_SIZE_BYTES if self.keys.index.unique else is_cut(key)
+        return len(key) > UNIQUE_ORDERED_SIZE_BYTES if self.keys.index.unique else is_truncated(key)
 
 
 def list_paths(table: Table, indexes: Iterable[KeyBuilder]) -> tuple[Path, ...]:

@@ -13,7 +13,7 @@ from zapdb.indexes.ordering import ANY_ORDER, Ordering, TotalOrder
 from zapdb.indexes.paths import Path
 from zapdb.indexes.predicates import And, Predicate
 from zapdb.indexes.sorting import SORTING_SCORES, Sorting, essential_orders, fit_order
-from zapdb.indexes.spans import Fit, Span, fix_component, limit_component, make_span
+from zapdb.indexes.spans import Span, SpanBuilder, fix_component, limit_component, make_span
 from zapdb.schema import Table
 
 
@@ -22,13 +22,13 @@ class Plan:
     """How a query is answered.
 
     Every record that is meant lies in one of the spans, which are in rising order and disjoint.
-    `bounds` are the conditions that the spans answer; `rechecked` those of them that the keys may
+    `index_conditions` are those that the spans answer; `rechecked` those of them that the keys may
     leave open for these values (rule 24); `residual` those that the spans know nothing of.
     """
 
     path: Path
     spans: tuple[Span, ...]
-    bounds: tuple[Predicate, ...]
+    index_conditions: tuple[Predicate, ...]
     rechecked: tuple[Predicate, ...]
     residual: tuple[Predicate, ...]
     order: TotalOrder
@@ -59,24 +59,26 @@ def plan_path(
     common: tuple[Predicate, ...] | None = None,
 ) -> Plan:
     """The plan by one path; `common` are the parts that hold for all branches of a union."""
-    fit = Fit([b""], [], [])
+    builder = SpanBuilder([b""], [], [])
     spans: list[Span] | None = None
     for at in range(len(path.components)):
-        if not fix_component(path, at, parts, fit):
-            spans = limit_component(path, at, parts, fit)
+        if not fix_component(path, at, parts, builder):
+            spans = limit_component(path, at, parts, builder)
             break
     if spans is None:
-        spans = [make_span(prefix, b"", None) for prefix in fit.prefixes]
-    is_cut_anywhere = any(path.may_be_cut(s.lower) or path.may_be_cut(s.upper) for s in spans)
-    rechecked = fit.bounds if is_cut_anywhere else fit.rechecked
+        spans = [make_span(prefix, b"", None) for prefix in builder.prefixes]
+    may_be_truncated_anywhere = any(
+        path.may_truncate(s.lower) or path.may_truncate(s.upper) for s in spans
+    )
+    rechecked = builder.index_conditions if may_be_truncated_anywhere else builder.rechecked
     sorting: Sorting = "none"
     order = ANY_ORDER
     if ordering is not None:
         essential = essential_orders(table, parts if common is None else common, ordering)
-        sorting, order = fit_order(table, path, parts, essential, ordering.tie_descends, fit)
+        sorting, order = fit_order(table, path, parts, essential, ordering.key_descending, builder)
     score = (
-        fit.fixed,
-        fit.limits,
+        builder.fixed,
+        builder.limits,
         SORTING_SCORES[sorting],
         path.keys is None,
         -len(path.components),
@@ -84,9 +86,9 @@ def plan_path(
     return Plan(
         path,
         tuple(spans),
-        tuple(fit.bounds),
+        tuple(builder.index_conditions),
         tuple(rechecked),
-        tuple(part for part in parts if not is_among(part, fit.bounds)),
+        tuple(part for part in parts if not is_among(part, builder.index_conditions)),
         order,
         sorting,
         score,

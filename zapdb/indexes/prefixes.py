@@ -26,7 +26,7 @@ NO_CONTRACTIONS: Final = r"[suppressContractions [\u0000-\U0010FFFF]]"
 """Rules under which the root order has none; how it differs tells which it has otherwise."""
 
 
-def encode_stem(collation: Collation, prefix: str) -> bytes:
+def encode_sort_key_prefix(collation: Collation, prefix: str) -> bytes:
     """Bytes that the sort key of every string with the prefix begins with; maybe none at all."""
     reach = _reach_of(collation)
     end = len(prefix)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from zapdb.activation import View
 from zapdb.errors import CorruptCatalog
-from zapdb.indexes.keys import KeyBuilder, successor
+from zapdb.indexes.keys import KeyBuilder, prefix_end
 from zapdb.indexes.spans import Span
 from zapdb.records import Record
 from zapdb.schema import Field, ForeignKey, Table
@@ -22,7 +22,7 @@ from zapdb.values import Reference
 
 
 @dataclass(frozen=True, slots=True)
-class LiveReference:
+class ReferenceCheck:
     """What a field of a table refers to; `targets` are the records that it may name."""
 
     field: Field
@@ -45,7 +45,7 @@ class LiveReference:
 
 
 @dataclass(frozen=True, slots=True)
-class Referrer:
+class IncomingReference:
     """A table with a reference to another one, or to itself."""
 
     table: str
@@ -54,11 +54,11 @@ class Referrer:
 
 def open_reference(
     view: View, table: Table, key: ForeignKey, records: RecordTable
-) -> LiveReference:
+) -> ReferenceCheck:
     field = table.field_numbered(key.field)
     target = target_of(view, field)
     targets = RecordTable(records.storage, target.number, records.tenant)
-    return LiveReference(field, target.name, targets)
+    return ReferenceCheck(field, target.name, targets)
 
 
 def target_of(view: View, field: Field) -> Table:
@@ -74,42 +74,43 @@ def target_of(view: View, field: Field) -> Table:
     )
 
 
-def list_incoming_references(view: View, target: Table) -> tuple[Referrer, ...]:
+def list_incoming_references(view: View, target: Table) -> tuple[IncomingReference, ...]:
     """Who refers to a table's records: first those who may keep one from being deleted."""
     order = ("restrict", "set_null", "cascade")
     found = (
-        Referrer(state.table.name, key)
+        IncomingReference(state.table.name, key)
         for state in view.tables.values()
         for key in state.table.foreign_keys
         if target_of(view, state.table.field_numbered(key.field)).number == target.number
     )
-    return tuple(sorted(found, key=lambda referrer: order.index(referrer.key.on_delete)))
+    return tuple(sorted(found, key=lambda incoming: order.index(incoming.key.on_delete)))
 
 
-def search_referrers(
+def incoming_reference_ranges(
     keys: KeyBuilder, targets: Iterable[tuple[Any, ...]]
 ) -> list[tuple[bytes, bytes]]:
     """Where an index that begins with a reference has the entries of those who refer to any of the
     records with these keys: disjoint ranges, low ≤ entry key < high, in order.
 
-    Others may be in them where keys are cut.
+    Others may be in them where keys are truncated.
     """
     ranges = list[tuple[bytes, bytes]]()
     for target in targets:
         key = keys.encode([target if len(target) > 1 else target[0]])
-        low, high = Span(key, successor(key)).entry_bounds(unique=keys.index.unique)
+        low, high = Span(key, prefix_end(key)).entry_bounds(unique=keys.index.unique)
         assert low is not None
         assert high is not None  # a value's component does not begin with FF
         ranges.append((low, high))
     return merge_ranges(ranges)
 
 
-def search_by_key(targets: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
+def key_prefix_ranges(targets: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
     """Where the keys are that begin with a reference to any of the records with these keys, as
-    `search_referrers` says it. No others are there: the parts of a key say where they end."""
+    `incoming_reference_ranges` says it. No others are there: the parts of a key say where they
+    end."""
     ranges = list[tuple[bytes, bytes]]()
     for target in targets:
-        high = successor(target)
+        high = prefix_end(target)
         assert high is not None  # no encoding of a key begins with FF
         ranges.append((target, high))
     return merge_ranges(ranges)

@@ -13,7 +13,7 @@ from zapdb.datasets import Collation
 from zapdb.indexes.ordering import Order, Ordering, TotalOrder
 from zapdb.indexes.paths import Path, keys_are_ordered
 from zapdb.indexes.predicates import Comparison, Not, Predicate
-from zapdb.indexes.spans import Fit, fix_component
+from zapdb.indexes.spans import SpanBuilder, fix_component
 from zapdb.schema import Table
 
 Sorting = Literal["none", "ties", "all"]
@@ -26,8 +26,8 @@ def fit_order(
     path: Path,
     parts: Sequence[Predicate],
     orders: tuple[Order, ...],
-    tie_descending: bool,
-    fit: Fit,
+    key_descending: bool,
+    builder: SpanBuilder,
 ) -> tuple[Sorting, TotalOrder]:
     """What is left to sort, and how the order lies on the path."""
     left = list(orders)
@@ -45,22 +45,22 @@ def fit_order(
             last = at
         elif _is_fixed(parts, component.field, component.collation):
             continue
-        elif left or not _goes_on(path, at, ties, component.descending != tie_descending, flips):
+        elif left or not _goes_on(path, at, ties, component.descending != key_descending, flips):
             is_whole = not left and path.keys is None
             break
     if left or len(flips) > 1:
-        return "all", TotalOrder(orders, tie_descending, is_reversed=False, lead=None)
+        return "all", TotalOrder(orders, key_descending, is_reversed=False, lead=None)
     # Where no field decides, only ties do.
-    descending = flips.pop() if flips else tie_descending
+    descending = flips.pop() if flips else key_descending
     lead = None
     if before is None:
         before, last = len(path.components), len(path.components) - 1
-    if is_contiguous and before <= fit.points:
+    if is_contiguous and before <= builder.points:
         lead = _common(path, before, parts)
-    is_sorted = is_whole and descending == tie_descending
+    is_sorted = is_whole and descending == key_descending
     is_full = is_sorted and lead is not None and last == len(path.components) - 1
     is_of_nulls = bool(orders) and orders[0].nulls_last and _is_null(parts, orders[0].field)
-    order = TotalOrder(orders, tie_descending, descending, lead, is_full, is_of_nulls)
+    order = TotalOrder(orders, key_descending, descending, lead, is_full, is_of_nulls)
     if is_sorted:
         return "none", order
     return ("ties" if orders else "all"), order
@@ -68,10 +68,10 @@ def fit_order(
 
 def _common(path: Path, count: int, parts: Sequence[Predicate]) -> bytes:
     """The bytes of leading components that have one value each."""
-    fit = Fit([b""], [], [])
+    builder = SpanBuilder([b""], [], [])
     for at in range(count):
-        fix_component(path, at, parts, fit)
-    return fit.prefixes[0] if fit.prefixes else b""
+        fix_component(path, at, parts, builder)
+    return builder.prefixes[0] if builder.prefixes else b""
 
 
 def _same_order(order: Order, path: Path, at: int, parts: Sequence[Predicate]) -> bool:
@@ -134,7 +134,7 @@ def essential_orders(
         return tuple(left)
     count = len(table.key)
     tail = [(o.field, o.collation, o.descending) for o in left[-count:]]
-    key = [(number, None, ordering.tie_descends) for number in table.key]
+    key = [(number, None, ordering.key_descending) for number in table.key]
     if tail == key and all(keys_are_ordered(f.type) for f in table.key_fields):
         return tuple(left[:-count])
     return tuple(left)

@@ -3,7 +3,7 @@
 Leading components that the predicate fixes to values, then one component within bounds, make the
 spans. The rest of the predicate is compared record by record.
 
-Spans are of full keys. Entries of an index are in their order but for keys that are cut. In a
+Spans are of full keys. Entries of an index are in their order but for keys that are truncated. In a
 unique index they are up to 992 bytes only, and those with a null have their record's key behind the
 full one. Full keys don't begin with one another, so bounds of at most 992 bytes hold for entries as
 they do for full keys.
@@ -18,10 +18,10 @@ from zapdb.indexes.keys import (
     PRESENT,
     UNIQUE_ORDERED_SIZE_BYTES,
     Interval,
-    cut,
-    encode_component_stem,
-    is_cut,
-    successor,
+    encode_component_prefix,
+    is_truncated,
+    prefix_end,
+    truncate_key,
 )
 from zapdb.indexes.paths import Path
 from zapdb.indexes.predicates import Comparison, Not, Predicate
@@ -53,11 +53,11 @@ class Span:
             low = None if self.lower is None else self.lower[:ordered]
             if self.upper is None or len(self.upper) <= ordered:
                 return low, self.upper
-            return low, successor(self.upper[:ordered])
-        low = None if self.lower is None else cut(self.lower)
-        if self.upper is None or not is_cut(self.upper):
+            return low, prefix_end(self.upper[:ordered])
+        low = None if self.lower is None else truncate_key(self.lower)
+        if self.upper is None or not is_truncated(self.upper):
             return low, self.upper
-        return low, successor(cut(self.upper))
+        return low, prefix_end(truncate_key(self.upper))
 
 
 def sort_ties(
@@ -65,8 +65,8 @@ def sort_ties(
 ) -> Iterator[Entry]:
     """Entries in the order of their entry keys put in the order of full keys.
 
-    Only cut keys tie, in a unique index those that agree as far as they are ordered: runs of them
-    are sorted, and those beyond the bounds left out.
+    Only truncated keys tie, in a unique index those that agree as far as they are ordered: runs of
+    them are sorted, and those beyond the bounds left out.
     """
     limit = UNIQUE_ORDERED_SIZE_BYTES if unique else INDEX_KEY_SIZE_BYTES_MAX
     shared, run = b"", list[Entry]()
@@ -93,11 +93,11 @@ def _sort_run(run: list[Entry], span: Span, descending: bool) -> Iterator[Entry]
 
 
 @dataclass(slots=True)
-class Fit:
+class SpanBuilder:
     """What of a predicate a path answers, as it is found component by component."""
 
     prefixes: list[bytes]
-    bounds: list[Predicate]
+    index_conditions: list[Predicate]
     rechecked: list[Predicate]
     points: int = 0
     """Leading components with one value."""
@@ -107,7 +107,7 @@ class Fit:
     """Bounds of the component behind them."""
 
 
-def fix_component(path: Path, at: int, parts: Sequence[Predicate], fit: Fit) -> bool:
+def fix_component(path: Path, at: int, parts: Sequence[Predicate], builder: SpanBuilder) -> bool:
     """Fix a component to the values of an equality, if there is one."""
     field, component = path.fields[at], path.components[at]
     found = [
@@ -124,23 +124,25 @@ def fix_component(path: Path, at: int, parts: Sequence[Predicate], fit: Fit) -> 
         values = comparison.value if comparison.op == "in" else (comparison.value,)
         checked = [None if v is None else field.type.check(v, field.name) for v in values]
         encoded = {path.encode(at, value) for value in checked} - {None}
-        if len(fit.prefixes) * len(encoded) > PLAN_SPANS_MAX:
+        if len(builder.prefixes) * len(encoded) > PLAN_SPANS_MAX:
             continue
         some = sorted(key for key in encoded if key is not None)
-        fit.prefixes = [prefix + key for prefix in fit.prefixes for key in some]
-        fit.bounds.append(comparison)
+        builder.prefixes = [prefix + key for prefix in builder.prefixes for key in some]
+        builder.index_conditions.append(comparison)
         is_exact = field.type.index_key_is_exact or path.keys is None
         is_exact = is_exact and comparison.collation == component.collation
         if not is_exact and any(value is not None for value in checked):
-            fit.rechecked.append(comparison)
-        if comparison.op == "==" and fit.points == at:
-            fit.points += 1
-        fit.fixed += 1
+            builder.rechecked.append(comparison)
+        if comparison.op == "==" and builder.points == at:
+            builder.points += 1
+        builder.fixed += 1
         return True
     return False
 
 
-def limit_component(path: Path, at: int, parts: Sequence[Predicate], fit: Fit) -> list[Span] | None:
+def limit_component(
+    path: Path, at: int, parts: Sequence[Predicate], builder: SpanBuilder
+) -> list[Span] | None:
     """The spans within the bounds of a component, if there are any bounds."""
     if not path.has_order(at):
         return None
@@ -151,15 +153,17 @@ def limit_component(path: Path, at: int, parts: Sequence[Predicate], fit: Fit) -
             continue
         lower = max(lower, interval[0])
         upper = _least(upper, interval[1])
-        fit.bounds.append(part)
-        fit.limits += 1
+        builder.index_conditions.append(part)
+        builder.limits += 1
         component = path.components[at]
-        is_stem = isinstance(part, Comparison) and part.op == "starts with"
-        if is_stem and component.collation is not None:
-            fit.rechecked.append(part)
+        is_prefix = isinstance(part, Comparison) and part.op == "starts with"
+        if is_prefix and component.collation is not None:
+            builder.rechecked.append(part)
     if upper is not None and lower >= upper:
         return []
-    return [make_span(prefix, lower, upper) for prefix in fit.prefixes] if fit.limits else None
+    return (
+        [make_span(prefix, lower, upper) for prefix in builder.prefixes] if builder.limits else None
+    )
 
 
 def _interval(path: Path, at: int, part: Predicate) -> Interval | None:
@@ -174,10 +178,10 @@ def _interval(path: Path, at: int, part: Predicate) -> Interval | None:
     if part.op == "starts with":
         value = field.type.check(part.value, field.name)
         if path.keys is None:
-            stem = encode_component_stem(field, component, value)[len(PRESENT) :]
+            shared = encode_component_prefix(field, component, value)[len(PRESENT) :]
         else:
-            stem = path.keys.encode_stem(at, value)
-        return stem, successor(stem)
+            shared = path.keys.encode_component_prefix(at, value)
+        return shared, prefix_end(shared)
     if part.op in ("==", "in") or part.collation != component.collation:
         return None
     key = path.encode(at, field.type.check(part.value, field.name))
@@ -185,14 +189,14 @@ def _interval(path: Path, at: int, part: Predicate) -> Interval | None:
     first, end = path.present(at)
     includes, rises = part.op in ("<=", ">="), part.op in (">", ">=")
     if rises != component.descending:  # from the value on
-        if not includes and (after := successor(key)) is None:
+        if not includes and (after := prefix_end(key)) is None:
             return first, first
         return (key if includes else after or first), end
-    return first, (successor(key) or end if includes else key)
+    return first, (prefix_end(key) or end if includes else key)
 
 
 def make_span(prefix: bytes, lower: bytes, upper: bytes | None) -> Span:
-    end = successor(prefix) if upper is None else prefix + upper
+    end = prefix_end(prefix) if upper is None else prefix + upper
     return Span(prefix + lower or None, end)
 
 

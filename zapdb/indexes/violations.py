@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from zapdb.errors import CheckViolation, ReferenceViolation, UniqueViolation
-from zapdb.indexes.checks import LiveCheck
+from zapdb.indexes.checks import CompiledCheck
 from zapdb.indexes.live import LiveTable
 from zapdb.indexes.maintenance import Collision
-from zapdb.indexes.references import LiveReference, Referrer
+from zapdb.indexes.references import IncomingReference, ReferenceCheck
 from zapdb.records import Record
 from zapdb.schema import Schema, Table
 
@@ -35,11 +35,11 @@ def show_fields(record: Record, names: Iterable[str]) -> str:
     return ", ".join(f"{name}={show_value(getattr(record, name))}" for name in names)
 
 
-def show_target(reference: LiveReference, record: Record) -> str:
+def show_target(reference: ReferenceCheck, record: Record) -> str:
     return show_value(getattr(record, reference.field.name))
 
 
-def tell_origin(live: LiveTable, has_it: Callable[[Schema], bool]) -> dict[str, Any]:
+def describe_origin(live: LiveTable, has_it: Callable[[Schema], bool]) -> dict[str, Any]:
     """The migration that brought a constraint, as context of an error: for a process with older
     files only."""
     view, served = live.view, live.served
@@ -72,7 +72,7 @@ def collision(live: LiveTable, found: Collision, record: Record, hint: str = "")
         values=show_fields(record, names),
         key=show_key(live, found.record_key),
         in_the_way=show_key(live, found.owner),
-        **tell_origin(live, origin),
+        **describe_origin(live, origin),
         hint=hint or "use other values, or change or delete the record that is in the way",
     )
 
@@ -83,8 +83,8 @@ def describe_collision(live: LiveTable, found: Collision, record: Record) -> str
     return f"{mine} has the values of {others}: {values}"
 
 
-def unmet(
-    live: LiveTable, check: LiveCheck, key: bytes, record: Record, hint: str = ""
+def check_violation(
+    live: LiveTable, check: CompiledCheck, key: bytes, record: Record, hint: str = ""
 ) -> CheckViolation:
     number = check.check.number
     origin = _in_table(live.table.number, lambda t: any(c.number == number for c in t.checks))
@@ -95,17 +95,19 @@ def unmet(
         expression=check.check.expression,
         values=show_fields(record, check.fields),
         key=show_key(live, key),
-        **tell_origin(live, origin),
+        **describe_origin(live, origin),
         hint=hint or "give values for which it is true, or drop the check in a migration",
     )
 
 
-def describe_unmet(live: LiveTable, check: LiveCheck, key: bytes, record: Record) -> str:
+def describe_check_violation(
+    live: LiveTable, check: CompiledCheck, key: bytes, record: Record
+) -> str:
     return f"{show_key(live, key)} has {show_fields(record, check.fields) or 'no way to be true'}"
 
 
-def dangling(
-    live: LiveTable, reference: LiveReference, key: bytes, record: Record, hint: str = ""
+def missing_target(
+    live: LiveTable, reference: ReferenceCheck, key: bytes, record: Record, hint: str = ""
 ) -> ReferenceViolation:
     return ReferenceViolation(
         "a record refers to one that is not there",
@@ -114,21 +116,28 @@ def dangling(
         value=show_target(reference, record),
         target=reference.target,
         key=show_key(live, key),
-        **tell_origin(live, _with_reference(live.table.number, reference.field.number)),
+        **describe_origin(live, _with_reference(live.table.number, reference.field.number)),
         hint=hint or f"insert the record of {reference.target!r} first",
     )
 
 
-def describe_dangling(live: LiveTable, reference: LiveReference, key: bytes, record: Record) -> str:
+def describe_missing_target(
+    live: LiveTable, reference: ReferenceCheck, key: bytes, record: Record
+) -> str:
     value = show_target(reference, record)
     return f"{show_key(live, key)} refers to {value}, which is not in {reference.target}"
 
 
-def referred_to(
-    live: LiveTable, key: bytes, other: LiveTable, referrer: Referrer, found: list[bytes], most: int
+def still_referenced(
+    live: LiveTable,
+    key: bytes,
+    other: LiveTable,
+    incoming: IncomingReference,
+    found: list[bytes],
+    most: int,
 ) -> ReferenceViolation:
     count = f"{most:,} or more" if len(found) >= most else f"{len(found):,}"
-    field = other.table.field_numbered(referrer.key.field).name
+    field = other.table.field_numbered(incoming.key.field).name
     return ReferenceViolation(
         "other records refer to this one, and keep it from being deleted",
         table=live.table.name,
@@ -136,6 +145,6 @@ def referred_to(
         referring=f"{other.table.name}.{field}",
         records=count,
         example=show_key(other, found[0]),
-        **tell_origin(live, _with_reference(other.table.number, referrer.key.field)),
+        **describe_origin(live, _with_reference(other.table.number, incoming.key.field)),
         hint=f"delete these records of {other.table.name!r} first, or let them refer to others",
     )

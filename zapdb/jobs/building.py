@@ -6,7 +6,7 @@ from typing import Any
 
 from zapdb.activation import TableState, View, load_view
 from zapdb.catalog.kinds import Job
-from zapdb.indexes import LiveIndex, LiveTable
+from zapdb.indexes import IndexMaintainer, LiveTable
 from zapdb.indexes.maintenance import EntryRow
 from zapdb.jobs.work import Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX
@@ -27,7 +27,7 @@ class IndexWork(Work):
     def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
         super().__init__(storage, view, state, job)
         self.live = LiveTable(storage, view, state)
-        self.index: LiveIndex | None = next(
+        self.index: IndexMaintainer | None = next(
             (index for index in self.live.indexes if index.descriptor.build == job.target), None
         )
         if self.index is None or self.index.is_built:

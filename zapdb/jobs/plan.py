@@ -108,7 +108,9 @@ def make_migration_plan(storage: Storage, view: View, chain: Chain, sample: int)
 
 def _plan_process(node: Node, pending: tuple[Migration, ...]) -> ProcessPlan:
     waiting = (
-        m for m in pending if m.waits_for_nodes and not nodes.holds(node, m.number, m.digest)
+        m
+        for m in pending
+        if m.waits_for_nodes and not nodes.has_migration(node, m.number, m.digest)
     )
     first = next(waiting, None)
     label = None if first is None else first.label

@@ -19,7 +19,7 @@ from zapdb.activation.view import TableState, View
 from zapdb.catalog import principal
 from zapdb.catalog.kinds import Job
 from zapdb.cluster.leases import Owner
-from zapdb.cluster.nodes import check_level
+from zapdb.cluster.level import check_level
 from zapdb.datasets import dataset_of
 from zapdb.errors import ExecutorMismatch
 from zapdb.indexes import LiveTable, make_reader

@@ -65,12 +65,12 @@ def find_violations(
             check = next(c for c in live.checks if c.check.number == constraint.number)
             for key, record in records:
                 if not check.holds(record):
-                    text = violations.describe_unmet(live, check, key, record)
+                    text = violations.describe_check_violation(live, check, key, record)
                     yield str(constraint), text
         else:
             reference = next(r for r in live.references if r.field.number == constraint.number)
             for at in reference.find_missing(connection, [record for _, record in records]):
-                text = violations.describe_dangling(live, reference, *records[at])
+                text = violations.describe_missing_target(live, reference, *records[at])
                 yield str(constraint), text
 
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from zapdb.catalog import principal
 from zapdb.errors import RecordExists, TransactionConflict
-from zapdb.indexes import Collision, LiveIndex, LiveReference, LiveTable, violations
+from zapdb.indexes import Collision, IndexMaintainer, LiveTable, ReferenceCheck, violations
 from zapdb.storage import Connection, Refusal, StatementRefused
 from zapdb.storage.archives import ArchiveRow
 from zapdb.storage.changes import record_change
@@ -163,7 +163,7 @@ def _added(writes: Sequence[Write], at: int) -> Rows:
 def _add_entries(
     connection: Connection,
     live: LiveTable,
-    index: LiveIndex,
+    index: IndexMaintainer,
     entries: Rows,
     writes: Sequence[Write],
     hint: str,
@@ -181,7 +181,7 @@ def _add_entries(
 
 def _explain_entry(
     live: LiveTable,
-    index: LiveIndex,
+    index: IndexMaintainer,
     entries: Rows,
     writes: Sequence[Write],
     hint: str,
@@ -206,7 +206,7 @@ def _collision(live: LiveTable, found: Collision, writes: Sequence[Write], hint:
 def _require_targets(
     connection: Connection,
     live: LiveTable,
-    reference: LiveReference,
+    reference: ReferenceCheck,
     at: int,
     writes: Sequence[Write],
     hint: str,
@@ -220,7 +220,7 @@ def _require_targets(
 
 def _explain_target(
     live: LiveTable,
-    reference: LiveReference,
+    reference: ReferenceCheck,
     at: int,
     writes: Sequence[Write],
     hint: str,
@@ -234,5 +234,5 @@ def _explain_target(
         key = write.targets[at] if write.targets else None
         if key is not None and key not in there:
             assert write.record is not None  # it has a reference
-            return violations.dangling(live, reference, write.key, write.record, hint)
+            return violations.missing_target(live, reference, write.key, write.record, hint)
     return _conflict(live, "another transaction inserts the record that one refers to")

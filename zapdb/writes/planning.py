@@ -180,4 +180,4 @@ def check_records(live: LiveTable, records: Iterable[Keyed], hint: str = "") -> 
     for key, record in records:
         for check in live.checks:
             if not check.holds(record):
-                raise violations.unmet(live, check, key, record, hint)
+                raise violations.check_violation(live, check, key, record, hint)

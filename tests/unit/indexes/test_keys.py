@@ -1,4 +1,4 @@
-"""Bytes of index keys, and what is cut where."""
+"""Bytes of index keys, and what is truncated where."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import pytest
 
 from zapdb.datasets import Collation, sort_keys
 from zapdb.errors import InvalidValue, UsageError
-from zapdb.indexes.keys import build_keys, cut, cut_unique, is_cut, successor
+from zapdb.indexes.keys import (
+    build_keys,
+    is_truncated,
+    prefix_end,
+    truncate_key,
+    truncate_unique_key,
+)
 from zapdb.records.record import record_class
 from zapdb.schema import Field, Index, IndexComponent, Table
 from zapdb.values import Integer, String
@@ -48,11 +54,11 @@ def test_rule_24_bytes_of_keys(components: tuple[IndexComponent, ...], expected:
 
 def test_rule_24_a_key_is_cut_exactly_when_it_is_as_long_as_the_limit() -> None:
     for size in (0, 1, 1022, 1023):
-        assert cut(b"k" * size) == b"k" * size
-        assert not is_cut(cut(b"k" * size))
+        assert truncate_key(b"k" * size) == b"k" * size
+        assert not is_truncated(truncate_key(b"k" * size))
     for size in (1024, 1025, 5000):
-        assert cut(b"k" * size) == b"k" * 1024
-        assert is_cut(cut(b"k" * size))
+        assert truncate_key(b"k" * size) == b"k" * 1024
+        assert is_truncated(truncate_key(b"k" * size))
 
 
 @pytest.mark.parametrize(
@@ -71,21 +77,21 @@ def test_rule_24_a_key_is_cut_exactly_when_it_is_as_long_as_the_limit() -> None:
 def test_rule_24_entries_of_unique_indexes(
     key: bytes, record_key: bytes, has_null: bool, told: bytes
 ) -> None:
-    entry = cut_unique(key, record_key, has_null=has_null)
+    entry = truncate_unique_key(key, record_key, has_null=has_null)
     if len(told) < 1024:
         assert entry == told
     else:
         assert entry == told[:992] + hashlib.sha256(told).digest()
-    assert is_cut(entry) == (len(told) >= 1024)
+    assert is_truncated(entry) == (len(told) >= 1024)
 
 
 def test_rule_24_long_values_of_a_unique_index_collide_when_they_are_equal_and_not_otherwise() -> (
     None
 ):
     one, other = b"k" * 2000 + b"1", b"k" * 2000 + b"2"
-    assert cut(one) == cut(other)
+    assert truncate_key(one) == truncate_key(other)
     entries = {
-        cut_unique(key, record, has_null=null)
+        truncate_unique_key(key, record, has_null=null)
         for key in (one, other)
         for record in (b"r", b"s")
         for null in (False, True)
@@ -94,10 +100,10 @@ def test_rule_24_long_values_of_a_unique_index_collide_when_they_are_equal_and_n
 
 
 def test_the_successor_is_the_first_key_behind_all_with_a_prefix() -> None:
-    assert successor(b"ab") == b"ac"
-    assert successor(b"a\xff\xff") == b"b"
-    assert successor(b"\xff\xff") is None
-    assert successor(b"") is None
+    assert prefix_end(b"ab") == b"ac"
+    assert prefix_end(b"a\xff\xff") == b"b"
+    assert prefix_end(b"\xff\xff") is None
+    assert prefix_end(b"") is None
 
 
 def test_values_of_a_lookup_are_checked() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from zapdb.database.fields import as_order, bind, make_field
 from zapdb.datasets import Collation
-from zapdb.indexes import build_keys, is_cut
-from zapdb.indexes.choosing import Planner, Union
+from zapdb.indexes import build_keys, is_truncated
+from zapdb.indexes.choosing import Planner, UnionPlan
 from zapdb.indexes.choosing import make_plan as make_bound_plan
 from zapdb.indexes.ordering import Ordering, order_of_index
 from zapdb.indexes.paths import KEY_NAME, list_paths
@@ -66,7 +66,7 @@ def plan(*parts: Any, order: tuple[Any, ...] | None = None, without: str = "") -
     return make_plan(TABLE, keys, predicate, orders)
 
 
-def seen(found: Plan | Union) -> tuple[str, int, str, bool]:
+def seen(found: Plan | UnionPlan) -> tuple[str, int, str, bool]:
     names = "+".join(dict.fromkeys(branch.path.name for branch in found.branches))
     spans = sum(len(branch.spans) for branch in found.branches)
     return names, spans, found.sorting, found.branches[0].order.is_reversed
@@ -152,7 +152,7 @@ def test_components_that_are_the_key_order_ties() -> None:
 
 def test_what_is_read_by_one_branch_is_left_out_by_the_next() -> None:
     found = plan((DUE == 1) | (TITLE == "a") | (DONE == True))  # noqa: E712
-    assert isinstance(found, Union)
+    assert isinstance(found, UnionPlan)
     assert [list(map(str, branch.residual)) for branch in found.branches] == [
         [],
         ["due != 1"],
@@ -177,7 +177,7 @@ def test_what_the_ranges_of_a_branch_exclude_is_not_compared() -> None:
     keys = [build_keys(TABLE, i) for i in by_other]
     ordering = Ordering.by([as_order(TABLE, "due")])
     found = make_plan(TABLE, keys, OTHER.in_([3, 4, 5]), ordering)
-    assert isinstance(found, Union)
+    assert isinstance(found, UnionPlan)
     assert [branch.residual for branch in found.branches] == [(), (), ()]
     for other, residual in (
         (OTHER > 3, []),
@@ -189,7 +189,7 @@ def test_what_the_ranges_of_a_branch_exclude_is_not_compared() -> None:
         ((OTHER > 2) | (DUE == 1), ["not (other > 2 or due == 1)"]),
     ):
         mixed = make_plan(TABLE, keys, other | (OTHER == 3), ordering)
-        if isinstance(mixed, Union):
+        if isinstance(mixed, UnionPlan):
             assert [str(part) for part in mixed.branches[-1].residual] == residual, other
 
 
@@ -208,10 +208,10 @@ def test_a_way_is_kept_for_each_shape_of_query() -> None:
     for number in range(5):
         both = And((field("done") == bool(number % 2), field("due") >= number))
         assert planner.plan(bind(TABLE, both), by_due) == make_plan(TABLE, keys, both, by_due)
-    assert len(planner._choices) == 1
+    assert len(planner._generic_plans) == 1
     planner.plan(bind(TABLE, And((DONE == True, DUE >= 1))), None)  # noqa: E712
     planner.plan(bind(TABLE, And((DONE == True, DUE == None))), None)  # noqa: E711,E712
-    assert len(planner._choices) == 3
+    assert len(planner._generic_plans) == 3
     for one, order in (
         (~(DUE == 1), None),
         (~DUE.is_null(), None),
@@ -225,15 +225,15 @@ def test_a_way_is_kept_for_each_shape_of_query() -> None:
         assert planner.plan(bind(TABLE, one), order) == make_plan(TABLE, keys, one, order), one
     for count in range(PLANS_KEPT_MAX * 2):
         planner.plan(bind(TABLE, DUE.in_(range(count + 2))), None)
-    assert len(planner._choices) <= PLANS_KEPT_MAX
-    kept = len(planner._choices)
+    assert len(planner._generic_plans) <= PLANS_KEPT_MAX
+    kept = len(planner._generic_plans)
     planner.plan(bind(TABLE, DUE.in_(range(PLAN_SPANS_MAX + 1))), None)
-    assert len(planner._choices) == kept  # that hangs on the values
+    assert len(planner._generic_plans) == kept  # that hangs on the values
 
 
 def test_what_the_spans_do_not_answer_is_compared() -> None:
     found = plan(DUE == 1, OTHER == 2, ~(DONE == True))  # noqa: E712
-    assert [str(p) for p in found.bounds] == ["due == 1"]
+    assert [str(p) for p in found.index_conditions] == ["due == 1"]
     assert [str(p) for p in found.residual] == ["other == 2", "done != True"]
     assert found.rechecked == ()
 
@@ -270,7 +270,7 @@ def test_spans_hold_exactly_the_keys_that_are_meant() -> None:
 
 
 def _holds(span: Span, key: bytes) -> bool:
-    assert not is_cut(key)
+    assert not is_truncated(key)
     return (span.lower or b"") <= key and (span.upper is None or key < span.upper)
 
 

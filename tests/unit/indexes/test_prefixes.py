@@ -18,7 +18,7 @@ from zapdb.indexes.prefixes import (
     _root_contractions,
     _strings,
     encode_primaries,
-    encode_stem,
+    encode_sort_key_prefix,
 )
 
 LOCALES = [
@@ -60,7 +60,7 @@ def test_a_stem_ends_where_nothing_that_follows_changes_it(
     locale: str, prefix: str, kept: str
 ) -> None:
     collation = Collation(locale)
-    assert encode_stem(collation, prefix) == encode_primaries(collation, kept)
+    assert encode_sort_key_prefix(collation, prefix) == encode_primaries(collation, kept)
 
 
 # With a level of cases, the key at primary strength has that behind the primaries.
@@ -86,7 +86,7 @@ def test_the_primary_level_is_the_key_at_primary_strength_whatever_the_strength(
 
 
 def test_offsets_of_icu_are_right_for_the_text_that_is_there_alone() -> None:
-    """Why `encode_stem` does not ask `CollationElementIterator`."""
+    """Why `encode_sort_key_prefix` does not ask `CollationElementIterator`."""
 
     def move(locale: str, text: str, offset: int) -> int:
         elements = collator(Collation(locale)).createCollationElementIterator(text)
@@ -118,7 +118,9 @@ def _spans(characters: icu.UnicodeSet) -> list[range]:
 
 @pytest.mark.parametrize("numeric", [False, True], ids=["", "numeric"])
 @pytest.mark.parametrize("locale", LOCALES)
-def test_no_character_behind_a_prefix_leads_out_of_its_stem(locale: str, numeric: bool) -> None:
+def test_no_character_behind_a_prefix_leads_out_of_its_sort_key_prefix(
+    locale: str, numeric: bool
+) -> None:
     collation = Collation(locale, "primary" if numeric else "tertiary", numeric)
     contractions = (*_root_contractions(), *_strings(collator(collation)))
     prefixes = {chr(c) for c in range(0x250)} | acting(collation) if not numeric else set("aé1٣")
@@ -130,7 +132,7 @@ def test_no_character_behind_a_prefix_leads_out_of_its_stem(locale: str, numeric
     missed = [
         (prefix, character)
         for prefix in sorted(prefixes)
-        if (stem := encode_stem(collation, prefix))
+        if (stem := encode_sort_key_prefix(collation, prefix))
         for character in behind
         if not sort_key(prefix + character).startswith(stem)
     ]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from zapdb.indexes.keys import NULL, PRESENT, cut_unique, successor
+from zapdb.indexes.keys import NULL, PRESENT, prefix_end, truncate_unique_key
 from zapdb.indexes.spans import Entry, Span, sort_ties
 from zapdb.values import String
 from zapdb.values.extent import END
@@ -26,13 +26,13 @@ def make_entries(seed: int) -> list[tuple[bytes, Entry, bool]]:
             size = generator.choice([0, 1, 2, 488, 494, 495, 496, 980, 989, 990, 991, 1_020, 1_500])
             text = "x" * size + generator.choice(["", "a", "b", "\x00"])
             parts += PRESENT + String().encode_index_key(text)
-        # Long ones, too: with a null, even a short index key is cut behind them.
+        # Long ones, too: with a null, even a short index key is truncated behind them.
         key = encode("k" * generator.choice([0, 1, 10, 600, 1_000]) + str(number * 7_919))
         if not has_null and parts in seen:
             continue
         seen.add(parts)
         entry: Entry = (parts, key, None)
-        made.append((cut_unique(parts, key, has_null=has_null), entry, has_null))
+        made.append((truncate_unique_key(parts, key, has_null=has_null), entry, has_null))
     made.sort(key=lambda found: found[0])
     assert len({found[0] for found in made}) == len(made)
     return made
@@ -47,7 +47,7 @@ def test_rule_24_a_search_of_a_unique_index_finds_what_the_full_keys_say(
     generator = random.Random(seed)
     bounds: list[bytes | None] = [None]
     for _, (full, _, _), _ in generator.sample(entries, 40):
-        bounds += [full, successor(full), full[: full.find(END) + 2]]
+        bounds += [full, prefix_end(full), full[: full.find(END) + 2]]
     for _ in range(200):
         low, high = generator.choice(bounds), generator.choice(bounds)
         span = Span(low, high)

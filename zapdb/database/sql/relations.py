@@ -184,7 +184,7 @@ def _read_indexes(connection: Connection, view: View) -> Iterable[Row]:
                 [_describe(state, component) for component in index.index.components],
                 index.index.unique,
                 index.state,
-                index.is_outdated,
+                index.is_mismatched,
                 index.entry_table,
                 index.key_format,
             )

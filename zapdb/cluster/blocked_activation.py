@@ -11,7 +11,7 @@ from zapdb.storage import Connection, Mode
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class BlockedActivation:
     """A migration, and the live processes whose files do not hold it."""
 
     migration: Migration
@@ -28,9 +28,9 @@ class Waiting:
         )
 
 
-def find_reachable(
+def find_reachable_position(
     connection: Connection, chain: Chain, position: int, target: int
-) -> tuple[int, Waiting | None]:
+) -> tuple[int, BlockedActivation | None]:
     """How far up to `target` a tenant may be brought now, and what keeps it from going on.
 
     Inside a CHANGE transaction, processes whose lease is over are put out on the way: one that is
@@ -41,16 +41,17 @@ def find_reachable(
         return target, None
     found = nodes.list_nodes(connection)
     for migration in waiting:
-        lacking = [
+        without = [
             (node, alive)
             for node, alive in found
             # A process without files works with whatever is in force.
-            if node.row.files_end and not nodes.holds(node, migration.number, migration.digest)
+            if node.row.files_end
+            and not nodes.has_migration(node, migration.number, migration.digest)
         ]
-        live = tuple(str(node.lease.owner) for node, alive in lacking if alive)
+        live = tuple(str(node.lease.owner) for node, alive in without if alive)
         if live:
-            return migration.number - 1, Waiting(migration, live)
+            return migration.number - 1, BlockedActivation(migration, live)
         if connection.mode is Mode.CHANGE:
-            for node, _ in lacking:
+            for node, _ in without:
                 nodes.evict(connection, node)
     return target, None

@@ -20,7 +20,7 @@ from zapdb.activation.descriptors import IndexDescriptor
 from zapdb.datasets import dataset_of
 from zapdb.formats import newest
 from zapdb.indexes.choosing import Planner
-from zapdb.indexes.maintenance import LiveIndex, open_index
+from zapdb.indexes.maintenance import IndexMaintainer, open_maintainer
 from zapdb.indexes.paths import Path, list_paths
 from zapdb.records import Archive, Beside, Record, Restored, codec_for, encode_prefix, held
 from zapdb.records.derivation import inputs_of
@@ -64,7 +64,7 @@ class Shape:
         readable = (index.keys for index in self.indexes if index.is_readable)
         return Planner(self.table, list_paths(self.table, readable))
 
-    def planner_by(self, index: LiveIndex) -> Planner:
+    def planner_by(self, index: IndexMaintainer) -> Planner:
         """Plans queries that are read by one index; those of an index that can't be read now scan
         the table."""
         number = index.descriptor.index.number
@@ -73,7 +73,7 @@ class Shape:
             self._planners[number] = Planner(self.table, (path,))
         return self._planners[number]
 
-    def index(self, name: str) -> LiveIndex | None:
+    def index(self, name: str) -> IndexMaintainer | None:
         return next((index for index in self.indexes if index.name == name), None)
 
     def encode(self, key: bytes, values: Mapping[str, Any], beside: Beside) -> bytes:
@@ -94,7 +94,7 @@ class Shape:
         old, _ = self.live.reader.open(key, stored, beside)
         return old, held(old) | dict(changes), frozenset(changes)
 
-    def present(self, key: bytes, record: Record, stored: bytes) -> Record:
+    def to_served(self, key: bytes, record: Record, stored: bytes) -> Record:
         """A record that was written, as the application sees it."""
         return record
 
@@ -116,7 +116,7 @@ class OlderShape(Shape):
         self._route = view.chain.route(number, position, view.position)
         self._name_fields()
 
-    def _open_index(self, index: Index) -> LiveIndex:
+    def _open_index(self, index: Index) -> IndexMaintainer:
         """The index in force if its entries are those of the older shape; else one that is none.
 
         A lookup by an index that is not there scans: slower, and right (rule 20).
@@ -134,7 +134,7 @@ class OlderShape(Shape):
             found = IndexDescriptor(
                 index, dependencies, "building", 0, 0, newest("key", release.LEVEL), datasets
             )
-        return open_index(self.table, found, live.records)
+        return open_maintainer(self.table, found, live.records)
 
     @cached_property
     def _following(self) -> dict[str, frozenset[str]]:
@@ -194,7 +194,7 @@ class OlderShape(Shape):
             and not _is_same(f.type, getattr(old, f.name), getattr(new, f.name))
         ]
 
-    def present(self, key: bytes, record: Record, stored: bytes) -> Record:
+    def to_served(self, key: bytes, record: Record, stored: bytes) -> Record:
         return self.reader.read(key, stored)
 
 

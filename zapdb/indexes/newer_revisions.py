@@ -16,7 +16,7 @@ from zapdb.schema import Table
 from zapdb.storage import ArchiveTable, Mode, RecordTable, Storage
 
 
-def compile_newer(
+def compile_from_newer(
     storage: Storage, view: View, target: Table, position: int, revision: int
 ) -> Conversion:
     """The program from the layout of a revision that `view` has not, to that of its table `target`
@@ -42,12 +42,14 @@ def compile_newer(
     records = RecordTable(storage, number, view.tenant)
     archives, convert = ArchiveTable(records, chain.archived_fields(number)), program.convert
 
-    def convert_newer(key: bytes, value: bytes, start: int, prefix: bytes, beside: Beside) -> bytes:
+    def convert_from_newer(
+        key: bytes, value: bytes, start: int, prefix: bytes, beside: Beside
+    ) -> bytes:
         # Fields may be archived that `view` knows nothing of.
         beside.archive = archives.open(key, value)
         return convert(key, value, start, prefix, beside)
 
-    return Conversion(convert_newer, False, program.source)
+    return Conversion(convert_from_newer, False, program.source)
 
 
 def _load_now(storage: Storage, known: View) -> View:

@@ -1,0 +1,134 @@
+"""Nodes: a process registers, renews its lease from a thread of its own, and is put out.
+
+A node registers with what others have to know of it, holds a lease, and renews it. Every writing
+transaction checks the lease's epoch, so a node that was evicted can't commit (rules 9 and 10).
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from zapdb import release
+from zapdb.catalog import rows
+from zapdb.catalog.kinds import NodeRow
+from zapdb.cluster import leases
+from zapdb.cluster.leases import Owner, Renewal
+from zapdb.cluster.level import check_level, read_level, settle_level
+from zapdb.cluster.nodes import Node, evict, lease_name, list_nodes, remove_node
+from zapdb.errors import IncompatibleVersion, LeaseLost, ZapdbError
+from zapdb.limits import NODE_HEARTBEAT_SECONDS, NODE_KEPT_SECONDS, NODE_LEASE_SECONDS
+from zapdb.storage import Connection, Mode, Storage
+
+logger = logging.getLogger("zapdb.nodes")
+
+
+def register(
+    storage: Storage,
+    files_end: int,
+    *,
+    serves: int | None = None,
+    pending: dict[int, str] | None = None,
+    datasets: dict[str, tuple[str, str]] | None = None,
+) -> Node:
+    """Enter this process as a node; raises `IncompatibleVersion` below the database's level.
+
+    What the arguments mean says `NodeRow`. Its id is the storage's `session`, by which the server
+    knows its connections; a second node over the same storage gets an id of its own.
+    """
+    with storage.transaction(Mode.CATALOG) as connection:
+        check_level(connection, lock=True)  # whoever raises it sees this node, or this node it
+        is_first = rows.get(connection, NodeRow, storage.session) is None
+        owner = Owner.here(storage.session if is_first else None)
+        lease = leases.take(connection, lease_name(owner.id), owner, NODE_LEASE_SECONDS)
+        row = NodeRow(
+            owner.id,
+            release.__version__,
+            release.LEVEL,
+            files_end,
+            files_end if serves is None else serves,
+            pending or {},
+            datasets or {},
+        )
+        rows.put(connection, row)
+    _settle(storage)
+    return Node(lease, row)
+
+
+def deregister(storage: Storage, node: Node) -> None:
+    with storage.transaction(Mode.CATALOG) as connection:
+        remove_node(connection, node.id)
+    _settle(storage)
+
+
+def _settle(storage: Storage) -> None:
+    with suppress(ZapdbError):  # what others do does not keep this process from coming or going
+        settle_level(storage)
+
+
+def evict_dead_nodes(storage: Storage, older_than_seconds: float) -> list[Node]:
+    """Put out nodes whose lease has been over for so long; returns them. Takes the gate if any."""
+    if not _list_dead(storage.connection(), older_than_seconds):
+        return []
+    with storage.transaction(Mode.CHANGE) as connection:
+        dead = _list_dead(connection, older_than_seconds)
+        for node in dead:
+            evict(connection, node)
+    return dead
+
+
+def _list_dead(connection: Connection, older_than_seconds: float) -> list[Node]:
+    before = connection.storage.now_us(connection) - int(older_than_seconds * 1e6)
+    return [
+        node
+        for node, alive in list_nodes(connection)
+        if not alive and (not older_than_seconds or node.lease.expires_at <= before)
+    ]
+
+
+def lease_is_held(connection: Connection, found: int | None, epoch: int) -> bool:
+    """The check of every writing transaction, of the epoch that its node's lease has there.
+
+    Raises `IncompatibleVersion` where the lease was lost since the level rose above this release.
+    """
+    if found == epoch:
+        return True
+    check_level(connection)
+    return False
+
+
+class Heartbeat(Renewal):
+    """Renews a node's lease in the background until it is stopped.
+
+    On the way it looks after what nobody else would: the level where it rises by itself, rows of
+    nodes that died long ago, and sessions that hold the gate though their process is gone.
+    """
+
+    def __init__(self, storage: Storage, node: Node) -> None:
+        self.level: int | None = None
+        """The database's level as the last heartbeat saw it."""
+        self._node = node
+        super().__init__(
+            storage, node.lease, NODE_LEASE_SECONDS, NODE_HEARTBEAT_SECONDS, "zapdb-heartbeat"
+        )
+
+    def beat(self) -> None:
+        try:
+            with self._storage.transaction(Mode.CATALOG) as connection:
+                self.level = read_level(connection)
+                check_level(connection)
+                self.renew(connection)
+            self._look_after_others()
+        except LeaseLost as error:
+            raise LeaseLost("this process was evicted: its writes are refused") from error
+        except IncompatibleVersion as error:
+            logger.error("this process is too old now, its writes are refused: %s", error)
+            with suppress(ZapdbError):  # or its lease ends by itself
+                deregister(self._storage, self._node)
+            raise LeaseLost("this process is no node any more") from error
+
+    def _look_after_others(self) -> None:
+        self._storage.free_gate()
+        settle_level(self._storage)
+        for node in evict_dead_nodes(self._storage, NODE_KEPT_SECONDS):
+            logger.info("the row of a process that died long ago was removed: %s", node)
