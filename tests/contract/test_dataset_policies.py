@@ -663,17 +663,22 @@ def visits(workspace: Workspace) -> Database:
 
 
 class Elsewhere:
-    """Another process, with another release of the time zone data, that stays open meanwhile."""
+    """Another process, with other data, that stays open meanwhile."""
 
-    def __init__(self, workspace: Workspace, version: str, *commands: str) -> None:
+    def __init__(self, command: list[str], **environment: str) -> None:
         self.process = subprocess.Popen(
-            workspace.command("zoned", *commands),
+            command,
             cwd=ROOT,
-            env=os.environ | {"ZAPDB_TZDATA": str(release(version))},
+            env=os.environ | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
+
+    @classmethod
+    def with_release(cls, workspace: Workspace, version: str, *commands: str) -> Elsewhere:
+        """One with another release of the time zone data."""
+        return cls(workspace.command("zoned", *commands), ZAPDB_TZDATA=str(release(version)))
 
     def read(self) -> list[str]:
         """What it says until it waits, or ends."""
@@ -704,7 +709,7 @@ def test_rule_26_two_processes_with_different_data_both_give_right_answers(
     visits.admin.set_setting("datasets", "scan")
     nine = ("2023-03-26T08:30:00", "2023-03-26T09:15:00")
     asked = ("order", "query", f"between {nine[0]} {nine[1]}")
-    other = Elsewhere(
+    other = Elsewhere.with_release(
         workspace,
         "2023.2",
         *("wait", *asked, "wait", *asked),
@@ -740,7 +745,7 @@ def test_rule_26_background_rewrites_the_instants_that_moved(
     visits.admin.set_setting("datasets", "background", table="visits", index="by_met")
     here = visits._view.tables["visits"].indexes[0].built_with["time zones"].version
     visits.close()
-    other = Elsewhere(
+    other = Elsewhere.with_release(
         workspace, "2023.2", "readable", "query", "run", "readable", "order", "query", "verify"
     )
     said = other.read()

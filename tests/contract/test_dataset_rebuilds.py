@@ -217,7 +217,7 @@ def test_rule_26_former_data_are_refused_while_a_process_has_the_newer_ones(
     workspace: Workspace, visits: Database
 ) -> None:
     visits.close()
-    other = Elsewhere(workspace, "2023.2", "wait", "order")
+    other = Elsewhere.with_release(workspace, "2023.2", "wait", "order")
     try:
         assert other.read()[-1] == "reopened"
         row = index_row(workspace)

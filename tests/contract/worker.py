@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import icu
+
 import zapdb
 from tests.lookups import between
 from zapdb.activation import removal, up
@@ -249,6 +251,43 @@ def read_utc(text: str) -> datetime.datetime:
     return datetime.datetime.fromisoformat(text).replace(tzinfo=named("UTC"))
 
 
+def collated(address: str, directory: str, *commands: str) -> None:
+    """Open, with the ICU of this Python, and do what the commands say with an index on titles."""
+    logger = logging.getLogger("zapdb.datasets")
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("warned: %(message)s"))
+    logger.addHandler(handler)
+    sort_key = icu.Collator.createInstance(icu.Locale("und")).getSortKey
+    with zapdb.open(address, migrations=directory, apply="auto") as db:
+        print("reopened")
+        items = db.table("items")
+        title = items.f.title.collated("und")
+        for command in commands:
+            match command.split(maxsplit=2):
+                case ["readable"]:
+                    print(*sorted(items.readable_indexes()))
+                case ["order"]:
+                    print(*(record.id for record in items.order_by(title, "id")))
+                case ["index"]:
+                    print(*(record.id for record in items.using("by_title")))
+                case ["sorted"]:
+                    found = [(sort_key(r.title), r.id) for r in items.order_by(title, "id")]
+                    is_right = found == sorted(found) and len(found) == items.count()
+                    print("as wanted" if is_right else found)
+                case ["run"]:
+                    print("ran", *(report.job.kind for report in db.admin.run_jobs()))
+                case ["verify"]:
+                    (report,) = db.admin.verify()
+                    print(*(report.problems or ("ok", *sorted(report.entries))))
+                case ["upsert", key, text]:
+                    items.upsert(id=int(key), title=text)
+                case ["delete", key]:
+                    items.delete(int(key))
+                case ["wait"]:
+                    print("waiting", flush=True)
+                    sys.stdin.readline()
+
+
 def sweep_dying(address: str, _directory: str, kill_at: str) -> None:
     """Sweep blobs of any age, a few at a time; die before deletion `kill_at`."""
     sweep.SWEEP_SLICE_BLOBS = 4
@@ -274,6 +313,7 @@ COMMANDS = {
     function.__name__: function
     for function in (
         append_together,
+        collated,
         convert,
         crowd,
         follow,
