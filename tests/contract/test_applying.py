@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
-from zapdb.activation.up import Wanted, migrate_up
+from zapdb.activation.up import Applied, Wanted, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.errors import CommitUnknown, LeaseLost
 from zapdb.jobs import roll_back_newest
@@ -155,6 +155,22 @@ def test_rule_06_many_processes_apply_a_new_migration_once(workspace: Workspace)
     assert counters(workspace)["migration"] == 2
     assert counters(workspace)["field"] == 5
     assert workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'database'") == [(1,)]
+
+
+def test_rule_06_a_lease_is_not_waited_for_once_all_is_done(workspace: Workspace) -> None:
+    """Whoever stored what is wanted has it still, and may have more to do."""
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    for number, operation in ((2, ADD_COLOR), (3, ADD_WEIGHT)):
+        workspace.write(number, operation)
+    storage, other, found = workspace.connect(), workspace.connect(), list[list[Applied]]()
+
+    def apply_too(applied: Applied) -> None:
+        wanted = Wanted(to=applied.number)
+        found.append(migrate_up(other, DEFAULT_TENANT, workspace.directory, wanted))
+
+    migrate_up(storage, DEFAULT_TENANT, workspace.directory, on_applied=apply_too)
+    assert found == [[], []]
 
 
 # Revisions, layouts, numbers

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.lookups import find
-from tests.support import WAYS, Faults, Way, Workspace, dump, error_of, finish
+from tests.support import WAYS, Faults, Way, Workspace, dump, error_of, finish, wait_until
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
@@ -605,6 +605,7 @@ def test_rule_15_a_target_that_goes_while_it_is_referred_to_leaves_nothing_dangl
     for thread in threads:
         thread.start()
     time.sleep(2.5)
+    wait_until(lambda: problems or min(done.values()) > 3, "all of it was done")
     stop.set()
     for thread in threads:
         finish(thread)

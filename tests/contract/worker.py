@@ -13,7 +13,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait as wait_for_any
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +31,6 @@ from zapdb.datasets import zone as named
 from zapdb.jobs import range_work, roll_back_newest, rollback, sweep
 from zapdb.storage import connect
 
-START_SECONDS = 60
-"""How long processes that begin at one moment wait for each other."""
-
 
 def run_together(count: int, run: Callable[[Callable[[], None]], None]) -> None:
     """`run` in `count` processes; it is given what waits until all of them are there."""
@@ -39,20 +39,30 @@ def run_together(count: int, run: Callable[[Callable[[], None]], None]) -> None:
 
     def wait() -> None:
         try:
-            barrier.wait(START_SECONDS)
+            barrier.wait()
         except threading.BrokenBarrierError:
             raise SystemExit(
-                f"process {os.getpid()} waited up to {START_SECONDS} s for {count} processes to "
-                "start together, and they did not: look for one that ended before"
+                f"process {os.getpid()} waited for {count} processes to start together, and one of "
+                "them ended before"
             ) from None
 
     processes = [context.Process(target=run, args=(wait,)) for _ in range(count)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
+    run_to_their_ends(processes, barrier)
     if any(process.exitcode for process in processes):
         raise SystemExit(1)
+
+
+def run_to_their_ends(processes: Sequence[BaseProcess], barrier: Barrier) -> None:
+    """Nobody waits at the barrier for one that failed, and everybody for as long as others take."""
+    for process in processes:
+        process.start()
+    running = {process.sentinel: process for process in processes}
+    while running:
+        for ended in wait_for_any(list(running)):
+            process = running.pop(ended)
+            process.join()
+            if process.exitcode:
+                barrier.abort()
 
 
 def open_together(address: str, directory: str, count: str) -> None:
@@ -98,7 +108,7 @@ def crowd(address: str, directory: str, readers: str, writers: str, seconds: str
         rounds, error = 0, None
         try:
             with zapdb.open(address, migrations=directory) as db:
-                barrier.wait(START_SECONDS)
+                barrier.wait()
                 stop = time.monotonic() + float(seconds)
                 while not rounds or time.monotonic() < stop:
                     (read if number < readers_count else write)(db, number, rounds)
@@ -109,11 +119,9 @@ def crowd(address: str, directory: str, readers: str, writers: str, seconds: str
         told = {"number": number, "rounds": rounds, "error": error}
         os.write(1, (json.dumps(told) + "\n").encode())
 
-    processes = [context.Process(target=run, args=(number,)) for number in range(count)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
+    run_to_their_ends(
+        [context.Process(target=run, args=(number,)) for number in range(count)], barrier
+    )
 
 
 def hold_open(address: str, directory: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -107,7 +108,9 @@ def migrate_up(
     append_zones(storage)  # the zones of defaults, too, which other processes may have to encode
     done: list[Applied] = []
     blocked: BlockedActivation | None = None
-    with leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait) as lease:
+    look = _ends_when_done(storage, tenant, files, choice)
+    chain_lease = leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait, look)
+    with suppress(_AllDone), chain_lease as lease:
         with storage.transaction(Mode.READ) as connection:
             check_level(connection)
             view = load_view(connection, tenant)
@@ -138,6 +141,37 @@ def migrate_up(
     if done:
         sweep_retired(storage)
     return done
+
+
+class _AllDone(Exception):
+    """What is wanted was done by those whose lease was waited for."""
+
+
+def _ends_when_done(
+    storage: Storage, tenant: int, files: list[MigrationFile], choice: Wanted
+) -> Callable[[int], None]:
+    """What looks, while a lease is waited for, whether it is still needed; raises `_AllDone`.
+
+    Of many processes that start at once, one has something to do. Were the others to take the lease
+    one after the other to find that out, the last would have waited for too long.
+    """
+    known: View | None = None
+
+    def look(_: int) -> None:
+        nonlocal known
+        with storage.transaction(Mode.READ) as connection:
+            check_level(connection)
+            view = load_view(connection, tenant, known)
+        if view is known or view.chain_state.forgetting is not None:
+            return
+        known = view
+        pending = compare_files(files, list(view.stored), view.chain).pending
+        is_left = any(choice.includes(file.number) for file in pending)
+        target = view.chain.end if choice.to is None else min(choice.to, view.chain.end)
+        if not is_left and view.position >= target:
+            raise _AllDone
+
+    return look
 
 
 def _check_schema_changes_allowed(connection: Connection, tenant: int) -> None:

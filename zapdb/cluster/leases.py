@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -224,12 +224,18 @@ class Renewal:
 
 @contextmanager
 def hold_lease(
-    storage: Storage, name: str, owner: Owner, seconds: float, wait_seconds: float
+    storage: Storage,
+    name: str,
+    owner: Owner,
+    seconds: float,
+    wait_seconds: float,
+    before_again: Callable[[int], object] = lambda made: None,
 ) -> Iterator[Lease]:
     """Hold a lease for a block, and renew it meanwhile; raises `LeaseHeld` where somebody else has
-    it for longer than `wait_seconds`."""
+    it for longer than `wait_seconds`. `before_again` is called before each further try."""
     take_it = partial(acquire, storage, name, owner, seconds)
-    lease = retry(LEASE.within(wait_seconds), take_it, on=LeaseHeld)
+    policy = LEASE.within(wait_seconds)
+    lease = retry(policy, take_it, on=LeaseHeld, before_again=before_again)
     renewal = Renewal(storage, lease, seconds)
     try:
         yield lease
