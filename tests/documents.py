@@ -7,7 +7,7 @@ import pytest
 from zapdb.errors import InvalidMigration, Violation
 from zapdb.migrations import Chain, Migration, NumberAllocator, resolve
 from zapdb.migrations.document import DocumentText, read_document
-from zapdb.migrations.draft import parse_document
+from zapdb.migrations.parsed_migration import parse_document
 from zapdb.schema import Schema, Table
 
 PEOPLE = """\

@@ -36,9 +36,9 @@ from zapdb.expressions.tree import (
 )
 from zapdb.migrations import Chain, NumberAllocator, resolve
 from zapdb.migrations.document import DocumentText, read_document
-from zapdb.migrations.draft import parse_document
 from zapdb.migrations.operations.constraints import checks_on, nested_types
 from zapdb.migrations.operations.definitions import TypeDefinition
+from zapdb.migrations.parsed_migration import parse_document
 from zapdb.migrations.stored_structure import to_structure
 from zapdb.schema import NO_DEFAULT, Field, Index, IndexComponent, Schema, Table
 from zapdb.values import (
@@ -321,7 +321,7 @@ def large_records_of(draw: st.DrawFn, table: Table) -> dict[str, Any]:
     """As `records_of`; about every other string or binary is a blob, or nearly one."""
     record = draw(records_of(table))
     for f in table.value_fields:
-        if f.type.outlined and draw(st.booleans()):
+        if f.type.may_be_blob and draw(st.booleans()):
             record[f.name] = draw(large_texts if isinstance(f.type, String) else large_binaries)
     return record
 

@@ -24,11 +24,11 @@ from zapdb.catalog.settings import PROFILES, SETTINGS
 from zapdb.database.metrics import FAMILIES
 from zapdb.expressions import FUNCTIONS, SPECIAL
 from zapdb.migrations import OPERATIONS
-from zapdb.migrations.draft import KEYS, OPTIONAL_KEYS
 from zapdb.migrations.json_schema import TOP
 from zapdb.migrations.lint import RULES
 from zapdb.migrations.operations.definitions import DECLARED, PARAMETERS
 from zapdb.migrations.operations.examples import EXAMPLES, FIRST
+from zapdb.migrations.parsed_migration import KEYS, OPTIONAL_KEYS
 from zapdb.migrations.structure import ABSENT, key_of
 from zapdb.values import VALUE_TYPES, ValueType
 

@@ -6,7 +6,7 @@ number in `LEVELS`, and writes one only once the cluster's level says that every
 (rule 10). From the first release on a format changes by a new number only (rule 34).
 
 Kinds of catalog rows have formats of their own (`zapdb.catalog.kinds`), and so has the storage
-itself (`zapdb.storage.layout`).
+itself (`zapdb.storage.storage_version`).
 """
 
 from __future__ import annotations

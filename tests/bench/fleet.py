@@ -13,7 +13,7 @@ from tests.bench.measure import Row, take_turns
 from zapdb.activation.fleet import bring_up_all, read_fleet
 from zapdb.catalog.tenants import add_tenant
 from zapdb.storage import Mode, Storage, connect
-from zapdb.storage.tables import CATALOG
+from zapdb.storage.fixed_tables import CATALOG
 
 TENANTS = 10_000
 BROUGHT = 200

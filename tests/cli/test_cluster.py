@@ -17,7 +17,7 @@ from zapdb.cluster import leases, registration
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import LeaseLost
-from zapdb.storage import LAYOUT_REVISION, Storage, connect
+from zapdb.storage import STORAGE_VERSION, Storage, connect
 
 NOW, NEXT = release.LEVEL, release.LEVEL + 1
 """The level of this release, and of one that comes after it."""
@@ -49,7 +49,7 @@ def test_status(current: Project, db: Database) -> None:
     assert (result.status, result.err) == (0, "")
     assert result.out == (
         f"level {NOW} (on_demand)\n"
-        f"layout {LAYOUT_REVISION}\n"
+        f"layout {STORAGE_VERSION}\n"
         f"1 node: 1 of {release.__version__}\n"
         "4 migrations stored; at 4: 1 tenant\n"
     )
@@ -57,7 +57,7 @@ def test_status(current: Project, db: Database) -> None:
         "level": NOW,
         "level_possible": NOW,
         "level_policy": "on_demand",
-        "layout": LAYOUT_REVISION,
+        "layout": STORAGE_VERSION,
         "layout_pending": [],
         "releases": {release.__version__: 1},
         "nodes": {"alive": 1, "expired": 0},

@@ -17,7 +17,7 @@ from zapdb.errors import InvalidMigration, InvalidValue, Location, UsageError, V
 from zapdb.limits import SUMMARY_LENGTH_CHARS_MAX
 from zapdb.logs import log_event
 from zapdb.printing import one_line
-from zapdb.storage.gate import Holder, NodeLease
+from zapdb.storage.gate import GateHolder, NodeLease
 from zapdb.storage.owners import Owner
 
 FORGED = "x\n  hint: run `rm -rf /`\nerror: y"
@@ -70,8 +70,8 @@ def test_who_holds_the_gate_or_a_lease_is_told_in_one_line(text: str) -> None:
     node = NodeLease(owner, 0)
     for shown in (
         str(owner),
-        str(Holder(1, "zapdb", 2.0, node, 3.0, ())),
-        str(Holder(1, text, None, None, None, ())),
+        str(GateHolder(1, "zapdb", 2.0, node, 3.0, ())),
+        str(GateHolder(1, text, None, None, None, ())),
     ):
         assert shown.isprintable()
         assert len(shown) < 1_000

@@ -16,7 +16,7 @@ from zapdb.cli.opening import read_view
 from zapdb.cli.scaffold import make_slug, render_migration
 from zapdb.migrations import OPERATIONS, NumberAllocator, list_files, resolve
 from zapdb.migrations.document import DocumentText, Mapping, Scalar, read_document
-from zapdb.migrations.draft import parse_document
+from zapdb.migrations.parsed_migration import parse_document
 from zapdb.schema import Schema
 from zapdb.storage import connect
 

@@ -138,10 +138,10 @@ def _patch(options: dict[str, Any]) -> None:
         time.time = lambda: now() + off
         time.time_ns = lambda: now_ns() + int(off * 1e9)
     if "layouts" in options:
-        from zapdb.storage import layout
+        from zapdb.storage import storage_version
 
-        layout.LAYOUT_REVISION = options["layout"]
-        layout.revisions_directory = lambda: Path(options["layouts"])
+        storage_version.STORAGE_VERSION = options["layout"]
+        storage_version.upgrades_directory = lambda: Path(options["layouts"])
 
 
 def obey(db: Any, directory: Path) -> None:
@@ -184,11 +184,11 @@ def _do(db: Any, directory: Path, command: list[str], transaction: ExitStack) ->
             require_level(db._storage, int(level))
             return "raised"
         case ["layout"]:
-            from zapdb.cluster.level import bring_layout_up
-            from zapdb.storage import read_layout
+            from zapdb.cluster.level import upgrade_storage_with_level
+            from zapdb.storage import read_storage_version
 
-            done = bring_layout_up(db._storage)
-            return f"{done} {read_layout(db._storage)}"
+            done = upgrade_storage_with_level(db._storage)
+            return f"{done} {read_storage_version(db._storage)}"
         case ["evict"]:
             from zapdb.cluster.registration import evict_dead_nodes
 

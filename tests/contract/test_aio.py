@@ -28,7 +28,7 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.storage.waiting import FairSemaphore
+from zapdb.storage.fair_lock import FairSemaphore
 
 NOTE = "a note that is a blob " * 400
 HERE = Path(__file__).name

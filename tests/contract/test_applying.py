@@ -257,9 +257,9 @@ def test_rule_06_up_stops_at_the_number_that_is_given(workspace: Workspace) -> N
     workspace.write(1, ITEMS)
     storage = workspace.connect()
     from zapdb.cluster import ensure_rows
-    from zapdb.storage import ensure_layout
+    from zapdb.storage import ensure_storage
 
-    ensure_layout(storage, create=True)
+    ensure_storage(storage, create=True)
     ensure_rows(storage)
     seen: list[str] = []
     applied = migrate_up(

@@ -23,14 +23,14 @@ from zapdb.cluster.leases import Owner
 from zapdb.cluster.level import check_level, require_level
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
 from zapdb.limits import TOMBSTONES_KEPT
-from zapdb.storage import Mode, Storage, ensure_layout
+from zapdb.storage import Mode, Storage, ensure_storage
 
 
 @pytest.fixture
 def storage(workspace: Workspace) -> Storage:
     """A database without migrations."""
     storage = workspace.connect()
-    ensure_layout(storage, create=True)
+    ensure_storage(storage, create=True)
     ensure_rows(storage)
     return storage
 
@@ -377,7 +377,7 @@ def test_rule_30_a_follower_behind_the_horizon_loads_the_whole(storage: Storage)
 def test_rule_30_all_views_are_byte_equal_at_one_token(workspace: Workspace) -> None:
     """Writers that change and delete at random, one that purges, and views that lag and restart."""
     storage = workspace.connect()
-    ensure_layout(storage, create=True)
+    ensure_storage(storage, create=True)
     ensure_rows(storage)
     seen: dict[int, set[bytes]] = {}
     problems: list[BaseException] = []

@@ -28,8 +28,8 @@ from zapdb.errors import (
 )
 from zapdb.jobs import rollback
 from zapdb.jobs.rollback import roll_back_newest
-from zapdb.storage import Mode, changes, log
-from zapdb.storage.log import START, Bookmark, LogSnapshot
+from zapdb.storage import Mode, change_log, pending_changes
+from zapdb.storage.change_log import START, Bookmark, LogSnapshot
 
 REFERRING = (
     "create_table: {{table: {name}, key: [id], fields: [{{name: id, type: integer}},"
@@ -133,7 +133,7 @@ def test_rule_29_what_is_written_early_is_coalesced_all_the_same(
     db: Database, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Random transactions with savepoints, of which some are rolled back, beside a plain model."""
-    monkeypatch.setattr(changes, "CHANGES_PENDING_MAX", 3)
+    monkeypatch.setattr(pending_changes, "CHANGES_PENDING_MAX", 3)
     draw, items = random.Random(seed), db.table("items")
     before: dict[int, str] = {}
     for _ in range(12):
@@ -652,7 +652,7 @@ def test_rule_29_the_clock_row_never_goes_back(workspace: Workspace, db: Databas
 def test_rule_29_a_number_that_a_savepoint_drew_is_drawn_again(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "CHANGES_PENDING_MAX", 2)
+    monkeypatch.setattr(pending_changes, "CHANGES_PENDING_MAX", 2)
     items = db.table("items")
     with db.transaction():
         items.insert(id=1, title="a")
@@ -671,9 +671,9 @@ def test_rule_29_a_number_that_a_savepoint_drew_is_drawn_again(
 def test_rule_29_one_can_go_on_from_every_bookmark(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "CHANGES_PAGE", 4)
-    monkeypatch.setattr(log, "STAMPS_PAGE", 2)
-    monkeypatch.setattr(log, "TRANSACTIONS_PAGE", 3)
+    monkeypatch.setattr(change_log, "CHANGES_PAGE", 4)
+    monkeypatch.setattr(change_log, "STAMPS_PAGE", 2)
+    monkeypatch.setattr(change_log, "TRANSACTIONS_PAGE", 3)
     items = db.table("items")
     for n in range(5):
         items.insert_many({"id": 20 * n + m, "title": "x"} for m in range(n * 3))
@@ -899,20 +899,20 @@ def test_rule_29_many_records_stream_into_the_log(
 ) -> None:
     """In one transaction: what waits to be written is bounded."""
     held = list[int]()
-    spill = changes.PendingChanges._spill
+    spill = pending_changes.PendingChanges._spill
 
     def watch(self: Any, connection: Any) -> None:
-        held.append(max(len(level.changes) for level in self._levels))
+        held.append(max(len(made.changes) for made in self._savepoints))
         spill(self, connection)
 
-    monkeypatch.setattr(changes.PendingChanges, "_spill", watch)
+    monkeypatch.setattr(pending_changes.PendingChanges, "_spill", watch)
     items = db.table("items")
     with db.transaction():
         items.insert_many({"id": n, "title": "x"} for n in range(10_000))
         items.update(3, title="y")
         items.delete(9_999)
     assert held
-    assert max(held) < 2 * changes.CHANGES_PENDING_MAX
+    assert max(held) < 2 * pending_changes.CHANGES_PENDING_MAX
     found = records_of(db)
     assert len(found) == 9_999
     assert tell(found[3]) == ("insert", 3, None, "y")

@@ -23,8 +23,8 @@ from zapdb.catalog.pruning import Bound, plan_pruning, prune
 from zapdb.database import Database
 from zapdb.database.changes import Change, SchemaEvent, open_log
 from zapdb.errors import ChangesPruned, TransactionConflict, UsageError
-from zapdb.storage import Mode, changes, log, log_pruning
-from zapdb.storage.log import START
+from zapdb.storage import Mode, change_log, change_log_pruning, pending_changes
+from zapdb.storage.change_log import START
 
 Made = Change | SchemaEvent
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
@@ -72,7 +72,7 @@ def count_rows(workspace: Workspace) -> dict[str, int]:
 def test_rule_29_whole_transactions_before_a_bookmark_are_pruned(
     workspace: Workspace, db: Database, looks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_pruning, "PRUNE_BATCH_CHANGES", 2)
+    monkeypatch.setattr(change_log_pruning, "PRUNE_BATCH_CHANGES", 2)
     whole = write_some(db, looks)
     assert len(whole) == 1 + 4 * 5
     at = 1 + 5 + 1  # the second of three changes of one transaction
@@ -86,7 +86,7 @@ def test_rule_29_whole_transactions_before_a_bookmark_are_pruned(
     assert list(db.change_log.read()) == whole[6:]
     assert db.change_log.prune(whole[2].bookmark).changes == 0  # it never goes back
     assert db.change_log.prune(START).beginning == whole[5].bookmark
-    pruning = log_pruning.LogPruning(open_log(db._session))
+    pruning = change_log_pruning.ChangeLogPruning(open_log(db._session))
     with db._storage.transaction(Mode.WRITE) as connection:  # as one that looked before
         pruning.write_beginning(connection, whole[3].bookmark)
     assert db.change_log.begin() == whole[5].bookmark
@@ -191,9 +191,9 @@ def test_rule_29_a_bookmark_before_what_was_pruned_is_refused(
 def test_rule_29_who_pages_through_what_is_pruned_meanwhile_is_told(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "CHANGES_PAGE", 4)
-    monkeypatch.setattr(log, "CHUNK_FIRST", 1)
-    monkeypatch.setattr(log, "STAMPS_PAGE", 2)
+    monkeypatch.setattr(change_log, "CHANGES_PAGE", 4)
+    monkeypatch.setattr(change_log, "CHUNK_FIRST", 1)
+    monkeypatch.setattr(change_log, "STAMPS_PAGE", 2)
     write_some(db)
     with db.transaction():
         db.table("items").insert_many({"id": 100 + n, "title": "x"} for n in range(11))
@@ -220,9 +220,9 @@ def test_rule_29_who_pages_through_what_is_pruned_meanwhile_is_told(
 def test_rule_29_who_is_ahead_of_the_pruning_is_not_disturbed(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "CHANGES_PAGE", 4)
-    monkeypatch.setattr(log, "CHUNK_FIRST", 1)
-    monkeypatch.setattr(log, "STAMPS_PAGE", 2)
+    monkeypatch.setattr(change_log, "CHANGES_PAGE", 4)
+    monkeypatch.setattr(change_log, "CHUNK_FIRST", 1)
+    monkeypatch.setattr(change_log, "STAMPS_PAGE", 2)
     whole, beside = write_some(db), workspace.open()
     follower, seen = db.change_log.follower("me"), []
     for made in follower.changes():
@@ -320,7 +320,7 @@ def test_rule_29_what_a_transaction_under_way_has_written_is_not_pruned(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its number is lower than those that go, and some of its changes are there already."""
-    monkeypatch.setattr(changes, "CHANGES_PENDING_MAX", 2)
+    monkeypatch.setattr(pending_changes, "CHANGES_PENDING_MAX", 2)
     long = Hand(db)
     long.begin()
     long.do(lambda: long.items.insert_many({"id": n, "title": "long"} for n in range(5)))
@@ -365,7 +365,7 @@ def test_rule_29_who_commits_after_the_pruning_with_an_older_position_is_told(
 def test_rule_29_pruning_goes_on_beside_writers_followers_and_another_pruning(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_pruning, "PRUNE_BATCH_CHANGES", 3)
+    monkeypatch.setattr(change_log_pruning, "PRUNE_BATCH_CHANGES", 3)
     stop, failed, told, pruned = threading.Event(), list[BaseException](), list[Change](), [0, 0]
 
     def guarded(work: Callable[[Database], None]) -> threading.Thread:
@@ -432,13 +432,13 @@ def test_rule_29_two_that_prune_take_turns(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the other one is deleting is not taken for gone."""
-    monkeypatch.setattr(log_pruning, "PRUNE_BATCH_CHANGES", 2)
+    monkeypatch.setattr(change_log_pruning, "PRUNE_BATCH_CHANGES", 2)
     db.table("items").insert_many({"id": n, "title": "x"} for n in range(9))
     beside, done = workspace.open(), list[int]()
     prune_all = threading.Thread(
         target=lambda: done.append(beside.change_log.prune(TO_COME).changes)
     )
-    pruning = log_pruning.LogPruning(open_log(db._session))
+    pruning = change_log_pruning.ChangeLogPruning(open_log(db._session))
     place = list(db.change_log.read())[-1].bookmark
     with db._storage.transaction(Mode.WRITE) as connection:
         pruning.write_beginning(connection, place)
@@ -458,7 +458,7 @@ def test_rule_29_pruning_leaves_time_to_the_writers_of_other_processes(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no queue between processes: who comes back at once has the one place always."""
-    monkeypatch.setattr(log_pruning, "PRUNE_BATCH_CHANGES", 30)
+    monkeypatch.setattr(change_log_pruning, "PRUNE_BATCH_CHANGES", 30)
     items, is_over, written = db.table("items"), threading.Event(), [0]
     items.insert_many({"id": n, "title": "x"} for n in range(3_000))
     beside = workspace.open()
@@ -485,14 +485,14 @@ import os, signal, sys, zapdb
 from datetime import UTC, datetime
 from zapdb.storage import log_pruning
 log_pruning.PRUNE_BATCH_CHANGES = 3
-delete, calls = log_pruning.LogPruning.delete_some, []
+delete, calls = log_pruning.ChangeLogPruning.delete_some, []
 def die(self, *given):
     calls.append(1)
     done = delete(self, *given)
     if len(calls) == 5:  # in the midst of a transaction
         os.kill(os.getpid(), signal.SIGKILL)
     return done
-log_pruning.LogPruning.delete_some = die
+log_pruning.ChangeLogPruning.delete_some = die
 zapdb.open(sys.argv[1]).change_log.prune(datetime(2200, 1, 1, tzinfo=UTC))
 """
 
@@ -525,7 +525,7 @@ def test_rule_29_a_pruning_that_was_killed_is_gone_on_with(
 def test_rule_29_timestamps_that_nobody_needs_go_too(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_pruning, "PRUNE_BATCH_CHANGES", 4)
+    monkeypatch.setattr(change_log_pruning, "PRUNE_BATCH_CHANGES", 4)
     items = db.table("items")
     for n in range(12):
         items.upsert(id=1, title=str(n))

@@ -34,8 +34,8 @@ from zapdb.cluster.leases import Owner
 from zapdb.cluster.nodes import has_migration
 from zapdb.database import Database
 from zapdb.errors import IncompatibleVersion, LeaseLost, UnsupportedServer
-from zapdb.storage import LAYOUT_REVISION, Mode, Storage, layout, read_layout
-from zapdb.storage.layout import revisions_directory
+from zapdb.storage import STORAGE_VERSION, Mode, Storage, read_storage_version, storage_version
+from zapdb.storage.storage_version import upgrades_directory
 
 NOW, NEXT = release.LEVEL, release.LEVEL + 1
 """The level of this release, and of one that comes after it."""
@@ -68,7 +68,7 @@ def test_rule_10_a_node_registers_with_what_others_have_to_know(
         storage, 7, serves=5, pending={6: "z1:a", 7: "z1:b"}, datasets={"tz": ("2025b", "f0")}
     )
     found = {node.id: node for node, alive in nodes.list_nodes(db._storage.connection()) if alive}
-    node = found[storage.session]
+    node = found[storage.node_id]
     assert node == registered
     row = node.row
     assert (row.release, row.level) == (release.__version__, release.LEVEL)
@@ -324,9 +324,9 @@ def upgrade():
 def layouts(tmp_path: Path) -> dict[str, Any]:
     """The options of a release that has one revision of the layout more."""
     directory = tmp_path / "layouts"
-    shutil.copytree(revisions_directory(), directory, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(upgrades_directory(), directory, ignore=shutil.ignore_patterns("__pycache__"))
     (directory / "versions" / "9999_next.py").write_text(
-        NEXT_LAYOUT.format(before=LAYOUT_REVISION, level=NEXT)
+        NEXT_LAYOUT.format(before=STORAGE_VERSION, level=NEXT)
     )
     return {"level": NEXT, "layouts": str(directory), "layout": "9999"}
 
@@ -336,7 +336,7 @@ def test_rule_10_a_layout_waits_until_all_support_its_level(
     workspace: Workspace, db: Database, layouts: dict[str, Any]
 ) -> None:
     with open_peer(workspace, **layouts) as newer:
-        assert read_layout(db._storage) == LAYOUT_REVISION  # it works on what is there
+        assert read_storage_version(db._storage) == STORAGE_VERSION  # it works on what is there
         assert newer.ask("insert 1") == "written"
         before = dump(workspace)
         told = newer.ask("layout")
@@ -346,7 +346,7 @@ def test_rule_10_a_layout_waits_until_all_support_its_level(
         db.table("items").insert(id=2, title="Milk")
         workspace.write(2, ADD_COLOR)
         assert newer.ask("up") == "2"  # migrations are applied on the old layout
-        assert read_layout(db._storage) == LAYOUT_REVISION
+        assert read_storage_version(db._storage) == STORAGE_VERSION
         db.close()
         workspace.write(3, ADD_WEIGHT)
         assert newer.ask("up") == "3"
@@ -365,16 +365,19 @@ def test_rule_10_an_upgrade_brings_the_layout_up_under_an_open_database(
 ) -> None:
     db.table("items").insert(id=1, title="Milk")
     db.close()
-    monkeypatch.setattr(layout, "LAYOUT_REVISION", layouts["layout"])
-    monkeypatch.setattr(layout, "revisions_directory", lambda: Path(layouts["layouts"]))
+    monkeypatch.setattr(storage_version, "STORAGE_VERSION", layouts["layout"])
+    monkeypatch.setattr(storage_version, "upgrades_directory", lambda: Path(layouts["layouts"]))
     monkeypatch.setattr(release, "LEVEL", NEXT)
     with workspace.open(apply="never") as newer:  # on what is there
-        assert (newer.admin.cluster_level(), read_layout(newer._storage)) == (NOW, LAYOUT_REVISION)
+        assert (newer.admin.cluster_level(), read_storage_version(newer._storage)) == (
+            NOW,
+            STORAGE_VERSION,
+        )
         newer.table("items").insert(id=2, title="Bread")
         before = dump(workspace)
         done = cluster.upgrade_cluster(workspace.connect())
         assert (done.before, done.after) == (NOW, NEXT)
-        assert [revision.revision for revision in done.layout] == ["9999"]
+        assert [upgrade.version for upgrade in done.layout] == ["9999"]
         after = dump(workspace)
         assert after.keys() - before.keys() == {"zapdb_next"}
         passing = {"zapdb_storage_version", "zapdb_catalog", "zapdb_counters", "zapdb_leases"}

@@ -23,7 +23,7 @@ from zapdb.errors import GateTimeout, LeaseLost, TransactionConflict, UsageError
 from zapdb.jobs import roll_back_newest
 from zapdb.limits import GATE
 from zapdb.storage import Mode, Storage, connect
-from zapdb.storage.waiting import FairSemaphore
+from zapdb.storage.fair_lock import FairSemaphore
 
 
 @pytest.fixture

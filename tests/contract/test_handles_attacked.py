@@ -26,9 +26,9 @@ from tests.support import GUARD_SECONDS, Workspace, error_of, wait_until
 from zapdb.database import Database
 from zapdb.errors import UsageError
 from zapdb.storage import Mode
+from zapdb.storage.fair_lock import FairSemaphore
 from zapdb.storage.sqlite import SQLite
 from zapdb.storage.transaction_owners import _BEGUN
-from zapdb.storage.waiting import FairSemaphore
 
 
 @pytest.fixture

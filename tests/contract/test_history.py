@@ -19,7 +19,7 @@ from zapdb.cluster import ensure_rows
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.jobs import roll_back_newest
 from zapdb.schema import fingerprint
-from zapdb.storage import Mode, Storage, ensure_layout
+from zapdb.storage import Mode, Storage, ensure_storage
 
 TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
 INDEX_EXTENT = INDEX_SIZE.replace("field: size", "field: extent")
@@ -38,7 +38,7 @@ def events_of(storage: Storage, name: str = "items") -> list[tuple[int, str, str
 
 def up(place: Workspace, number: int, *operations: str) -> None:
     place.write(number, *operations)
-    ensure_layout(place.control, create=True)
+    ensure_storage(place.control, create=True)
     ensure_rows(place.control)
     migrate_up(place.control, DEFAULT_TENANT, place.directory, Wanted(again=True))
 

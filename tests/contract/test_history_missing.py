@@ -20,7 +20,7 @@ from zapdb.database.changes import Change
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory
 from zapdb.jobs import Job, roll_back_newest
 from zapdb.records import asdict
-from zapdb.storage import Mode, Storage, ensure_layout
+from zapdb.storage import Mode, Storage, ensure_storage
 
 pytestmark = pytest.mark.long_on("sqlite")
 
@@ -35,7 +35,7 @@ LENGTHS = (
 
 def up(place: Workspace, number: int, *operations: str, tenant: int = DEFAULT_TENANT) -> None:
     place.write(number, *operations)
-    ensure_layout(place.control, create=True)
+    ensure_storage(place.control, create=True)
     ensure_rows(place.control)
     migrate_up(place.control, tenant, place.directory)
 

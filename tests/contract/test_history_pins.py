@@ -22,7 +22,7 @@ from zapdb.errors import FingerprintUnknown, UnknownName
 from zapdb.jobs import roll_back_newest
 from zapdb.migrations import Chain
 from zapdb.schema import fingerprint
-from zapdb.storage import Mode, ensure_layout
+from zapdb.storage import Mode, ensure_storage
 
 TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
 ADD_RANK = "add_field: {table: items, field: {name: rank, type: integer, default: 0}}"
@@ -30,7 +30,7 @@ ADD_RANK = "add_field: {table: items, field: {name: rank, type: integer, default
 
 def up(place: Workspace, number: int, *operations: str) -> None:
     place.write(number, *operations)
-    ensure_layout(place.control, create=True)
+    ensure_storage(place.control, create=True)
     ensure_rows(place.control)
     migrate_up(place.control, DEFAULT_TENANT, place.directory)
 

@@ -19,7 +19,7 @@ from zapdb.errors import ConcurrencyError, RollbackInProgress, UnknownName, Usag
 from zapdb.jobs import Job, roll_back_newest, sweep_blobs
 from zapdb.jobs.archives import prune_archives
 from zapdb.records import asdict
-from zapdb.storage import Mode, Storage, ensure_layout
+from zapdb.storage import Mode, Storage, ensure_storage
 
 pytestmark = pytest.mark.long_on("postgresql")
 
@@ -54,7 +54,7 @@ def revisions(place: Workspace, name: str = "items") -> list[int]:
 
 def up(place: Workspace, number: int, *operations: str) -> None:
     place.write(number, *operations)
-    ensure_layout(place.control, create=True)
+    ensure_storage(place.control, create=True)
     ensure_rows(place.control)
     migrate_up(place.control, DEFAULT_TENANT, place.directory)
 

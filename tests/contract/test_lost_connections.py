@@ -28,7 +28,7 @@ from zapdb.cluster.leases import Lease
 from zapdb.database import Database
 from zapdb.errors import StorageError
 from zapdb.storage import Connection, Mode, Storage, gate
-from zapdb.storage.gate import Holder
+from zapdb.storage.gate import GateHolder
 
 NOTE = "a note that is a blob " * 400
 
@@ -129,7 +129,7 @@ def test_a_read_is_asked_again(workspace: Workspace, db: Database, read_only: bo
 def test_what_is_read_in_parts_goes_on(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.storage.physical.PAGE_RECORDS_MAX", 2)
+    monkeypatch.setattr("zapdb.storage.statements.PAGE_RECORDS_MAX", 2)
     seen = []
     for record in db.table("items").scan():
         seen.append(record.id)
@@ -205,7 +205,7 @@ def test_one_that_wants_the_gate_alone_goes_on(
     """Between two attempts it is in no transaction."""
     waits = threading.Event()
 
-    def find_holders(connection: Connection) -> list[Holder]:
+    def find_holders(connection: Connection) -> list[GateHolder]:
         if not waits.is_set():
             backend = connection.driver.info.backend_pid
             workspace.execute("SELECT pg_terminate_backend(?, 10000)", (backend,))
@@ -251,12 +251,12 @@ def test_lost_connections_do_not_come_from_the_pool(workspace: Workspace, db: Da
 
     for first, then in ((read, write), (write, read)):
         in_threads(5, read)
-        storage.collect_connections()
+        storage.reap_connections()
         assert pool.checkedin() >= 5
         lose_connections(workspace, storage)
         assert first(7) == (7,)
         assert in_threads(5, then) == [(n,) for n in range(5)]
-        storage.collect_connections()
+        storage.reap_connections()
         lose_connections(workspace, storage)
         storage.release_connection()
         # Nobody has noticed, and no thread here has a connection: each takes a lost one first.

@@ -24,8 +24,8 @@ from zapdb.expressions import FUNCTIONS
 from zapdb.jobs.sampling import TableSample, prove_with_records
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
 from zapdb.migrations import list_files, resolve_files
-from zapdb.migrations.journey import Journey
-from zapdb.migrations.trial import Trial
+from zapdb.migrations.record_trace import Journey
+from zapdb.migrations.round_trip import Trial
 from zapdb.storage import Mode
 from zapdb.values import String
 

@@ -27,7 +27,7 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.storage import Connection
-from zapdb.storage.physical import IndexTable, RecordTable
+from zapdb.storage.statements import IndexTable, RecordTable
 
 ITEMS = """\
 create_table: {table: items, key: [id], fields: [

@@ -18,7 +18,7 @@ from zapdb.catalog.stored_settings import (
 )
 from zapdb.cluster import ensure_rows
 from zapdb.errors import CorruptCatalog, SchemaChangesRefused, UnknownName, UsageError
-from zapdb.storage import Mode, Storage, ensure_layout
+from zapdb.storage import Mode, Storage, ensure_storage
 
 pytestmark = pytest.mark.long_on("postgresql")
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.long_on("postgresql")
 @pytest.fixture
 def storage(workspace: Workspace) -> Storage:
     storage = workspace.connect()
-    ensure_layout(storage, create=True)
+    ensure_storage(storage, create=True)
     ensure_rows(storage)
     return storage
 

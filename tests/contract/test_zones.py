@@ -19,7 +19,7 @@ from zapdb.database import Database
 from zapdb.database.cursors import decode_cursor, encode_cursor
 from zapdb.datasets import TimeZones, dataset_of, zone, zone_names
 from zapdb.errors import CorruptRecord, DatasetMismatch, InvalidValue
-from zapdb.storage import ensure_layout
+from zapdb.storage import ensure_storage
 
 VISITS = """\
 create_table: {table: visits, key: [id], fields: [
@@ -184,7 +184,7 @@ def test_numbers_are_never_used_again(workspace: Workspace) -> None:
 
 
 def test_processes_that_open_at_once_agree_on_the_numbers(workspace: Workspace) -> None:
-    ensure_layout(workspace.connect(), create=True)
+    ensure_storage(workspace.connect(), create=True)
     printed = workspace.run("append_together", "6").stdout.splitlines()
     assert len(printed) == 6
     assert len(set(printed)) == 1

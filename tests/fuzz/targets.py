@@ -40,7 +40,7 @@ from zapdb.records import (
     held,
 )
 from zapdb.schema import Field, Schema, Table, read_snapshot, snapshot
-from zapdb.storage.physical import join_place, split_place
+from zapdb.storage.statements import pack_entry, unpack_entry
 from zapdb.values import (
     Binary,
     Boolean,
@@ -211,7 +211,7 @@ def read_cursor(data: bytes) -> None:
 def read_entry(data: bytes) -> None:
     """The place of an entry in its index, and the key of its record."""
     key, record = data[1 : 1 + data[0]], data[1 + data[0] :]
-    assert split_place(join_place(key, record)) == (key, record)
+    assert unpack_entry(pack_entry(key, record)) == (key, record)
     is_truncated(key)
     try:
         values = codec_for(SMALL).decode_key(record)

@@ -61,14 +61,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel
 
 
-def test_wheel_holds_the_package_and_its_layout_revisions_only(wheel: Path) -> None:
+def test_wheel_holds_the_package_and_its_storage_upgrades_only(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     revisions = REPOSITORY / "migrations" / "versions"
-    expected = {f"zapdb/storage/layout_revisions/versions/{p.name}" for p in revisions.glob("*.py")}
+    expected = {f"zapdb/storage/storage_upgrades/versions/{p.name}" for p in revisions.glob("*.py")}
 
     assert expected
     assert expected <= names
-    assert {"zapdb/py.typed", "zapdb/storage/layout_revisions/env.py"} <= names
+    assert {"zapdb/py.typed", "zapdb/storage/storage_upgrades/env.py"} <= names
     metadata = "-".join(wheel.name.split("-")[:2]) + ".dist-info"
     assert {name.split("/")[0] for name in names} == {"zapdb", metadata}
     assert not {name for name in names if "tests" in name.split("/")}

@@ -33,10 +33,10 @@ from tests.zoned import ZONES
 from zapdb.errors import BlobMissing, CorruptRecord
 from zapdb.migrations import Chain, Migration, NumberAllocator, read_stored, resolve
 from zapdb.migrations.document import DocumentText, as_plain_data, read_document
-from zapdb.migrations.draft import parse_document
 from zapdb.migrations.operations.change_type import ChangeType
 from zapdb.migrations.operations.definitions import TypeDefinition
 from zapdb.migrations.operations.transform import Transform
+from zapdb.migrations.parsed_migration import parse_document
 from zapdb.migrations.stored_structure import to_structure
 from zapdb.records import (
     Beside,
@@ -50,7 +50,7 @@ from zapdb.records import (
 )
 from zapdb.schema import Field, Schema, Table, shape
 from zapdb.values import List, String
-from zapdb.values.blob import encode_outlined
+from zapdb.values.blob import encode_inline_or_blob
 
 # Drawing a chain resolves its migrations, which a busy machine may take its time for.
 # What it takes to draw one, and records of all its tables, is large.
@@ -242,8 +242,8 @@ class Converter:
 def encode_archived(kind: Any, value: Any) -> bytes:
     if value is None:
         return b""
-    if kind.outlined:
-        return encode_outlined(kind, value, "archived", BESIDE)
+    if kind.may_be_blob:
+        return encode_inline_or_blob(kind, value, "archived", BESIDE)
     return bytes(kind.encode(value))
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.strategies import chains, quote
 from zapdb.migrations import Chain, Migration, NumberAllocator, read_stored, resolve
 from zapdb.migrations.document import DocumentText, as_plain_data, read_document
-from zapdb.migrations.draft import parse_document
+from zapdb.migrations.parsed_migration import parse_document
 
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*( [a-z]+)*", re.ASCII)
 WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}

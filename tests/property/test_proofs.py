@@ -9,7 +9,7 @@ from zapdb.migrations import Chain
 from zapdb.migrations.graph import build_graph, to_mermaid
 from zapdb.migrations.lint import RULES, lint
 from zapdb.migrations.prove import prove
-from zapdb.migrations.trial import RECORDS_MAX
+from zapdb.migrations.round_trip import RECORDS_MAX
 
 unhurried = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 

@@ -47,7 +47,7 @@ LOOPS = {
     "jobs/range_work.py": PAGES,
     "jobs/verify.py": PAGES,
     "records/arrow/batches.py": "halves what does not fit",
-    "values/extent.py": STREAM,
+    "values/length_prefixed.py": STREAM,
 }
 """The modules that may loop without a condition, and why such a loop ends."""
 

@@ -30,7 +30,7 @@ TO_RENAME = "is to be renamed: it stands everywhere"
 LARGE_MODULES: dict[str, str] = {
     "zapdb/database/session.py": BEING_REWRITTEN,
     "zapdb/database/table.py": BEING_REWRITTEN,
-    "zapdb/storage/physical.py": BEING_REWRITTEN,
+    "zapdb/storage/statements.py": BEING_REWRITTEN,
     "zapdb/storage/pool.py": BEING_REWRITTEN,
     "zapdb/storage/postgresql.py": BEING_REWRITTEN,
     "zapdb/storage/sqlite.py": BEING_REWRITTEN,
@@ -39,7 +39,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "zapdb/database/access.py:Access.sql": INTERFACE,
     "zapdb/database/opening.py:open": INTERFACE,
-    "zapdb/storage/changes.py:record_change": BEING_REWRITTEN,
+    "zapdb/storage/pending_changes.py:append_change": BEING_REWRITTEN,
     "zapdb/storage/rewriting.py:rewrite_records": BEING_REWRITTEN,
 }
 

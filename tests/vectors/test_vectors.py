@@ -38,9 +38,9 @@ from zapdb.values import (
     Integer,
     List,
     Member,
-    Product,
     Reference,
     Struct,
+    StructValue,
     ValueType,
     Zones,
 )
@@ -192,7 +192,7 @@ def exact(value: Any) -> Any:
             return sorted((key, exact(item)) for key, item in value.items())
         case list() | tuple():
             return [exact(item) for item in value]
-        case Product():
+        case StructValue():
             return [(name, exact(getattr(value, name))) for name in value._fields]
     return repr(value)
 

@@ -28,7 +28,7 @@ from zapdb.migrations import Chain
 from zapdb.records import Layout, copied_from
 from zapdb.schema import Index, Schema, Table
 from zapdb.storage import Connection
-from zapdb.storage.physical import RecordTable, create_record_table
+from zapdb.storage.statements import RecordTable, create_record_table
 
 
 def activate(connection: Connection, view: View, chain: Chain, target: int) -> list[str]:
@@ -153,8 +153,8 @@ def keeps_entries(
     path = chain.route(new.number, source, target).derivations
     return all(
         copied_from(path[component.field]) == component.field
-        and old.field_numbered(component.field).type.index_wire
-        == new.field_numbered(component.field).type.index_wire
+        and old.field_numbered(component.field).type.index_encoding_id
+        == new.field_numbered(component.field).type.index_encoding_id
         for component in index.components
     )
 

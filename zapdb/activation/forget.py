@@ -43,7 +43,7 @@ from zapdb.migrations import Migration
 from zapdb.records import encode_prefix
 from zapdb.schema import Table
 from zapdb.storage import Connection, Mode, Storage
-from zapdb.storage.physical import RecordTable, create_record_table
+from zapdb.storage.statements import RecordTable, create_record_table
 
 
 @dataclass(frozen=True, slots=True)

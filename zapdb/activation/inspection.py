@@ -19,7 +19,7 @@ from zapdb.catalog.history import Entry, read_entries
 from zapdb.errors import MigrationError, UnknownName
 from zapdb.migrations import MigrationFile, label
 from zapdb.storage import Connection
-from zapdb.storage.tables import MIGRATIONS
+from zapdb.storage.fixed_tables import MIGRATIONS
 
 MigrationPhase = Literal["applied", "pending", "stored-only", "conflict"]
 

@@ -44,7 +44,7 @@ from zapdb.records import Beside, codec_for, decode_prefix
 from zapdb.schema import Table
 from zapdb.storage import BlobTable, Connection, Mode, Storage
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.physical import RecordTable, activation_sql, list_record_tables
+from zapdb.storage.statements import RecordTable, activation_sql, list_record_tables
 
 logger = logging.getLogger("zapdb.history")
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from zapdb.catalog.stored import StoredMigration, provisional_numbers, source_hash
 from zapdb.errors import Location, MigrationConflict
 from zapdb.migrations import Chain, MigrationFile, resolve, resolve_files
-from zapdb.migrations.difference import diff_structures
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.numbers import ReplayedNumbers
+from zapdb.migrations.structure_diff import diff_structures
 
 
 @dataclass(frozen=True, slots=True)

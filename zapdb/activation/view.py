@@ -38,7 +38,7 @@ from zapdb.migrations import Chain
 from zapdb.schema import Table, snapshot
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_number, reading
-from zapdb.storage.physical import activation_sql
+from zapdb.storage.statements import activation_sql
 from zapdb.values import Zones
 
 
@@ -59,7 +59,7 @@ class TableState:
     """The layout revision of each revision, those of forgotten migrations too."""
     indexes: tuple[IndexDescriptor, ...]
     constraints: tuple[ConstraintDescriptor, ...] = ()
-    has_history: bool = False
+    logs_changes: bool = False
     """Whether changes of its records are kept in the change log."""
 
     def __repr__(self) -> str:

@@ -44,7 +44,7 @@ from zapdb.limits import (
     SQL_ROWS,
     SQL_SECONDS,
 )
-from zapdb.storage.log import Bookmark, Lag
+from zapdb.storage.change_log import Bookmark, Lag
 
 if TYPE_CHECKING:
     from zapdb.database.sql import Result

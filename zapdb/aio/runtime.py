@@ -30,10 +30,10 @@ from zapdb.limits import (
 )
 from zapdb.logs import log_event
 from zapdb.storage import Mode, Storage
+from zapdb.storage.fair_lock import FairSemaphore
 from zapdb.storage.interruption import InterruptibleCall
 from zapdb.storage.open_transaction import ONE_AT_A_TIME_HINT, OpenTransaction
 from zapdb.storage.transaction_owners import find_caller, note_begun
-from zapdb.storage.waiting import FairSemaphore
 
 logger = logging.getLogger("zapdb.aio")
 

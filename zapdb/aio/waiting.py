@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from zapdb.storage.waiting import FairSemaphore
+from zapdb.storage.fair_lock import FairSemaphore
 
 
 async def acquire_place(places: FairSemaphore, timeout_seconds: float | None) -> bool:

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from zapdb.storage.fair_lock import FairSemaphore
 from zapdb.storage.transaction_owners import in_no_transaction
-from zapdb.storage.waiting import FairSemaphore
 
 Job = Callable[[], object]
 

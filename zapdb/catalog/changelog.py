@@ -19,7 +19,7 @@ from zapdb.catalog.rows import draw, level_to_write, put
 from zapdb.limits import TOMBSTONES_KEPT
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.cells import as_number, wrong_counter
-from zapdb.storage.tables import CATALOG, COUNTERS
+from zapdb.storage.fixed_tables import CATALOG, COUNTERS
 
 SEQ_SQL = "SELECT value FROM zapdb_counters WHERE name = 'seq'"
 

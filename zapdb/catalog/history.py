@@ -23,7 +23,7 @@ from zapdb.errors import CorruptCatalog
 from zapdb.printing import one_line, show_moment
 from zapdb.schema import Table, fingerprint, read_snapshot, snapshot
 from zapdb.storage import Connection
-from zapdb.storage.tables import SCHEMA_HISTORY
+from zapdb.storage.fixed_tables import SCHEMA_HISTORY
 
 Event = Literal["create", "change", "drop", "restore", "rollback", "recovered"]
 

@@ -18,8 +18,8 @@ from zapdb.errors import ConcurrencyError, RollbackInProgress, UsageError
 from zapdb.records import decode_prefix
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.archives import count_archives
-from zapdb.storage.changes import count_changes
-from zapdb.storage.physical import RecordTable, list_record_tables
+from zapdb.storage.pending_changes import count_changes
+from zapdb.storage.statements import RecordTable, list_record_tables
 
 
 @dataclass(frozen=True, slots=True)

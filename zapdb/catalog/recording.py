@@ -15,7 +15,7 @@ from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_history_settings
 from zapdb.records import encode_prefix
 from zapdb.storage import Connection
-from zapdb.storage.changes import OF_TENANT, record_event
+from zapdb.storage.pending_changes import OF_TENANT, append_event
 
 TenantEvent = Literal["activation", "rollback"]
 
@@ -24,7 +24,7 @@ def note_entry(connection: Connection, tenant: int, table: int, event: str, revi
     """A table has a new revision, by an entry of its schema history."""
     if read_history_settings(connection, tenant).records(table):
         made = encode_prefix(revision)
-        record_event(connection, principal.current(), (tenant, table, made, event, None, made))
+        append_event(connection, principal.current(), (tenant, table, made, event, None, made))
 
 
 def note_position(connection: Connection, tenant: int, before: int, after: int) -> None:
@@ -34,7 +34,7 @@ def note_position(connection: Connection, tenant: int, before: int, after: int) 
         return
     event: TenantEvent = "activation" if after > before else "rollback"
     positions = encode_prefix(before), encode_prefix(after)
-    record_event(connection, principal.current(), (tenant, OF_TENANT, b"", event, *positions))
+    append_event(connection, principal.current(), (tenant, OF_TENANT, b"", event, *positions))
 
 
 def _records_any(settings: Settings) -> bool:

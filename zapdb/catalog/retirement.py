@@ -20,12 +20,12 @@ from zapdb.errors import ConcurrencyError, ZapdbError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import ArchiveTable, Connection, Mode, Storage
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.physical import (
+from zapdb.storage.fixed_tables import SCHEMA_HISTORY
+from zapdb.storage.statements import (
     RecordTable,
     drop_record_table_if_empty,
     list_record_tables,
 )
-from zapdb.storage.tables import SCHEMA_HISTORY
 
 logger = logging.getLogger("zapdb.retirement")
 

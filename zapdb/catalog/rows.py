@@ -18,7 +18,7 @@ from zapdb.catalog.row_values import R, dump_row, load_row
 from zapdb.errors import CorruptCatalog
 from zapdb.storage import Connection, DuplicateKey
 from zapdb.storage.cells import wrong_counter
-from zapdb.storage.tables import CATALOG, COUNTERS
+from zapdb.storage.fixed_tables import CATALOG, COUNTERS
 
 Counter = Literal[
     "seq",

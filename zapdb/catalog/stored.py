@@ -21,7 +21,7 @@ from zapdb.errors import CorruptCatalog
 from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label, read_stored
 from zapdb.schema import Schema
 from zapdb.storage import Connection
-from zapdb.storage.tables import MIGRATIONS
+from zapdb.storage.fixed_tables import MIGRATIONS
 from zapdb.values.json import dumps
 
 NO_MIGRATIONS: Final = ChainState(end=0, newest=0, digest="", forgetting=None)

@@ -29,7 +29,7 @@ from zapdb.catalog.settings import (
 from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
 from zapdb.errors import CorruptCatalog, SchemaChangesRefused, UsageError
 from zapdb.storage import Connection
-from zapdb.storage.changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, record_event
+from zapdb.storage.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, append_event
 
 
 def read_settings(source: Connection | LocalView, tenant: int) -> Settings:
@@ -150,7 +150,7 @@ def _bind_writers(
     for tenant, value in _read_switched(connection, setting, scope).items():
         if setting.name == CHANGE_LOG and value != before[tenant]:
             what = CHANGE_LOG_ON if value == "on" else CHANGE_LOG_OFF
-            record_event(connection, who, (tenant, table, b"", what, None, b""))
+            append_event(connection, who, (tenant, table, b"", what, None, b""))
 
 
 def _read_switched(connection: Connection, setting: Setting, scope: Scope) -> dict[int, str]:

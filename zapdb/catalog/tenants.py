@@ -16,7 +16,7 @@ from zapdb.catalog import principal, rows
 from zapdb.catalog.kinds import Tenant, TenantNameRow
 from zapdb.errors import CorruptCatalog, TenantExists, UnknownName, UsageError, suggest
 from zapdb.storage import Connection, Mode, Storage
-from zapdb.storage.tables import CATALOG, CATALOG_VERSIONS
+from zapdb.storage.fixed_tables import CATALOG, CATALOG_VERSIONS
 
 DEFAULT_TENANT: Final = 1
 DEFAULT_TENANT_NAME: Final = "default"

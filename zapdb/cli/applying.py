@@ -34,7 +34,7 @@ from zapdb.errors import EXIT_ERROR, EXIT_PENDING, ActivationPending, UsageError
 from zapdb.jobs import Job, plan_jobs, run_locally
 from zapdb.migrations import Chain, MigrationFile, find_file, list_files, resolve_files
 from zapdb.migrations.prove import require_proven
-from zapdb.storage import Storage, ensure_layout
+from zapdb.storage import Storage, ensure_storage
 
 STYLES: dict[MigrationPhase, str] = {
     "applied": "green",
@@ -137,7 +137,7 @@ def migrate_up_command(
         pending = _check_pending(storage, directory, tenant, to)
         note_applied = partial(_note_applied, output, done, _widest(pending))
         try:
-            ensure_layout(storage, create=True)
+            ensure_storage(storage, create=True)
             ensure_rows(storage)
             number = find_tenant(storage.connection(), find_tenant_name(tenant)).number
             # Of all tenants, each that waits is reported, and goes as far as it may.

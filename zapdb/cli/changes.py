@@ -13,6 +13,7 @@ import typer
 
 import zapdb
 from zapdb.activation.inspection import read_log
+from zapdb.cli.cell_format import record_to_plain, to_cell, to_plain
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,
@@ -23,7 +24,6 @@ from zapdb.cli.configuration import (
 from zapdb.cli.durations import parse_duration
 from zapdb.cli.output import Output, Part, ask_user, format_count, note
 from zapdb.cli.records_out import format_cell
-from zapdb.cli.texts import record_to_plain, to_cell, to_plain
 from zapdb.database import Change, Database, SchemaEvent
 from zapdb.database.changes import FollowerStatus
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
@@ -32,7 +32,7 @@ from zapdb.records import Record, held_as
 from zapdb.schema import Table
 from zapdb.storage import Mode
 from zapdb.storage.cells import as_time
-from zapdb.storage.log import Bookmark
+from zapdb.storage.change_log import Bookmark
 
 LIST_CHANGES: Final = 100
 SHOWN_CHARS_MAX: Final = 30
@@ -97,7 +97,7 @@ def changes_list_command(
             columns = ("made at", "by", "what", "table", "key", "change")
             rows = [_to_row(made) for made in listed]
             output.table(columns, rows, solid=("made at",), empty="no changes")
-        if last is None and not any(state.has_history for state in db._view.tables.values()):
+        if last is None and not any(state.logs_changes for state in db._view.tables.values()):
             note("the change log is switched off: `zapdb settings set change_log on` begins it")
         if last is not None and next(found, None) is not None:
             note(f"there is more: --since {last.bookmark}")

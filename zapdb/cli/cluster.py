@@ -20,7 +20,7 @@ from zapdb.cluster.nodes import Node
 from zapdb.cluster.status import ClusterStatus, LeaseStatus, LevelUpgrade, NodeStatus
 from zapdb.errors import UsageError
 from zapdb.jobs.job import list_jobs
-from zapdb.storage import Connection, Mode, Storage, ensure_layout
+from zapdb.storage import Connection, Mode, Storage, ensure_storage
 
 OVER: Part = ("over", "red")
 
@@ -28,7 +28,7 @@ OVER: Part = ("over", "red")
 @contextmanager
 def _opened(database: str | None) -> Iterator[Storage]:
     with connected(database) as storage:
-        ensure_layout(storage, create=False)
+        ensure_storage(storage, create=False)
         ensure_rows(storage)
         yield storage
 
@@ -53,7 +53,7 @@ def cluster_status_command(database: DatabaseOption = None, as_json: JsonOption 
 def _write_status(status: ClusterStatus, jobs: list[Job], output: Output) -> None:
     could = f", and could be {status.possible}" if status.possible > status.level else ""
     output.write("level ", (str(status.level), "bold"), f"{could} ({status.policy})")
-    waits = ", ".join(revision.revision for revision in status.pending)
+    waits = ", ".join(upgrade.version for upgrade in status.pending)
     output.write(f"layout {status.layout}" + (f", waiting: {waits}" if waits else ""))
     alive = [node for node in status.nodes if node.is_alive]
     releases = ", ".join(f"{count} of {name}" for name, count in status.releases.items())
@@ -91,7 +91,7 @@ def _status_to_json(status: ClusterStatus, jobs: list[Job]) -> dict[str, Any]:
         "level_possible": status.possible,
         "level_policy": status.policy,
         "layout": status.layout,
-        "layout_pending": [revision.revision for revision in status.pending],
+        "layout_pending": [upgrade.version for upgrade in status.pending],
         "releases": status.releases,
         "nodes": {"alive": alive, "expired": len(status.nodes) - alive},
         "stored": status.chain.end,
@@ -300,7 +300,7 @@ def cluster_upgrade_command(
             "before": done.before,
             "after": done.after,
             "supported": release.LEVEL,
-            "layout": [revision.revision for revision in done.layout],
+            "layout": [upgrade.version for upgrade in done.layout],
             "lacking": [_node_to_json(node) for node in done.waiting_for],
             "seq": seq,
         }
@@ -313,8 +313,8 @@ def _write_upgrade(done: LevelUpgrade, output: Output, *, dry_run: bool) -> None
         output.write(f"the level {would} from {done.before} to ", (str(done.after), "bold"))
     else:
         output.write("the level is ", (str(done.before), "bold"))
-    for revision in done.layout:
-        output.write(f"layout {revision.revision}: {'would be run' if dry_run else 'done'}")
+    for upgrade in done.layout:
+        output.write(f"layout {upgrade.version}: {'would be run' if dry_run else 'done'}")
     for node in done.waiting_for:
         output.write(
             f"level {node.row.level} is all that {node} supports, release {node.row.release}"

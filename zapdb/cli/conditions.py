@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from zapdb.cli.texts import from_plain
+from zapdb.cli.cell_format import from_plain
 from zapdb.database import Table
 from zapdb.database.fields import FieldExpression
 from zapdb.errors import UsageError

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 import zapdb
+from zapdb.cli.cell_format import record_to_plain
 from zapdb.cli.conditions import read_condition
 from zapdb.cli.configuration import (
     DatabaseOption,
@@ -39,7 +40,6 @@ from zapdb.cli.records_out import (
     write_lines,
     write_parquet,
 )
-from zapdb.cli.texts import record_to_plain
 from zapdb.database import Database, Page, Query, Table
 from zapdb.errors import (
     ConstraintViolation,

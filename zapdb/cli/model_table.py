@@ -60,7 +60,7 @@ def describe_methods(table: Table, record: str, types: Types) -> Iterator[Method
     )
     yield "delete", by_key, "None", "Delete a record; raises `RecordNotFound`."
     yield "delete_many", [keys], integer, "Delete records by their keys; returns how many."
-    files = [f.name for f in table.fields if f.type.outlined]
+    files = [f.name for f in table.fields if f.type.may_be_blob]
     if files:
         yield (
             "open",

@@ -26,7 +26,7 @@ from zapdb.cli.model_types import Types
 from zapdb.database.models import MODELS, describe_models, describe_type
 from zapdb.migrations import Chain
 from zapdb.schema import Field, Schema, Table
-from zapdb.values import Enum, Product, Reference, Struct
+from zapdb.values import Enum, Reference, Struct, StructValue
 
 MARK: Final = "Written by `zapdb codegen models`"
 """By this a module is known to be generated."""
@@ -269,7 +269,7 @@ class _Writer:
         yield ""
         shown = {name: kind for name, kind in held.items() if not iskeyword(name)}
         for name, kind in shown.items():
-            is_method = hasattr(Product, name)
+            is_method = hasattr(StructValue, name)
             pragma = "  # type: ignore[assignment]  # a method, too" * is_method
             yield f"    {name}: {kind}{pragma}"
         if not shown:

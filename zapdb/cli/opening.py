@@ -10,7 +10,7 @@ from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.cluster import ensure_rows
 from zapdb.cluster.level import check_level
-from zapdb.storage import Storage, connect, ensure_layout, read_layout
+from zapdb.storage import Storage, connect, ensure_storage, read_storage_version
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def opened(database: str | None, tenant: str | None = None) -> Iterator[tuple[St
     Raises `PendingMigrations` for one that is empty or missing.
     """
     with connected(database) as storage:
-        ensure_layout(storage, create=False)
+        ensure_storage(storage, create=False)
         ensure_rows(storage)
         yield storage, read_view(storage, tenant)
 
@@ -46,8 +46,8 @@ def read_view(storage: Storage, tenant: str | None = None) -> View:
 
 def read_view_if_any(storage: Storage, tenant: str | None = None) -> View | None:
     """What is in force, or None for a database that is empty or missing; both stay so."""
-    if read_layout(storage) is None:
+    if read_storage_version(storage) is None:
         return None
-    ensure_layout(storage, create=False)
+    ensure_storage(storage, create=False)
     ensure_rows(storage)
     return read_view(storage, tenant)

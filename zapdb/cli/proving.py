@@ -25,7 +25,7 @@ from zapdb.cli.output import Output, Part, format_count, report_error
 from zapdb.errors import EXIT_ERROR
 from zapdb.jobs.sampling import TableSample, prove_with_records
 from zapdb.migrations import Migration, list_files, load_directory, resolve_files
-from zapdb.migrations.finding import LossyField, ProofFinding
+from zapdb.migrations.proof_findings import LossyField, ProofFinding
 from zapdb.migrations.prove import Proof, prove
 
 SAMPLE_RECORDS = 1_000

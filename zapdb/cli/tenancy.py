@@ -10,7 +10,7 @@ from zapdb.cli.configuration import find_tenant_name
 from zapdb.cli.opening import connected
 from zapdb.cluster import ensure_rows
 from zapdb.cluster.level import check_level
-from zapdb.storage import Mode, Storage, ensure_layout
+from zapdb.storage import Mode, Storage, ensure_storage
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def opened_for(database: str | None, tenant: str | None) -> Iterator[tuple[Stora
     Raises `PendingMigrations` for a database that is empty or missing, and `UnknownName`.
     """
     with connected(database) as storage:
-        ensure_layout(storage, create=False)
+        ensure_storage(storage, create=False)
         ensure_rows(storage)
         with storage.transaction(Mode.READ) as connection:
             check_level(connection)

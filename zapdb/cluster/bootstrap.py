@@ -18,7 +18,7 @@ def ensure_rows(storage: Storage) -> None:
     if rows.get(storage.connection(), DatabaseRow) is not None:
         return
     with storage.transaction(Mode.CATALOG) as connection:
-        storage.lock_layout(connection)
+        storage.lock_storage_version(connection)
         if rows.get(connection, DatabaseRow) is not None:
             return
         now, who = storage.now_us(connection), principal.current()

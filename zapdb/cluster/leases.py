@@ -23,9 +23,9 @@ from zapdb.limits import LEASE
 from zapdb.logs import log_event
 from zapdb.metrics import TAKEOVERS
 from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage.fixed_tables import LEASES
 from zapdb.storage.owners import Owner
 from zapdb.storage.retries import retry
-from zapdb.storage.tables import LEASES
 
 __all__ = [
     "Lease",

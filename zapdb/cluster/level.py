@@ -2,7 +2,7 @@
 
 Each release supports the levels up to its own. The database's level only rises, once all live nodes
 support the new one: by itself where the setting `level` is `auto`, else when a migration or a
-revision of the layout needs it, or the operator says so. A process whose release ends below it is
+storage version needs it, or the operator says so. A process whose release ends below it is
 refused. Raising it takes the gate, and the row's lock keeps a process from registering meanwhile.
 """
 
@@ -22,7 +22,7 @@ from zapdb.errors import ConcurrencyError, IncompatibleVersion
 from zapdb.formats import LEVELS
 from zapdb.migrations import Migration
 from zapdb.storage import Connection, Mode, Storage
-from zapdb.storage.layout import list_revisions, pending_revisions, upgrade_layout
+from zapdb.storage.storage_version import list_upgrades, pending_upgrades, upgrade_storage
 
 logger = logging.getLogger("zapdb.level")
 
@@ -50,8 +50,8 @@ def check_level(connection: Connection, *, lock: bool = False) -> int:
 
 
 def first_level() -> int:
-    """The level of a new database: what its layout needs, so that older releases may join."""
-    return max(revision.level for revision in list_revisions())
+    """The level of a new database: its storage version needs it, and older releases may join."""
+    return max(upgrade.level for upgrade in list_upgrades())
 
 
 def level_of(migrations: Iterable[Migration]) -> int:
@@ -141,24 +141,24 @@ def settle_level(storage: Storage) -> None:
             logger.info("the level stays as it is for now: %s", error)
 
 
-def bring_layout_up(storage: Storage) -> bool:
+def upgrade_storage_with_level(storage: Storage) -> bool:
     """Upgrade zapdb's own tables, raising the level that they need; returns whether it did.
 
     Raises `IncompatibleVersion` while live nodes do not support it: then this release goes on with
-    the layout that is there.
+    the present storage version.
     """
-    pending = pending_revisions(storage)
+    pending = pending_upgrades(storage)
     if not pending:
         return False
     with storage.transaction(Mode.CHANGE) as connection:
-        raise_level(connection, max(revision.level for revision in pending))
-        upgrade_layout(connection)
+        raise_level(connection, max(upgrade.level for upgrade in pending))
+        upgrade_storage(connection)
     return True
 
 
 def settle_layout(storage: Storage) -> None:
-    """The same where migrations are applied: if it can't be now, the old layout goes on."""
+    """The same where migrations are applied: if it can't be now, the old storage version stays."""
     try:
-        bring_layout_up(storage)
+        upgrade_storage_with_level(storage)
     except (ConcurrencyError, IncompatibleVersion) as error:
-        logger.warning("the layout stays as it is for now: %s", error)
+        logger.warning("the storage version stays as it is for now: %s", error)

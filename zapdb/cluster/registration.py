@@ -38,8 +38,8 @@ def register(
     """
     with storage.transaction(Mode.CATALOG) as connection:
         check_level(connection, lock=True)  # whoever raises it sees this node, or this node it
-        is_first = rows.get(connection, NodeRow, storage.session) is None
-        owner = Owner.here(storage.session if is_first else None)
+        is_first = rows.get(connection, NodeRow, storage.node_id) is None
+        owner = Owner.here(storage.node_id if is_first else None)
         lease = leases.take(connection, lease_name(owner.id), owner, NODE_LEASE_SECONDS)
         row = NodeRow(
             owner.id,
@@ -128,7 +128,7 @@ class Heartbeat(Renewal):
             raise LeaseLost("this process is no node any more") from error
 
     def _look_after_others(self) -> None:
-        self._storage.free_gate()
+        self._storage.end_dead_holders()
         settle_level(self._storage)
         for node in evict_dead_nodes(self._storage, NODE_KEPT_SECONDS):
             logger.info("the row of a process that died long ago was removed: %s", node)

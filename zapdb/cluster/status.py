@@ -26,9 +26,9 @@ from zapdb.cluster.nodes import Node, has_migration
 from zapdb.errors import UnknownName, UsageError
 from zapdb.migrations import label
 from zapdb.printing import one_line
-from zapdb.storage import Connection, Mode, Storage, read_layout
-from zapdb.storage.layout import LayoutRevision, pending_revisions, upgrade_layout
-from zapdb.storage.tables import MIGRATIONS
+from zapdb.storage import Connection, Mode, Storage, read_storage_version
+from zapdb.storage.fixed_tables import MIGRATIONS
+from zapdb.storage.storage_version import StorageUpgrade, pending_upgrades, upgrade_storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ClusterStatus:
     possible: int
     policy: Policy
     layout: str
-    pending: tuple[LayoutRevision, ...]
+    pending: tuple[StorageUpgrade, ...]
     releases: dict[str, int]
     nodes: tuple[NodeStatus, ...]
     chain: ChainState
@@ -95,8 +95,8 @@ def read_status(connection: Connection) -> ClusterStatus:
         read_level(connection),
         level_possible(connection),
         read_policy(connection),
-        str(read_layout(connection.storage)),
-        tuple(pending_revisions(connection.storage)),
+        str(read_storage_version(connection.storage)),
+        tuple(pending_upgrades(connection.storage)),
         dict(sorted(Counter(node.row.release for node in live).items())),
         nodes,
         read_chain_state(connection),
@@ -184,24 +184,24 @@ def evict_nodes(storage: Storage, ids: Collection[str]) -> list[Node]:
 
 @dataclass(frozen=True, slots=True)
 class LevelUpgrade:
-    """From which level to which, with which revisions of the layout.
+    """From which level to which, with which storage versions.
 
     `waiting_for` are the live nodes that keep the level below what this release supports.
     """
 
     before: int
     after: int
-    layout: tuple[LayoutRevision, ...]
+    layout: tuple[StorageUpgrade, ...]
     waiting_for: tuple[Node, ...]
 
 
 def upgrade_cluster(storage: Storage, *, dry_run: bool = False) -> LevelUpgrade:
-    """Raise the level to the highest that all support, and bring the layout up.
+    """Raise the level to the highest that all support, and upgrade zapdb's own tables.
 
-    Raises `IncompatibleVersion` where the layout waits for a level that a live node does not
-    support. With `dry_run` nothing is changed, and that is found in `waiting_for`.
+    Raises `IncompatibleVersion` where the storage version waits for a level that a live node does
+    not support. With `dry_run` nothing is changed, and that is found in `waiting_for`.
     """
-    pending = tuple(pending_revisions(storage))
+    pending = tuple(pending_upgrades(storage))
     with storage.transaction(Mode.READ if dry_run else Mode.CHANGE) as connection:
         before, possible = check_level(connection), level_possible(connection)
         after = max(before, possible, *(revision.level for revision in pending))
@@ -213,5 +213,5 @@ def upgrade_cluster(storage: Storage, *, dry_run: bool = False) -> LevelUpgrade:
         if not dry_run:
             raise_level(connection, after)
             if pending:
-                upgrade_layout(connection)
+                upgrade_storage(connection)
     return LevelUpgrade(before, after, pending, waiting_for)

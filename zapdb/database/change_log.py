@@ -17,7 +17,7 @@ from zapdb.database.changes import (
 )
 from zapdb.database.changes_pruning import PrunedChanges, prune_changes
 from zapdb.database.session import Session
-from zapdb.storage.log import Bookmark
+from zapdb.storage.change_log import Bookmark
 
 
 class DatabaseChangeLog:

@@ -1,9 +1,9 @@
 """The change log as applications see it: what became of records and schemas, in order (rule 29).
 
 Whoever reads gives what became visible a logical timestamp first, if nobody did; see
-`zapdb.storage.log`. A change is decoded under the schema of its time, which the schema history
-keeps. Bookmarks are places in the order, and stay good until what is behind them was pruned; those
-of named followers are rows.
+`zapdb.storage.change_log`. A change is decoded under the schema of its time, which the schema
+history keeps. Bookmarks are places in the order, and stay good until what is behind them was
+pruned; those of named followers are rows.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from zapdb.records import Beside, Codec, Record, codec_for, decode_prefix
 from zapdb.schema import Table
 from zapdb.storage import BlobTable, Connection, DuplicateKey
 from zapdb.storage.cells import as_time, empty_change
+from zapdb.storage.change_log import BEGINNING, START, Bookmark, ChangeLog, ChangeRow, Lag
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.storage.log import BEGINNING, START, Bookmark, ChangeLog, ChangeRow, Lag
 
 Operation = Literal["insert", "update", "delete"]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

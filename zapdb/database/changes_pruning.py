@@ -1,6 +1,7 @@
 """Pruning the change log: an operator deletes its oldest part, unless a named follower needs it.
 
-Never done by itself. See `zapdb.storage.log_pruning` for how it goes on beside everybody else.
+Never done by itself. See `zapdb.storage.change_log_pruning` for how it goes on beside everybody
+else.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from zapdb.database.changes import EPOCH, find_end, open_log, refuse_beyond
 from zapdb.database.session import Session
 from zapdb.errors import UsageError
 from zapdb.storage import Connection
-from zapdb.storage.log import Bookmark
-from zapdb.storage.log_pruning import Batch, LogPruning
+from zapdb.storage.change_log import Bookmark
+from zapdb.storage.change_log_pruning import Batch, ChangeLogPruning
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def prune_changes(
             "the change log is not pruned inside a transaction or a snapshot",
             hint="end it first: pruning makes short transactions of its own",
         )
-    pruning = LogPruning(open_log(session))
+    pruning = ChangeLogPruning(open_log(session))
     newest = find_end(session, pruning.log)
     if isinstance(limit, Bookmark):
         refuse_beyond(session, limit, newest)
@@ -78,7 +79,7 @@ def _read_limit(before: datetime | Bookmark | str) -> datetime | Bookmark:
 
 
 def _find_place(
-    connection: Connection, pruning: LogPruning, limit: datetime | Bookmark
+    connection: Connection, pruning: ChangeLogPruning, limit: datetime | Bookmark
 ) -> Bookmark:
     """Behind the last change that is to go; what was pruned before is, too."""
     if isinstance(limit, Bookmark):
@@ -89,7 +90,7 @@ def _find_place(
     return max(found, pruning.log.read_beginning(connection.fetch_all))
 
 
-def _begin_behind(session: Session, pruning: LogPruning, place: Bookmark) -> None:
+def _begin_behind(session: Session, pruning: ChangeLogPruning, place: Bookmark) -> None:
     with session.writing() as connection:
         behind = pruning.list_behind(connection, place)
         if behind:
@@ -103,6 +104,6 @@ def _begin_behind(session: Session, pruning: LogPruning, place: Bookmark) -> Non
         pruning.write_beginning(connection, place)
 
 
-def _delete_some(session: Session, pruning: LogPruning, after: int) -> Batch:
+def _delete_some(session: Session, pruning: ChangeLogPruning, after: int) -> Batch:
     with session.beside() as connection:
         return pruning.delete_some(connection, after)

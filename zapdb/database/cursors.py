@@ -170,7 +170,9 @@ def _describe_data(dataset: Dataset) -> Data:
 
 def _fingerprint(live: LiveTable, predicate: Predicate, order: TotalOrder) -> bytes:
     table = live.shape.table
-    wires = [repr(find_field(table, o.field, o.name).type.index_wire) for o in order.fields]
+    encodings = [
+        repr(find_field(table, o.field, o.name).type.index_encoding_id) for o in order.fields
+    ]
     fields = [
         (o.field, str(o.collation), o.descending, *["nulls last"] * o.nulls_last)
         for o in order.fields
@@ -180,7 +182,7 @@ def _fingerprint(live: LiveTable, predicate: Predicate, order: TotalOrder) -> by
         table.number,
         _describe(live, predicate),
         fields,
-        wires,
+        encodings,
         order.key_descending,
     )
     return hashlib.sha256(repr(meant).encode()).digest()[:FINGERPRINT_SIZE_BYTES]

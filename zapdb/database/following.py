@@ -154,7 +154,7 @@ class Follower:
             self._wake.clear()
             if self._stopped:
                 return
-            self._storage.collect_connections()  # what ended threads left open keeps others out
+            self._storage.reap_connections()  # what ended threads left open keeps others out
             error: ZapdbError | None = None
             changes: list[SchemaChange] = []
             try:

@@ -12,7 +12,7 @@ from zapdb.errors import UsageError
 from zapdb.indexes import LiveTable
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.physical import VALUES_PER_STATEMENT, activation_sql, fetch_in
+from zapdb.storage.statements import VALUES_PER_STATEMENT, activation_sql, fetch_in
 from zapdb.writes import Write, execute, plan_delete, plan_update
 
 KEYS_PER_STATEMENT = VALUES_PER_STATEMENT

@@ -22,8 +22,8 @@ from zapdb.migrations import Chain
 from zapdb.records import Record, record_class
 from zapdb.records.record import RecordType
 from zapdb.schema import Field, Schema, Table, fingerprint
-from zapdb.values import Decimal, Enum, List, Product, Reference, Struct, ValueType
-from zapdb.values.product import product_class
+from zapdb.values import Decimal, Enum, List, Reference, Struct, StructValue, ValueType
+from zapdb.values.struct_value import struct_class
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -35,7 +35,7 @@ SHOWN_MAX: Final = 20
 
 
 @dataclass_transform(frozen_default=True)
-class Model(Product, Generic[T]):
+class Model(StructValue, Generic[T]):
     """Base of the classes that a generated module declares; `T` is the table's, None for a struct.
 
     Frozen to type checkers, since setting an attribute changes no record of the database.
@@ -72,7 +72,7 @@ class Models:
 
     def struct(self, name: str) -> Callable[[type[C]], type[C]]:
         """Put the class of the values of a struct in the place of its declaration."""
-        return _standing_for(product_class(Product, name, tuple(self.types[name])))
+        return _standing_for(struct_class(StructValue, name, tuple(self.types[name])))
 
 
 class FieldsOfModel(RecordType):
@@ -96,7 +96,7 @@ def _field_property(table: str, name: str) -> property:
     return property(lambda _: FieldExpression(table, name))
 
 
-def _standing_for(real: type[Product]) -> Callable[[type[C]], type[C]]:
+def _standing_for(real: type[StructValue]) -> Callable[[type[C]], type[C]]:
     def put(declared: type[C]) -> type[C]:
         if real.__doc__ is None:
             real.__doc__ = declared.__doc__

@@ -50,7 +50,7 @@ from zapdb.errors import (
 )
 from zapdb.jobs import list_rebuilds
 from zapdb.limits import CATALOG, CONNECTIONS_MAX
-from zapdb.storage import Storage, connect, ensure_layout
+from zapdb.storage import Storage, connect, ensure_storage
 from zapdb.storage.retries import retry
 
 
@@ -117,7 +117,7 @@ def open(
     try:
         if read_only:
             return _open_read_only(opening)
-        ensure_layout(storage, create=apply == "auto")
+        ensure_storage(storage, create=apply == "auto")
         ensure_rows(storage)
         append_zones(storage)
         number = find_tenant(storage.connection(), tenant).number
@@ -196,7 +196,7 @@ def _rebuild_alive(storage: Storage, view: View, node: Node) -> View:
 def _open_read_only(opening: _Opening) -> Database:
     """`open` without a node; closing the storage where it fails is the caller's."""
     storage, files = opening.storage, opening.files
-    ensure_layout(storage, create=False)
+    ensure_storage(storage, create=False)
     connection = storage.connection()
     if rows.get(connection, DatabaseRow) is None:
         raise PendingMigrations(

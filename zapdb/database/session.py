@@ -40,8 +40,8 @@ from zapdb.limits import EXCLUSIVE_AFTER_CONFLICTS, READ, WRITE
 from zapdb.records import Record, load_through
 from zapdb.storage import Connection, Explain, MissingTable, Mode, StatementRefused, Storage
 from zapdb.storage.open_transaction import OpenTransaction
-from zapdb.storage.physical import activation_sql
 from zapdb.storage.retries import retry
+from zapdb.storage.statements import activation_sql
 from zapdb.storage.transaction_owners import Caller
 
 T = TypeVar("T")

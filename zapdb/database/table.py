@@ -180,7 +180,7 @@ class Table:
         found = next((f for f in table.fields if f.name == field), None)
         if found is None or field not in record._fields:
             raise UnknownField.named(self.name, field, [f.name for f in table.fields])
-        if not found.type.outlined:
+        if not found.type.may_be_blob:
             raise UsageError(
                 "only strings and binaries are read as files",
                 field=f"{self.name}.{field}",

@@ -15,7 +15,7 @@ from zapdb.indexes import LiveTable
 from zapdb.indexes.violations import show_key
 from zapdb.records import Record, etag, held, held_as
 from zapdb.values import Blob, ValueType
-from zapdb.values.product import ETAG
+from zapdb.values.struct_value import ETAG
 
 
 def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record | str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import decimal
 from typing import Final
 
-from zapdb.expressions import arithmetic, conversions, dates, texts
+from zapdb.expressions import arithmetic, conversions, dates, string_functions
 from zapdb.expressions.signatures import (
     BOOLEAN,
     INTEGER,
@@ -67,21 +67,21 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "before",
             (TEXT, TEXT),
             STRING,
-            texts.before,
+            string_functions.before,
             "The text before the first separator; all of it where there is none.",
         ),
         Function(
             "after",
             (TEXT, TEXT),
             STRING,
-            texts.after,
+            string_functions.after,
             "The text after the first separator; empty where there is none.",
         ),
         Function(
             "part",
             (TEXT, TEXT, (Integer,)),
             STRING,
-            texts.part,
+            string_functions.part,
             "The part of that number, from 1, of the text split at the separator; empty where "
             "there is none. An empty separator splits nothing.",
         ),
@@ -89,7 +89,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "substring",
             (TEXT, (Integer,), (Integer,)),
             STRING,
-            texts.substring,
+            string_functions.substring,
             "The characters from that position, the first being 1, as many as that; those that "
             "there are.",
         ),
@@ -97,7 +97,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "join",
             (TEXT, TEXT),
             STRING,
-            texts.join_text,
+            string_functions.join_text,
             "The texts, with the first argument between them.",
             variadic=True,
         ),
@@ -105,13 +105,23 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "replace",
             (TEXT, TEXT, TEXT),
             STRING,
-            texts.replace_text,
+            string_functions.replace_text,
             "The text with the third in place of the second, everywhere; as it is where the second "
             "is empty.",
         ),
-        Function("lower", (TEXT,), STRING, texts.lower, "A to Z as a to z; all else as it is."),
-        Function("upper", (TEXT,), STRING, texts.upper, "a to z as A to Z; all else as it is."),
-        Function("strip", (TEXT,), STRING, texts.strip, "Without ASCII white space at both ends."),
+        Function(
+            "lower", (TEXT,), STRING, string_functions.lower, "A to Z as a to z; all else as it is."
+        ),
+        Function(
+            "upper", (TEXT,), STRING, string_functions.upper, "a to z as A to Z; all else as it is."
+        ),
+        Function(
+            "strip",
+            (TEXT,),
+            STRING,
+            string_functions.strip,
+            "Without ASCII white space at both ends.",
+        ),
         Function(
             "length",
             ((String, Binary, List),),

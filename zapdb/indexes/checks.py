@@ -13,8 +13,8 @@ from zapdb.expressions import Emitter, Type, names_in, parse_expression
 from zapdb.records import Record
 from zapdb.schema import Check, Table
 from zapdb.values import Boolean
-from zapdb.values.product import part_source
 from zapdb.values.source import Namespace, compile_function, indent
+from zapdb.values.struct_value import part_source
 
 
 @dataclass(frozen=True, slots=True)

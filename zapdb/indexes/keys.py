@@ -38,9 +38,9 @@ from zapdb.indexes.prefixes import encode_sort_key_prefix
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
 from zapdb.records import Record
 from zapdb.schema import Field, Index, IndexComponent, Table
-from zapdb.values.extent import END
-from zapdb.values.product import part_source
+from zapdb.values.length_prefixed import END
 from zapdb.values.source import Namespace, compile_function, indent
+from zapdb.values.struct_value import part_source
 
 Interval = tuple[bytes, bytes | None]
 """lower ≤ component bytes < upper; None is no bound."""
@@ -64,7 +64,8 @@ class KeyBuilder:
     def is_same_as(self, other: KeyBuilder) -> bool:
         """Whether both make the same keys; the fields may have other names."""
         return self.index.components == other.index.components and all(
-            mine.type.index_wire == theirs.type.index_wire and mine.number == theirs.number
+            mine.type.index_encoding_id == theirs.type.index_encoding_id
+            and mine.number == theirs.number
             for mine, theirs in zip(self.fields, other.fields, strict=True)
         )
 

@@ -63,7 +63,7 @@ class LiveTable:
         self.prefix = self.reader.prefix
         self.stale_below = encode_prefix(state.layout_revision)
         """A stored record that is less than this is stale (rule 1)."""
-        self.has_history = state.has_history
+        self.logs_changes = state.logs_changes
         """Whether changes of records are kept in the change log."""
         indexed = {c.field for index in state.table.indexes for c in index.components}
         self.decode_indexed = decoder_of(state.table, frozenset(indexed), view.zones)
@@ -133,7 +133,7 @@ def archived_blobs(beside: Beside, fields: Mapping[int, Field]) -> dict[bytes, b
     """Of the new blobs beside a record those that its archived values refer to."""
     found = {}
     for number, encoded in beside.archived.items():
-        if fields[number].type.outlined and is_blob(encoded):
+        if fields[number].type.may_be_blob and is_blob(encoded):
             (made, _), _ = read_blob(encoded, 0)
             if made in beside.blobs:
                 found[made] = beside.blobs[made]

@@ -12,7 +12,7 @@ from zapdb.jobs.work import Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.physical import VALUES_PER_STATEMENT, split_place
+from zapdb.storage.statements import VALUES_PER_STATEMENT, unpack_entry
 
 
 class IndexWork(Work):
@@ -69,7 +69,7 @@ class RewriteWork(IndexWork):
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         suspects = [
-            entry for place, value in batch if self._is_wrong(entry := split_place(place), value)
+            entry for place, value in batch if self._is_wrong(entry := unpack_entry(place), value)
         ]
         return self.replace(connection, suspects)
 

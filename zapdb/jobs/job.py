@@ -29,7 +29,7 @@ from zapdb.jobs.findings import clear_findings
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
 from zapdb.storage import Connection, IndexTable, Mode, RecordTable, Storage
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.tables import RANGES
+from zapdb.storage.fixed_tables import RANGES
 
 REPLANNED_STATES: Final[tuple[JobState, ...]] = ("superseded", "blocked")
 """The states of jobs that begin anew when they are wanted."""
@@ -44,7 +44,7 @@ RANGES_PER_STATEMENT: Final = 500
 class Range:
     """Keys above `lower` up to `upper`, both open-ended where None; `resume_after` is done so far.
 
-    Where entries are gone through, these are their places (`storage.physical.join_place`).
+    Where entries are gone through, these are their places (`storage.physical.pack_entry`).
     """
 
     job: str
@@ -79,7 +79,7 @@ def plan_job(storage: Storage, job: Job, entries: IndexTable | None = None) -> J
         records = RecordTable(storage, job.table, job.tenant)
         (count,) = connection.fetch_one(records.count_sql)
         every = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))
-        slices = records.slice_keys if entries is None else entries.slice_places
+        slices = records.slice_keys if entries is None else entries.slice_entries
         bounds = [None, *slices(connection, every), None]
     with storage.transaction(Mode.CATALOG) as connection:
         job = structs.replace(job, records=count, created_at=storage.now_us(connection))

@@ -40,8 +40,8 @@ from zapdb.metrics import JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
 from zapdb.migrations.chain import digest_chain
 from zapdb.records import Beside, decode_prefix, encode_prefix
 from zapdb.storage import Connection, Mode, Storage
-from zapdb.storage.changes import record_change
 from zapdb.storage.identifiers import make_uuid7
+from zapdb.storage.pending_changes import append_change
 from zapdb.storage.retries import retry
 
 
@@ -101,7 +101,7 @@ class RollbackWork(Work):
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         convert = self.convert
         if convert is None:
-            for key, value in batch if self.state.has_history else ():
+            for key, value in batch if self.state.logs_changes else ():
                 self._record(connection, key, value, None)
             connection.run_many(self.records.delete_sql, [(key,) for key, _ in batch])
             self.archives.delete_many(connection, [key for key, _ in batch])
@@ -116,7 +116,7 @@ class RollbackWork(Work):
         """What is lost on the way back is a change: where the way there would make another record
         of what comes out (rule 22)."""
         forgetting = self.view.forgetting
-        if not self.state.has_history or forgetting is None:
+        if not self.state.logs_changes or forgetting is None:
             return
         number, table = forgetting.number, self.state.table.number
         forwards = self.view.chain.program(table, number - 1, number, self.view.zones)
@@ -128,7 +128,7 @@ class RollbackWork(Work):
 
     def _record(self, connection: Connection, key: bytes, old: bytes, new: bytes | None) -> None:
         who, job = principal.current(), self.job
-        record_change(connection, who, job.tenant, job.table, key, old, new)
+        append_change(connection, who, job.tenant, job.table, key, old, new)
 
 
 class _Kept:

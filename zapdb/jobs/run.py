@@ -47,8 +47,8 @@ from zapdb.logs import log_event
 from zapdb.migrations.chain import digest_chain
 from zapdb.records import encode_prefix
 from zapdb.storage import Connection, IndexTable, Mode, RecordTable, Storage
-from zapdb.storage.physical import activation_sql
 from zapdb.storage.retries import retry
+from zapdb.storage.statements import activation_sql
 
 logger = logging.getLogger("zapdb.jobs")
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from zapdb.activation import View
 from zapdb.indexes import LiveTable
 from zapdb.migrations import Migration
-from zapdb.migrations.finding import LossyField, ProofFinding
-from zapdb.migrations.journey import Memory
+from zapdb.migrations.proof_findings import LossyField, ProofFinding
 from zapdb.migrations.prove import converted_tables
-from zapdb.migrations.trial import PREFIX, Trial
+from zapdb.migrations.record_trace import Memory
+from zapdb.migrations.round_trip import PREFIX, Trial
 from zapdb.records import Beside, decode_prefix
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.cells import as_bytes

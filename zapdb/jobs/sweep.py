@@ -34,12 +34,12 @@ from zapdb.limits import (
 )
 from zapdb.records import OwnedBlobs
 from zapdb.storage import BlobTable, Connection, MissingTable, Mode, Storage
-from zapdb.storage.archives import list_archived_fields, walk_archive
+from zapdb.storage.archives import iter_archive, list_archived_fields
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.changes import walk_changes
 from zapdb.storage.identifiers import first_id_at_ms
-from zapdb.storage.physical import RecordTable, list_record_tables, list_tenants_with_records
+from zapdb.storage.pending_changes import iter_changes
 from zapdb.storage.retries import retry
+from zapdb.storage.statements import RecordTable, list_record_tables, list_tenants_with_records
 from zapdb.values.blob import REFERENCE_SIZE_BYTES_MIN, is_blob, read_blob
 
 
@@ -153,22 +153,22 @@ def _walk(connection: Connection) -> Iterator[list[bytes]]:
 
 
 def _walk_archives(connection: Connection) -> Iterator[list[bytes]]:
-    outlined: dict[int, set[int]] = {}
+    large_fields: dict[int, set[int]] = {}
     for tenant, field in list_archived_fields(connection):
-        if tenant not in outlined:
+        if tenant not in large_fields:
             tables = [entry.table for entry in read_entries(connection, tenant)]
-            outlined[tenant] = {
-                f.number for table in tables for f in table.fields if f.type.outlined
+            large_fields[tenant] = {
+                f.number for table in tables for f in table.fields if f.type.may_be_blob
             }
-        if field in outlined[tenant]:
-            for page in walk_archive(connection, tenant, field, REFERENCE_SIZE_BYTES_MIN):
+        if field in large_fields[tenant]:
+            for page in iter_archive(connection, tenant, field, REFERENCE_SIZE_BYTES_MIN):
                 yield [read_blob(encoded, 0)[0][0] for encoded in page if is_blob(encoded)]
 
 
 def _walk_changes(connection: Connection) -> Iterator[list[bytes]]:
     """What records were before and after their changes."""
     owners: dict[tuple[int, int], OwnedBlobs] = {}
-    for page in walk_changes(connection, REFERENCE_SIZE_BYTES_MIN):
+    for page in iter_changes(connection, REFERENCE_SIZE_BYTES_MIN):
         found: list[bytes] = []
         for tenant, table, value in page:
             owned = owners.get((tenant, table))

@@ -19,9 +19,9 @@ from zapdb.errors import InvalidMigration, Location, UnknownName, UsageError, Vi
 from zapdb.limits import COMPILED_MAX, MIGRATIONS_MAX
 from zapdb.memo import Memo
 from zapdb.migrations.document import DocumentText, read_document
-from zapdb.migrations.draft import Draft, parse_document
 from zapdb.migrations.migration import Migration, label
 from zapdb.migrations.operations import NumberAllocator
+from zapdb.migrations.parsed_migration import Draft, parse_document
 from zapdb.migrations.resolution import resolve
 from zapdb.records import Conversion, Input, Layout, Route, compile_conversion
 from zapdb.schema import Field, Schema, Table

@@ -17,11 +17,11 @@ import typing
 from typing import Any, Final
 
 from zapdb.limits import NAME_LENGTH_MAX, SUMMARY_LENGTH_CHARS_MAX
-from zapdb.migrations.activation import Activation
+from zapdb.migrations.activation_policy import Activation
 from zapdb.migrations.canonical import DOCUMENT_VERSION
-from zapdb.migrations.draft import KEYS, OPTIONAL_KEYS
 from zapdb.migrations.examples import RecordExample
 from zapdb.migrations.operations import OPERATIONS
+from zapdb.migrations.parsed_migration import KEYS, OPTIONAL_KEYS
 from zapdb.migrations.stored_structure import to_structure
 from zapdb.migrations.structure import (
     ABSENT,

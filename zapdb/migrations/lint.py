@@ -21,7 +21,6 @@ from zapdb.expressions import parse_expression
 from zapdb.expressions.tree import Call
 from zapdb.migrations.chain import Chain
 from zapdb.migrations.document import DocumentText
-from zapdb.migrations.finding import LossyField
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.alter_type import AlterType
@@ -33,6 +32,7 @@ from zapdb.migrations.operations.optionality import MakeRequired
 from zapdb.migrations.operations.reference import AddReference
 from zapdb.migrations.operations.table import DropTable
 from zapdb.migrations.operations.transform import Transform
+from zapdb.migrations.proof_findings import LossyField
 from zapdb.migrations.prove import prove
 from zapdb.migrations.structure import ABSENT
 from zapdb.schema import Schema, Table

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import cbor2
 
-from zapdb.migrations.activation import Activation, implies_waiting
+from zapdb.migrations.activation_policy import Activation, implies_waiting
 from zapdb.migrations.canonical import (
     DOCUMENT_VERSION,
     decode_operations,

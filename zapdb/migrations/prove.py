@@ -23,12 +23,12 @@ from typing import Any, Final
 from zapdb.datasets import zone_names
 from zapdb.limits import PROOFS_REMEMBERED_MAX
 from zapdb.memo import Memo
-from zapdb.migrations.boundaries import ZONE_NAMES, neutral
+from zapdb.migrations.boundary_values import ZONE_NAMES, neutral
 from zapdb.migrations.examples import RecordExample, find_tables, read_value
-from zapdb.migrations.finding import ProofFinding, TableProof, format_proof_value
-from zapdb.migrations.journey import Journey
 from zapdb.migrations.migration import Migration
-from zapdb.migrations.trial import NO_ARCHIVE, Trial, is_same_value
+from zapdb.migrations.proof_findings import ProofFinding, TableProof, format_proof_value
+from zapdb.migrations.record_trace import Journey
+from zapdb.migrations.round_trip import NO_ARCHIVE, Trial, is_same_value
 from zapdb.records import Input, Layout, Route
 from zapdb.schema import Field, Table
 from zapdb.values import Zones

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from zapdb.migrations.activation import implies_waiting
-from zapdb.migrations.draft import Draft
+from zapdb.migrations.activation_policy import implies_waiting
 from zapdb.migrations.examples import validate_examples
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.numbers import RecordedNumbers
 from zapdb.migrations.operations import NumberAllocator, Operation
+from zapdb.migrations.parsed_migration import Draft
 from zapdb.migrations.structure import Refused, Reporter, locate
 from zapdb.schema import Schema, shape, shape_of
 

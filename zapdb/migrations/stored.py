@@ -8,7 +8,7 @@ from __future__ import annotations
 import cbor2
 
 from zapdb.formats import require_known
-from zapdb.migrations.activation import ACTIVATIONS
+from zapdb.migrations.activation_policy import ACTIVATIONS
 from zapdb.migrations.canonical import decode_operations, reading_stored
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.numbers import ReplayedNumbers

@@ -19,8 +19,8 @@ from zapdb.records.layout import Layout
 from zapdb.records.record import Record, defer, record_class
 from zapdb.schema import Field, Table, snapshot
 from zapdb.values import Zones
-from zapdb.values.product import make_source
 from zapdb.values.source import Namespace, compile_function, indent
+from zapdb.values.struct_value import make_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ def _compile_decode(
     if any(f.number in table.key for f in wanted):
         lines += _key_decoding(table, names)
     lines += ["b = value", "p = start", "n = len(b)"]
-    is_late = any(f.type.outlined and f.number not in table.key for f in wanted)
+    is_late = any(f.type.may_be_blob and f.number not in table.key for f in wanted)
     if is_late:
         lines.append("late = False")
     size = layout.presence_size_bytes

@@ -36,7 +36,7 @@ from zapdb.records.derivation import (
 )
 from zapdb.records.layout import Layout, Slot
 from zapdb.values import ValueType, Zones
-from zapdb.values.blob import Blob, OutlinedType, decode_outlined
+from zapdb.values.blob import Blob, LargeValueType, decode_inline_or_blob
 from zapdb.values.source import Namespace, compile_function, indent
 
 INLINE_CHARS_MAX: Final = INLINE_SIZE_BYTES_MAX // 4
@@ -111,7 +111,7 @@ class _Program:
         if number not in self.places:
             return False  # a field of the key: encoded differently
         held = self.source.slots[self.places[number]]
-        return bool(held.wire == slot.wire) and (slot.optional or not held.optional)
+        return bool(held.encoding_id == slot.encoding_id) and (slot.optional or not held.optional)
 
     @property
     def made(self) -> list[Derivation]:
@@ -130,7 +130,7 @@ class _Program:
         touched = [slot for slot in self.source.slots if slot.number in read]
         touched += (slot for slot in self.target.slots if slot.number not in self.copies)
         is_restoring = any(isinstance(part, Restored) for part in parts)
-        return not (self.archives or is_restoring or any(s.type.outlined for s in touched))
+        return not (self.archives or is_restoring or any(s.type.may_be_blob for s in touched))
 
     def compile(self) -> tuple[Callable[..., bytes], str]:
         read = frozenset[int]().union(*map(inputs_of, self.made))
@@ -237,7 +237,7 @@ class _Program:
         """What holds a source field: as it is, and loaded, if an expression reads what may be a
         blob."""
         held = [f"f{slot.number}"]
-        if slot.type.outlined and slot.number in self.read_by_expressions:
+        if slot.type.may_be_blob and slot.number in self.read_by_expressions:
             held.append(f"l{slot.number}")
         return held
 
@@ -302,7 +302,7 @@ class _Program:
         encoded = f"e{slot.number}"
         if isinstance(derivation, Constant):
             value = derivation.value
-            if value is not None and slot.type.outlined and len(value) > INLINE_CHARS_MAX:
+            if value is not None and slot.type.may_be_blob and len(value) > INLINE_CHARS_MAX:
                 return self._encode_large_source(slot, value)
             constant = None if value is None else slot.type.encode(value)
             name = self.names.bind(constant, "constant")
@@ -378,7 +378,7 @@ def _restore(number: int, kind: ValueType, is_read: bool, beside: Beside) -> Any
     beside.restored.add(number)
     if not encoded:
         return None
-    if not kind.outlined:
+    if not kind.may_be_blob:
         return kind.decode(encoded, 0)[0]
-    value, _ = decode_outlined(cast("OutlinedType", kind), encoded, 0)
+    value, _ = decode_inline_or_blob(cast("LargeValueType", kind), encoded, 0)
     return beside.load_value(value) if is_read and isinstance(value, Blob) else value

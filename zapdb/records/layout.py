@@ -30,10 +30,10 @@ class Slot:
     number: int
     type: ValueType = field(compare=False)
     optional: bool = False
-    wire: Any = field(init=False, repr=False)
+    encoding_id: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "wire", self.type.wire)
+        object.__setattr__(self, "encoding_id", self.type.encoding_id)
 
 
 @dataclass(frozen=True, slots=True)

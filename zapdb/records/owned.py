@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from zapdb.errors import CorruptRecord
 from zapdb.records.codec import presence_source
 from zapdb.records.layout import Layout, decode_prefix
-from zapdb.values.blob import find_outlined_source
+from zapdb.values.blob import find_blob_source
 from zapdb.values.source import Namespace, compile_function, indent
 
 FindBlobs = Callable[[bytes, int], list[tuple[bytes, int]]]
@@ -62,7 +62,7 @@ def compile_find(layout: Layout) -> FindBlobs | None:
         lines += presence_source(layout, names)
     for slot in layout.slots[: last + 1]:
         kind = slot.type
-        step = find_outlined_source(names) if kind.outlined else kind.skip_field_source(names)
+        step = find_blob_source(names) if kind.may_be_blob else kind.skip_field_source(names)
         if slot.optional:
             lines += [f"if m & {1 << layout.bit(slot.number)}:", *indent(step)]
         else:
@@ -81,4 +81,4 @@ def compile_find(layout: Layout) -> FindBlobs | None:
 
 def _outlined(layout: Layout) -> list[int]:
     """The places of the slots that may hold a blob."""
-    return [at for at, slot in enumerate(layout.slots) if slot.type.outlined]
+    return [at for at, slot in enumerate(layout.slots) if slot.type.may_be_blob]

@@ -13,14 +13,14 @@ from zapdb.errors import UsageError
 from zapdb.records.beside import Beside, Load
 from zapdb.values.blob import Blob
 from zapdb.values.immutable import delete_attribute, set_attribute
-from zapdb.values.product import Product, is_equal, product_class
+from zapdb.values.struct_value import StructValue, is_equal, struct_class
 
 
 class RecordType(type):
     """The class of classes of records: one that is made in Python can be replaced by another."""
 
 
-class Record(Product, metaclass=RecordType):
+class Record(StructValue, metaclass=RecordType):
     """Base of the generated classes; equal when of the same table and equal in every field."""
 
     __slots__ = ("_included", "_late")
@@ -89,7 +89,7 @@ class Record(Product, metaclass=RecordType):
 
 def record_class(table: str, fields: tuple[str, ...]) -> type[Record]:
     """The class for records of this shape."""
-    return product_class(Record, table, fields)
+    return struct_class(Record, table, fields)
 
 
 def defer(record: Record, beside: Beside) -> Record:

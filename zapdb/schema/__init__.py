@@ -1,7 +1,6 @@
 """Schemas as values: the frozen model, its canonical bytes and its fingerprint."""
 
 from zapdb.schema.canonical import fingerprint, read_snapshot, shape, shape_of, snapshot
-from zapdb.schema.difference import Difference, compare_tables
 from zapdb.schema.model import (
     NO_DEFAULT,
     ArchivedField,
@@ -16,6 +15,7 @@ from zapdb.schema.model import (
     Table,
     types_in,
 )
+from zapdb.schema.table_diff import Difference, compare_tables
 
 __all__ = [
     "NO_DEFAULT",

@@ -9,15 +9,21 @@ from zapdb.storage.archives import ArchiveTable
 from zapdb.storage.base import Storage
 from zapdb.storage.blobs import BlobTable
 from zapdb.storage.connection import Connection
-from zapdb.storage.faults import DuplicateKey, Explain, MissingTable, Refusal, StatementRefused
-from zapdb.storage.layout import LAYOUT_REVISION, ensure_layout, read_layout
+from zapdb.storage.driver_errors import (
+    DuplicateKey,
+    Explain,
+    MissingTable,
+    Refusal,
+    StatementRefused,
+)
 from zapdb.storage.modes import Mode
-from zapdb.storage.physical import IndexTable, RecordTable
 from zapdb.storage.private_file import PrivateFile, is_in_memory
 from zapdb.storage.sqlite import SQLite
+from zapdb.storage.statements import IndexTable, RecordTable
+from zapdb.storage.storage_version import STORAGE_VERSION, ensure_storage, read_storage_version
 
 __all__ = [
-    "LAYOUT_REVISION",
+    "STORAGE_VERSION",
     "ArchiveTable",
     "BlobTable",
     "Connection",
@@ -31,8 +37,8 @@ __all__ = [
     "StatementRefused",
     "Storage",
     "connect",
-    "ensure_layout",
-    "read_layout",
+    "ensure_storage",
+    "read_storage_version",
 ]
 
 

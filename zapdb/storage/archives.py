@@ -16,7 +16,7 @@ from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import Moved
 from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
-from zapdb.storage.physical import RecordTable
+from zapdb.storage.statements import RecordTable
 
 KEYS_PER_STATEMENT: Final = 500
 
@@ -161,7 +161,7 @@ def list_archived_fields(connection: Connection) -> list[tuple[int, int]]:
     return [(as_number(tenant), as_number(field)) for tenant, field in rows]
 
 
-def walk_archive(
+def iter_archive(
     connection: Connection, tenant: int, field: int, size_bytes_min: int
 ) -> Iterator[list[bytes]]:
     """The encodings of one field's values that have so many bytes, page by page."""

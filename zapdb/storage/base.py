@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import sqlalchemy
 
 from zapdb.storage.connection import Connection
-from zapdb.storage.faults import Refusal
+from zapdb.storage.driver_errors import Refusal
 from zapdb.storage.transactions import Transactions
 
 
@@ -53,9 +53,9 @@ class Storage(Transactions):
         """Outside of transactions: settings that stay with a database that is zapdb's."""
 
     def check_capabilities(self, connection: Connection) -> None:
-        """Before the layout is created: whether the server has what is in use (rule 33)."""
+        """Before zapdb's tables are created: whether the server has what is in use (rule 33)."""
 
-    def free_gate(self) -> None:
+    def end_dead_holders(self) -> None:
         """End the sessions of others that hold the gate and are gone (rule 7)."""
 
     @abstractmethod
@@ -63,8 +63,8 @@ class Storage(Transactions):
         """The tables and views of the schema in use."""
 
     @abstractmethod
-    def lock_layout(self, connection: Connection) -> None:
-        """Inside a CATALOG transaction: keep others from creating the layout meanwhile."""
+    def lock_storage_version(self, connection: Connection) -> None:
+        """Inside a CATALOG transaction: keep others from creating zapdb's own tables meanwhile."""
 
     # Statements that differ between the engines
 

@@ -17,14 +17,14 @@ from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 
 from zapdb.errors import StorageError, ZapdbError
 from zapdb.storage.cells import check_rows
-from zapdb.storage.faults import DuplicateKey, Refusal, StatementRefused, connection_lost
+from zapdb.storage.driver_errors import DuplicateKey, Refusal, StatementRefused, connection_lost
 from zapdb.storage.interruption import Refusing, refuse_interrupted
 from zapdb.storage.modes import Mode
 
 if TYPE_CHECKING:
     from zapdb.storage.base import Storage
-    from zapdb.storage.changes import PendingChanges
     from zapdb.storage.open_transaction import OpenTransaction
+    from zapdb.storage.pending_changes import PendingChanges
 
 Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
 """What a statement of SQLAlchemy Core gives."""
@@ -66,9 +66,9 @@ class Connection:
         self.is_closing = False
         """Whether no statement is to begin any more."""
         self.is_committing = False
-        self.number = 0
+        self.serial = 0
         """Tells its transaction, or the last one, from all others of this process."""
-        self.has_turn = False
+        self.holds_writer_lock = False
         """Whether it is this one's turn to write, where the engine has a queue of writers."""
         self.pending: PendingChanges | None = None
         """What the transaction did, for the change log: written at its end."""
@@ -83,7 +83,7 @@ class Connection:
         """Run all that follows on a connection that has just left the pool."""
         self.core = core
         self.driver: Any = core.connection.dbapi_connection
-        self.made_after = self.storage.losses.made_after(core)
+        self.connected_after = self.storage.invalidation.connected_after(core)
         self._executor = self.storage.executor(self.driver)
 
     def interrupt(self) -> None:
@@ -113,7 +113,7 @@ class Connection:
         try:
             return self._executor.execute(sql, parameters).fetchone()
         except Exception as error:
-            return self._ask_again(
+            return self._retry_on_new_connection(
                 error, lambda: self._executor.execute(sql, parameters).fetchone()
             )
         finally:
@@ -124,7 +124,7 @@ class Connection:
         try:
             rows: list[Any] = self._executor.execute(sql, parameters).fetchall()
         except Exception as error:
-            return self._ask_again(
+            return self._retry_on_new_connection(
                 error, lambda: self._executor.execute(sql, parameters).fetchall()
             )
         finally:
@@ -242,7 +242,7 @@ class Connection:
         except Exception as error:  # of the driver, too: while fetching, or after it was lost
             if not statement.is_select:
                 raise self.meaning(error) from error
-            return self._ask_again(error, lambda: self._core_execute(statement))
+            return self._retry_on_new_connection(error, lambda: self._core_execute(statement))
 
     def _core_execute(self, statement: sqlalchemy.Executable) -> Rows:
         with self.in_use():
@@ -259,10 +259,10 @@ class Connection:
         assert isinstance(result, sqlalchemy.CursorResult)
         return result
 
-    def _ask_again(self, error: Exception, question: Callable[[], T]) -> T:
+    def _retry_on_new_connection(self, error: Exception, question: Callable[[], T]) -> T:
         """The answer on a new connection, where the old one was lost outside of a transaction;
         raises what `error` means elsewhere."""
-        if self.mode is not None or not self.storage.renew_connection(self):
+        if self.mode is not None or not self.storage.reconnect(self):
             raise self.meaning(error) from error
         try:
             return question()

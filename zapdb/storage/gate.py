@@ -67,7 +67,7 @@ class NodeLease:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class GateHolder:
     """A session of a PostgreSQL server that holds the gate.
 
     `idle_seconds` is how long it has been waiting for its client; None where the server does not
@@ -109,7 +109,7 @@ def read_node_leases(rows: Iterable[Any]) -> dict[str, NodeLease]:
     return {lease.owner.id: lease for lease in leases}
 
 
-def find_holders(connection: Connection) -> list[Holder]:
+def find_holders(connection: Connection) -> list[GateHolder]:
     """The sessions that hold the gate, whose transactions are the oldest first."""
     leases = read_node_leases(connection.fetch_all(LEASES_SQL))
     holders = []
@@ -118,7 +118,7 @@ def find_holders(connection: Connection) -> list[Holder]:
         node = leases.get((name or "").removeprefix(SESSION_PREFIX))
         left = None if node is None else (node.expires_at - now_us) / 1e6
         identity = (pid, begun, changed)
-        holders.append(Holder(pid, user, None if is_hidden else idle, node, left, identity))
+        holders.append(GateHolder(pid, user, None if is_hidden else idle, node, left, identity))
     return holders
 
 

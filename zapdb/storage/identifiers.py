@@ -20,7 +20,7 @@ TICK_BITS: Final = 12
 """A tick is 1/4096 of a millisecond."""
 
 
-class Ticks:
+class MonotonicTicks:
     """The time in ticks since 1970-01-01 UTC, or the one after the last, if time stands still."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Ticks:
             return last
 
 
-TICKS: Final = Ticks()
+TICKS: Final = MonotonicTicks()
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which can't fork
     os.register_at_fork(after_in_child=TICKS.forget_threads)

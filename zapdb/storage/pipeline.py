@@ -25,7 +25,7 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.waiting import Wait
 
 from zapdb.limits import PREPARED_STATEMENTS_MAX
-from zapdb.storage.faults import Refusal
+from zapdb.storage.driver_errors import Refusal
 
 BYTES: Final = 17
 INTEGER: Final = 20

@@ -18,7 +18,7 @@ import sqlalchemy
 from zapdb.errors import StorageError, TransactionConflict
 from zapdb.limits import PIPELINE_SIZE_BYTES_MAX, PIPELINE_STATEMENTS_MAX
 from zapdb.storage.connection import Connection, Rows
-from zapdb.storage.faults import DuplicateKey, Refusal, connection_lost
+from zapdb.storage.driver_errors import DuplicateKey, Refusal, connection_lost
 from zapdb.storage.interruption import Refusing
 from zapdb.storage.modes import Mode
 from zapdb.storage.pipeline import Answer, Outcome, Pipeline, Statement

@@ -27,12 +27,12 @@ from zapdb.limits import CLOSE, CONNECTION_WAIT_SECONDS, CONNECTIONS_MAX
 from zapdb.logs import log_event
 from zapdb.storage.addresses import show_address
 from zapdb.storage.connection import Connection
+from zapdb.storage.fair_lock import FairSemaphore
 from zapdb.storage.loop_watch import find_stuck
-from zapdb.storage.losses import Losses
 from zapdb.storage.open_transaction import OpenTransaction
+from zapdb.storage.pool_invalidation import PoolInvalidation
 from zapdb.storage.retries import attempts
 from zapdb.storage.transaction_owners import find_begun, has_begun
-from zapdb.storage.waiting import FairSemaphore
 
 logger = logging.getLogger("zapdb.storage")
 
@@ -49,7 +49,7 @@ class _Local(threading.local):
     """The open transaction that it is using in this very call."""
     held_up: OpenTransaction | None = None
     """The open transaction that can't go on before this call returns."""
-    has_turn = False
+    holds_writer_lock = False
     """Whether who gave it work has waited for the turn to write, which lasts until that is done."""
     only_builds = False
     """Whether it runs an event loop, which a call that only builds something must not hold up."""
@@ -73,8 +73,8 @@ class ConnectionPool(ABC):
         # act even in autocommit mode. Beginning and ending is done here alone.
         engine.dialect.do_commit = _do_nothing  # type: ignore[assignment]  # no connection is looked at
         engine.dialect.do_rollback = _do_nothing  # type: ignore[assignment]  # the same
-        self.losses = Losses(engine)
-        self.session = uuid.uuid4().hex[:12]
+        self.invalidation = PoolInvalidation(engine)
+        self.node_id = uuid.uuid4().hex[:12]
         """Names what this storage does to others: it is the id of the node that is registered."""
         self.local = _Local()
         self._connections: dict[threading.Thread, Connection] = {}
@@ -93,7 +93,7 @@ class ConnectionPool(ABC):
         self.is_gone = False
         """Whether the database that was opened is known to be there no more."""
         self._process = os.getpid()
-        self._left_behind: Any = None
+        self._abandoned: Any = None
         OPENED.add(self)
 
     @property
@@ -116,7 +116,7 @@ class ConnectionPool(ABC):
     @property
     def is_inherited(self) -> bool:
         """Whether this process was forked from the one that opened the database."""
-        return self._left_behind is not None
+        return self._abandoned is not None
 
     def refuse_use(self) -> None:
         """Raises `UsageError` where the database is closed, or another process opened it."""
@@ -169,7 +169,7 @@ class ConnectionPool(ABC):
         if known is None or known.core.closed or self.is_gone:
             self.refuse_use()
         if known is None or known.core.closed:
-            self.collect_connections()
+            self.reap_connections()
             known = self._connect()
             self.local.connection = known
             with self._lock:
@@ -202,7 +202,7 @@ class ConnectionPool(ABC):
                 refused = error
         raise self.translate(refused) from refused
 
-    def renew_connection(self, connection: Connection) -> bool:
+    def reconnect(self, connection: Connection) -> bool:
         """Put a new connection in the place of one that was lost; no transaction is open in it.
 
         False where it was not lost, where the database was closed, and where it is another
@@ -227,8 +227,8 @@ class ConnectionPool(ABC):
         Raises `ConnectionsBusy` where none is given back in time, naming those that have them.
         """
         self.refuse_use()
-        self.collect_connections()
-        if not self.places.acquire(CONNECTION_WAIT_SECONDS, self.collect_connections):
+        self.reap_connections()
+        if not self.places.acquire(CONNECTION_WAIT_SECONDS, self.reap_connections):
             raise self.connections_busy()
         try:
             return self._connect_lent()
@@ -268,7 +268,9 @@ class ConnectionPool(ABC):
                 connection = self._idle.pop()
             except IndexError:  # another thread was faster
                 return None
-            if not (self.losses.is_older(connection.made_after) or connection.core.closed):
+            if not (
+                self.invalidation.is_older(connection.connected_after) or connection.core.closed
+            ):
                 return connection
             self._throw_away(connection)
         return None
@@ -303,7 +305,7 @@ class ConnectionPool(ABC):
             if self._closed:  # in the meantime
                 self._close_idle()
         finally:
-            if had_place and self._left_behind is None:
+            if had_place and self._abandoned is None:
                 with self.places.guard:  # in no function: Ctrl-C may come as one begins
                     self.places.free += 1
                 self.places.hand_out()
@@ -325,7 +327,7 @@ class ConnectionPool(ABC):
             known = [*self._open.values()]
         return [found for one in known if (found := one()) is not None]
 
-    def collect_connections(self) -> None:
+    def reap_connections(self) -> None:
         """Give back the connections of threads that ended, and undo what was dropped."""
         with self._lock:
             ended = [thread for thread in list(self._connections) if not thread.is_alive()]
@@ -336,7 +338,7 @@ class ConnectionPool(ABC):
                 continue
             connection.mode, connection.is_abandoned = None, True
             self._throw_away(connection)
-            self.ended(connection)
+            self.after_transaction(connection)
         for begun in self.list_open():
             if begun.is_orphaned:
                 self._log_dropped(begun.place)
@@ -364,7 +366,7 @@ class ConnectionPool(ABC):
         self._log_dropped(place)
         connection.mode = connection.pending = None
         self._throw_away(connection)
-        self.ended(connection)
+        self.after_transaction(connection)
         self.give_back(connection)
 
     def discard_connection(self, connection: Connection) -> None:
@@ -375,7 +377,7 @@ class ConnectionPool(ABC):
 
     def _throw_away(self, connection: Connection) -> None:
         if not self._closed and self.is_lost(connection.driver):
-            self.losses.note(connection.made_after)
+            self.invalidation.note(connection.connected_after)
         if not connection.core.closed:
             connection.core.invalidate()
             connection.core.close()
@@ -408,14 +410,14 @@ class ConnectionPool(ABC):
         with self._lock:
             self._connections.pop(threading.current_thread(), None)
 
-    def leave_behind(self) -> None:
+    def abandon_after_fork(self) -> None:
         """In a process that was just forked: let go of all connections, which are the parent's.
 
         They are kept and never touched: to close one here would end the session of the parent.
         """
-        if self._left_behind is None:
+        if self._abandoned is None:
             mine = (self.local, self._connections, self._open, self._idle, self._dropped)
-            self._left_behind = (*mine, self.engine)
+            self._abandoned = (*mine, self.engine)
         self.local, self._connections, self._lock = _Local(), {}, threading.RLock()
         self._open, self._idle, self._dropped = {}, deque(), deque()
 
@@ -432,7 +434,7 @@ class ConnectionPool(ABC):
         for connection in connections:
             if self._wait_until_unused(connection):
                 connection.core.close()
-            self.ended(connection)
+            self.after_transaction(connection)
         self._close_idle()
         self.engine.dispose()
 
@@ -464,7 +466,7 @@ class ConnectionPool(ABC):
     def make_connection(self, core: sqlalchemy.Connection) -> Connection:
         """A connection of this database, on one of SQLAlchemy's."""
 
-    def ended(self, connection: Connection) -> None:  # noqa: B027 - most engines have nothing to do
+    def after_transaction(self, connection: Connection) -> None:  # noqa: B027 - most engines have nothing to do
         """After a transaction that was to begin, whatever became of it; may be called again."""
 
     @abstractmethod
@@ -501,13 +503,13 @@ OPENED: Final[weakref.WeakSet[ConnectionPool]] = weakref.WeakSet()
 """The databases that this process has open, for a fork of it."""
 
 
-def _leave_behind() -> None:
+def _abandon_after_fork() -> None:
     for pool in list(OPENED):
-        pool.leave_behind()
+        pool.abandon_after_fork()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which can't fork
-    os.register_at_fork(after_in_child=_leave_behind)
+    os.register_at_fork(after_in_child=_abandon_after_fork)
 
 
 def _do_nothing(_driver: object) -> None:

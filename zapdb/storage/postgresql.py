@@ -38,15 +38,15 @@ from zapdb.limits import (
 from zapdb.storage.addresses import attempt, check_options, hide_secrets, split_secrets
 from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
-from zapdb.storage.faults import (
+from zapdb.storage.driver_errors import (
     DuplicateKey,
     MissingTable,
     Refusal,
     connection_lost,
     disk_full,
-    unexpected,
+    unknown_driver_error,
 )
-from zapdb.storage.gate import END_SQL, SESSION_PREFIX, Holder, find_holders
+from zapdb.storage.gate import END_SQL, SESSION_PREFIX, GateHolder, find_holders
 from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch_loop
 from zapdb.storage.modes import Mode
 from zapdb.storage.pipelined import PipelinedConnection
@@ -93,7 +93,7 @@ FUNCTIONS_SQL = (
 FUNCTIONS = ["pg_current_xact_id", "pg_terminate_backend"]
 PREPARED = "prepared_statements"
 """The option of an address, `on` or `off`, that is not libpq's."""
-LAYOUT_LOCK = 0x7A617064  # an advisory lock's number: "zapd"
+STORAGE_VERSION_LOCK = 0x7A617064  # an advisory lock's number: "zapd"
 
 
 class PostgreSQL(Storage):
@@ -137,7 +137,7 @@ class PostgreSQL(Storage):
 
     def _name_session(self, _dialect: Any, _record: Any, _given: Any, arguments: Any) -> None:
         """Whose it is can be seen in the server: how a suspended holder of the gate is found."""
-        arguments["application_name"] = f"{SESSION_PREFIX}{self.session}"
+        arguments["application_name"] = f"{SESSION_PREFIX}{self.node_id}"
 
     def _connect_driver(self, connect: Callable[..., Any], *given: Any, **options: Any) -> Any:
         """A driver's connection. Its errors are without secrets from here on, and so is what is
@@ -240,7 +240,9 @@ class PostgreSQL(Storage):
             denied = self._end_holders(connection.driver, holders)  # it may be a new one
             raise self._gate_timeout(holders, denied) from None
 
-    def _refuse_waiting_for_itself(self, connection: Connection, holders: Sequence[Holder]) -> None:
+    def _refuse_waiting_for_itself(
+        self, connection: Connection, holders: Sequence[GateHolder]
+    ) -> None:
         """Raises `UsageError` where a transaction holds the gate that waits for this very call."""
         backends = {holder.backend for holder in holders}
         blocker = find_blocker(self.find_stuck(), connection, backends)
@@ -250,7 +252,7 @@ class PostgreSQL(Storage):
     def refusing_deadlock(self, connection: Connection) -> AbstractContextManager[object]:
         return watch_loop(self, OPENED, connection)
 
-    def free_gate(self) -> None:
+    def end_dead_holders(self) -> None:
         connection = self.connection()
         holders = find_holders(connection)
         try:
@@ -258,7 +260,7 @@ class PostgreSQL(Storage):
         except psycopg.Error as error:
             raise self.translate(error) from error
 
-    def _end_holders(self, driver: Any, holders: Sequence[Holder]) -> list[Holder]:
+    def _end_holders(self, driver: Any, holders: Sequence[GateHolder]) -> list[GateHolder]:
         """End those whose clients are gone; returns the ones that this role may not end."""
         denied = [holder for holder in holders if holder.idle_seconds is None]
         for holder in holders:
@@ -271,7 +273,9 @@ class PostgreSQL(Storage):
                 denied.append(holder)
         return denied
 
-    def _gate_timeout(self, holders: Sequence[Holder], denied: Sequence[Holder]) -> GateTimeout:
+    def _gate_timeout(
+        self, holders: Sequence[GateHolder], denied: Sequence[GateHolder]
+    ) -> GateTimeout:
         hint = (
             "a transaction has been open for long: let its process go on or end it, and try again; "
             "pg_stat_activity shows it, application_name LIKE 'zapdb%'"
@@ -409,7 +413,7 @@ class PostgreSQL(Storage):
                     detail=detail[0] if detail else "",
                     hint="check address, user and whether the server runs; then try again",
                 )
-        return unexpected(error)
+        return unknown_driver_error(error)
 
     def table_names(self, connection: Connection) -> list[str]:
         rows = connection.fetch_all(
@@ -418,8 +422,8 @@ class PostgreSQL(Storage):
         )
         return [name for (name,) in rows]
 
-    def lock_layout(self, connection: Connection) -> None:
-        connection.fetch_one("SELECT pg_advisory_xact_lock(%s)", (LAYOUT_LOCK,))
+    def lock_storage_version(self, connection: Connection) -> None:
+        connection.fetch_one("SELECT pg_advisory_xact_lock(%s)", (STORAGE_VERSION_LOCK,))
 
     def create_record_table_sql(self, table: str) -> str:
         return (

@@ -11,7 +11,7 @@ from zapdb.storage.archives import ArchiveRow, ArchiveTable, archive_rows
 from zapdb.storage.blobs import BlobTable
 from zapdb.storage.connection import Connection
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.storage.physical import RecordTable
+from zapdb.storage.statements import RecordTable
 
 Convert = Callable[[bytes, bytes, Beside], bytes]
 """(key, record, its surroundings) → the record as it is to be written."""

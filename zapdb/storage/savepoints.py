@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from zapdb.errors import ZapdbError
 
 if TYPE_CHECKING:
-    from zapdb.storage.changes import PendingChanges
     from zapdb.storage.connection import Connection
+    from zapdb.storage.pending_changes import PendingChanges
     from zapdb.storage.transactions import Transactions
 
 

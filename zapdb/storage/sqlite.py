@@ -47,17 +47,23 @@ from zapdb.storage.addresses import attempt, check_options
 from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
 from zapdb.storage.database_file import DatabaseFile
-from zapdb.storage.faults import DuplicateKey, MissingTable, Refusal, disk_full, unexpected
+from zapdb.storage.driver_errors import (
+    DuplicateKey,
+    MissingTable,
+    Refusal,
+    disk_full,
+    unknown_driver_error,
+)
+from zapdb.storage.fair_lock import FairLocks, FairSemaphore
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
 from zapdb.storage.interruption import current_call
 from zapdb.storage.loop_watch import refuse_waiting
 from zapdb.storage.modes import Mode
 from zapdb.storage.private_file import PrivateFile, is_private
 from zapdb.storage.retries import retry
-from zapdb.storage.waiting import FairLocks, FairSemaphore
 
 # Nobody could renew a lease meanwhile, and nobody take one over: time stood still for leases.
-MAKE_UP_SQL = "UPDATE zapdb_leases SET expires_at = expires_at + ? WHERE expires_at > ?"
+EXTEND_LEASES_SQL = "UPDATE zapdb_leases SET expires_at = expires_at + ? WHERE expires_at > ?"
 
 ROWS_PER_STATEMENT: Final = 100
 """Rows that one statement inserts: beginning and ending it costs as much as one of them."""
@@ -200,9 +206,9 @@ class SQLite(Storage):
 
     def _begin_in_turn(self, connection: Connection, mode: Mode) -> None:
         driver = connection.driver
-        if not (connection.has_turn or self.local.has_turn):
+        if not (connection.holds_writer_lock or self.local.holds_writer_lock):
             self._await_turn(mode)
-            connection.has_turn = True  # at once: Ctrl-C may come with any call
+            connection.holds_writer_lock = True  # at once: Ctrl-C may come with any call
             self.take_turn(connection)
         with connection.in_use():
             if current_call() is None:
@@ -241,7 +247,7 @@ class SQLite(Storage):
         except BaseException:
             self._writers.release()
             if connection is not None:
-                connection.has_turn = False
+                connection.holds_writer_lock = False
                 self.give_back(connection)
             raise
         return connection
@@ -256,7 +262,7 @@ class SQLite(Storage):
             holder = self._writers.holder and self._writers.holder()
             if holder is None or time.monotonic() - began < LOOP_WAIT_SECONDS:
                 return
-            self.collect_connections()
+            self.reap_connections()
             for stuck in self.find_stuck():
                 if stuck.connection is holder:
                     raise refuse_waiting(stuck)
@@ -287,14 +293,14 @@ class SQLite(Storage):
         return here or self._kept_out(self.own_connection().driver, mode)
 
     def take_turn(self, connection: Connection) -> None:
-        connection.has_turn = True
+        connection.holds_writer_lock = True
         self._writers.holder = weakref.ref(connection)
 
     def _begin_unless_kept_out(self, connection: Connection) -> None:
         driver, mode = connection.driver, Mode.ASIDE
         if not self._writers.acquire(0):
             raise TransactionConflict("another thread is writing", database=self.shown_url)
-        connection.has_turn = True
+        connection.holds_writer_lock = True
         self.take_turn(connection)
         with connection.in_use():
             driver.execute("PRAGMA busy_timeout = 0")
@@ -303,12 +309,12 @@ class SQLite(Storage):
             finally:
                 driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
-    def ended(self, connection: Connection) -> None:
-        if connection.has_turn:
+    def after_transaction(self, connection: Connection) -> None:
+        if connection.holds_writer_lock:
             self._writers.release(connection)
 
-    def leave_behind(self) -> None:
-        super().leave_behind()
+    def abandon_after_fork(self) -> None:
+        super().abandon_after_fork()
         self._writers = FairSemaphore()
 
     def _kept_out(self, driver: Any, mode: Mode) -> GateTimeout | TransactionConflict:
@@ -348,7 +354,7 @@ class SQLite(Storage):
             Mode.CHANGE,
         ):
             passed = int(seconds * 1e6)
-            connection.run(MAKE_UP_SQL, (passed, self.now_us(connection) - passed))
+            connection.run(EXTEND_LEASES_SQL, (passed, self.now_us(connection) - passed))
 
     def is_refused_commit(self, connection: Connection, error: BaseException) -> bool:
         # SQLite reports it where a page of the log could not be written, the one that commits at
@@ -435,7 +441,7 @@ class SQLite(Storage):
                     hint="let this process write the file and its directory, or open it with "
                     "read_only=True",
                 )
-        return unexpected(error)
+        return unknown_driver_error(error)
 
     def table_names(self, connection: Connection) -> list[str]:
         rows = connection.fetch_all(
@@ -444,7 +450,7 @@ class SQLite(Storage):
         )
         return [name for (name,) in rows]
 
-    def lock_layout(self, connection: Connection) -> None:
+    def lock_storage_version(self, connection: Connection) -> None:
         """`BEGIN IMMEDIATE` keeps all others out."""
 
     # WITHOUT ROWID keeps a record beside its key: one search instead of two.

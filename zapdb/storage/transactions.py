@@ -21,14 +21,14 @@ from zapdb.limits import GATE_WAIT_LOGGED_SECONDS
 from zapdb.logs import log_event
 from zapdb.metrics import CONFLICTS, GATE_WAITS
 from zapdb.storage.connection import Connection
-from zapdb.storage.faults import unexpected
+from zapdb.storage.driver_errors import unknown_driver_error
+from zapdb.storage.fair_lock import FairSemaphore
 from zapdb.storage.interruption import current_call
 from zapdb.storage.modes import GATES, Mode
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.pool import ConnectionPool
 from zapdb.storage.savepoints import Savepoint
 from zapdb.storage.transaction_owners import Caller, find_caller
-from zapdb.storage.waiting import FairSemaphore
 
 logger = logging.getLogger("zapdb.storage")
 
@@ -69,7 +69,7 @@ class Transactions(ConnectionPool):
             count_conflict(error, mode)
             raise
         finally:
-            self.ended(connection)
+            self.after_transaction(connection)
 
     # Those that stay open
 
@@ -92,7 +92,7 @@ class Transactions(ConnectionPool):
             self.note_open(begun)
         except BaseException as error:
             self._close_books(connection)
-            self.ended(connection)
+            self.after_transaction(connection)
             self.give_back(connection)
             count_conflict(error, mode)
             raise
@@ -126,7 +126,7 @@ class Transactions(ConnectionPool):
             count_conflict(error, begun.mode)
             raise
         finally:
-            self.ended(connection)
+            self.after_transaction(connection)
             self.give_back(connection)
 
     def undo_open(self, begun: OpenTransaction) -> None:
@@ -141,7 +141,7 @@ class Transactions(ConnectionPool):
         try:
             self._undo(begun.connection)
         finally:
-            self.ended(begun.connection)
+            self.after_transaction(begun.connection)
             self.give_back(begun.connection)
 
     def _finish(self, connection: Connection, mode: Mode, began: float) -> None:
@@ -209,7 +209,7 @@ class Transactions(ConnectionPool):
             call.refuse_interrupted()
         self._begin_timed(connection, mode, alone=alone)
         connection.mode, connection.is_doomed = mode, False
-        connection.number = next(_NUMBERS)
+        connection.serial = next(_NUMBERS)
         if connection.checked:
             connection.checked = set()
 
@@ -255,8 +255,8 @@ class Transactions(ConnectionPool):
             self._roll_back(connection)
             raise
         except Exception as error:
-            if may_renew and self.renew_connection(connection):  # nothing was done in it yet
-                self.ended(connection)
+            if may_renew and self.reconnect(connection):  # nothing was done in it yet
+                self.after_transaction(connection)
                 self._begin(connection, mode, alone=alone, may_renew=False)
                 return
             meaning = connection.meaning(error)
@@ -296,7 +296,7 @@ class Transactions(ConnectionPool):
             if self.is_refused_commit(connection, error):
                 self._roll_back(connection)
                 known = isinstance(translated, ZapdbError)
-                raise (translated if known else unexpected(error)) from error
+                raise (translated if known else unknown_driver_error(error)) from error
             self.discard_connection(connection)
             if mode.only_reads:  # nothing was to take effect
                 raise translated from error

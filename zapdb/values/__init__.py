@@ -15,10 +15,10 @@ from zapdb.values.float import Float
 from zapdb.values.integer import Integer
 from zapdb.values.json import Json
 from zapdb.values.list import List
-from zapdb.values.product import Product, etag, replace
 from zapdb.values.reference import Reference
 from zapdb.values.string import String
 from zapdb.values.struct import Member, Struct
+from zapdb.values.struct_value import StructValue, etag, replace
 from zapdb.values.timestamp import Timestamp
 from zapdb.values.to_json import asdict, to_json
 from zapdb.values.uuid import Uuid
@@ -38,10 +38,10 @@ __all__ = [
     "Json",
     "List",
     "Member",
-    "Product",
     "Reference",
     "String",
     "Struct",
+    "StructValue",
     "Timestamp",
     "Uuid",
     "ValueType",

@@ -51,7 +51,7 @@ class ValueType(ABC):
     """May be compared by < in expressions, too."""
     holds_null: ClassVar[bool] = False
     """None is a value of the type; in an optional field it is absent all the same."""
-    outlined: ClassVar[bool] = False
+    may_be_blob: ClassVar[bool] = False
     """A large value of a field is a blob beside the record (see `blob`)."""
 
     def __str__(self) -> str:
@@ -65,14 +65,14 @@ class ValueType(ABC):
         return 0
 
     @property
-    def wire(self) -> Any:
-        """What the value encoding depends on: types with equal wires have equal bytes."""
+    def encoding_id(self) -> Any:
+        """What the value encoding depends on: types with equal ids have equal bytes."""
         return (self.name, *self.parameters().values())
 
     @property
-    def index_wire(self) -> Any:
+    def index_encoding_id(self) -> Any:
         """What the index encoding depends on, datasets aside."""
-        return self.wire
+        return self.encoding_id
 
     @property
     def depends_on_zones(self) -> bool:

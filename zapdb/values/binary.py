@@ -7,13 +7,17 @@ from typing import Any
 
 from zapdb.limits import BINARY_SIZE_BYTES_MAX, INLINE_SIZE_BYTES_MAX
 from zapdb.values.base import ValueType
-from zapdb.values.blob import decode_outlined_source, encode_outlined, skip_outlined_source
-from zapdb.values.extent import (
-    encode_extent,
-    encode_extent_source,
+from zapdb.values.blob import (
+    decode_inline_or_blob_source,
+    encode_inline_or_blob,
+    skip_inline_or_blob_source,
+)
+from zapdb.values.length_prefixed import (
+    encode_length_prefixed,
+    encode_length_prefixed_source,
     escape,
-    read_extent,
-    skip_extent_source,
+    read_length_prefixed,
+    skip_length_prefixed_source,
     unescape,
 )
 from zapdb.values.source import Namespace
@@ -25,7 +29,7 @@ class Binary(ValueType):
     expected = f"bytes, at most {BINARY_SIZE_BYTES_MAX}"
     text_form = "pairs of hexadecimal digits, such as 00ff"
     has_python_order = True
-    outlined = True
+    may_be_blob = True
     size_bytes_max = BINARY_SIZE_BYTES_MAX
 
     def neutral(self) -> bytes:
@@ -46,34 +50,34 @@ class Binary(ValueType):
         return raw
 
     def encode(self, value: bytes) -> bytes:
-        return encode_extent(value)
+        return encode_length_prefixed(value)
 
     def decode(self, data: bytes, position: int) -> tuple[bytes, int]:
-        start, end = read_extent(data, position)
+        start, end = read_length_prefixed(data, position)
         return bytes(data[start:end]), end
 
     def skip(self, data: bytes, position: int) -> int:
-        return read_extent(data, position)[1]
+        return read_length_prefixed(data, position)[1]
 
     def encode_field_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
-        outlined = names.bind(encode_outlined, "encode_outlined")
+        encode_large = names.bind(encode_inline_or_blob, "encode_inline_or_blob")
         encoded = f"{value}_b"
         return [
             f"if type({value}) is not bytes or len({value}) > {INLINE_SIZE_BYTES_MAX}:",
-            f"    {encoded} = {outlined}"
-            f"({names.bind(self, 'outlined')}, {value}, {names.bind(path, 'path')}, beside)",
+            f"    {encoded} = {encode_large}"
+            f"({names.bind(self, 'kind')}, {value}, {names.bind(path, 'path')}, beside)",
             "else:",
-            f"    {encoded} = {encode_extent_source(value, names)}",
+            f"    {encoded} = {encode_length_prefixed_source(value, names)}",
         ], encoded
 
     def decode_field_source(self, target: str, names: Namespace) -> list[str]:
-        return decode_outlined_source(self, target, [f"{target} = b[q:p]"], names)
+        return decode_inline_or_blob_source(self, target, [f"{target} = b[q:p]"], names)
 
     def skip_source(self, names: Namespace) -> list[str]:
-        return skip_extent_source(names)
+        return skip_length_prefixed_source(names)
 
     def skip_field_source(self, names: Namespace) -> list[str]:
-        return skip_outlined_source(names)
+        return skip_inline_or_blob_source(names)
 
     def encode_key(self, value: bytes) -> bytes:
         return escape(value)

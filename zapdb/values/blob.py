@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from zapdb.errors import CorruptRecord
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
-from zapdb.values.extent import encode_extent, read_extent
+from zapdb.values.length_prefixed import encode_length_prefixed, read_length_prefixed
 from zapdb.values.source import Namespace
 from zapdb.values.varint import decode_varint, encode_varint
 
@@ -33,7 +33,7 @@ class Blob:
 
     id: bytes
     size: int
-    type: OutlinedType
+    type: LargeValueType
 
     def encode(self) -> bytes:
         return MARK + self.id + encode_varint(self.size)
@@ -50,13 +50,13 @@ def is_blob(encoded: bytes) -> bool:
     return encoded[: len(MARK)] == MARK
 
 
-class Adds(Protocol):
+class BlobSink(Protocol):
     """Takes the bytes of a new blob and gives back its id."""
 
     def add(self, raw: bytes) -> bytes: ...
 
 
-class OutlinedType(Protocol):
+class LargeValueType(Protocol):
     """What string and binary have in common: their values are bytes, inline or not."""
 
     @property
@@ -74,7 +74,7 @@ class OutlinedType(Protocol):
     def from_bytes(self, raw: bytes) -> Any: ...
 
 
-def encode_outlined(kind: OutlinedType, value: Any, path: str, beside: Adds) -> bytes:
+def encode_inline_or_blob(kind: LargeValueType, value: Any, path: str, beside: BlobSink) -> bytes:
     """Check and encode a field's value, adding a blob where it is large."""
     if isinstance(value, Blob):
         if value.type != kind:
@@ -82,18 +82,18 @@ def encode_outlined(kind: OutlinedType, value: Any, path: str, beside: Adds) -> 
         return value.encode()
     raw = kind.to_bytes(kind.check(value, path))
     if len(raw) <= INLINE_SIZE_BYTES_MAX:
-        return encode_extent(raw)
+        return encode_length_prefixed(raw)
     return Blob(beside.add(raw), len(raw), kind).encode()
 
 
-def decode_outlined(kind: OutlinedType, data: bytes, position: int) -> tuple[Any, int]:
+def decode_inline_or_blob(kind: LargeValueType, data: bytes, position: int) -> tuple[Any, int]:
     """The field's value or its `Blob`, and the position after it; raises `CorruptRecord`."""
     if data[position : position + 1] == MARK:
         (made, size), end = read_blob(data, position)
         if not INLINE_SIZE_BYTES_MAX < size <= kind.size_bytes_max:
             raise CorruptRecord.at("size of a blob", data, position)
         return Blob(made, size, kind), end
-    start, end = read_extent(data, position, INLINE_SIZE_BYTES_MAX)
+    start, end = read_length_prefixed(data, position, INLINE_SIZE_BYTES_MAX)
     try:
         return kind.from_bytes(bytes(data[start:end])), end
     except CorruptRecord:
@@ -107,21 +107,21 @@ def read_blob(data: bytes, position: int) -> tuple[tuple[bytes, int], int]:
     return (bytes(data[start : start + ID_SIZE_BYTES]), size), end
 
 
-def skip_outlined(data: bytes, position: int) -> int:
+def skip_inline_or_blob(data: bytes, position: int) -> int:
     """The position after a field's inline value or blob."""
     if data[position : position + 1] == MARK:
         return decode_varint(data, position + 1 + ID_SIZE_BYTES)[1]
-    return read_extent(data, position, INLINE_SIZE_BYTES_MAX)[1]
+    return read_length_prefixed(data, position, INLINE_SIZE_BYTES_MAX)[1]
 
 
-def decode_outlined_source(
-    kind: OutlinedType, target: str, take: list[str], names: Namespace
+def decode_inline_or_blob_source(
+    kind: LargeValueType, target: str, take: list[str], names: Namespace
 ) -> list[str]:
     """Statements that set `target` from `b` at `p`; `late` becomes true where it is a blob.
 
     `take` sets the target from `b[q:p]`, for what is short.
     """
-    decode = names.bind(decode_outlined, "decode_outlined")
+    decode = names.bind(decode_inline_or_blob, "decode_inline_or_blob")
     return [
         "c = b[p]",
         "if 0x80 <= c < 0xC0:",
@@ -132,27 +132,27 @@ def decode_outlined_source(
         "        raise IndexError",
         *(f"    {line}" for line in take),
         "else:",
-        f"    {target}, p = {decode}({names.bind(kind, 'outlined')}, b, p)",
+        f"    {target}, p = {decode}({names.bind(kind, 'kind')}, b, p)",
         f"    if type({target}) is {names.bind(Blob, 'Blob')}: late = True",
     ]
 
 
-def skip_outlined_source(names: Namespace) -> list[str]:
+def skip_inline_or_blob_source(names: Namespace) -> list[str]:
     return [
         "c = b[p]",
         "if 0x80 <= c < 0xC0:",
         "    p += c - 0x7F",
         "else:",
-        f"    p = {names.bind(skip_outlined, 'skip_outlined')}(b, p)",
+        f"    p = {names.bind(skip_inline_or_blob, 'skip_inline_or_blob')}(b, p)",
     ]
 
 
-def find_outlined_source(names: Namespace) -> list[str]:
-    """As `skip_outlined_source`; a blob's id and size are appended to `found`."""
+def find_blob_source(names: Namespace) -> list[str]:
+    """As `skip_inline_or_blob_source`; a blob's id and size are appended to `found`."""
     return [
         "if b[p] == 0x7F:",
         f"    c, p = {names.bind(read_blob, 'read_blob')}(b, p)",
         "    found.append(c)",
         "else:",
-        *(f"    {line}" for line in skip_outlined_source(names)),
+        *(f"    {line}" for line in skip_inline_or_blob_source(names)),
     ]

@@ -38,12 +38,12 @@ class Enum(ValueType):
         return f"one of {', '.join(shown)}" + (f" and {more} more" if more else "")
 
     @property
-    def wire(self) -> Any:
+    def encoding_id(self) -> Any:
         return (self.name, self.number)
 
     @property
-    def index_wire(self) -> Any:
-        return (*self.wire, tuple(number for number, _ in self.members))
+    def index_encoding_id(self) -> Any:
+        return (*self.encoding_id, tuple(number for number, _ in self.members))
 
     @cached_property
     def _ids(self) -> dict[str, int]:

@@ -15,7 +15,11 @@ from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.limits import JSON_DEPTH_MAX, VALUE_SIZE_BYTES_MAX
 from zapdb.values.base import ValueType
 from zapdb.values.cbor import NotPlain, pack, unpack
-from zapdb.values.extent import read_extent, read_extent_source, skip_extent_source
+from zapdb.values.length_prefixed import (
+    read_length_prefixed,
+    read_length_prefixed_source,
+    skip_length_prefixed_source,
+)
 from zapdb.values.source import Namespace
 from zapdb.values.varint import ONE_BYTE, encode_varint
 
@@ -45,11 +49,11 @@ class Json(ValueType):
         return encode_json(value, self.name)
 
     def decode(self, data: bytes, position: int) -> tuple[Any, int]:
-        start, end = read_extent(data, position)
+        start, end = read_length_prefixed(data, position)
         return decode_json(data, start, end), end
 
     def skip(self, data: bytes, position: int) -> int:
-        return read_extent(data, position)[1]
+        return read_length_prefixed(data, position)[1]
 
     def is_same(self, left: Any, right: Any) -> bool:
         """By their bytes: to Python's ==, 1 is True, and 1.0."""
@@ -61,7 +65,7 @@ class Json(ValueType):
 
     def decode_source(self, target: str, names: Namespace) -> list[str]:
         return [
-            *read_extent_source(names),
+            *read_length_prefixed_source(names),
             "if p > n:",
             "    p = q - 1",
             "    raise IndexError",
@@ -69,7 +73,7 @@ class Json(ValueType):
         ]
 
     def skip_source(self, names: Namespace) -> list[str]:
-        return skip_extent_source(names)
+        return skip_length_prefixed_source(names)
 
 
 def encode_json(value: Any, path: str) -> bytes:

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from zapdb.errors import CorruptRecord
 from zapdb.values.base import ValueType
-from zapdb.values.extent import encode_limited_extent, read_extent, skip_extent_source
+from zapdb.values.length_prefixed import (
+    encode_limited_length_prefixed,
+    read_length_prefixed,
+    skip_length_prefixed_source,
+)
 from zapdb.values.source import Namespace
 
 if TYPE_CHECKING:
@@ -38,8 +42,8 @@ class List(ValueType):
         return 1 + self.items.depth
 
     @property
-    def wire(self) -> Any:
-        return (self.name, self.items.wire)
+    def encoding_id(self) -> Any:
+        return (self.name, self.items.encoding_id)
 
     def bind(self, zones: Zones) -> List:
         bound = self.items.bind(zones)
@@ -55,7 +59,7 @@ class List(ValueType):
         return [check(item, f"{path}[{at}]") for at, item in enumerate(value)]
 
     def encode(self, value: list[Any], path: str = "list") -> bytes:
-        return encode_limited_extent(b"".join(map(self.items.encode, value)), path)
+        return encode_limited_length_prefixed(b"".join(map(self.items.encode, value)), path)
 
     def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         statements, _ = super().encode_source(value, path, names)
@@ -63,7 +67,7 @@ class List(ValueType):
         return statements, f"{encode}({value}, {names.bind(path, 'path')})"
 
     def decode(self, data: bytes, position: int) -> tuple[list[Any], int]:
-        at, end = read_extent(data, position)
+        at, end = read_length_prefixed(data, position)
         items, decode = [], self.items.decode
         while at < end:
             item, at = decode(data, at)
@@ -73,10 +77,10 @@ class List(ValueType):
         return items, end
 
     def skip(self, data: bytes, position: int) -> int:
-        return read_extent(data, position)[1]
+        return read_length_prefixed(data, position)[1]
 
     def skip_source(self, names: Namespace) -> list[str]:
-        return skip_extent_source(names)
+        return skip_length_prefixed_source(names)
 
     def is_same(self, left: list[Any], right: list[Any]) -> bool:
         return len(left) == len(right) and all(map(self.items.is_same, left, right))

@@ -38,8 +38,8 @@ class Reference(ValueType):
         return f"the key of a record of {self.table} ({kinds})"
 
     @property
-    def wire(self) -> Any:
-        return (self.name, tuple(kind.wire for kind in self.key))
+    def encoding_id(self) -> Any:
+        return (self.name, tuple(kind.encoding_id for kind in self.key))
 
     @property
     def text_form(self) -> str:  # type: ignore[override]  # it depends on the target

@@ -14,14 +14,18 @@ from typing import Any
 from zapdb.errors import CorruptRecord
 from zapdb.limits import INLINE_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
 from zapdb.values.base import ValueType
-from zapdb.values.blob import decode_outlined_source, encode_outlined, skip_outlined_source
-from zapdb.values.extent import (
-    encode_extent,
-    encode_extent_source,
+from zapdb.values.blob import (
+    decode_inline_or_blob_source,
+    encode_inline_or_blob,
+    skip_inline_or_blob_source,
+)
+from zapdb.values.length_prefixed import (
+    encode_length_prefixed,
+    encode_length_prefixed_source,
     escape,
-    read_extent,
-    read_extent_source,
-    skip_extent_source,
+    read_length_prefixed,
+    read_length_prefixed_source,
+    skip_length_prefixed_source,
     unescape,
 )
 from zapdb.values.source import Namespace
@@ -33,7 +37,7 @@ class String(ValueType):
     expected = f"a string of valid Unicode, at most {VALUE_SIZE_BYTES_MAX} bytes of UTF-8"
     text_form = "the text itself"
     has_python_order = True
-    outlined = True
+    may_be_blob = True
     size_bytes_max = VALUE_SIZE_BYTES_MAX
 
     def neutral(self) -> str:
@@ -59,17 +63,17 @@ class String(ValueType):
             raise CorruptRecord.at("string that is not UTF-8", raw, 0) from None
 
     def encode(self, value: str) -> bytes:
-        return encode_extent(value.encode())
+        return encode_length_prefixed(value.encode())
 
     def decode(self, data: bytes, position: int) -> tuple[str, int]:
-        start, end = read_extent(data, position)
+        start, end = read_length_prefixed(data, position)
         try:
             return bytes(data[start:end]).decode(), end
         except UnicodeDecodeError:
             raise CorruptRecord.at("string that is not UTF-8", data, position) from None
 
     def skip(self, data: bytes, position: int) -> int:
-        return read_extent(data, position)[1]
+        return read_length_prefixed(data, position)[1]
 
     def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         check = names.bind(self.check, "check_string")
@@ -79,25 +83,25 @@ class String(ValueType):
             f"if type({value}) is not str or len({value}) > {VALUE_SIZE_BYTES_MAX // 4}:",
             f"    {value} = {check}({value}, {where})",
             *_utf8_source(value, encoded, check, where),
-        ], encode_extent_source(encoded, names)
+        ], encode_length_prefixed_source(encoded, names)
 
     def encode_field_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         where = names.bind(path, "path")
         check = names.bind(self.check, "check_string")
-        outlined = names.bind(encode_outlined, "encode_outlined")
+        encode_large = names.bind(encode_inline_or_blob, "encode_inline_or_blob")
         encoded = f"{value}_b"
         # A character has at most 4 bytes: so few of them need no look at their size.
         return [
             f"if type({value}) is not str or len({value}) > {INLINE_SIZE_BYTES_MAX // 4}:",
-            f"    {encoded} = {outlined}({names.bind(self, 'outlined')}, {value}, {where}, beside)",
+            f"    {encoded} = {encode_large}({names.bind(self, 'kind')}, {value}, {where}, beside)",
             "else:",
             *(f"    {line}" for line in _utf8_source(value, encoded, check, where)),
-            f"    {encoded} = {encode_extent_source(encoded, names)}",
+            f"    {encoded} = {encode_length_prefixed_source(encoded, names)}",
         ], encoded
 
     def decode_source(self, target: str, names: Namespace) -> list[str]:
         return [
-            *read_extent_source(names),
+            *read_length_prefixed_source(names),
             "if p > n:",
             "    p = q - 1",
             "    raise IndexError",
@@ -105,13 +109,13 @@ class String(ValueType):
         ]
 
     def decode_field_source(self, target: str, names: Namespace) -> list[str]:
-        return decode_outlined_source(self, target, [f"{target} = b[q:p].decode()"], names)
+        return decode_inline_or_blob_source(self, target, [f"{target} = b[q:p].decode()"], names)
 
     def skip_source(self, names: Namespace) -> list[str]:
-        return skip_extent_source(names)
+        return skip_length_prefixed_source(names)
 
     def skip_field_source(self, names: Namespace) -> list[str]:
-        return skip_outlined_source(names)
+        return skip_inline_or_blob_source(names)
 
     def encode_key(self, value: str) -> bytes:
         return escape(value.encode())

@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.values.base import ValueType
-from zapdb.values.extent import encode_limited_extent, read_extent, skip_extent_source
-from zapdb.values.product import Product, product_class
+from zapdb.values.length_prefixed import (
+    encode_limited_length_prefixed,
+    read_length_prefixed,
+    skip_length_prefixed_source,
+)
 from zapdb.values.source import Namespace
+from zapdb.values.struct_value import StructValue, struct_class
 
 if TYPE_CHECKING:
     from zapdb.values.zones import Zones
@@ -55,8 +59,8 @@ class Struct(ValueType):
         return f"a mapping or object with {', '.join(member.name for member in self.members)}"
 
     @property
-    def value_class(self) -> type[Product]:
-        return product_class(Product, self.declared_name, tuple(m.name for m in self.members))
+    def value_class(self) -> type[StructValue]:
+        return struct_class(StructValue, self.declared_name, tuple(m.name for m in self.members))
 
     @property
     def indexable(self) -> bool:  # type: ignore[override]  # it depends on the members
@@ -75,13 +79,13 @@ class Struct(ValueType):
         return 1 + max(member.type.depth for member in self.members)
 
     @property
-    def wire(self) -> Any:
-        slots = ((m.number, m.type.wire, m.optional) for m in self._by_number)
+    def encoding_id(self) -> Any:
+        slots = ((m.number, m.type.encoding_id, m.optional) for m in self._by_number)
         return (self.name, tuple(slots))
 
     @property
-    def index_wire(self) -> Any:
-        return (self.name, tuple(member.type.index_wire for member in self.members))
+    def index_encoding_id(self) -> Any:
+        return (self.name, tuple(member.type.index_encoding_id for member in self.members))
 
     @property
     def depends_on_zones(self) -> bool:
@@ -107,15 +111,15 @@ class Struct(ValueType):
     def _presence_size_bytes(self) -> int:
         return (len(self._bits) + 7) // 8
 
-    def neutral(self) -> Product:
+    def neutral(self) -> StructValue:
         values = {m.name: None if m.optional else m.type.neutral() for m in self.members}
         return self.check(values, "value")
 
-    def check(self, value: Any, path: str) -> Product:
+    def check(self, value: Any, path: str) -> StructValue:
         return self._make(value, path, plain=False)
 
-    def _make(self, value: Any, path: str, *, plain: bool) -> Product:
-        if isinstance(value, Product):
+    def _make(self, value: Any, path: str, *, plain: bool) -> StructValue:
+        if isinstance(value, StructValue):
             given: Mapping[Any, Any] = {name: getattr(value, name) for name in value._fields}
         elif isinstance(value, Mapping):
             given = value
@@ -140,7 +144,7 @@ class Struct(ValueType):
             raise InvalidValue("a required member is missing", field=where, expected=self.expected)
         return (member.type.from_document if plain else member.type.check)(value, where)
 
-    def encode(self, value: Product, path: str = "struct") -> bytes:
+    def encode(self, value: StructValue, path: str = "struct") -> bytes:
         present, parts = 0, [b""]
         for member in self._by_number:
             part = getattr(value, member.name)
@@ -148,15 +152,15 @@ class Struct(ValueType):
                 present |= self._bits.get(member.number, 0)
                 parts.append(member.type.encode(part))
         parts[0] = present.to_bytes(self._presence_size_bytes, "little")
-        return encode_limited_extent(b"".join(parts), path)
+        return encode_limited_length_prefixed(b"".join(parts), path)
 
     def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         statements, _ = super().encode_source(value, path, names)
         encode = names.bind(self.encode, "encode_struct")
         return statements, f"{encode}({value}, {names.bind(path, 'path')})"
 
-    def decode(self, data: bytes, position: int) -> tuple[Product, int]:
-        start, end = read_extent(data, position)
+    def decode(self, data: bytes, position: int) -> tuple[StructValue, int]:
+        start, end = read_length_prefixed(data, position)
         at = start + self._presence_size_bytes
         present = int.from_bytes(data[start:at], "little")
         if at > end or present >> len(self._bits):
@@ -175,12 +179,12 @@ class Struct(ValueType):
         return self.value_class(*(values[member.name] for member in self.members)), end
 
     def skip(self, data: bytes, position: int) -> int:
-        return read_extent(data, position)[1]
+        return read_length_prefixed(data, position)[1]
 
     def skip_source(self, names: Namespace) -> list[str]:
-        return skip_extent_source(names)
+        return skip_length_prefixed_source(names)
 
-    def encode_index_key(self, value: Product) -> bytes:
+    def encode_index_key(self, value: StructValue) -> bytes:
         parts = []
         for member in self.members:
             part = getattr(value, member.name)
@@ -188,7 +192,7 @@ class Struct(ValueType):
             parts.append(NULL if is_null else PRESENT + member.type.encode_index_key(part))
         return b"".join(parts)
 
-    def is_same(self, left: Product, right: Product) -> bool:
+    def is_same(self, left: StructValue, right: StructValue) -> bool:
         for member in self.members:
             mine, theirs = getattr(left, member.name), getattr(right, member.name)
             if mine is None or theirs is None:
@@ -198,10 +202,10 @@ class Struct(ValueType):
                 return False
         return True
 
-    def from_document(self, plain: Any, path: str) -> Product:
+    def from_document(self, plain: Any, path: str) -> StructValue:
         return self._make(plain, path, plain=True)
 
-    def to_document(self, value: Product) -> dict[str, Any]:
+    def to_document(self, value: StructValue) -> dict[str, Any]:
         document = {}
         for member in self.members:
             part = getattr(value, member.name)

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """What has named parts: records and structs. `zapdb.values.product` says the rest of them."""
+    """What has named parts: records and structs. See `zapdb.values.struct_value`."""
 
     __slots__ = ()
     _name: ClassVar[str] = ""
     _fields: ClassVar[tuple[str, ...]] = ()
 
 
-def asdict(product: Parts) -> dict[str, Any]:
+def asdict(instance: Parts) -> dict[str, Any]:
     """The parts by name, in declared order; structs in them become dicts, too.
 
     Lists and objects in them are copied: changing what is returned changes no record.
     """
-    return {name: _plain(getattr(product, name)) for name in product._fields}
+    return {name: _plain(getattr(instance, name)) for name in instance._fields}
 
 
 def _plain(value: Any) -> Any:
@@ -104,8 +104,8 @@ def serializer_of(kind: type[Parts]) -> SchemaSerializer:
     return SchemaSerializer(core_schema_of(kind))
 
 
-def _dump(product: Parts, info: Any) -> dict[str, Any]:
-    return to_json(product) if info.mode == "json" else asdict(product)
+def _dump(instance: Parts, info: Any) -> dict[str, Any]:
+    return to_json(instance) if info.mode == "json" else asdict(instance)
 
 
 def json_schema_of(kind: type[Parts]) -> dict[str, Any]:

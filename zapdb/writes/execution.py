@@ -26,7 +26,7 @@ from zapdb.errors import RecordExists, TransactionConflict
 from zapdb.indexes import Collision, IndexMaintainer, LiveTable, ReferenceCheck, violations
 from zapdb.storage import Connection, Refusal, StatementRefused
 from zapdb.storage.archives import ArchiveRow
-from zapdb.storage.changes import record_change
+from zapdb.storage.pending_changes import append_change
 from zapdb.writes.write import NotAsPlanned, Write
 
 NONE_INSERTED: Final = "none was inserted"
@@ -47,7 +47,7 @@ def execute(
             refused = partial(StatementRefused, _explain_swap)
             live.records.require_value(connection, write.key, write.before, refused)
     _write_records(connection, live, writes, hint)
-    if live.has_history:
+    if live.logs_changes:
         _note_changes(connection, live, writes)
     _write_beside(connection, live, writes)
     for at, index in enumerate(live.indexes):
@@ -130,7 +130,7 @@ def _note_changes(connection: Connection, live: LiveTable, writes: Sequence[Writ
     tenant, table, who = live.view.tenant, live.table.number, principal.current()
     for write in writes:
         if write.change is not None:
-            record_change(connection, who, tenant, table, write.key, *write.change)
+            append_change(connection, who, tenant, table, write.key, *write.change)
 
 
 def _write_beside(connection: Connection, live: LiveTable, writes: Sequence[Write]) -> None:

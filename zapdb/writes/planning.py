@@ -43,7 +43,7 @@ def plan_insert(live: LiveTable, key: bytes, values: Mapping[str, Any]) -> Write
         tuple([reference.key_of(record) for reference in live.references]),
         blobs,
         tuple(archive_rows(key, beside.archived)),
-        (None, value) if live.has_history else None,
+        (None, value) if live.logs_changes else None,
     )
 
 
@@ -70,7 +70,7 @@ def plan_inserts(
             rows, decoded, added, targets, archived, strict=True
         )
     ]
-    if live.has_history:
+    if live.logs_changes:
         plans = [plan._replace(change=(None, plan.after)) for plan in plans]
     if beside.blobs and plans:  # they go together, whosever they are
         plans[0] = plans[0]._replace(blobs=beside.blobs)
@@ -124,7 +124,7 @@ def plan_update(
         for reference in live.references
     ]
     change = None
-    if live.has_history:
+    if live.logs_changes:
         before, made = _before(live, key, stored)
         change, blobs = (before, value), {**blobs, **made}
     return Write(
@@ -157,7 +157,7 @@ def plan_delete(live: LiveTable, key: bytes, stored: bytes) -> Write:
         removed = tuple([index.drop_entry(key, old) for index in live.indexes])
     change: Change | None = None
     blobs: Mapping[bytes, bytes] = NO_BLOBS
-    if live.has_history:
+    if live.logs_changes:
         before, blobs = _before(live, key, stored)
         change = (before, None)
     return Write(key, stored, None, removed=removed, blobs=blobs, change=change)

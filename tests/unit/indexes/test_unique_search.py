@@ -9,7 +9,7 @@ import pytest
 from zapdb.indexes.keys import NULL, PRESENT, prefix_end, truncate_unique_key
 from zapdb.indexes.spans import Entry, Span, sort_ties
 from zapdb.values import String
-from zapdb.values.extent import END
+from zapdb.values.length_prefixed import END
 
 
 def make_entries(seed: int) -> list[tuple[bytes, Entry, bool]]:

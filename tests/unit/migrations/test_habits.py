@@ -7,9 +7,9 @@ import pytest
 from tests.documents import document, resolve_documents
 from zapdb.errors import InvalidMigration
 from zapdb.migrations import OPERATIONS
-from zapdb.migrations.draft import KEYS
 from zapdb.migrations.habits import KEY_HABITS, OPERATION_HABITS, TYPE_HABITS, TYPE_NOTES
 from zapdb.migrations.operations.definitions import DECLARED
+from zapdb.migrations.parsed_migration import KEYS
 from zapdb.migrations.structure import keys_of
 from zapdb.values import VALUE_TYPES
 

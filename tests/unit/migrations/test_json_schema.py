@@ -15,8 +15,8 @@ from tests.documents import PEOPLE, document
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.migrations import OPERATIONS
 from zapdb.migrations.document import DocumentText, as_plain_data, read_document
-from zapdb.migrations.draft import KEYS, OPTIONAL_KEYS
 from zapdb.migrations.json_schema import DIALECT, LINE, MARK, TOP, _Schemas, json_schema
+from zapdb.migrations.parsed_migration import KEYS, OPTIONAL_KEYS
 from zapdb.migrations.structure import ABSENT, Name, located, reason
 
 ROOT = Path(__file__).parents[3]

@@ -16,10 +16,10 @@ from zapdb.expressions import FUNCTIONS
 from zapdb.limits import PROOFS_REMEMBERED_MAX
 from zapdb.memo import Memo
 from zapdb.migrations import Migration, load_directory
-from zapdb.migrations.boundaries import Harvest, field_values, neutral, values_of
+from zapdb.migrations.boundary_values import Harvest, field_values, neutral, values_of
+from zapdb.migrations.generated_records import ARCHIVED_MAX, make_records
 from zapdb.migrations.prove import Proof, _remembered, converted_tables, prove, require_proven
-from zapdb.migrations.trial import BACK_RECORDS_MAX, RECORDS_MAX, Trial
-from zapdb.migrations.variation import ARCHIVED_MAX, make_records
+from zapdb.migrations.round_trip import BACK_RECORDS_MAX, RECORDS_MAX, Trial
 from zapdb.records import Beside, codec_for, encode_prefix
 from zapdb.schema import Field
 from zapdb.values import (

@@ -7,7 +7,7 @@ import pytest
 from tests.documents import document, resolve_documents
 from zapdb.migrations import NumberAllocator, resolve
 from zapdb.migrations.document import DocumentText, read_document
-from zapdb.migrations.draft import parse_document
+from zapdb.migrations.parsed_migration import parse_document
 from zapdb.migrations.squash import squash, to_document
 from zapdb.schema import Schema, shape
 

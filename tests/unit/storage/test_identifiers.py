@@ -38,7 +38,7 @@ def test_identifiers_rise_strictly_and_are_random_behind_the_time() -> None:
 def test_identifiers_rise_when_the_clock_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time_ns()
     clock = iter([now, now, now - 10**12, now - 1, now, now + 10**9])
-    monkeypatch.setattr(identifiers, "TICKS", identifiers.Ticks())
+    monkeypatch.setattr(identifiers, "TICKS", identifiers.MonotonicTicks())
     monkeypatch.setattr(identifiers.time, "time_ns", lambda: next(clock))
     made = [make_uuid7() for _ in range(6)]
     assert made == sorted(made)
@@ -48,7 +48,7 @@ def test_identifiers_rise_when_the_clock_goes_back(monkeypatch: pytest.MonkeyPat
 
 def test_threads_draw_each_tick_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identifiers.time, "time_ns", lambda: 10**18)  # it stands still
-    ticks, drawn = identifiers.Ticks(), list[list[int]]()
+    ticks, drawn = identifiers.MonotonicTicks(), list[list[int]]()
 
     def draw() -> None:
         drawn.append([ticks.draw() for _ in range(5_000)])

@@ -14,7 +14,7 @@ import pytest
 
 import zapdb
 from zapdb.database.sql.types import sql_type
-from zapdb.migrations.boundaries import ordinary_values, values_of
+from zapdb.migrations.boundary_values import ordinary_values, values_of
 from zapdb.records.arrow.columns import column_of
 from zapdb.values import VALUE_TYPES, Decimal, ValueType
 

@@ -41,11 +41,14 @@ def test_an_error_shows_a_few_of_many_members() -> None:
 def test_names_are_no_part_of_the_bytes_but_the_order_is_one_of_the_index() -> None:
     renamed = Enum("states", 7, ((3, "opened"), (1, "done"), (70, "gone")))
     assert renamed != STATE
-    assert (renamed.wire, renamed.index_wire) == (STATE.wire, STATE.index_wire)
+    assert (renamed.encoding_id, renamed.index_encoding_id) == (
+        STATE.encoding_id,
+        STATE.index_encoding_id,
+    )
     moved = Enum("state", 7, ((1, "done"), (3, "open"), (70, "gone")))
-    assert moved.wire == STATE.wire
-    assert moved.index_wire != STATE.index_wire
-    assert Enum("state", 8, STATE.members).wire != STATE.wire
+    assert moved.encoding_id == STATE.encoding_id
+    assert moved.index_encoding_id != STATE.index_encoding_id
+    assert Enum("state", 8, STATE.members).encoding_id != STATE.encoding_id
 
 
 def test_it_is_called_as_it_was_declared() -> None:

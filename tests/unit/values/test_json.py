@@ -7,7 +7,7 @@ import pytest
 from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.limits import JSON_DEPTH_MAX, VALUE_SIZE_BYTES_MAX
 from zapdb.values import Json
-from zapdb.values.extent import encode_extent
+from zapdb.values.length_prefixed import encode_length_prefixed
 
 JSON = Json()
 SAMPLES: list[Any] = [
@@ -93,7 +93,7 @@ def test_json_is_bounded_in_depth_on_both_ways() -> None:
     assert caught.value.context["expected"] == "JSON nested at most 64 deep"
     for depth in (JSON_DEPTH_MAX + 1, 399, 100_000):
         with pytest.raises(CorruptRecord):
-            JSON.decode(encode_extent(b"\x81" * depth + b"\x01"), 0)
+            JSON.decode(encode_length_prefixed(b"\x81" * depth + b"\x01"), 0)
 
 
 def test_json_that_contains_itself_is_refused() -> None:
@@ -154,7 +154,7 @@ HOSTILE = {
 def test_hostile_cbor_is_corrupt_and_nothing_else(raw: str) -> None:
     started = time.process_time()
     with pytest.raises(CorruptRecord):
-        JSON.decode(encode_extent(bytes.fromhex(raw)), 0)
+        JSON.decode(encode_length_prefixed(bytes.fromhex(raw)), 0)
     assert time.process_time() - started < 1
 
 

@@ -61,5 +61,5 @@ def test_what_a_list_can_do_depends_on_its_items() -> None:
     assert (NUMBERS.depth, TEXTS.depth) == (1, 2)
     assert not NUMBERS.keyable
     assert not NUMBERS.indexable
-    assert NUMBERS.wire != TEXTS.wire
+    assert NUMBERS.encoding_id != TEXTS.encoding_id
     assert str(TEXTS) == "list(list(string))"

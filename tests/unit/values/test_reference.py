@@ -66,7 +66,7 @@ def test_documents_write_the_key() -> None:
 
 
 def test_the_targets_name_is_no_part_of_the_bytes() -> None:
-    assert Reference("persons", 3, (Uuid(),)).wire == OWNER.wire
-    assert PLACE.wire != OWNER.wire
+    assert Reference("persons", 3, (Uuid(),)).encoding_id == OWNER.encoding_id
+    assert PLACE.encoding_id != OWNER.encoding_id
     assert str(OWNER) == "reference(people)"
     assert PLACE.expected == "the key of a record of places (string, integer)"

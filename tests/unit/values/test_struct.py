@@ -103,8 +103,8 @@ def test_an_index_compares_member_by_member_in_declared_order() -> None:
 def test_names_are_no_part_of_the_bytes() -> None:
     renamed = Struct("spot", 4, tuple(Member(m.number, f"x{m.number}", m.type, m.optional)
                                       for m in PLACE.members[::-1]))  # fmt: skip
-    assert renamed.wire == PLACE.wire
-    assert renamed.index_wire != PLACE.index_wire
+    assert renamed.encoding_id == PLACE.encoding_id
+    assert renamed.index_encoding_id != PLACE.index_encoding_id
 
 
 def test_documents_write_members_as_their_types_do() -> None:

@@ -298,7 +298,7 @@ def test_zones_are_a_binding_and_no_parameter() -> None:
     assert bound == free == free.bind(Zones({}))
     assert hash(bound) == hash(free)
     assert repr(bound) == repr(free) == "ZonedTimestamp()"
-    assert bound.wire == free.wire == ("zoned_timestamp",)
+    assert bound.encoding_id == free.encoding_id == ("zoned_timestamp",)
     assert bound.parameters() == {}
     for action in (
         lambda: free.encode(local("UTC", 2024, 1, 1)),

@@ -24,7 +24,7 @@ from zapdb.cluster.nodes import list_nodes
 from zapdb.jobs.job import list_jobs, read_progress
 from zapdb.schema import fingerprint
 from zapdb.storage import Connection
-from zapdb.storage.tables import CATALOG, MIGRATIONS
+from zapdb.storage.fixed_tables import CATALOG, MIGRATIONS
 from zapdb.values import Boolean, Integer, Json, String, Timestamp, ValueType
 
 Row = Sequence[Any]

@@ -29,7 +29,7 @@ from zapdb.records.arrow.columns.numbers import (
     IntegerColumn,
     TextColumn,
 )
-from zapdb.records.arrow.columns.texts import BytesColumn, EnumColumn, JsonColumn, UuidColumn
+from zapdb.records.arrow.columns.strings import BytesColumn, EnumColumn, JsonColumn, UuidColumn
 from zapdb.records.arrow.columns.times import DateColumn, TimestampColumn, ZonedColumn
 from zapdb.values import (
     Binary,

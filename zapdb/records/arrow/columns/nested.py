@@ -13,7 +13,7 @@ from pyarrow import compute, types
 
 from zapdb.limits import RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.arrow.columns.base import Column, Lists, each
-from zapdb.values.extent import read_extent_source
+from zapdb.values.length_prefixed import read_length_prefixed_source
 from zapdb.values.source import Namespace, indent
 
 
@@ -87,7 +87,7 @@ class StructColumn(ProductColumn):
 
     def append_source(self, names: Namespace) -> list[str]:
         end, present = f"e{self.at}", f"m{self.at}"
-        lines = [*read_extent_source(names), f"{end} = p", "p = q", f"a{self.at}(False)"]
+        lines = [*read_length_prefixed_source(names), f"{end} = p", "p = q", f"a{self.at}(False)"]
         optional = [part for part in self.encoded if part.optional]
         if optional:
             size = (len(optional) + 7) // 8
@@ -129,7 +129,7 @@ class ListColumn(Column):
     def append_source(self, names: Namespace) -> list[str]:
         end = f"e{self.at}"
         return [
-            *read_extent_source(names),
+            *read_length_prefixed_source(names),
             f"{end} = p",
             "p = q",
             f"a{self.at}(len(l{self.items.at}))",

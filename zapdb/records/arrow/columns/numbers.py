@@ -10,7 +10,7 @@ import pyarrow
 from pyarrow import types
 
 from zapdb.records.arrow.columns.base import STRINGS, Leaf, NumberTooLarge, each, is_any_of
-from zapdb.records.arrow.columns.words import MIDDLE, WordColumn, with_nulls_of
+from zapdb.records.arrow.columns.fixed_width import MIDDLE, WordColumn, with_nulls_of
 from zapdb.values import Boolean, Decimal, Integer
 from zapdb.values.decimal import with_scale
 from zapdb.values.float import MINUS_ZERO, NAN

@@ -12,10 +12,10 @@ from pyarrow import compute, types
 from zapdb.datasets import zone, zone_version
 from zapdb.errors import UnknownZone
 from zapdb.records.arrow.columns.base import Leaf, each
+from zapdb.records.arrow.columns.fixed_width import MIDDLE, WordColumn
 from zapdb.records.arrow.columns.nested import Part, ProductColumn
 from zapdb.records.arrow.columns.numbers import IntegerColumn
-from zapdb.records.arrow.columns.texts import BytesColumn
-from zapdb.records.arrow.columns.words import MIDDLE, WordColumn
+from zapdb.records.arrow.columns.strings import BytesColumn
 from zapdb.values import Integer, String, ZonedTimestamp
 from zapdb.values.date import EPOCH_ORDINAL
 from zapdb.values.source import Namespace

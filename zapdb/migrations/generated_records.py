@@ -12,7 +12,7 @@ from math import isqrt
 from typing import Any, Final
 
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
-from zapdb.migrations.boundaries import Harvest, field_values, values_of
+from zapdb.migrations.boundary_values import Harvest, field_values, values_of
 from zapdb.records import Computed, Input, Restored, Route
 from zapdb.records.derivation import inputs_of, subderivations
 from zapdb.schema import Table

@@ -18,14 +18,21 @@ from alembic.script import ScriptDirectory
 
 from tests.contract.tables import ITEMS
 from tests.support import Workspace, dump, finish
-from zapdb.storage import LAYOUT_REVISION, Connection, Mode, connect, ensure_layout, read_layout
-from zapdb.storage.layout import FIRST_REVISION, VERSION_TABLE, revisions_directory
-from zapdb.storage.tables import METADATA
+from zapdb.storage import (
+    STORAGE_VERSION,
+    Connection,
+    Mode,
+    connect,
+    ensure_storage,
+    read_storage_version,
+)
+from zapdb.storage.fixed_tables import METADATA
+from zapdb.storage.storage_version import FIRST_STORAGE_VERSION, VERSION_TABLE, upgrades_directory
 
 
 def config(connection: Connection | None = None) -> Config:
     made = Config()
-    made.set_main_option("script_location", str(revisions_directory()))
+    made.set_main_option("script_location", str(upgrades_directory()))
     made.set_main_option("path_separator", "os")
     if connection is not None:
         made.attributes["connection"] = connection.core
@@ -34,8 +41,10 @@ def config(connection: Connection | None = None) -> Config:
 
 def test_rule_34_the_head_of_the_revisions_is_the_layout_of_this_code() -> None:
     directory = ScriptDirectory.from_config(config())
-    assert directory.get_heads() == [LAYOUT_REVISION]
-    assert [revision.revision for revision in directory.walk_revisions()][-1] == FIRST_REVISION
+    assert directory.get_heads() == [STORAGE_VERSION]
+    assert [revision.revision for revision in directory.walk_revisions()][
+        -1
+    ] == FIRST_STORAGE_VERSION
 
 
 def test_rule_10_each_revision_names_the_level_that_it_needs() -> None:
@@ -45,7 +54,7 @@ def test_rule_10_each_revision_names_the_level_that_it_needs() -> None:
 
 def test_rule_10_the_revisions_make_the_tables_that_the_code_expects(workspace: Workspace) -> None:
     storage = workspace.connect()
-    ensure_layout(storage, create=True)
+    ensure_storage(storage, create=True)
     connection = storage.connection()
     context = MigrationContext.configure(
         connection.core, opts={"version_table": VERSION_TABLE, "compare_server_default": True}
@@ -62,20 +71,20 @@ def test_rule_10_the_revisions_make_the_tables_that_the_code_expects(workspace: 
 
 def test_rule_10_the_revisions_own_nothing_else(workspace: Workspace) -> None:
     storage = workspace.connect()
-    ensure_layout(storage, create=True)
+    ensure_storage(storage, create=True)
     made = storage.table_names(storage.connection())
     assert set(made) == {*METADATA.tables, VERSION_TABLE}
 
 
 def test_rule_10_a_downgrade_takes_the_tables_away(workspace: Workspace) -> None:
     storage = workspace.connect()
-    ensure_layout(storage, create=True)
+    ensure_storage(storage, create=True)
     with storage.transaction(Mode.CATALOG) as connection:
         command.downgrade(config(connection), "base")
     assert storage.table_names(storage.connection()) == [VERSION_TABLE]
     with storage.transaction(Mode.CATALOG) as connection:
         command.upgrade(config(connection), "head")
-    assert read_layout(storage) == LAYOUT_REVISION
+    assert read_storage_version(storage) == STORAGE_VERSION
     workspace.write(1, ITEMS)
     workspace.open().table("items").insert(id=1, title="Milk")
 
@@ -95,11 +104,11 @@ def test_a_creation_that_fails_half_way_leaves_nothing(
     monkeypatch.setattr(Operations, "create_table", fail)
     storage = workspace.connect()
     with pytest.raises(RuntimeError, match="no more room"):
-        ensure_layout(storage, create=True)
+        ensure_storage(storage, create=True)
     assert dump(workspace) == {}
     monkeypatch.undo()
-    ensure_layout(storage, create=True)
-    assert read_layout(storage) == LAYOUT_REVISION
+    ensure_storage(storage, create=True)
+    assert read_storage_version(storage) == STORAGE_VERSION
 
 
 def test_a_reader_beside_the_first_opening_is_waited_for(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The storage layout changes on purpose only: its statements are kept, for both engines.
+"""The fixed tables change on purpose only: their statements are kept, for both engines.
 
 Until the first release a change is made in place, takes the next number, and is kept here anew;
 from then on it is a new Alembic revision with a level of its own: see docs/format/storage.md.
@@ -14,16 +14,16 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from zapdb.storage import connect
-from zapdb.storage.layout import LAYOUT_REVISION
-from zapdb.storage.tables import METADATA
+from zapdb.storage.fixed_tables import METADATA
+from zapdb.storage.storage_version import STORAGE_VERSION
 
 KEPT = Path(__file__).parent / "kept"
 DIALECTS: dict[str, sa.Dialect] = {"sqlite": sqlite.dialect(), "postgresql": postgresql.dialect()}
 
 
 def statements(engine: str) -> list[str]:
-    """What creates the layout, one statement after the other."""
-    dialect, made = DIALECTS[engine], [f"-- layout {LAYOUT_REVISION}"]
+    """What creates the fixed tables, one statement after the other."""
+    dialect, made = DIALECTS[engine], [f"-- layout {STORAGE_VERSION}"]
     for table in METADATA.sorted_tables:
         made.append(str(CreateTable(table).compile(dialect=dialect)))
         made += [str(CreateIndex(i).compile(dialect=dialect)) for i in table.indexes]
@@ -41,5 +41,5 @@ def join(statements: list[str]) -> str:
 
 
 @pytest.mark.parametrize("engine", DIALECTS)
-def test_rule_34_the_layout_is_the_one_that_was_kept(engine: str) -> None:
+def test_rule_34_the_storage_is_the_one_that_was_kept(engine: str) -> None:
     assert join(statements(engine)) == (KEPT / f"{engine}.sql").read_text()

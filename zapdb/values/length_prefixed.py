@@ -16,19 +16,22 @@ from zapdb.values.varint import ONE_BYTE, decode_varint, encode_varint
 END = b"\x00\x01"
 
 
-def encode_extent(raw: bytes) -> bytes:
+def encode_length_prefixed(raw: bytes) -> bytes:
     size = len(raw)
     return (ONE_BYTE[size] if size < 64 else encode_varint(size)) + raw
 
 
-def encode_extent_source(raw: str, names: Namespace) -> str:
+def encode_length_prefixed_source(raw: str, names: Namespace) -> str:
     """An expression for the extent of the bytes that the variable `raw` holds."""
-    one_byte, encode = names.bind(ONE_BYTE, "ONE_BYTE"), names.bind(encode_extent, "encode_extent")
+    one_byte, encode = (
+        names.bind(ONE_BYTE, "ONE_BYTE"),
+        names.bind(encode_length_prefixed, "encode_length_prefixed"),
+    )
     return f"({one_byte}[len({raw})] + {raw} if len({raw}) < 64 else {encode}({raw}))"
 
 
-def encode_limited_extent(raw: bytes, path: str) -> bytes:
-    """As `encode_extent`; raises `InvalidValue` naming `path` for too many bytes."""
+def encode_limited_length_prefixed(raw: bytes, path: str) -> bytes:
+    """As `encode_length_prefixed`; raises `InvalidValue` naming `path` for too many bytes."""
     if len(raw) > VALUE_SIZE_BYTES_MAX:
         raise InvalidValue(
             "a value is too long",
@@ -36,10 +39,10 @@ def encode_limited_extent(raw: bytes, path: str) -> bytes:
             size_bytes=len(raw),
             size_bytes_max=VALUE_SIZE_BYTES_MAX,
         )
-    return encode_extent(raw)
+    return encode_length_prefixed(raw)
 
 
-def read_extent(
+def read_length_prefixed(
     data: bytes, position: int, size_bytes_max: int = VALUE_SIZE_BYTES_MAX
 ) -> tuple[int, int]:
     """Start and end of the bytes whose length prefix is at `position`; raises `CorruptRecord`."""
@@ -49,7 +52,7 @@ def read_extent(
     return start, start + size
 
 
-def read_extent_source(names: Namespace) -> list[str]:
+def read_length_prefixed_source(names: Namespace) -> list[str]:
     """Statements that set `q` and `p` to start and end of the bytes at `p`."""
     return [
         "c = b[p]",
@@ -57,17 +60,17 @@ def read_extent_source(names: Namespace) -> list[str]:
         "    q = p + 1",
         "    p = q + c - 0x80",
         "else:",
-        f"    q, p = {names.bind(read_extent, 'read_extent')}(b, p)",
+        f"    q, p = {names.bind(read_length_prefixed, 'read_length_prefixed')}(b, p)",
     ]
 
 
-def skip_extent_source(names: Namespace) -> list[str]:
+def skip_length_prefixed_source(names: Namespace) -> list[str]:
     return [
         "c = b[p]",
         "if 0x80 <= c < 0xC0:",
         "    p += c - 0x7F",
         "else:",
-        f"    p = {names.bind(read_extent, 'read_extent')}(b, p)[1]",
+        f"    p = {names.bind(read_length_prefixed, 'read_length_prefixed')}(b, p)[1]",
     ]
 
 

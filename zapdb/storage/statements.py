@@ -18,7 +18,7 @@ from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage.base import Storage
 from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
-from zapdb.storage.faults import Refusal
+from zapdb.storage.driver_errors import Refusal
 
 RECORD_TABLE: Final = re.compile(r"zapdb_records_([1-9][0-9]*)")
 VALUES_PER_STATEMENT: Final = 500
@@ -329,12 +329,12 @@ class RecordTable:
         return [as_bytes(key) for (key,) in connection.fetch_all(sql, (self.tenant, every))]
 
 
-def join_place(key: bytes, record: bytes) -> bytes:
+def pack_entry(key: bytes, record: bytes) -> bytes:
     """The place of an entry among those of its index, as the bounds of ranges hold it."""
     return len(key).to_bytes(2) + key + record
 
 
-def split_place(place: bytes) -> tuple[bytes, bytes]:
+def unpack_entry(place: bytes) -> tuple[bytes, bytes]:
     """The key of the entry at a place, and that of its record."""
     end = 2 + int.from_bytes(place[:2])
     return place[2:end], place[end:]
@@ -411,7 +411,7 @@ class IndexTable:
         )
         return [as_bytes(key) for (key,) in rows]
 
-    def slice_places(self, connection: Connection, every: int) -> list[bytes]:
+    def slice_entries(self, connection: Connection, every: int) -> list[bytes]:
         """The place of every n-th entry, in order."""
         mark = self.storage.mark
         rows = connection.fetch_all(
@@ -421,7 +421,7 @@ class IndexTable:
             f" WHERE at = at / {mark} * {mark} ORDER BY key, record",
             (every, every),
         )
-        return [join_place(as_bytes(key), as_bytes(record)) for key, record in rows]
+        return [pack_entry(as_bytes(key), as_bytes(record)) for key, record in rows]
 
     def walk(
         self, connection: Connection, after: bytes | None, last: bytes | None, limit: int
@@ -434,7 +434,7 @@ class IndexTable:
                 conditions.append(
                     f"(x.key, x.record) {operator} ({self.storage.mark}, {self.storage.mark})"
                 )
-                parameters += split_place(place)
+                parameters += unpack_entry(place)
         rows = connection.fetch_all(
             f"SELECT x.key, x.record, r.value FROM {self.name} AS x"
             f" LEFT JOIN {self.records.name} AS r ON r.tenant = x.tenant AND r.key = x.record"
@@ -442,7 +442,7 @@ class IndexTable:
             parameters,
         )
         return [
-            (join_place(as_bytes(key), as_bytes(record)), b"" if value is None else as_bytes(value))
+            (pack_entry(as_bytes(key), as_bytes(record)), b"" if value is None else as_bytes(value))
             for key, record, value in rows
         ]
 

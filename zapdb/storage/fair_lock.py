@@ -20,10 +20,10 @@ Granted = Callable[[], object]
 """Called once, by the thread that gave a place up, when it is the caller's."""
 
 
-class HasTurn(Protocol):
+class MayHoldWriterLock(Protocol):
     """What may hold a single place."""
 
-    has_turn: bool
+    holds_writer_lock: bool
 
 
 class FairSemaphore:
@@ -100,13 +100,13 @@ class FairSemaphore:
                 return True
             return False
 
-    def release(self, of: HasTurn | None = None) -> None:
+    def release(self, of: MayHoldWriterLock | None = None) -> None:
         """Give a place up; that of a holder only once, by whoever comes first."""
         with self.guard:
             if of is not None:
-                if not of.has_turn:
+                if not of.holds_writer_lock:
                     return
-                of.has_turn = False
+                of.holds_writer_lock = False
             self.holder = None
             self.free += 1
             self.hand_out()

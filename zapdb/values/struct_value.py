@@ -1,12 +1,12 @@
-"""Products: values with named parts, as objects of generated classes with slots.
+"""Records and structs: values with named parts, as objects of generated classes with slots.
 
-Records and structs are products. Attributes are the parts in declared order. Names of parts never
+Attributes are the parts in declared order. Names of parts never
 begin with an underscore, so nothing here can collide with one.
 
-Products are immutable: setting or deleting a part raises `ImmutableRecord`. Lists and objects in a
+They are immutable: setting or deleting a part raises `ImmutableRecord`. Lists and objects in a
 part are Python's own, and can be changed; that changes no stored record.
 
-A product is pickled as the names and values of its parts, so it can be unpickled in a process that
+A value is pickled as the names and values of its parts, so it can be unpickled in a process that
 knows nothing of the database that it came from.
 """
 
@@ -34,18 +34,18 @@ from zapdb.values.to_json import (
 )
 
 SHOWN_CHARS_MAX: Final = 200
-"""Of one part, in what a product looks like when it is printed."""
+"""Of one part, in what a value looks like when it is printed."""
 ETAG_SIZE_BYTES: Final = 16
 ETAG: Final = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
 """What an etag looks like."""
 
 
-class Product(Parts):
+class StructValue(Parts):
     """Base of the generated classes; equal when of the same name and equal in every part."""
 
     __slots__ = ()
     __match_args__: ClassVar[tuple[str, ...]] = ()
-    _open: ClassVar[type[Product]]
+    _open: ClassVar[type[StructValue]]
     """The class of the same shape whose parts can be set, for objects that are being made."""
 
     # What frameworks ask an object for, so that endpoints can return records: FastAPI takes `vars`
@@ -74,7 +74,7 @@ class Product(Parts):
         return json_schema_of(cls)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Product):
+        if not isinstance(other, StructValue):
             return NotImplemented
         return (
             self._name == other._name
@@ -127,33 +127,33 @@ def is_equal(left: Any, right: Any) -> bool:
     return left is right or bool(left == right)
 
 
-P = TypeVar("P", bound=Product)
+P = TypeVar("P", bound=StructValue)
 
 
-def replace(product: P, /, **changes: Any) -> P:
+def replace(instance: P, /, **changes: Any) -> P:
     """A new record, or struct, with other values of some fields, as `dataclasses.replace` makes it.
 
     Raises `UnknownField`, with the closest name. Types are not checked here, but when the values
     are written, by the table that they are written to. Nothing is stored by this.
     """
-    return product.__replace__(**changes)
+    return instance.__replace__(**changes)
 
 
-def etag(product: Product, /) -> str:
+def etag(instance: StructValue, /) -> str:
     """A short text that stands for all parts: equal where they are, in any process.
 
     Printable ASCII without spaces, of 22 characters: 128 bits of a hash, so nothing can be read out
     of it. A record that is read in one shape has one etag, in whatever shape it is stored. Large
     values are read for it.
     """
-    mark = hashlib.sha256(repr(_mark(product)).encode()).digest()[:ETAG_SIZE_BYTES]
+    mark = hashlib.sha256(repr(_mark(instance)).encode()).digest()[:ETAG_SIZE_BYTES]
     return base64.urlsafe_b64encode(mark).decode().rstrip("=")
 
 
 def _mark(value: Any) -> Any:
     """Plain values, of numbers and short texts alone, that are equal where these are."""
     match value:
-        case Product():
+        case StructValue():
             parts = ((name, _mark(getattr(value, name))) for name in value._fields)
             return value._name, *parts
         case list() | tuple():
@@ -173,7 +173,7 @@ def _mark(value: Any) -> Any:
     return type(value).__name__, str(value)
 
 
-def make_product_class(base: type[P], name: str, fields: tuple[str, ...]) -> type[P]:
+def make_struct_class(base: type[P], name: str, fields: tuple[str, ...]) -> type[P]:
     """A subclass of `base` with one argument and slot per part, named like it.
 
     A word of Python's own is no name of a parameter: such a part is given by its place alone.
@@ -199,31 +199,31 @@ def make_product_class(base: type[P], name: str, fields: tuple[str, ...]) -> typ
     return made
 
 
-def _refuse_to_set(product: Product, name: str, value: object) -> NoReturn:
-    raise ImmutableRecord.named(product._name, name, product._fields)
+def _refuse_to_set(instance: StructValue, name: str, value: object) -> NoReturn:
+    raise ImmutableRecord.named(instance._name, name, instance._fields)
 
 
-def _refuse_to_delete(product: Product, name: str) -> NoReturn:
-    raise ImmutableRecord.named(product._name, name, product._fields)
+def _refuse_to_delete(instance: StructValue, name: str) -> NoReturn:
+    raise ImmutableRecord.named(instance._name, name, instance._fields)
 
 
 def make_source(
-    target: str, made: type[Product], values: Sequence[str], names: Namespace
+    target: str, made: type[StructValue], values: Sequence[str], names: Namespace
 ) -> list[str]:
-    """Statements that set `target` to a product of these values, its parts in declared order.
+    """Statements that set `target` to an object with these values, its parts in declared order.
 
     They do what the constructor does; without the call, making an object takes half the time.
     """
     return [
         f"{target} = {names.bind(made._open, 'Open')}()",
         *_set_source(target, made._fields, values),
-        f"{target}.__class__ = {names.bind(made, 'Product')}",
+        f"{target}.__class__ = {names.bind(made, 'StructValue')}",
     ]
 
 
-def part_source(product: str, name: str) -> str:
-    """An expression for a part of the product that a variable holds."""
-    return f"getattr({product}, {name!r})" if iskeyword(name) else f"{product}.{name}"
+def part_source(instance: str, name: str) -> str:
+    """An expression for a part of the value that a variable holds."""
+    return f"getattr({instance}, {name!r})" if iskeyword(name) else f"{instance}.{name}"
 
 
 def _set_source(target: str, fields: Sequence[str], values: Sequence[str]) -> list[str]:
@@ -234,20 +234,20 @@ def _set_source(target: str, fields: Sequence[str], values: Sequence[str]) -> li
     ]
 
 
-_classes = WeakValueDictionary[tuple[type[Product], str, tuple[str, ...]], type[Product]]()
+_classes = WeakValueDictionary[tuple[type[StructValue], str, tuple[str, ...]], type[StructValue]]()
 """Those that a codec or a value still has: a process may see any number of shapes."""
 
 
-def product_class(base: type[P], name: str, fields: tuple[str, ...]) -> type[P]:
+def struct_class(base: type[P], name: str, fields: tuple[str, ...]) -> type[P]:
     """The class for this shape; one per process, so that values of one shape share it."""
     wanted = (base, name, fields)
     known = _classes.get(wanted)
     if known is None:
-        known = _classes.setdefault(wanted, make_product_class(base, name, fields))
+        known = _classes.setdefault(wanted, make_struct_class(base, name, fields))
     return known  # type: ignore[return-value]  # what is filed under a base is a subclass of it
 
 
 def _rebuild(
-    base: type[Product], name: str, fields: tuple[str, ...], values: tuple[Any, ...]
-) -> Product:
-    return product_class(base, name, fields)(*values)
+    base: type[StructValue], name: str, fields: tuple[str, ...], values: tuple[Any, ...]
+) -> StructValue:
+    return struct_class(base, name, fields)(*values)

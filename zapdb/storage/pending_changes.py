@@ -6,9 +6,9 @@ first write and what it is after the last (rule 29):
     insert + update = insert        delete + insert = update
     update + update = update        insert + delete = nothing
 
-They are gathered in memory, in a level for each savepoint that is open: rolling one back drops its
-level, releasing it joins that to the one below. Where a level gets large, it is written early;
-later changes of the same keys then update what was written.
+They are gathered in memory, separately for each savepoint that is open: rolling one back drops its
+changes, releasing it joins them to those of the one below. If a savepoint has many changes, they
+are written early; later changes of the same keys then update what was written.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from zapdb.limits import (
     PAGE_RECORDS_MAX,
 )
 from zapdb.storage.cells import as_bytes, as_number, wrong_counter
-from zapdb.storage.faults import DuplicateKey
-from zapdb.storage.physical import PREFIX_PARAMETERS, prefix_sql
+from zapdb.storage.driver_errors import DuplicateKey
+from zapdb.storage.statements import PREFIX_PARAMETERS, prefix_sql
 
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
@@ -80,11 +80,11 @@ _TICK: Final = (
 
 
 @dataclass(slots=True)
-class _Level:
+class _SavepointChanges:
     """What was done since a savepoint, or since the transaction began.
 
-    `taken` are keys whose changes of lower levels were written together with those of this one;
-    `ticked` says that this level drew the transaction's number.
+    `taken` are keys whose changes in lower savepoints were written together with those of this one;
+    `ticked` says that this savepoint drew the transaction's number.
     """
 
     changes: dict[Name, Pair] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class PendingChanges:
 
     def __init__(self, principal: str) -> None:
         self.principal = principal
-        self._levels = [_Level()]
+        self._savepoints = [_SavepointChanges()]
         self._spilled: set[int] = set()
         """The tenants of which changes were written early: there may be rows to update."""
         self._tick: tuple[int, int] | None = None
@@ -114,38 +114,38 @@ class PendingChanges:
         after: bytes | None,
     ) -> None:
         """A record is `after` now and was `before` until now."""
-        level, name = self._levels[-1], (tenant, table, key)
-        self._join(level, name, (before, after))
-        level.size_bytes += len(before or b"") + len(after or b"") + len(key)
+        made, name = self._savepoints[-1], (tenant, table, key)
+        self._join(made, name, (before, after))
+        made.size_bytes += len(before or b"") + len(after or b"") + len(key)
         self._spill_if_full(connection)
 
     def add_event(self, event: Event) -> None:
-        self._levels[-1].events.append(event)
+        self._savepoints[-1].events.append(event)
 
-    def _join(self, level: _Level, name: Name, later: Pair) -> None:
-        earlier = level.changes.get(name)
+    def _join(self, made: _SavepointChanges, name: Name, later: Pair) -> None:
+        earlier = made.changes.get(name)
         joined = later if earlier is None else (earlier[0], later[1])
         if joined == (None, None):  # nothing was there, and nothing is
-            level.changes.pop(name, None)
+            made.changes.pop(name, None)
         else:
-            level.changes[name] = joined
+            made.changes[name] = joined
 
     # Savepoints
 
     def begin_savepoint(self) -> None:
-        self._levels.append(_Level())
+        self._savepoints.append(_SavepointChanges())
 
     def roll_back_savepoint(self) -> None:
         """What was written early since then, the database itself undoes."""
-        if self._levels.pop().ticked:
+        if self._savepoints.pop().ticked:
             self._tick = None
 
     def release_savepoint(self, connection: Connection) -> None:
-        top = self._levels.pop()
-        below = self._levels[-1]
+        top = self._savepoints.pop()
+        below = self._savepoints[-1]
         for name in top.taken:
             below.changes.pop(name, None)
-            if any(name in level.changes for level in self._levels[:-1]):
+            if any(name in made.changes for made in self._savepoints[:-1]):
                 below.taken.add(name)
         for name, pair in top.changes.items():
             self._join(below, name, pair)
@@ -157,21 +157,21 @@ class PendingChanges:
     # Writing
 
     def _spill_if_full(self, connection: Connection) -> None:
-        level = self._levels[-1]
-        is_full = level.size_bytes >= CHANGES_PENDING_SIZE_BYTES_MAX
-        if is_full or len(level.changes) >= CHANGES_PENDING_MAX:
+        made = self._savepoints[-1]
+        is_full = made.size_bytes >= CHANGES_PENDING_SIZE_BYTES_MAX
+        if is_full or len(made.changes) >= CHANGES_PENDING_MAX:
             self._spill(connection)
 
     def _spill(self, connection: Connection) -> None:
-        """Write the topmost level early: all that it holds belongs to its savepoint.
+        """Write the changes of the topmost savepoint early.
 
-        What lower levels hold of the same keys is written with it, and stays with them, too: it
+        What lower savepoints hold of the same keys is written with it, and stays with them, too: it
         is still to be written if the savepoint is rolled back.
         """
-        top = self._levels[-1]
+        top = self._savepoints[-1]
         for name, pair in top.changes.items():
-            for level in reversed(self._levels[:-1]):
-                earlier = level.changes.get(name)
+            for made in reversed(self._savepoints[:-1]):
+                earlier = made.changes.get(name)
                 if earlier is not None:
                     pair = (earlier[0], pair[1])
                     top.taken.add(name)
@@ -186,21 +186,21 @@ class PendingChanges:
         Its commit order is drawn only now: the transactions that it waited for drew theirs before
         (rule 29).
         """
-        (level,) = self._levels
-        tenants = {tenant for tenant, _, _ in level.changes} | self._spilled
-        tenants |= {event[0] for event in level.events}
+        (made,) = self._savepoints
+        tenants = {tenant for tenant, _, _ in made.changes} | self._spilled
+        tenants |= {event[0] for event in made.events}
         if not tenants:
             return
         try:
-            self._write(connection, level, sorted(tenants))
+            self._write(connection, made, sorted(tenants))
         except DuplicateKey as error:
             raise _moved_here(connection) from error
-        if level.events:
+        if made.events:
             mark = connection.storage.mark
             connection.run_many(
                 f"INSERT INTO zapdb_changes ({_COLUMNS}) VALUES ({mark},"
                 f" {self._number(connection)}, {mark}, {mark}, {mark}, {mark}, {mark})",
-                level.events,
+                made.events,
             )
         for tenant in self._spilled:  # a record that came and went left a row
             connection.run(
@@ -209,25 +209,27 @@ class PendingChanges:
                 " AND before IS NULL AND after IS NULL"
             )
 
-    def _write(self, connection: Connection, level: _Level, tenants: Sequence[int] = ()) -> None:
-        """Write a level's changes; and at the end, the transaction itself for all its tenants."""
+    def _write(
+        self, connection: Connection, made: _SavepointChanges, tenants: Sequence[int] = ()
+    ) -> None:
+        """Write the changes of a savepoint; at the end, the transaction, too."""
         coalesce = _COALESCE if self._spilled else ""
         if connection.storage.dialect == "sqlite":
             number, now = self._ticked(connection)
             rows = [
                 (tenant, number, table, key, before, after)
-                for (tenant, table, key), (before, after) in level.changes.items()
+                for (tenant, table, key), (before, after) in made.changes.items()
             ]
             connection.run_many(_CHANGES_SQLITE + coalesce, rows)
-            made = [(tenant, number, number, self.principal, now) for tenant in tenants]
-            connection.run_many(_TRANSACTION_SQLITE, made)
+            transactions = [(tenant, number, number, self.principal, now) for tenant in tenants]
+            connection.run_many(_TRANSACTION_SQLITE, transactions)
             return
         columns = [
-            [tenant for tenant, _, _ in level.changes],
-            [table for _, table, _ in level.changes],
-            [key for _, _, key in level.changes],
-            [before or b"" for before, _ in level.changes.values()],
-            [after or b"" for _, after in level.changes.values()],
+            [tenant for tenant, _, _ in made.changes],
+            [table for _, table, _ in made.changes],
+            [key for _, _, key in made.changes],
+            [before or b"" for before, _ in made.changes.values()],
+            [after or b"" for _, after in made.changes.values()],
         ]
         refused = partial(_moved_here, connection)
         if not tenants:
@@ -253,7 +255,7 @@ class PendingChanges:
                 if counter not in found:
                     raise wrong_counter(counter)
             self._tick = (as_number(found["change"]), as_number(found["change_at"]))
-            self._levels[-1].ticked = True
+            self._savepoints[-1].ticked = True
         return self._tick
 
 
@@ -268,7 +270,7 @@ def _moved_here(connection: Connection) -> CorruptCatalog:
 # Filling it
 
 
-def record_change(
+def append_change(
     connection: Connection,
     principal: str,
     tenant: int,
@@ -284,7 +286,7 @@ def record_change(
     pending.add(connection, tenant, table, key, before, after)
 
 
-def record_event(connection: Connection, principal: str, event: Event) -> None:
+def append_event(connection: Connection, principal: str, event: Event) -> None:
     """Inside a CHANGE transaction: note what happened to a schema."""
     if connection.pending is None:
         connection.pending = PendingChanges(principal)
@@ -294,7 +296,7 @@ def record_event(connection: Connection, principal: str, event: Event) -> None:
 # For those who look after what is stored
 
 
-def walk_changes(
+def iter_changes(
     connection: Connection, size_bytes_min: int
 ) -> Iterator[list[tuple[int, int, bytes]]]:
     """Tenant, table and bytes of every record in the log that has so many bytes, page by page."""

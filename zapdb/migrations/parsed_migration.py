@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from zapdb.errors import Location
 from zapdb.formats import LEVELS
-from zapdb.migrations.activation import Activation
+from zapdb.migrations.activation_policy import Activation
 from zapdb.migrations.canonical import DOCUMENT_VERSION
 from zapdb.migrations.document import DocumentText, Mapping, Node, Scalar, Sequence
 from zapdb.migrations.examples import RecordExample, parse_examples

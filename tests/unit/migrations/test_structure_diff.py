@@ -2,7 +2,7 @@
 
 from tests.documents import resolve_after_people
 from zapdb.limits import VIOLATIONS_SHOWN_MAX
-from zapdb.migrations.difference import diff_structures
+from zapdb.migrations.structure_diff import diff_structures
 from zapdb.values.json import dumps
 
 FAX = 'add_field: {table: people, field: {name: fax, type: string, default: ""}}'

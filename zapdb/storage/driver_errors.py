@@ -53,7 +53,7 @@ def connection_lost(database: str, detail: str) -> TransactionConflict:
     )
 
 
-def unexpected(error: BaseException) -> StorageError:
+def unknown_driver_error(error: BaseException) -> StorageError:
     """A driver's error that zapdb gives no meaning of its own."""
     return StorageError(
         "the database reported an error",

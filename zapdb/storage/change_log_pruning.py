@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from zapdb.limits import CHANGES_COUNTED_MAX, PRUNE_BATCH_CHANGES
 from zapdb.storage.cells import as_bytes, as_number
-from zapdb.storage.connection import Connection
-from zapdb.storage.log import (
+from zapdb.storage.change_log import (
     BEGINNING,
     COMMIT_ORDER_MAX,
     NOTHING,
@@ -26,6 +25,7 @@ from zapdb.storage.log import (
     ChangeLog,
     LogSnapshot,
 )
+from zapdb.storage.connection import Connection
 
 LAST_FIRST: Final = "table_number DESC, key DESC"
 
@@ -40,7 +40,7 @@ class Batch:
     is_last: bool
 
 
-class LogPruning:
+class ChangeLogPruning:
     """Pruning one tenant's log."""
 
     def __init__(self, log: ChangeLog) -> None:

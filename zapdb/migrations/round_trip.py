@@ -19,8 +19,10 @@ from zapdb.errors import (
     UnknownZone,
     describe_value,
 )
-from zapdb.migrations.claims import Claims
-from zapdb.migrations.finding import (
+from zapdb.migrations.generated_records import make_archives, make_records
+from zapdb.migrations.migration import Migration
+from zapdb.migrations.operations import Operation
+from zapdb.migrations.proof_findings import (
     Kind,
     LossyField,
     ProofFinding,
@@ -28,11 +30,9 @@ from zapdb.migrations.finding import (
     format_proof_value,
     shorten,
 )
-from zapdb.migrations.journey import Journey, Memory
-from zapdb.migrations.migration import Migration
-from zapdb.migrations.operations import Operation
+from zapdb.migrations.record_trace import Journey, Memory
+from zapdb.migrations.rollback_claims import Claims
 from zapdb.migrations.structure import ABSENT
-from zapdb.migrations.variation import make_archives, make_records
 from zapdb.records import (
     Beside,
     Codec,

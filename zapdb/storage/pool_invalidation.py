@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import sqlalchemy
 
-_MADE_AFTER: Final = "zapdb losses"
+_CONNECTED_AFTER: Final = "zapdb connected after"
 """The key in what the pool remembers of a connection, for as long as that lives."""
 
 
-class Losses:
+class PoolInvalidation:
     """How often connections of a pool were lost, a restart of the server counted once."""
 
     def __init__(self, engine: sqlalchemy.Engine) -> None:
@@ -25,22 +25,22 @@ class Losses:
         sqlalchemy.event.listen(engine, "connect", self._mark)
         sqlalchemy.event.listen(engine, "checkout", self._refuse_older)
 
-    def made_after(self, core: sqlalchemy.Connection) -> int:
+    def connected_after(self, core: sqlalchemy.Connection) -> int:
         """The losses before a connection was made, which has just left the pool."""
-        made_after: int = core.info[_MADE_AFTER]
-        return made_after
+        connected_after: int = core.info[_CONNECTED_AFTER]
+        return connected_after
 
-    def is_older(self, made_after: int) -> bool:
+    def is_older(self, connected_after: int) -> bool:
         """Whether a connection that was made after so many losses is older than the last one."""
-        return made_after < self._count
+        return connected_after < self._count
 
-    def note(self, made_after: int) -> None:
+    def note(self, connected_after: int) -> None:
         """A connection that was made after so many was lost, and with it all that are as old."""
-        self._count = max(self._count, made_after + 1)
+        self._count = max(self._count, connected_after + 1)
 
     def _mark(self, _driver: object, record: Any) -> None:
-        record.info[_MADE_AFTER] = self._count
+        record.info[_CONNECTED_AFTER] = self._count
 
     def _refuse_older(self, _driver: object, record: Any, _handed_out: object) -> None:
-        if record.info[_MADE_AFTER] < self._count:
+        if record.info[_CONNECTED_AFTER] < self._count:
             raise sqlalchemy.exc.DisconnectionError  # the pool makes another one

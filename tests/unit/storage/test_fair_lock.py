@@ -6,7 +6,7 @@ import threading
 import time
 
 from tests.support import wait_until
-from zapdb.storage.waiting import FairSemaphore
+from zapdb.storage.fair_lock import FairSemaphore
 
 
 def test_it_is_handed_over_in_the_order_of_coming() -> None:

@@ -1,9 +1,9 @@
-"""zapdb's own layout in a database: recognised, created, upgraded by Alembic, or refused.
+"""The storage version: zapdb's own tables are recognised, created, upgraded by Alembic, or refused.
 
-The layout's revision is recorded, never guessed from the tables that are there. A new release works
-on the layout of the one before, until every live process supports the level that the new layout
-needs (rule 10); `zapdb.cluster.level` decides when. Alembic is loaded only to create or upgrade:
-opening a database that is up to date costs one query.
+The version is recorded, never guessed from the tables. A new release works on the storage version
+of the release before, until every live process supports the level that the new version needs (rule
+10); `zapdb.cluster.level` decides when. Alembic is loaded only to create or upgrade: opening a
+database that is up to date costs one query.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from zapdb.storage.modes import Mode
 if TYPE_CHECKING:
     from alembic.config import Config
 
-FIRST_REVISION: Final = "0010"
+FIRST_STORAGE_VERSION: Final = "0010"
 """The oldest revision under `migrations/versions`. Until the first release it is changed in place
 and takes the next number; databases with a lower one are refused."""
 
-LAYOUT_REVISION: Final = "0010"
+STORAGE_VERSION: Final = "0010"
 """The newest revision under `migrations/versions`; this code works on it and on those before it."""
 
 VERSION_TABLE: Final = "zapdb_storage_version"
 
 
-def revisions_directory() -> Path:
+def upgrades_directory() -> Path:
     """Where the Alembic revisions are: inside an installed package, or beside it in a checkout."""
     package = Path(__file__).parent
-    installed = package / "layout_revisions"
+    installed = package / "storage_upgrades"
     return installed if installed.is_dir() else package.parent.parent / "migrations"
 
 
-def read_layout(storage: Storage) -> str | None:
-    """The database's layout revision, or None for an empty database.
+def read_storage_version(storage: Storage) -> str | None:
+    """The storage version of a database, or None for an empty database.
 
     Raises `NotZapdb` for a database that holds something else, `NewerStorageVersion` for one that a
     later release upgraded, `IncompatibleVersion` for one from before the first release.
@@ -68,87 +68,87 @@ def read_layout(storage: Storage) -> str | None:
     row = connection.fetch_one(f"SELECT version_num FROM {VERSION_TABLE}")
     if row is None:
         raise CorruptCatalog(
-            "the layout's revision is missing",
+            "the storage version is missing",
             database=storage.shown_url,
             table=VERSION_TABLE,
             hint="restore the table from a backup",
         )
-    revision = str(row[0])
-    if revision > LAYOUT_REVISION:
+    version = str(row[0])
+    if version > STORAGE_VERSION:
         raise NewerStorageVersion(
             "the database has a newer storage version than this release knows",
             database=storage.shown_url,
-            layout=revision,
-            known=LAYOUT_REVISION,
+            storage_version=version,
+            known=STORAGE_VERSION,
             release=__version__,
-            hint=f"use a zapdb release that knows layout {revision}",
+            hint=f"use a zapdb release that knows storage version {version}",
         )
-    if revision < FIRST_REVISION:
+    if version < FIRST_STORAGE_VERSION:
         raise IncompatibleVersion(
-            "the database was made by an unreleased version of zapdb, whose layout is not read",
+            "the database was made by an unreleased version of zapdb, whose tables are not read",
             database=storage.shown_url,
-            layout=revision,
-            first=FIRST_REVISION,
+            storage_version=version,
+            first=FIRST_STORAGE_VERSION,
             release=__version__,
             hint="make a new database; the version that made this one takes its records along with"
             " `zapdb data export`",
         )
-    return revision
+    return version
 
 
-def ensure_layout(storage: Storage, *, create: bool) -> None:
-    """Make the layout where there is none; with `create` false, refuse an empty database.
+def ensure_storage(storage: Storage, *, create: bool) -> None:
+    """Create zapdb's own tables if there are none; with `create` false, refuse an empty database.
 
-    An older layout is left as it is, and worked on: `upgrade_layout` brings it up to date.
+    An older storage version is left as it is, and worked on: `upgrade_storage` upgrades it.
     """
-    revision = read_layout(storage)
-    if revision is None and not create:
+    version = read_storage_version(storage)
+    if version is None and not create:
         raise PendingMigrations(
             "the database is empty: no migration was ever applied to it",
             database=storage.shown_url,
             hint="run `zapdb migrate up`, or open it with apply='auto'",
         )
     storage.prepare()
-    if revision is not None:
+    if version is not None:
         return
     with storage.transaction(Mode.CATALOG) as connection:
-        storage.lock_layout(connection)
-        if read_layout(storage) is None:  # another process may have been faster
+        storage.lock_storage_version(connection)
+        if read_storage_version(storage) is None:  # another process may have been faster
             storage.check_capabilities(connection)
             _run_revisions(connection)
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutRevision:
-    """A revision of the layout, and the level that every live process must support before it."""
+class StorageUpgrade:
+    """A storage version, and the level that every live process must support before it."""
 
-    revision: str
+    version: str
     level: int
 
 
-def pending_revisions(storage: Storage) -> list[LayoutRevision]:
-    """The revisions that the database does not have yet, oldest first; none if it is empty."""
-    current = read_layout(storage)
-    if current in (None, LAYOUT_REVISION):
+def pending_upgrades(storage: Storage) -> list[StorageUpgrade]:
+    """The upgrades that the database does not have yet, oldest first; none if it is empty."""
+    current = read_storage_version(storage)
+    if current in (None, STORAGE_VERSION):
         return []
-    return [revision for revision in list_revisions() if revision.revision > str(current)]
+    return [upgrade for upgrade in list_upgrades() if upgrade.version > str(current)]
 
 
-def list_revisions() -> list[LayoutRevision]:
-    """All revisions that this code knows, oldest first."""
+def list_upgrades() -> list[StorageUpgrade]:
+    """All storage versions that this code knows, oldest first."""
     from alembic.script import ScriptDirectory
 
     found = ScriptDirectory.from_config(_config()).walk_revisions()
-    return [LayoutRevision(found.revision, found.module.LEVEL) for found in found][::-1]
+    return [StorageUpgrade(found.revision, found.module.LEVEL) for found in found][::-1]
 
 
-def upgrade_layout(connection: Connection) -> None:
+def upgrade_storage(connection: Connection) -> None:
     """Inside a CHANGE transaction, once the cluster's level allows it: run what is pending.
 
     Every process loads again what it knows, as after an activation.
     """
-    connection.storage.lock_layout(connection)
-    if read_layout(connection.storage) != LAYOUT_REVISION:
+    connection.storage.lock_storage_version(connection)
+    if read_storage_version(connection.storage) != STORAGE_VERSION:
         _run_revisions(connection)
         connection.run("UPDATE zapdb_catalog_versions SET version = version + 1")
 
@@ -157,7 +157,7 @@ def _config() -> Config:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(revisions_directory()).replace("%", "%%"))
+    config.set_main_option("script_location", str(upgrades_directory()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
 
@@ -167,4 +167,4 @@ def _run_revisions(connection: Connection) -> None:
 
     config = _config()
     config.attributes["connection"] = connection.core
-    command.upgrade(config, LAYOUT_REVISION)
+    command.upgrade(config, STORAGE_VERSION)

@@ -12,7 +12,7 @@ not do: one that began earlier may insert a record that a younger one deleted an
 On SQLite transactions commit one after the other, and are numbered by a clock row: the number is
 timestamp and commit order.
 
-Where the log begins once it was pruned (`zapdb.storage.log_pruning`) stands in the row of a
+Where the log begins once it was pruned (`zapdb.storage.change_log_pruning`) stands in the row of a
 follower without a name. It is written before anything is deleted, and looked at again after each
 page that was read: whoever reads what is being deleted is told, and misses nothing unknowingly.
 """
@@ -28,8 +28,8 @@ from zapdb.errors import ChangesPruned, CorruptCatalog, UsageError
 from zapdb.limits import CHANGES_COUNTED_MAX, CHANGES_PAGE
 from zapdb.storage.base import Storage
 from zapdb.storage.cells import as_bytes, as_number
-from zapdb.storage.changes import MOVED_HINT
 from zapdb.storage.connection import Connection
+from zapdb.storage.pending_changes import MOVED_HINT
 
 VERSION: Final = "1"
 COMMIT_ORDER_MAX: Final = 2**63 - 1

@@ -19,8 +19,8 @@ from zapdb.records.arrow.columns.base import (
 )
 from zapdb.records.beside import Beside
 from zapdb.values import Binary, Enum, Integer, Json, String
-from zapdb.values.blob import MARK, decode_outlined
-from zapdb.values.extent import read_extent, read_extent_source, unescape
+from zapdb.values.blob import MARK, decode_inline_or_blob
+from zapdb.values.length_prefixed import read_length_prefixed, read_length_prefixed_source, unescape
 from zapdb.values.source import Namespace
 
 
@@ -41,7 +41,7 @@ class BytesColumn(Leaf):
             # No record's key is longer: no part of one, and no reference that is one string.
             return ["q = p", read, f"if p - q > {RECORD_KEY_SIZE_BYTES_MAX}: raise IndexError"]
         if self.place == "inside":
-            return [*read_extent_source(names), f"{target} = b[q:p]"]
+            return [*read_length_prefixed_source(names), f"{target} = b[q:p]"]
         load = names.bind(self._load, "load_outlined")
         return [
             "c = b[p]",
@@ -57,9 +57,9 @@ class BytesColumn(Leaf):
     def _load(self, data: bytes, position: int, beside: Beside) -> tuple[Any, int, int]:
         """The value, loaded where it is a blob; the position after it; the blob's size."""
         if data[position : position + 1] == MARK:
-            blob, after = decode_outlined(self.kind, data, position)
+            blob, after = decode_inline_or_blob(self.kind, data, position)
             return beside.load_value(blob), after, blob.size
-        start, after = read_extent(data, position, INLINE_SIZE_BYTES_MAX)
+        start, after = read_length_prefixed(data, position, INLINE_SIZE_BYTES_MAX)
         return data[start:after], after, 0
 
 
