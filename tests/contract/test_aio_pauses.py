@@ -1,0 +1,101 @@
+"""The event loop goes on while clients use the database: how late it is at the most.
+
+What other processes take of the processors is taken off: on Linux, the time for which threads of
+this process were ready to run and did not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import zapdb.aio
+from tests.contract.tables import INDEX_SIZE, ITEMS
+from tests.support import Workspace
+from zapdb.errors import TransactionConflict
+
+CLIENTS = 16
+RECORDS = 500
+SECONDS = 2.0
+STEP_SECONDS = 0.005
+PAUSE_SECONDS_MAX = 0.050
+
+TASKS = Path("/proc/self/task")
+
+
+def read_waits() -> dict[str, int]:
+    """The nanoseconds for which each thread of this process was ready to run, and did not."""
+    waits = {}
+    for thread in TASKS.glob("*"):
+        with suppress(OSError):  # the thread has ended
+            waits[thread.name] = int((thread / "schedstat").read_text().split()[1])
+    return waits
+
+
+def waited_since(before: dict[str, int]) -> float:
+    now = read_waits()
+    return sum(now[thread] - wait for thread, wait in before.items() if thread in now) / 1e9
+
+
+@pytest.fixture
+def set_aside() -> Iterator[None]:
+    """As the guide to asyncio says: what is there now is no work of the garbage collector's."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("set_aside")
+def test_the_event_loop_is_never_held_up_by_clients(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS, INDEX_SIZE)
+    pauses, done = list[float](), 0
+
+    async def use(db: zapdb.aio.Database, number: int, end: float) -> None:
+        nonlocal done
+        drawn, items = random.Random(number), db.table("items")
+        while time.perf_counter() < end:
+            key = drawn.randrange(RECORDS)
+            try:
+                match drawn.randrange(6):
+                    case 0 | 1:
+                        await items.get(key)
+                    case 2:
+                        await items.where(items.f.size == key % 10).page(20)
+                    case 3:
+                        await items.update(key, title="x")
+                    case 4:
+                        async with db.transaction() as tx:
+                            found = await tx.table("items").get(key)
+                            await tx.table("items").update(key, size=(found.size + 1) % 10)
+                    case 5:
+                        async for _ in items.where(items.f.size >= 5).limit(50):
+                            pass
+            except TransactionConflict:
+                pass
+            done += 1
+
+    async def main() -> None:
+        opening = zapdb.aio.open(workspace.address, migrations=workspace.directory, apply="auto")
+        async with await opening as db:
+            many = ({"id": n, "title": "x", "size": n % 10} for n in range(RECORDS))
+            await db.table("items").insert_many(many)
+            end = time.perf_counter() + SECONDS
+            clients = [asyncio.create_task(use(db, number, end)) for number in range(CLIENTS)]
+            while (began := time.perf_counter()) < end:
+                waits = read_waits()
+                await asyncio.sleep(STEP_SECONDS)
+                late = time.perf_counter() - began - STEP_SECONDS
+                pauses.append(late - waited_since(waits))
+            await asyncio.gather(*clients)
+
+    asyncio.run(main())
+    assert done > 10 * CLIENTS
+    assert max(pauses) <= PAUSE_SECONDS_MAX
