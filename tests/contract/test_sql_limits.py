@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,11 +62,17 @@ def test_the_time_limit_and_ctrl_c_end_it(db: Database, where: str) -> None:
         db.sql(ENDLESS[where], seconds=0.3, **UNBOUNDED)
     assert caught.value.context == {"seconds": 0.3}
     assert not running()
-    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
+
+    def interrupt() -> None:
+        wait_until(running, "it runs")
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    other = threading.Thread(target=interrupt)
+    other.start()
     with pytest.raises(KeyboardInterrupt):
         db.sql(ENDLESS[where], **UNBOUNDED)
-    timer.join()
+    other.join()
     assert not running()
     assert db.sql("SELECT count(*) FROM orders").fetchone() == (3_000,)
 
