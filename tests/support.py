@@ -338,7 +338,7 @@ Way = Literal["before", "after", "drop"]
 WAYS: tuple[Way, ...] = ("before", "after", "drop")
 
 
-BACKGROUND = ("zapdb-heartbeat", "zapdb-follow", "zapdb-background")
+BACKGROUND = ("zapdb-heartbeat", "zapdb-watch", "zapdb-background")
 """The names of the threads that an open database has for itself."""
 
 

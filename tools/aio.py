@@ -169,7 +169,7 @@ FACES = {
             "__repr__": OWN,
             "bookmark": READ,
             "changes": Method("task rows"),
-            "move": WRITE,
+            "advance": WRITE,
             "measure_lag": READ,
             "remove": WRITE,
         },
@@ -385,7 +385,7 @@ def write_face(
         lines.append(write_method(member, written, method))
     if name in OF_RECORDS:
         lines[2:] = map(with_records, lines[2:])
-        needed["TypedPage"] = "zapdb.database.typed"
+        needed["TypedPage"] = "zapdb.database.typing_protocols"
     if left:
         raise SystemExit(f"tools/aio.py has what {name} has not: {', '.join(left)}")
     return "\n\n".join(lines)

@@ -1,7 +1,7 @@
 """What modules import that `zapdb codegen models` wrote; see docs/guides/models.md."""
 
 from zapdb.database.models import Model, Models, TableModel
-from zapdb.database.typed import (
+from zapdb.database.typing_protocols import (
     AnyField,
     BytesLike,
     Field,

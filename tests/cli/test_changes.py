@@ -24,7 +24,7 @@ def logged(project: Project) -> Project:
         db.admin.set_setting("change_log", "on")
         people = db.table("people")
         people.insert(id=1, name="Ada", fax="1")
-        db.change_log.follower("search").move(db.change_log.end())
+        db.change_log.follower("search").advance(db.change_log.end())
         people.update(1, name="Ada Lovelace", fax="2\n" + "x" * 80)
         with db.transaction():
             people.insert(id=2, name="Bo", fax="x" * 9_000)
@@ -80,7 +80,7 @@ def test_list_as_json_is_an_object_a_line(logged: Project) -> None:
         "revision": 1,
         "principal": "ada",
         "transaction": 3,
-        "timestamp": 3,
+        "stamp": 3,
         "bookmark": "1.3.3.1.81",
     }
     assert lines[4]["after"]["fax"] == "x" * 9_000

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.program import Project
 from zapdb.cli.model_names import to_singular
-from zapdb.database import Page, Query, Table, typed
+from zapdb.database import Page, Query, Table, typing_protocols
 from zapdb.database.fields import FieldExpression
 
 ROOT = Path(__file__).parents[2]
@@ -415,9 +415,9 @@ def test_the_guide_says_what_mypy_says(project: Project) -> None:
 @pytest.mark.parametrize(
     ("promised", "real", "by_fields"),
     [
-        (typed.StringField, FieldExpression, set()),
-        (typed.TypedQuery, Query, set()),
-        (typed.TypedPage, Page, set()),
+        (typing_protocols.StringField, FieldExpression, set()),
+        (typing_protocols.TypedQuery, Query, set()),
+        (typing_protocols.TypedPage, Page, set()),
     ],
 )
 def test_nothing_is_left_out_of_what_type_checkers_see(
@@ -431,6 +431,6 @@ def test_nothing_is_left_out_of_a_generated_table(items: Project) -> None:
     text = check_well(items)
     body = text[text.index("class PeopleTable") : text.index('@MODELS.record("items")')]
     declared = set(re.findall(r"^    def ([a-z_]+)\(", body, re.MULTILINE)) - {"__getitem__"}
-    shared = {name for name in dir(typed.TypedTable) if not name.startswith("_")}
+    shared = {name for name in dir(typing_protocols.TypedTable) if not name.startswith("_")}
     assert declared & shared == set()
     assert declared | shared == {name for name in dir(Table) if not name.startswith("_")}

@@ -16,7 +16,7 @@ from zapdb.activation.up import Applied, await_activation, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster import nodes, registration
 from zapdb.cluster.status import read_status
-from zapdb.database import Database, opening, process
+from zapdb.database import Database, node_context, opening
 from zapdb.errors import ActivationPending, LeaseLost, ServedSchemaUnavailable
 from zapdb.storage import Mode
 
@@ -152,7 +152,7 @@ def test_rule_12_opening_gives_up_after_a_while(
         waited.append(arguments[3])
         return await_activation(*arguments, **named)
 
-    monkeypatch.setattr(process, "await_activation", wait)
+    monkeypatch.setattr(node_context, "await_activation", wait)
     for options, seconds in (({"wait_seconds": 0.6}, 0.6), ({}, 0.0)):
         started = time.monotonic()
         refused = error_of(lambda o=options: workspace.open(**o))

@@ -194,7 +194,7 @@ def test_changes_and_followers(place: Workspace) -> None:
                 await insert(tx, 1)
             seen = [c async for c in follower.changes() if hasattr(c, "operation")]
             assert [(c.table, c.key) for c in seen] == [("items", (1,))]
-            await follower.move(seen[-1].bookmark)
+            await follower.advance(seen[-1].bookmark)
             assert [c async for c in follower.changes()] == []
             assert await follower.bookmark() == seen[-1].bookmark
             assert [one.name for one in await db.change_log.followers()] == ["mail"]

@@ -195,7 +195,7 @@ class Program(RuleBasedStateMachine):
         self.opened += 1
         process.is_deaf = self.opened % 2 == 1
         if process.is_deaf:
-            db._upkeep.stop()
+            db._refresher.stop()
         self.processes.append(process)
         return process
 
@@ -235,7 +235,7 @@ class Program(RuleBasedStateMachine):
     def join(self, process: Process, tenant: str) -> None:
         process.tenants[tenant] = process.db.for_tenant(tenant)
         if process.is_deaf:
-            process.tenants[tenant]._upkeep.stop()
+            process.tenants[tenant]._refresher.stop()
         self._settle(tenant)
 
     def _settle(self, tenant: str) -> None:

@@ -374,7 +374,7 @@ def test_a_database_that_nobody_holds_goes_on_for_its_tables(workspace: Workspac
     workspace.write(1, ITEMS)
     db = workspace.open()
     items, workspace._opened = db.table("items"), [o for o in workspace._opened if o is not db]
-    storage, follower, heartbeat = db._storage, db._process.follower, db._heartbeat
+    storage, follower, heartbeat = db._storage, db._node_context.watcher, db._heartbeat
     block = db.transaction()
     block.__enter__()
     items.insert(id=1, title="left open")

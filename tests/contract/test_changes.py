@@ -495,7 +495,7 @@ def test_rule_29_a_long_transaction_is_told_after_the_short_ones_that_it_outlive
     def look() -> int:
         found = list(follower.changes())
         for made in found:
-            follower.move(made.bookmark)
+            follower.advance(made.bookmark)
         told.extend(tell(made) for made in found)
         return len(found)
 
@@ -588,7 +588,7 @@ def test_rule_29_nothing_is_missed_told_twice_or_reordered(
                 for made in follower.changes():
                     if isinstance(made, Change):
                         told[name].append(made)
-                    follower.move(made.bookmark)
+                    follower.advance(made.bookmark)
                 if is_last:
                     return
         except BaseException as error:
@@ -616,7 +616,7 @@ def test_rule_29_nothing_is_missed_told_twice_or_reordered(
             state[made.key[0]] = made.after
         left = {r.id: r for r in db.table("items").scan()}
         assert {key: r for key, r in state.items() if r is not None} == left
-        stamps = [(made.timestamp, made.stamped_at) for made in found]
+        stamps = [(made.stamp, made.stamped_at) for made in found]
         assert stamps == sorted(stamps)
 
 
@@ -630,7 +630,7 @@ def test_rule_29_the_time_of_timestamps_never_decreases(workspace: Workspace, db
     items.insert(id=2, title="b")
     made = records_of(db)[-1]
     assert made.stamped_at.timestamp() >= first.stamped_at.timestamp() + ahead / 1e6
-    assert made.timestamp == first.timestamp + 1
+    assert made.stamp == first.stamp + 1
     assert made.made_at < made.stamped_at
 
 
@@ -645,7 +645,7 @@ def test_rule_29_the_clock_row_never_goes_back(workspace: Workspace, db: Databas
     times = [made.stamped_at for made in records_of(db)]
     assert times == sorted(times)
     assert (times[1] - times[0]).total_seconds() >= 3600
-    assert [made.timestamp for made in records_of(db)] == [2, 3, 4]
+    assert [made.stamp for made in records_of(db)] == [2, 3, 4]
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -662,7 +662,7 @@ def test_rule_29_a_number_that_a_savepoint_drew_is_drawn_again(
     items.insert(id=2, title="b")
     assert tell_all(db)[1:] == [("insert", 1, None, "a"), ("insert", 2, None, "b")]
     first, second = records_of(db)
-    assert (first.timestamp, second.timestamp) == (2, 3)
+    assert (first.stamp, second.stamp) == (2, 3)
 
 
 # Bookmarks and followers
@@ -703,7 +703,7 @@ def test_rule_29_a_follower_goes_on_where_it_was_after_a_restart(
     seen = []
     for made in follower.changes():
         seen.append(tell(made))
-        follower.move(made.bookmark)
+        follower.advance(made.bookmark)
         if len(seen) == 3:
             break
     db.close()
@@ -718,7 +718,7 @@ def test_rule_29_a_follower_goes_on_where_it_was_after_a_restart(
     text = again.admin.metrics()
     assert 'zapdb_follower_changes_behind{follower="search",tenant="default"} 4.0' in text
     assert 'zapdb_follower_lag_seconds{follower="search",tenant="default"}' in text
-    again.change_log.follower("search").move(again.change_log.end())
+    again.change_log.follower("search").advance(again.change_log.end())
     assert (
         'zapdb_follower_changes_behind{follower="search",tenant="default"} 0.0'
         in again.admin.metrics()
@@ -745,16 +745,16 @@ def test_rule_29_a_follower_moves_with_the_transaction_that_it_writes_in(
         if isinstance(made, Change):
             with suppress(KeyError), db.transaction():
                 copies.insert(id=made.key[0], title="never")
-                first.move(made.bookmark)
+                first.advance(made.bookmark)
                 raise KeyError
             with db.transaction():
                 copies.insert(id=made.key[0], title=made.after.title)
-                first.move(made.bookmark)
+                first.advance(made.bookmark)
     assert copies.count() == 4
     with pytest.raises(ConcurrencyError, match="another process follows under this name"):
-        second.move(stale[0].bookmark)
+        second.advance(stale[0].bookmark)
     assert list(second.changes()) == []
-    second.move(stale[0].bookmark)  # on purpose: back
+    second.advance(stale[0].bookmark)  # on purpose: back
     assert len(list(first.changes())) == len(stale) - 1
 
 
@@ -781,7 +781,7 @@ def test_rule_29_wrong_bookmarks_and_wrong_places(workspace: Workspace, db: Data
     reading = workspace.open(apply="never", read_only=True)
     assert len(tell_all(reading)) == 3
     with pytest.raises(UsageError):
-        reading.change_log.follower("x").move(reading.change_log.end())
+        reading.change_log.follower("x").advance(reading.change_log.end())
 
 
 def test_snapshots_of_postgresql_are_read() -> None:
@@ -886,7 +886,7 @@ def test_a_removed_tenant_leaves_nothing_in_the_log(workspace: Workspace, db: Da
         acme.table("items").insert(id=1, title="a")
         follower = acme.change_log.follower("x")
         for made in follower.changes():
-            follower.move(made.bookmark)
+            follower.advance(made.bookmark)
     db.table("items").insert(id=1, title="mine")
     remove_tenant(workspace.connect(), "acme")
     for table in ("changes", "transactions", "stamps", "followers"):

@@ -117,7 +117,7 @@ def test_rule_29_a_pruned_log_can_be_empty_and_goes_on(workspace: Workspace, db:
     last = write_some(db)[-1]
     end = db.change_log.end()
     follower = db.change_log.follower("me")
-    follower.move(end)
+    follower.advance(end)
     assert db.change_log.prune(TO_COME).changes == 21
     assert count_rows(workspace)["transactions"] == 0
     for place in (None, last.bookmark, end, db.change_log.end(), db.change_log.begin()):
@@ -129,7 +129,7 @@ def test_rule_29_a_pruned_log_can_be_empty_and_goes_on(workspace: Workspace, db:
     (status,) = db.change_log.followers()
     assert (status.name, status.lag.changes) == ("me", 1)
     (made,) = follower.changes()
-    assert made.timestamp > last.timestamp
+    assert made.stamp > last.stamp
     assert made.transaction > last.transaction
 
 
@@ -227,7 +227,7 @@ def test_rule_29_who_is_ahead_of_the_pruning_is_not_disturbed(
     follower, seen = db.change_log.follower("me"), []
     for made in follower.changes():
         seen.append(made)
-        follower.move(made.bookmark)
+        follower.advance(made.bookmark)
         beside.change_log.prune(follower.bookmark)
     assert seen == whole
     assert tell_all(db) == []
@@ -259,8 +259,8 @@ def test_rule_29_what_a_follower_has_not_seen_is_not_pruned(
 ) -> None:
     whole = write_some(db)
     slow, dead = db.change_log.follower("slow"), db.change_log.follower("dead")
-    slow.move(whole[8].bookmark)
-    dead.move(whole[3].bookmark)
+    slow.advance(whole[8].bookmark)
+    dead.advance(whole[3].bookmark)
     assert db.change_log.prune(TO_COME, dry_run=True).behind == ("dead", "slow")
     with pytest.raises(UsageError, match="have not seen all") as caught:
         db.change_log.prune(TO_COME)
@@ -276,7 +276,7 @@ def test_rule_29_what_a_follower_has_not_seen_is_not_pruned(
     assert [status.name for status in db.change_log.followers()] == ["slow"]
     assert 'follower="slow"' in db.admin.metrics()
     assert 'follower=""' not in db.admin.metrics()
-    slow.move(db.change_log.end())
+    slow.advance(db.change_log.end())
     db.change_log.prune(TO_COME)
     assert tell_all(db) == []
 
@@ -286,14 +286,14 @@ def test_rule_29_a_follower_can_not_stand_before_what_was_pruned(
 ) -> None:
     whole = write_some(db)
     me, new = db.change_log.follower("me"), db.change_log.follower("new")
-    me.move(whole[10].bookmark)
+    me.advance(whole[10].bookmark)
     db.change_log.prune(whole[10].bookmark)
     with pytest.raises(ChangesPruned):
-        me.move(whole[9].bookmark)
+        me.advance(whole[9].bookmark)
     assert me.bookmark == whole[10].bookmark
     with pytest.raises(ChangesPruned):  # it never stood anywhere: it would miss what went
         list(new.changes())
-    new.move(db.change_log.begin())
+    new.advance(db.change_log.begin())
     assert list(new.changes()) == whole[11:]
 
 
@@ -304,9 +304,9 @@ def test_rule_29_a_follower_that_moves_back_while_it_is_pruned_sees_it(
     """Its transaction began before the pruning, and ends after it."""
     whole = write_some(db)
     follower, beside = db.change_log.follower("me"), workspace.open()
-    follower.move(db.change_log.end())
+    follower.advance(db.change_log.end())
     with pytest.raises(TransactionConflict), db.transaction():  # noqa: PT012 - all of it
-        follower.move(whole[4].bookmark)
+        follower.advance(whole[4].bookmark)
         run_beside(lambda: beside.change_log.prune(TO_COME))
     assert beside.change_log.begin() == whole[-1].bookmark
     assert list(follower.changes()) == []
@@ -358,7 +358,7 @@ def test_rule_29_who_commits_after_the_pruning_with_an_older_position_is_told(
     (made,) = db.change_log.read(db.change_log.begin())
     assert (tell(made), made.principal) == (("insert", 1, None, "a"), "x")
     assert made.bookmark.commit_order < db.change_log.begin().commit_order
-    # It was made long before, and has a timestamp of now.
+    # It was made long before, and has a stamp of now.
     assert db.change_log.prune(made.stamped_at - timedelta(days=1)).changes == 1
 
 
@@ -393,7 +393,7 @@ def test_rule_29_pruning_goes_on_beside_writers_followers_and_another_pruning(
             for made in follower.changes():
                 if isinstance(made, Change):
                     told.append(made)
-                follower.move(made.bookmark)
+                follower.advance(made.bookmark)
             if is_last:
                 return
 
@@ -533,7 +533,7 @@ def test_rule_29_timestamps_that_nobody_needs_go_too(
     whole = list(db.change_log.read())
     db.change_log.prune(whole[9].bookmark)
     kept = [number for (number,) in workspace.execute("SELECT number FROM zapdb_stamps")]
-    assert min(kept) == whole[9].timestamp - 1
+    assert min(kept) == whole[9].stamp - 1
     assert list(db.change_log.read(whole[9].bookmark)) == whole[10:]
 
 

@@ -358,7 +358,7 @@ def test_rule_08_threads_that_meet_a_revision_at_one_moment_all_read_it(
             if threading.current_thread() is first:
                 in_another_thread(lambda: items.get(1))
 
-    reader = db._session.live("items").reader
+    reader = db._session.bind_served("items").reader
     reader._read, reader._convert = Watched(), Watched()
     assert items.get(2).color == "red"
     assert "by_size" in items.readable_indexes()

@@ -81,7 +81,7 @@ def found(db: Database) -> list[str]:
 def held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is to be built again at once is left to others, as by a process that died."""
     monkeypatch.setattr("zapdb.jobs.rebuilding.REBUILD_WHEN_OPENING_SECONDS", 0.0)
-    monkeypatch.setattr("zapdb.database.upkeep.list_rebuilds", lambda view: frozenset())
+    monkeypatch.setattr("zapdb.database.tenant_refresh.list_rebuilds", lambda view: frozenset())
 
 
 @pytest.mark.usefixtures("held_back")

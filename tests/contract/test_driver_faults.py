@@ -26,7 +26,7 @@ from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import BACKGROUND, WAYS, Way, Workspace, dump, error_of, wait_until
 from zapdb.activation import load_view
 from zapdb.activation.activate import rebuild_index
-from zapdb.database import Database, tokens
+from zapdb.database import Database, commit_tokens
 from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, ZapdbError
 from zapdb.limits import COMMIT_OUTCOME
 from zapdb.storage import Connection, Mode
@@ -358,7 +358,7 @@ def _read_begun_elsewhere(db: Database) -> object:
 
 @pytest.fixture
 def place(workspace: Workspace, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    monkeypatch.setattr(tokens, "COMMIT_OUTCOME", COMMIT_OUTCOME.within(0.15))
+    monkeypatch.setattr(commit_tokens, "COMMIT_OUTCOME", COMMIT_OUTCOME.within(0.15))
     workspace.write(1, ITEMS, INDEX_SIZE)
     with workspace.open() as db:
         db.admin.set_setting("convert", "on_access")

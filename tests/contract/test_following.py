@@ -13,7 +13,7 @@ from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, Workspace, finish, wait_until
 from zapdb.catalog import localview
 from zapdb.catalog.kinds import SettingRow
-from zapdb.database.following import SchemaChange
+from zapdb.database.catalog_watch import SchemaChange
 from zapdb.errors import CatalogBehind, CorruptCatalog, UsageError
 from zapdb.storage import Mode
 

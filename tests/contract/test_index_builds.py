@@ -222,7 +222,7 @@ def test_rule_07_a_lock_taken_after_the_snapshot_is_not_enough(
     workspace: Workspace, plain: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that got its snapshot, then waited for the gate, writes into the past."""
-    plain._process.follower.stop()  # it would tell the writer what its snapshot does not show
+    plain._node_context.watcher.stop()  # it would tell the writer what its snapshot does not show
     from zapdb.storage import postgresql
 
     monkeypatch.setattr(

@@ -350,7 +350,7 @@ def test_closing_ends_the_threads_and_the_connections(workspace: Workspace) -> N
     before = set(threading.enumerate())
     db = workspace.open()
     started = set(threading.enumerate()) - before
-    assert {thread.name for thread in started} == {"zapdb-heartbeat", "zapdb-follow"}
+    assert {thread.name for thread in started} == {"zapdb-heartbeat", "zapdb-watch"}
     done, go_on = threading.Event(), threading.Event()
 
     def read() -> None:

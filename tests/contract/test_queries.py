@@ -285,7 +285,7 @@ def test_rule_23_a_query_answers_the_same_without_while_building_and_with_indexe
     workspace.write(2, *INDEXES)
     db = workspace.open()
     items = db.table("items")
-    assert len(items.where().explain().passed_over) == len(INDEXES)
+    assert len(items.where().explain().unusable_indexes) == len(INDEXES)
     assert check_queries(items, records, seed=3, count=4) == {""}
     db.admin.run_jobs()
     assert items.where(items.f.title.matches("a")).explain().index == "by_title"
@@ -336,7 +336,7 @@ def test_the_first_of_an_order_cost_twice_the_shorter_way_at_most(
     assert len(looked) <= 2 * (320 + 50)
     assert str(common.explain()) == (
         "rows: reads the index by_kind, 1 range (9,960 records)\n"
-        "  answered by it: kind == 0\n"
+        "  index conditions: kind == 0\n"
         "  or reads all of the index by_due, backwards (17 records), whichever is done first\n"
         "    compared record by record: kind == 0\n"
         "  ordered by due descending: all that match are sorted in memory, or come in order\n"
@@ -490,16 +490,19 @@ def test_nulls_come_last_by_two_ranges_or_sorted(workspace: Workspace) -> None:
         meant = [r for r in meant if (r["due"] or 0) >= 1 or "due >=" not in repr(query)]
         wanted = in_order(meant, order)
         explained = query.explain()
-        branches = explained.united or (explained,)
+        branches = explained.branches or (explained,)
         assert (explained.index, max(b.sorting for b in branches)) == (by, sorting), str(explained)
         assert [r.id for r in query] == wanted
         assert [r.id for r in query.limit(250)] == wanted[:250]
         assert paged(query, 7) == wanted
         assert "nulls last" in str(explained)
     explained = items.order_by(items.f.due.nulls_last()).explain()
-    assert [one.answered for one in explained.united] == [("due is not null",), ("due is null",)]
+    assert [one.index_conditions for one in explained.branches] == [
+        ("due is not null",),
+        ("due is null",),
+    ]
     assert "they come in order" in str(explained)
-    assert items.order_by(items.f.weight.nulls_last()).explain().united == ()  # it has none
+    assert items.order_by(items.f.weight.nulls_last()).explain().branches == ()  # it has none
     cursor = items.order_by(items.f.due.nulls_last()).page(3).cursor
     with pytest.raises(InvalidCursor):
         items.order_by("due").page(3, cursor)
@@ -723,7 +726,7 @@ def test_what_is_limited_reads_no_more_than_it_gives(
         either,
         either.order_by("due"),
     ):
-        branches = len(query.explain().united) or 1
+        branches = len(query.explain().branches) or 1
         assert branches == 1 or query.limit(20).explain().records_read <= 40
         assert rows.of(lambda q=query: list(q.limit(20))) <= 20 + 64 * (branches - 1), query
         assert rows.of(query.first) <= (1 if branches == 1 else 65 * branches), query
@@ -759,14 +762,14 @@ def test_explain_says_how_far_a_limit_reads(workspace: Workspace) -> None:
     assert str(half).endswith("gives about 350 records")
     assert far.where(items["count"] == 1).limit(20).explain().records_read == 40
     either = items.where((items.f.due < 10) | (items.f.title == "x")).explain()
-    assert either.to_json()["united"][0]["index"] == "by_due"
+    assert either.to_json()["branches"][0]["index"] == "by_due"
     assert (either.index, either.ranges, either.records_read) == ("by_due, by_code", 2, 10)
     assert str(either).splitlines() == [
         "items: reads 2 sets of ranges, which have no record in common (10 records)",
         "  reads the index by_due, 1 range (10 records)",
-        "    answered by it: due < 10",
+        "    index conditions: due < 10",
         "  reads the index by_code, 1 range (0 records)",
-        "    answered by it: title == 'x'",
+        "    index conditions: title == 'x'",
         "    compared record by record: not (due < 10)",
         "  gives about 10 records",
     ]
@@ -800,7 +803,7 @@ def test_pages_without_an_order_keep_the_one_that_they_began_with(workspace: Wor
     with pytest.raises(InvalidCursor, match="dropped"):
         query.page(10, second.cursor)
     either = items.where((items["count"] == 1) | (items.f.id < 0))
-    assert either.explain().united
+    assert either.explain().branches
     assert paged(either, 9) == sorted(record.id for record in either)  # pages go by the key then
 
 
@@ -939,7 +942,7 @@ def test_explain_says_it_in_words_and_as_data(workspace: Workspace) -> None:
     query = items.where(items.f.due > 0, items.f.due <= 3, items["count"] == 1).order_by("-due")
     words = str(query.limit(5).explain())
     assert "reads the index by_due, 1 range, backwards" in words
-    assert "answered by it: due > 0; due <= 3" in words
+    assert "index conditions: due > 0; due <= 3" in words
     assert "compared record by record: count == 1" in words
     found = query.explain().to_json()
     assert (found["index"], found["ranges"], found["sorting"]) == ("by_due", 1, "none")

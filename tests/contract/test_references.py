@@ -17,7 +17,7 @@ from tests.support import WAYS, Faults, Way, Workspace, dump, error_of, finish, 
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
-from zapdb.database import referrers as module
+from zapdb.database import on_delete as module
 from zapdb.errors import (
     CommitUnknown,
     RecordExists,
@@ -174,7 +174,7 @@ def test_rule_25_restrict_keeps_the_target(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize("page", [1, 3, 256])
-def test_rule_25_cascades_go_on_and_let_go(
+def test_rule_25_cascades_go_on_and_set_null(
     workspace: Workspace, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAGE", page)

@@ -24,7 +24,7 @@ def db(workspace: Workspace) -> Database:
     db.admin.set_setting("change_log", "on")
     db.table("items").insert(id=1, title="Milk")
     db.table("items").update(1, title="Tea")
-    db.change_log.follower("search").move(db.change_log.end())
+    db.change_log.follower("search").advance(db.change_log.end())
     return db
 
 

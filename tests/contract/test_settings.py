@@ -11,8 +11,8 @@ from tests.support import Workspace, dump
 from zapdb.catalog import settings
 from zapdb.catalog.settings import LEVELS, PROFILES, SETTINGS, Scope, Setting
 from zapdb.catalog.stored_settings import (
-    check_schema_changes_allowed,
     read_settings,
+    require_schema_changes_allowed,
     unset_setting,
     write_setting,
 )
@@ -169,19 +169,19 @@ def test_a_database_sets_and_takes_back(workspace: Workspace) -> None:
 
 def test_rule_06_schema_changes_can_be_refused(storage: Storage) -> None:
     with storage.transaction(Mode.CATALOG) as connection:
-        check_schema_changes_allowed(connection)
-        check_schema_changes_allowed(connection, 1)
+        require_schema_changes_allowed(connection)
+        require_schema_changes_allowed(connection, 1)
         write_setting(connection, "schema_changes", "refuse", Scope(1))
-        check_schema_changes_allowed(connection)
-        check_schema_changes_allowed(connection, 2)
+        require_schema_changes_allowed(connection)
+        require_schema_changes_allowed(connection, 2)
         with pytest.raises(SchemaChangesRefused) as caught:
-            check_schema_changes_allowed(connection, 1)
+            require_schema_changes_allowed(connection, 1)
         assert caught.value.context == {"setting": "schema_changes", "tenant": 1}
         assert "--tenant NAME" in caught.value.hint
         write_setting(connection, "schema_changes", "refuse")
         write_setting(connection, "schema_changes", "allow", Scope(1))
-        check_schema_changes_allowed(connection, 1)
+        require_schema_changes_allowed(connection, 1)
         for tenant in (None, 2):
             with pytest.raises(SchemaChangesRefused, match="refused by a setting") as caught:
-                check_schema_changes_allowed(connection, tenant)
+                require_schema_changes_allowed(connection, tenant)
             assert "`zapdb settings set schema_changes allow`" in caught.value.hint

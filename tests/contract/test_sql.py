@@ -370,7 +370,7 @@ def test_a_missing_extra_is_named(
     db: Database, monkeypatch: pytest.MonkeyPatch, package: str, extra: str
 ) -> None:
     for module in list(sys.modules):
-        if module.startswith(("zapdb.database.sql", "zapdb.database.frames")):
+        if module.startswith(("zapdb.database.sql", "zapdb.database.pandas_frames")):
             monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra) as caught:

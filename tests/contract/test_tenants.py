@@ -557,7 +557,7 @@ def test_rule_13_a_forget_that_is_killed_between_tenants_goes_on(
         ("publish", 2),
         ("end", 1),
     ]:
-        killed = workspace.run("rollback_dying", "forget", function, str(kill_at))
+        killed = workspace.run("rollback_dying", "rollback", function, str(kill_at))
         assert killed.returncode == -9, killed.stderr
         positions.append([position_of(workspace, name) for name in ("default", "jumped", "fresh")])
         with pytest.raises(RollbackInProgress):

@@ -25,8 +25,8 @@ from tests.support import (
     finish,
     wait_until,
 )
-from zapdb.database import Database, Table, tokens
-from zapdb.database.tokens import _took_effect, write_token
+from zapdb.database import Database, Table, commit_tokens
+from zapdb.database.commit_tokens import _took_effect, write_token
 from zapdb.errors import (
     CommitUnknown,
     RecordExists,
@@ -447,7 +447,7 @@ def test_rule_15_a_token_waits_for_the_session_that_was_lost_sight_of(
 def test_a_token_settles_nothing_once_it_may_be_gone(
     workspace: Workspace, db: Database, items: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "COMMIT_TOKEN_KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(commit_tokens, "COMMIT_TOKEN_KEPT_SECONDS", -1.0)
     run = fail_commit(workspace, db, "after", monkeypatch)
     error = run(lambda: db.run(lambda: items.insert(id=1, title="x"), token=True))
     assert isinstance(error, CommitUnknown)
@@ -455,10 +455,10 @@ def test_a_token_settles_nothing_once_it_may_be_gone(
     assert workspace.execute(TOKENS) == [(1,)]
     assert db.run(lambda: 7, token=True) == 7
     assert workspace.execute(TOKENS) == [(0,)]  # the first and its own are expired
-    monkeypatch.setattr(tokens, "COMMIT_TOKEN_KEPT_SECONDS", 60.0)
+    monkeypatch.setattr(commit_tokens, "COMMIT_TOKEN_KEPT_SECONDS", 60.0)
     assert db.run(lambda: 7, token=True) == 7
     assert workspace.execute(TOKENS) == [(1,)]
-    assert tokens.purge_tokens(db._storage) == 0
+    assert commit_tokens.purge_tokens(db._storage) == 0
     db.admin.run_jobs()
     workspace.execute("UPDATE zapdb_commit_tokens SET expires_at = 1")
     db.admin.sweep(dry_run=True)

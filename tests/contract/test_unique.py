@@ -566,7 +566,7 @@ def test_rule_26_a_rebuild_of_a_unique_index_lists_what_has_become_equal(
         (bytes(table[0][1]), bytes(table[1][0])),
     )
     db = workspace.open()
-    db._upkeep.stop()  # its thread would build the index again as soon as nothing is equal
+    db._refresher.stop()  # its thread would build the index again as soon as nothing is equal
     assert "one" not in db.table("items").readable_indexes()
     (report,) = db.admin.run_jobs()
     assert report.job.findings[0].examples == ("2 has the values of 1: title='ae'",)

@@ -125,7 +125,7 @@ def run(options: dict[str, Any]) -> None:
     from tests.contract.worker import _kill_in
     from zapdb.activation import up
     from zapdb.catalog import DEFAULT_TENANT
-    from zapdb.database.background import Background, run_all
+    from zapdb.database.background import BackgroundJobs, run_all
     from zapdb.jobs import range_work
 
     if "die" in options:
@@ -139,7 +139,7 @@ def run(options: dict[str, Any]) -> None:
         # Only where it is asked for: else another process might be faster than the one that dies.
         background = None
         if options.get("converts"):
-            background = Background(db._storage, DEFAULT_TENANT, run_all)
+            background = BackgroundJobs(db._storage, DEFAULT_TENANT, run_all)
         notes = os.open(options["path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             _work(db, options, notes, ended)

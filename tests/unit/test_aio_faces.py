@@ -104,7 +104,7 @@ def shown(kind: Any, *, of_records: bool = False) -> str:
         text = re.sub(record, "~R", text)
         text = text.replace("<class 'zapdb.aio.faces.Query'>", "zapdb.aio.faces.Query[~R]")
         text = text.replace(
-            "<class 'zapdb.database.page.Page'>", "zapdb.database.typed.TypedPage[~R]"
+            "<class 'zapdb.database.page.Page'>", "zapdb.database.typing_protocols.TypedPage[~R]"
         )
     return text
 
@@ -218,7 +218,11 @@ def test_users_of_it_are_checked_strictly(tmp_path: Path) -> None:
     found = [line.partition('"')[2].strip('"') for line in done.stdout.splitlines() if '"' in line]
     shown = []
     for kind in found:
-        for module in ("zapdb.records.record.", "zapdb.aio.faces.", "zapdb.database.typed."):
+        for module in (
+            "zapdb.records.record.",
+            "zapdb.aio.faces.",
+            "zapdb.database.typing_protocols.",
+        ):
             kind = kind.replace(module, "")
         shown.append(kind.replace("typing.", "").replace("builtins.", ""))
     assert shown == REVEALED

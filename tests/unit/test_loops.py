@@ -35,7 +35,7 @@ LOOPS = {
     "database/background.py": WORK,
     "database/changes_pruning.py": DELETES,
     "database/paging.py": PAGES,
-    "database/referrers.py": PAGES,
+    "database/on_delete.py": PAGES,
     "database/sql/asking.py": STREAM,
     "database/sql/sandbox/keeper.py": WORK,
     "database/sql/sandbox/spill.py": STREAM,

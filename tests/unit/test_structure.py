@@ -57,7 +57,7 @@ HEAVY = {
 
 HEAVY_MODULES = {
     "zapdb.database.arrow": "pyarrow",
-    "zapdb.database.frames": "pandas",
+    "zapdb.database.pandas_frames": "pandas",
     "zapdb.database.sql": "duckdb",
     "zapdb.database.sql.frame": "pandas",
     "zapdb.spark": "pyspark",
@@ -70,7 +70,7 @@ OTHER_LOCAL_IMPORTS: dict[str, str] = {
     "zapdb/aio/face.py:DatabaseFace.run imports zapdb.aio.faces": BEING_REWRITTEN,
     "zapdb/aio/face.py:TableFace.index imports zapdb.aio.faces": BEING_REWRITTEN,
     "zapdb/database/fields.py:hint_at_hidden imports zapdb.database.table": BEING_REWRITTEN,
-    "zapdb/database/including.py:add_include imports zapdb.database.fields": BEING_REWRITTEN,
+    "zapdb/database/eager_loading.py:add_include imports zapdb.database.fields": BEING_REWRITTEN,
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -34,7 +34,7 @@ from zapdb.catalog.stored import (
     read_chain,
     read_chain_state,
 )
-from zapdb.catalog.stored_settings import check_schema_changes_allowed
+from zapdb.catalog.stored_settings import require_schema_changes_allowed
 from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster import leases, nodes
 from zapdb.cluster.leases import Lease
@@ -102,18 +102,18 @@ def start_rollback(
             if tenant.position >= newest.number and not tenant.removing
         ]
         if read_chain_state(connection, lock=True).forgetting is None:
-            _check_schema_changes_allowed(connection, tenants)
+            _require_schema_changes_allowed(connection, tenants)
             mark_forgetting(connection, newest.number)
             bump_all_activations(connection)
     return StartedRollback(newest, tuple(t.number for t in tenants))
 
 
-def _check_schema_changes_allowed(connection: Connection, tenants: list[Tenant]) -> None:
-    check_schema_changes_allowed(connection)
+def _require_schema_changes_allowed(connection: Connection, tenants: list[Tenant]) -> None:
+    require_schema_changes_allowed(connection)
     restricted = [row.key for row in rows.list_rows(connection, SettingRow)]
     for tenant in tenants:
         if Scope(tenant.number).key("schema_changes") in restricted:
-            check_schema_changes_allowed(connection, tenant.number)
+            require_schema_changes_allowed(connection, tenant.number)
 
 
 def _refuse_while_in_use(connection: Connection, migration: Migration, *, evict: bool) -> None:

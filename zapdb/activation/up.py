@@ -22,7 +22,7 @@ from zapdb.activation.verification import compare_files
 from zapdb.activation.view import View, load_view
 from zapdb.catalog.retirement import sweep_retired
 from zapdb.catalog.stored import DrawnNumbers, forgotten_digests, provisional_numbers, store
-from zapdb.catalog.stored_settings import check_schema_changes_allowed
+from zapdb.catalog.stored_settings import require_schema_changes_allowed
 from zapdb.catalog.zones import append_zones
 from zapdb.cluster import leases
 from zapdb.cluster.blocked_activation import BlockedActivation, find_reachable_position
@@ -119,7 +119,7 @@ def migrate_up(
         pending = compare_files(files, list(view.stored), view.chain).pending
         wanted = [file for file in pending if choice.includes(file.number)]
         if wanted:
-            _check_schema_changes_allowed(storage.connection(), tenant)
+            _require_schema_changes_allowed(storage.connection(), tenant)
         # All are validated before the first is applied, and before the gate is taken.
         checked = resolve_files(wanted, view.chain, provisional_numbers())
         _refuse_forgotten(checked.after(view.chain.end), set() if choice.again else forgotten)
@@ -174,10 +174,10 @@ def _ends_when_done(
     return look
 
 
-def _check_schema_changes_allowed(connection: Connection, tenant: int) -> None:
+def _require_schema_changes_allowed(connection: Connection, tenant: int) -> None:
     """Storing is a change for all tenants; what is stored takes force for one with it."""
-    check_schema_changes_allowed(connection)
-    check_schema_changes_allowed(connection, tenant)
+    require_schema_changes_allowed(connection)
+    require_schema_changes_allowed(connection, tenant)
 
 
 def refuse_while_forgetting(view: View) -> None:
@@ -223,7 +223,7 @@ def _apply(
     with storage.transaction(Mode.CHANGE) as connection:
         for lease in held:
             leases.check(connection, lease)
-        _check_schema_changes_allowed(connection, tenant)
+        _require_schema_changes_allowed(connection, tenant)
         view = load_view(connection, tenant, view)
         before = view.chain.schema_at(view.chain.end)
         migration = resolve(draft, before, DrawnNumbers(connection))
@@ -290,7 +290,7 @@ def _jump(
         target, blocked = _find_target(connection, view, to)
         if target <= view.position:
             return None, blocked
-        check_schema_changes_allowed(connection, tenant)
+        require_schema_changes_allowed(connection, tenant)
     precompute_fingerprints(view.chain.schema_at(target))
     started, name = time.perf_counter(), tenant_lease(tenant)
     with storage.transaction(Mode.CHANGE) as connection:
@@ -301,7 +301,7 @@ def _jump(
         target, blocked = _find_target(connection, view, to)
         tables = None
         if target > view.position:
-            check_schema_changes_allowed(connection, tenant)
+            require_schema_changes_allowed(connection, tenant)
             tables = activate(connection, view, view.chain, target)
         leases.return_lease(connection, name)
     if tables is None:  # another process was faster

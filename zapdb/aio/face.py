@@ -29,10 +29,10 @@ from zapdb.aio.retries import retry
 from zapdb.aio.runtime import Kind, Runtime
 from zapdb.aio.workers import Worker
 from zapdb.database import admin, change_log, changes, database, transactions
+from zapdb.database.bulk import KEYS_PER_STATEMENT
+from zapdb.database.catalog_watch import Callback
 from zapdb.database.fields import FieldExpression, Fields
-from zapdb.database.following import Callback
 from zapdb.database.habits import no_attribute
-from zapdb.database.many import KEYS_PER_STATEMENT
 from zapdb.database.models import Model
 from zapdb.database.transactions import takes_argument
 from zapdb.limits import INSERT_BATCH_RECORDS, WRITE
@@ -236,7 +236,7 @@ class DatabaseFace(AccessFace[database.Database]):
         storage = self._runtime.storage
         if storage.is_closed or storage.is_inherited:
             return
-        if not self._sync._owns_process:
+        if not self._sync._owns_node:
             await self._done("task", lambda db: db.close())
             return
         self._sync._refuse_open_transaction()

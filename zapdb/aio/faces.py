@@ -32,9 +32,9 @@ from zapdb.database.admin import Catalog
 from zapdb.database.changes import Change, FollowerStatus, SchemaEvent
 from zapdb.database.changes_pruning import PrunedChanges
 from zapdb.database.explanation import Explanation
+from zapdb.database.node_context import Apply
 from zapdb.database.opening import open as open_sync
-from zapdb.database.process import Apply
-from zapdb.database.typed import TypedPage
+from zapdb.database.typing_protocols import TypedPage
 from zapdb.indexes.predicates import Predicate
 from zapdb.jobs import JobReport, Runner, SweepReport, TableReport, run_locally
 from zapdb.limits import (
@@ -408,7 +408,7 @@ class Query(QueryFace[R]):
 class ChangeFollower(ChangeFollowerFace):
     """Somebody who follows the change log under a name; the bookmark is kept in the database.
 
-    One that never moved stands where the log began, and keeps nobody from pruning it.
+    One that never advanced stands where the log began, and keeps nobody from pruning it.
     """
 
     @property
@@ -420,17 +420,18 @@ class ChangeFollower(ChangeFollowerFace):
         return await self._done("read", lambda sync: sync.bookmark)
 
     def changes(self) -> AsyncIterator[Change | SchemaEvent]:
-        """What it has not seen, in order; ends at what is there now. It does not move by itself."""
+        """What it has not seen, in order; ends at what is there now. It does not advance by
+        itself."""
         return self._iterated("task", lambda sync: sync.changes())
 
-    async def move(self, bookmark: Bookmark | str) -> None:
+    async def advance(self, bookmark: Bookmark | str) -> None:
         """Store that everything up to a bookmark is done with.
 
         Inside `db.transaction()` it is part of it: what the follower writes there is written
-        once, and no change is lost. Raises `ConcurrencyError` where another process has moved
+        once, and no change is lost. Raises `ConcurrencyError` where another process has advanced
         it, and `ChangesPruned` for a place from which it could not go on.
         """
-        return await self._done("write", lambda sync: sync.move(bookmark))
+        return await self._done("write", lambda sync: sync.advance(bookmark))
 
     async def measure_lag(self) -> Lag:
         """What it has not seen."""
@@ -603,12 +604,12 @@ class DatabaseChangeLog(DatabaseChangeLogFace):
         """What became of records and schemas since a bookmark, or ever, as far as it was
         recorded; in order, and up to now.
 
-        Changes are recorded where the setting `change_log` is on. Those of one `timestamp`
-        became visible together. Each has a `bookmark` to go on from, whose text can be kept
-        anywhere; `follower` keeps it in the database. Raises `UsageError` for what is no
-        bookmark of this database, and inside `db.transaction()`; `ChangesPruned` where changes
-        behind the bookmark are not there any more; `IncompatibleVersion` where `zapdb cluster
-        upgrade` has to make room for the log.
+        Changes are recorded where the setting `change_log` is on. Those of one `stamp` became
+        visible together. Each has a `bookmark` to go on from, whose text can be kept anywhere;
+        `follower` keeps it in the database. Raises `UsageError` for what is no bookmark of this
+        database, and inside `db.transaction()`; `ChangesPruned` where changes behind the
+        bookmark are not there any more; `IncompatibleVersion` where `zapdb cluster upgrade` has
+        to make room for the log.
         """
         return self._iterated("task", lambda sync: sync.read(since))
 

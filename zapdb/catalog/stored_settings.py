@@ -180,7 +180,7 @@ def _find_for(name: str, scope: Scope) -> Setting:
     return setting
 
 
-def check_schema_changes_allowed(connection: Connection, tenant: int | None = None) -> None:
+def require_schema_changes_allowed(connection: Connection, tenant: int | None = None) -> None:
     """Raises `SchemaChangesRefused` where `schema_changes` is `refuse`: for a tenant, or for the
     chain, which all tenants share.
 

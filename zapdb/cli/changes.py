@@ -75,7 +75,7 @@ def changes_list_command(
     error says the bookmark to go on from. What other processes have not finished is not shown yet.
 
     With `--json`: an object a line, `{table, operation, key, before, after, revision, principal,
-    made_at, transaction, timestamp, stamped_at, bookmark}`, where records are objects of their
+    made_at, transaction, stamp, stamped_at, bookmark}`, where records are objects of their
     fields, and null where there is none; an event of a schema has `event` and `position` in the
     place of `operation`, `key`, `before` and `after`.
     """
@@ -114,7 +114,7 @@ def _to_row(made: Change | SchemaEvent) -> Sequence[Part]:
         numbers = {"revision": made.revision, "migration": made.position}
         told = ", ".join(f"{what} {number}" for what, number in numbers.items() if number)
         return (*begin, (made.event, "yellow"), made.table or "", "", told)
-    shape = made.shape_after or made.shape_before
+    shape = made.schema_after or made.schema_before
     assert shape is not None
     key = ", ".join(map(to_cell, shape.key_fields, made.key))
     return (*begin, (made.operation, "bold"), made.table, key, _show_change(made))
@@ -122,11 +122,11 @@ def _to_row(made: Change | SchemaEvent) -> Sequence[Part]:
 
 def _show_change(made: Change) -> str:
     if made.after is None:
-        return ", ".join(_show_fields(made.shape_before, made.before, "="))
+        return ", ".join(_show_fields(made.schema_before, made.before, "="))
     if made.before is None:
-        return ", ".join(_show_fields(made.shape_after, made.after, "="))
-    before = dict(zip(*_show_both(made.shape_before, made.before), strict=True))
-    after = dict(zip(*_show_both(made.shape_after, made.after), strict=True))
+        return ", ".join(_show_fields(made.schema_after, made.after, "="))
+    before = dict(zip(*_show_both(made.schema_before, made.before), strict=True))
+    after = dict(zip(*_show_both(made.schema_after, made.after), strict=True))
     differing = [
         name
         for name in {**before, **after}
@@ -158,21 +158,21 @@ def _to_json(made: Change | SchemaEvent) -> dict[str, Any]:
         "principal": made.principal,
         "made_at": made.made_at.isoformat(),
         "transaction": made.transaction,
-        "timestamp": made.timestamp,
+        "stamp": made.stamp,
         "stamped_at": made.stamped_at.isoformat(),
         "bookmark": str(made.bookmark),
     }
     if isinstance(made, SchemaEvent):
         what: dict[str, Any] = {"table": made.table, "event": made.event}
         return what | {"revision": made.revision, "position": made.position} | common
-    shape = made.shape_after or made.shape_before
+    shape = made.schema_after or made.schema_before
     assert shape is not None
     return {
         "table": made.table,
         "operation": made.operation,
         "key": list(map(to_plain, shape.key_fields, made.key)),
-        "before": _record_to_json(made.shape_before, made.before),
-        "after": _record_to_json(made.shape_after, made.after),
+        "before": _record_to_json(made.schema_before, made.before),
+        "after": _record_to_json(made.schema_after, made.after),
         "revision": made.revision,
         **common,
     }

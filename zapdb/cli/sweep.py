@@ -12,7 +12,7 @@ from zapdb.catalog.stored_settings import read_settings
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, format_bytes, format_count, format_seconds
-from zapdb.database.tokens import purge_tokens
+from zapdb.database.commit_tokens import purge_tokens
 from zapdb.errors import UsageError
 from zapdb.jobs import sweep_blobs
 from zapdb.storage import Storage

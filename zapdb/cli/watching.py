@@ -14,24 +14,24 @@ from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, note
 from zapdb.cli.running import Ran, run_jobs, stopping_on_interrupt
-from zapdb.database.following import Changed, Follower, concerns
+from zapdb.database.catalog_watch import CatalogWatcher, ChangedRows, concerns
 from zapdb.jobs import plan_jobs, run_locally
 from zapdb.storage import Mode, Storage
 
 
-class _Bell:
+class _JobTrigger:
     """Rings when something changes that may bring jobs."""
 
     def __init__(self, tenant: int) -> None:
         self.tenant = tenant
-        self.rung = threading.Event()
+        self.is_due = threading.Event()
 
-    def hear(self, view: LocalView, changed: Changed) -> None:
+    def on_change(self, view: LocalView, changed: ChangedRows) -> None:
         if concerns(self.tenant, changed):
-            self.rung.set()
+            self.is_due.set()
 
     def stop(self) -> None:
-        self.rung.set()
+        self.is_due.set()
 
 
 def convert_watch_command(
@@ -54,19 +54,19 @@ def convert_watch_command(
     """
     output = Output(as_json)
     with stopping_on_interrupt() as should_stop, opened(database) as (storage, view):
-        follower, bell = Follower(storage), _Bell(view.tenant)
-        follower.watch(bell)
+        watcher, trigger = CatalogWatcher(storage), _JobTrigger(view.tenant)
+        watcher.add_listener(trigger)
         note("following the catalog; Ctrl-C ends it")
         runner = partial(run_locally, workers=workers, should_stop=should_stop)
         try:
             while True:
-                bell.rung.clear()
+                trigger.is_due.clear()
                 _run_all(storage, view.tenant, runner, output)
-                if not bell.rung.wait(seconds):
+                if not trigger.is_due.wait(seconds):
                     return
         finally:
-            follower.unwatch(bell)
-            follower.stop()
+            watcher.remove_listener(trigger)
+            watcher.stop()
 
 
 def _run_all(storage: Storage, tenant: int, runner: Any, output: Output) -> None:

@@ -38,7 +38,7 @@ class Access:
         """
         table = Table(self._session, table_name(name))
         if not isinstance(name, str):
-            check_class(name, self._session.live(table.name).shape.codec.record)
+            check_class(name, self._session.bind_served(table.name).shape.codec.record)
         return table
 
     @property

@@ -22,11 +22,11 @@ from zapdb.catalog.stored_settings import read_settings, unset_setting, write_se
 from zapdb.catalog.tenants import create_tenant, find_tenant, list_tenants
 from zapdb.cluster.level import read_level
 from zapdb.cluster.status import NodeStatus, read_nodes
+from zapdb.database.commit_tokens import purge_tokens
 from zapdb.database.metrics import render_metrics
-from zapdb.database.process import Process
+from zapdb.database.node_context import NodeContext
 from zapdb.database.session import Session
-from zapdb.database.tokens import purge_tokens
-from zapdb.database.upkeep import Upkeep
+from zapdb.database.tenant_refresh import TenantRefresher
 from zapdb.jobs import (
     JobReport,
     Runner,
@@ -77,14 +77,14 @@ class DatabaseAdmin:
     def __init__(
         self,
         session: Session,
-        process: Process,
-        upkeep: Upkeep,
+        context: NodeContext,
+        refresher: TenantRefresher,
         opened: MutableMapping[str, Any],
     ) -> None:
         self._session = session
         self._storage = session.storage
-        self._process = process
-        self._upkeep = upkeep
+        self._node_context = context
+        self._refresher = refresher
         self._opened = opened
         """The databases of other tenants that this process has open, by name."""
 
@@ -115,7 +115,7 @@ class DatabaseAdmin:
 
     def count_by_revision(self, table: str) -> dict[int, int]:
         """How many records of a table have each schema index."""
-        live = self._session.live(table)
+        live = self._session.bind_served(table)
         with self._session.connected() as connection:
             counts = live.records.count_by_prefix(connection)
         return {decode_prefix(prefix, 0)[0]: count for prefix, count in counts}
@@ -190,7 +190,7 @@ class DatabaseAdmin:
                 seq = unset_setting(connection, name, scope)
             else:
                 seq = write_setting(connection, name, value, scope)
-        self._upkeep.use(read_settings(self._storage.connection(), self._tenant))
+        self._refresher.use(read_settings(self._storage.connection(), self._tenant))
         return seq
 
     # Tenants
@@ -233,7 +233,7 @@ class DatabaseAdmin:
 
     def catalog(self) -> Catalog:
         """The catalog as this process knows it, from memory; about a second old at most."""
-        return Catalog(self._process.follower.view(CATALOG_WAIT_SECONDS), self._session.view)
+        return Catalog(self._node_context.watcher.view(CATALOG_WAIT_SECONDS), self._session.view)
 
     def catalog_seq(self) -> int:
         """The seq of the newest change of the catalog, of whatever process."""
@@ -243,12 +243,12 @@ class DatabaseAdmin:
     def wait_for_catalog(self, seq: int, timeout_seconds: float = CATALOG_WAIT_SECONDS) -> Catalog:
         """The catalog once this process has seen the change with a seq; raises
         `CatalogBehind`."""
-        known = self._process.follower.wait(seq, timeout_seconds)
+        known = self._node_context.watcher.wait(seq, timeout_seconds)
         return Catalog(known, self._session.view)
 
     def schema_history(self, table: str) -> list[Entry]:
         """The schema history of a table: an entry for each of its revisions, oldest first."""
-        number = self._session.live(table).table.number
+        number = self._session.bind_served(table).table.number
         with self._session.reading() as connection:
             return list(read_entries(connection, self._tenant, number))
 
@@ -265,7 +265,7 @@ class DatabaseAdmin:
 
         Counting records and stale ones reads all of them: leave that out where it is asked often.
         """
-        known = self._process.follower.known
+        known = self._node_context.watcher.known
         return render_metrics(
             self._storage,
             self._session.view,

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from zapdb.database.session import Question, Session, changed_while_read
+from zapdb.database.session import Session, TableRead, changed_while_read
 from zapdb.errors import UsageError
 from zapdb.indexes import LiveTable
 from zapdb.limits import PAGE_RECORDS_MAX
@@ -18,23 +18,23 @@ from zapdb.storage import Connection
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.values import Blob
 
-Ask = Callable[[Question[Any]], tuple[LiveTable, Any]]
+ReadActive = Callable[[TableRead[Any]], tuple[LiveTable, Any]]
 Page = list[tuple[bytes, bytes]]
 """Keys and records, as they are stored."""
 
 
 def open_reader(
-    session: Session, ask: Ask, fields: Collection[str] | None, as_text: Collection[str]
+    session: Session, read: ReadActive, fields: Collection[str] | None, as_text: Collection[str]
 ) -> Any:
-    """A `pyarrow.RecordBatchReader` of what `ask` asks; it holds one page at a time."""
-    live, _ = ask(lambda connection, _: (session.read_activation(connection), None))
+    """A `pyarrow.RecordBatchReader` of what `read` returns; it holds one page at a time."""
+    live, _ = read(lambda connection, _: (session.read_activation(connection), None))
     schema = arrow_schema(live.shape.table, fields, as_text)
-    return to_reader(schema, read_batches(session, ask, schema, fields, as_text))
+    return to_reader(schema, read_batches(session, read, schema, fields, as_text))
 
 
 def read_batches(
     session: Session,
-    ask: Ask,
+    read: ReadActive,
     schema: Any,
     fields: Collection[str] | None,
     as_text: Collection[str],
@@ -43,7 +43,7 @@ def read_batches(
 
     What is read in a transaction or snapshot is read there: `UsageError` anywhere else.
     """
-    return _to_batches(read_pages(session, ask), schema, fields, as_text)
+    return _to_batches(read_pages(session, read), schema, fields, as_text)
 
 
 def _to_batches(
@@ -59,16 +59,18 @@ def _to_batches(
         yield from decode_batches(decoder, page, live.make_beside, live.shape.reader)
 
 
-def read_pages(session: Session, ask: Ask) -> Iterator[tuple[LiveTable, Page]]:
+def read_pages(session: Session, read: ReadActive) -> Iterator[tuple[LiveTable, Page]]:
     """All rows of a table in key order, with the shape in which they are to be seen."""
-    return _read_pages(session, ask, _mode_of(session))
+    return _read_pages(session, read, _mode_of(session))
 
 
-def _read_pages(session: Session, ask: Ask, began_in: Any) -> Iterator[tuple[LiveTable, Page]]:
+def _read_pages(
+    session: Session, read: ReadActive, began_in: Any
+) -> Iterator[tuple[LiveTable, Page]]:
     after = b""
     while True:
         _refuse_elsewhere(session, began_in)
-        live, page = ask(partial(_scan_page, after))
+        live, page = read(partial(_scan_page, after))
         if not page:
             return
         yield live, page

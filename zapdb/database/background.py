@@ -26,7 +26,7 @@ BackgroundWork = Callable[[Storage, int, Callable[[], bool]], None]
 """What is done for a tenant until it is done, or until it should stop."""
 
 
-class Background:
+class BackgroundJobs:
     """A thread that does some work for one tenant whenever it is woken; idle until then."""
 
     def __init__(self, storage: Storage, tenant: int, work: BackgroundWork) -> None:

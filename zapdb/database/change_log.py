@@ -10,8 +10,8 @@ from zapdb.database.changes import (
     ChangeFollower,
     FollowerStatus,
     SchemaEvent,
-    find_beginning,
-    find_bookmark,
+    find_log_begin,
+    find_log_end,
     list_followers,
     read_changes,
 )
@@ -36,7 +36,7 @@ class DatabaseChangeLog:
         """What became of records and schemas since a bookmark, or ever, as far as it was recorded;
         in order, and up to now.
 
-        Changes are recorded where the setting `change_log` is on. Those of one `timestamp` became
+        Changes are recorded where the setting `change_log` is on. Those of one `stamp` became
         visible together. Each has a `bookmark` to go on from, whose text can be kept anywhere;
         `follower` keeps it in the database. Raises `UsageError` for what is no bookmark of this
         database, and inside `db.transaction()`; `ChangesPruned` where changes behind the bookmark
@@ -48,11 +48,11 @@ class DatabaseChangeLog:
 
     def begin(self) -> Bookmark:
         """The bookmark in front of all changes that are still there: to go on with a gap."""
-        return find_beginning(self._session)
+        return find_log_begin(self._session)
 
     def end(self) -> Bookmark:
         """The bookmark behind all changes that there are now: to follow from now on."""
-        return find_bookmark(self._session)
+        return find_log_end(self._session)
 
     def prune(self, before: datetime | Bookmark | str, *, dry_run: bool = False) -> PrunedChanges:
         """Delete the changes before a moment or a bookmark for good: whole transactions, from the

@@ -1,6 +1,6 @@
 """The change log as applications see it: what became of records and schemas, in order (rule 29).
 
-Whoever reads gives what became visible a logical timestamp first, if nobody did; see
+Whoever reads gives what became visible a stamp (a logical timestamp) first, if nobody did; see
 `zapdb.storage.change_log`. A change is decoded under the schema of its time, which the schema
 history keeps. Bookmarks are places in the order, and stay good until what is behind them was
 pruned; those of named followers are rows.
@@ -42,9 +42,9 @@ class Change:
 
     `before` and `after` are records of the table as it was then, None where there was none. `key`
     are the values of the key's fields. `transaction` is equal for all that one transaction did,
-    `timestamp` for all that became visible together; `stamped_at`, its time, never decreases from
+    `stamp` for all that became visible together; `stamped_at`, its time, never decreases from
     change to change. `made_at` is when the transaction wrote its changes, by the database's clock.
-    `shape_before` and `shape_after` are the table's schema at each side: one, but for a forget.
+    `schema_before` and `schema_after` are the table's schema at each side: one, but for a forget.
     """
 
     table: str
@@ -56,11 +56,11 @@ class Change:
     principal: str
     made_at: datetime
     transaction: int
-    timestamp: int
+    stamp: int
     stamped_at: datetime
     bookmark: Bookmark
-    shape_before: Table | None = field(repr=False)
-    shape_after: Table | None = field(repr=False)
+    schema_before: Table | None = field(repr=False)
+    schema_after: Table | None = field(repr=False)
 
     def __repr__(self) -> str:
         values = f"{self.before!r} → {self.after!r}" if self.before and self.after else ""
@@ -88,7 +88,7 @@ class SchemaEvent:
     principal: str
     made_at: datetime
     transaction: int
-    timestamp: int
+    stamp: int
     stamped_at: datetime
     bookmark: Bookmark
 
@@ -112,7 +112,7 @@ def read_changes(session: Session, since: Bookmark | None) -> Iterator[Change | 
     `ChangesPruned` where something behind the bookmark is gone, and where that happens meanwhile.
     """
     log, fetch = open_log(session), partial(_fetch, session)
-    until = find_end(session, log)
+    until = find_newest_stamp(session, log)
     if since is None:
         since = log.read_beginning(fetch)
     refuse_beyond(session, since, until)
@@ -126,23 +126,23 @@ def read_changes(session: Session, since: Bookmark | None) -> Iterator[Change | 
 
 def refuse_beyond(session: Session, bookmark: Bookmark, newest: int) -> None:
     """Raises `UsageError` for a bookmark that is none of this database."""
-    if bookmark.timestamp > newest:
+    if bookmark.stamp > newest:
         raise UsageError(
             "the bookmark lies beyond the end of the change log",
             database=session.storage.shown_url,
-            bookmark_timestamp=bookmark.timestamp,
-            newest_timestamp=newest,
+            bookmark_stamp=bookmark.stamp,
+            newest_stamp=newest,
             hint="it is another database's, or this one was restored from an older backup: begin "
             "anew",
         )
 
 
-def find_bookmark(session: Session) -> Bookmark:
+def find_log_end(session: Session) -> Bookmark:
     """The place behind all that is there now."""
-    return Bookmark.behind(find_end(session, open_log(session)))
+    return Bookmark.behind(find_newest_stamp(session, open_log(session)))
 
 
-def find_beginning(session: Session) -> Bookmark:
+def find_log_begin(session: Session) -> Bookmark:
     """The place in front of all that is still there."""
     return open_log(session).read_beginning(session.storage.connection().fetch_all)
 
@@ -154,13 +154,14 @@ def open_log(session: Session) -> ChangeLog:
     if connection.mode is not None and not connection.mode.only_reads:
         raise UsageError(
             "the change log is not read inside a writing transaction",
-            hint="read changes first, then write in db.transaction(), and move the follower in it",
+            hint="read changes first, then write in db.transaction(), and advance the "
+            "follower in it",
         )
     return ChangeLog(session.storage, session.view.tenant)
 
 
-def find_end(session: Session, log: ChangeLog) -> int:
-    """The newest timestamp, once what is visible now has one.
+def find_newest_stamp(session: Session, log: ChangeLog) -> int:
+    """The newest stamp, once what is visible now has one.
 
     A snapshot, a read-only process, and whoever reads during a forget see what has one already.
     """
@@ -168,7 +169,7 @@ def find_end(session: Session, log: ChangeLog) -> int:
     if connection.mode is None and not session.is_read_only and log.needs_stamp(connection):
         try:
             with session.beside() as begun:
-                log.stamp(begun)
+                log.add_stamp(begun)
         except (DuplicateKey, RollbackInProgress):
             pass  # another process was faster; or what was done to the records is not over
     return log.read_newest(session.storage.connection())
@@ -203,18 +204,18 @@ class _Reader:
         opened = self._open(row.table, revision)
         if opened is None:
             return None
-        shape, codec = opened
-        shape_before, before = self._read(row, row.before)
-        shape_after, after = self._read(row, row.after)
+        schema, codec = opened
+        schema_before, before = self._read(row, row.before)
+        schema_after, after = self._read(row, row.after)
         return Change(
-            table=shape.name,
+            table=schema.name,
             operation=_name_operation(row),
             key=codec.decode_key(row.key),
             before=before,
             after=after,
             revision=revision,
-            shape_before=shape_before,
-            shape_after=shape_after,
+            schema_before=schema_before,
+            schema_after=schema_after,
             **_say(row),
         )
 
@@ -224,8 +225,8 @@ class _Reader:
         revision, start = decode_prefix(value, 0)
         opened = self._open(row.table, revision)
         assert opened is not None, "what a forget goes back from has been in force"
-        shape, codec = opened
-        return shape, codec.decode(row.key, value, start, self._beside)
+        schema, codec = opened
+        return schema, codec.decode(row.key, value, start, self._beside)
 
     def _decode_event(self, row: ChangeRow, event: str) -> SchemaEvent | None:
         table = revision = position = None
@@ -250,8 +251,8 @@ class _Reader:
             entry = self._find_entry(table, revision)
             if entry is None:
                 return None
-            shape = entry.table
-            opened = (shape, codec_for(shape, self._session.view.zones))
+            schema = entry.table
+            opened = (schema, codec_for(schema, self._session.view.zones))
             self._codecs[table, revision] = opened
         return opened
 
@@ -292,7 +293,7 @@ def _say(row: ChangeRow) -> dict[str, Any]:
         "principal": made.principal,
         "made_at": to_time(made.made_at),
         "transaction": made.number,
-        "timestamp": made.timestamp,
+        "stamp": made.stamp,
         "stamped_at": to_time(made.stamped_at),
         "bookmark": row.bookmark,
     }
@@ -324,7 +325,7 @@ class FollowerStatus:
 class ChangeFollower:
     """Somebody who follows the change log under a name; the bookmark is kept in the database.
 
-    One that never moved stands where the log began, and keeps nobody from pruning it.
+    One that never advanced stands where the log began, and keeps nobody from pruning it.
     """
 
     def __init__(self, session: Session, name: str) -> None:
@@ -338,7 +339,7 @@ class ChangeFollower:
         self.name = name
         self._session = session
         self._known: set[str] = set()
-        """What the bookmark may be, unless somebody else moves it."""
+        """What the bookmark may be, unless another process advances it."""
         open_log(session)
 
     def __repr__(self) -> str:
@@ -352,25 +353,26 @@ class ChangeFollower:
         return stored
 
     def changes(self) -> Iterator[Change | SchemaEvent]:
-        """What it has not seen, in order; ends at what is there now. It does not move by itself."""
+        """What it has not seen, in order; ends at what is there now. It does not advance by
+        itself."""
         return read_changes(self._session, self.bookmark)
 
-    def move(self, bookmark: Bookmark | str) -> None:
+    def advance(self, bookmark: Bookmark | str) -> None:
         """Store that everything up to a bookmark is done with.
 
         Inside `db.transaction()` it is part of it: what the follower writes there is written once,
-        and no change is lost. Raises `ConcurrencyError` where another process has moved it, and
+        and no change is lost. Raises `ConcurrencyError` where another process has advanced it, and
         `ChangesPruned` for a place from which it could not go on.
         """
         wanted = Bookmark.parse(str(bookmark))
         if not self._known:
             self._known = {str(self._read(self._session.storage.connection()))}
 
-        def move() -> None:
+        def advance() -> None:
             with self._session.writing() as connection:
                 self._store(connection, wanted)
 
-        self._session.run(move)
+        self._session.run(advance)
         self._known.add(str(wanted))
 
     def _store(self, connection: Connection, wanted: Bookmark) -> None:
@@ -379,7 +381,7 @@ class ChangeFollower:
         ChangeLog(storage, tenant).refuse_pruned(connection.fetch_all, wanted)
         stored = self._find(connection)
         if str(stored or START) not in self._known:
-            raise self._moved(stored)
+            raise self._advanced_elsewhere(stored)
         if stored is not None:
             connection.run(
                 f"UPDATE zapdb_followers SET bookmark = {mark}, advanced_at = {mark}"
@@ -393,11 +395,11 @@ class ChangeFollower:
                 (self.name, str(wanted), now),
             )
         except DuplicateKey:
-            raise self._moved(None) from None
+            raise self._advanced_elsewhere(None) from None
 
-    def _moved(self, stored: Bookmark | None) -> ConcurrencyError:
+    def _advanced_elsewhere(self, stored: Bookmark | None) -> ConcurrencyError:
         return ConcurrencyError(
-            "another process follows under this name, and has moved on",
+            "another process follows under this name, and has advanced",
             follower=self.name,
             bookmark=stored or "just stored",
             hint="nothing was written; ask for changes() again, or give each its own name",
@@ -436,7 +438,7 @@ class ChangeFollower:
 
 
 def list_followers(connection: Connection, tenant: int) -> list[FollowerStatus]:
-    """Those that ever moved, by name."""
+    """Those that ever advanced, by name."""
     log = ChangeLog(connection.storage, tenant)
     rows = connection.fetch_all(
         "SELECT name, bookmark, advanced_at FROM zapdb_followers"

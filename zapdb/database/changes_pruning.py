@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from zapdb.database.changes import EPOCH, find_end, open_log, refuse_beyond
+from zapdb.database.changes import EPOCH, find_newest_stamp, open_log, refuse_beyond
 from zapdb.database.session import Session
 from zapdb.errors import UsageError
 from zapdb.storage import Connection
@@ -45,7 +45,7 @@ def prune_changes(
             hint="end it first: pruning makes short transactions of its own",
         )
     pruning = ChangeLogPruning(open_log(session))
-    newest = find_end(session, pruning.log)
+    newest = find_newest_stamp(session, pruning.log)
     if isinstance(limit, Bookmark):
         refuse_beyond(session, limit, newest)
     with session.reading() as connection:

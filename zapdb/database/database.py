@@ -17,18 +17,18 @@ from zapdb.catalog.tenants import find_tenant
 from zapdb.cluster.registration import Heartbeat, deregister
 from zapdb.database.access import Access
 from zapdb.database.admin import DatabaseAdmin
+from zapdb.database.catalog_watch import Callback
 from zapdb.database.change_log import DatabaseChangeLog
-from zapdb.database.following import Callback
-from zapdb.database.process import (
-    Process,
+from zapdb.database.node_context import (
+    NodeContext,
     check_pins,
     prepare_tenant,
     prepare_tenant_read_only,
     rebuild,
 )
 from zapdb.database.session import Session
+from zapdb.database.tenant_refresh import TenantRefresher
 from zapdb.database.transactions import Block, Snapshot, Transaction, takes_argument
-from zapdb.database.upkeep import Upkeep
 from zapdb.errors import CatalogChanged, UsageError, ZapdbError
 from zapdb.limits import CATALOG
 from zapdb.storage import Mode
@@ -50,7 +50,7 @@ class Database(Access):
 
     def __init__(
         self,
-        process: Process,
+        context: NodeContext,
         view: View,
         tenant: str,
         applied: tuple[Applied, ...] = (),
@@ -59,17 +59,17 @@ class Database(Access):
     ) -> None:
         self.applied = applied
         """The migrations that opening this database put in force."""
-        self._process = process
+        self._node_context = context
         self._tenant = tenant
-        self._storage, self._node = process.storage, process.node
-        serves = process.files.serves
-        self._session = Session(process.storage, view, process.node, serves, process.pins)
-        self._session.settings = read_settings(process.storage.connection(), view.tenant)
-        self._upkeep = Upkeep(process.follower, self._session)
-        self._owns_process = shares is None
+        self._storage, self._node = context.storage, context.node
+        serves = context.files.serves
+        self._session = Session(context.storage, view, context.node, serves, context.pins)
+        self._session.settings = read_settings(context.storage.connection(), view.tenant)
+        self._refresher = TenantRefresher(context.watcher, self._session)
+        self._owns_node = shares is None
         self._tenants: dict[str, Database] = {} if shares is None else shares._tenants
         self._heartbeat: Heartbeat | None = (
-            _start_heartbeat(process) if shares is None else shares._heartbeat
+            _start_heartbeat(context) if shares is None else shares._heartbeat
         )
 
     def __enter__(self) -> Database:
@@ -93,7 +93,7 @@ class Database(Access):
         """
         number = find_tenant(self._storage.connection(), name).number
         applied: list[Applied] = []
-        files, known = self._process.files, self._session.view
+        files, known = self._node_context.files, self._session.view
         if self._node is None:
             view = prepare_tenant_read_only(self._storage, number, files, known)
         else:
@@ -102,11 +102,11 @@ class Database(Access):
                 prepare_tenant, self._storage, number, stored_only, 0.0, applied, known
             )
             view, _ = retry(CATALOG, prepare, on=CatalogChanged)
-        check_pins(self._storage, view, self._process.pins)
+        check_pins(self._storage, view, self._node_context.pins)
         if self._node is not None and view.chain_state.forgetting is None:
             view = settle_datasets(self._storage, view, self._node)
             view = rebuild(self._storage, view)
-        return Database(self._process, view, name, tuple(applied), shares=self)
+        return Database(self._node_context, view, name, tuple(applied), shares=self)
 
     @property
     def position(self) -> int:
@@ -121,7 +121,7 @@ class Database(Access):
     @property
     def admin(self) -> DatabaseAdmin:
         """Jobs, settings, tenants, the cluster, the catalog and metrics."""
-        return DatabaseAdmin(self._session, self._process, self._upkeep, self._tenants)
+        return DatabaseAdmin(self._session, self._node_context, self._refresher, self._tenants)
 
     @property
     def change_log(self) -> DatabaseChangeLog:
@@ -188,7 +188,7 @@ class Database(Access):
 
         if self._session.open_here() is not None:
             return attempt()
-        return self._session.repeat(attempt, may_be_alone=False)
+        return self._session.repeat(attempt, may_be_exclusive=False)
 
     def _session_for_tenant(self, name: str) -> Session:
         """The session of another tenant, kept; no open transaction has to do with it."""
@@ -200,7 +200,7 @@ class Database(Access):
 
     def _is_of_removed_tenant(self) -> bool:
         """Whether another tenant has the name by now, as far as this process knows."""
-        known = self._process.follower.known
+        known = self._node_context.watcher.known
         row = None if known is None else known.get(TenantNameRow, self._tenant)
         return row is not None and row.number != self._session.view.tenant
 
@@ -210,7 +210,7 @@ class Database(Access):
         It is called in a thread of its own, within about a second after the change, in whichever
         process that was made. What it raises is logged.
         """
-        return self._process.follower.on_schema_change(self._session.view.tenant, callback)
+        return self._node_context.watcher.on_schema_change(self._session.view.tenant, callback)
 
     def close(self) -> None:
         """End this process's registration and close its connections; safe to repeat.
@@ -221,10 +221,10 @@ class Database(Access):
         if self._storage.is_closed or self._storage.is_inherited:
             return  # where it was forked, the registration and the connections are the parent's
         self._refuse_open_transaction()
-        self._upkeep.stop()
-        if not self._owns_process:
+        self._refresher.stop()
+        if not self._owns_node:
             return
-        self._process.follower.stop()
+        self._node_context.watcher.stop()
         if self._heartbeat is not None:
             self._heartbeat.stop()
         if self._node is not None:
@@ -233,7 +233,7 @@ class Database(Access):
         self._storage.close()
 
     def _refuse_open_transaction(self) -> None:
-        if self._owns_process and self._storage.is_in_transaction:
+        if self._owns_node and self._storage.is_in_transaction:
             raise UsageError(
                 "this thread has a transaction or a snapshot open",
                 database=self._storage.shown_url,
@@ -242,5 +242,5 @@ class Database(Access):
             )
 
 
-def _start_heartbeat(process: Process) -> Heartbeat | None:
-    return None if process.node is None else Heartbeat(process.storage, process.node)
+def _start_heartbeat(context: NodeContext) -> Heartbeat | None:
+    return None if context.node is None else Heartbeat(context.storage, context.node)

@@ -32,8 +32,8 @@ class Explanation:
     """A plan in words (`str()`) and as data (`to_json()`).
 
     `index` is None where the table itself is read: all of it if `is_scan`, else by its keys. Where
-    several indexes answer the query together it names all of them, and `united` explains each.
-    `passed_over` are the indexes that can't be read now: they are built, or made with other
+    several indexes answer the query together it names all of them, and `branches` explains each.
+    `unusable_indexes` are the indexes that can't be read now: they are built, or made with other
     collation or time zone data.
 
     Two numbers are estimated, the same way on all storage engines: `records_read`, how many records
@@ -47,7 +47,7 @@ class Explanation:
     index: str | None
     is_scan: bool
     ranges: int
-    answered: tuple[str, ...]
+    index_conditions: tuple[str, ...]
     """Conditions that the ranges answer."""
     rechecked: tuple[str, ...]
     """Those of them that are compared again, since equal keys may mean unequal values."""
@@ -59,10 +59,10 @@ class Explanation:
     limit: int | None
     records_read: int | None
     estimated_rows: int | None
-    passed_over: tuple[str, ...]
-    united: tuple[Explanation, ...] = ()
+    unusable_indexes: tuple[str, ...]
+    branches: tuple[Explanation, ...] = ()
     is_merged: bool = False
-    """Whether what is united is read together, the next record in the order first; else it is read
+    """Whether branches are read together, the next record in the order first; else they are read
     one after the other."""
     beside: Explanation | None = None
     """Another way, which has the order and is read in turn with this one, from the 320th record on:
@@ -75,14 +75,14 @@ class Explanation:
 
     def _lines(self) -> list[str]:
         lines = [f"{self.table}: {self._describe_reading()}", *self._list_conditions()]
-        for one in self.united:
+        for one in self.branches:
             lines.append(f"  {one._describe_reading()}")
             lines += [f"  {line}" for line in one._list_conditions()]
         if self.beside is not None:
             lines.append(f"  or {self.beside._describe_reading()}, whichever is done first")
             lines += [f"  {line}" for line in self.beside._list_conditions()]
-        if self.passed_over:
-            lines.append(f"  can't be read now: {'; '.join(self.passed_over)}")
+        if self.unusable_indexes:
+            lines.append(f"  can't be read now: {'; '.join(self.unusable_indexes)}")
         lines += [f"  warning: {text}" for text in self.warnings]
         if self.order:
             sorting = "they are merged" if self.is_merged else SORTINGS[self.sorting]
@@ -100,7 +100,7 @@ class Explanation:
 
     def _list_conditions(self) -> list[str]:
         named = (
-            ("answered by it", self.answered),
+            ("index conditions", self.index_conditions),
             ("compared again", self.rechecked),
             ("compared record by record", self.residual),
         )
@@ -108,11 +108,11 @@ class Explanation:
 
     @property
     def _is_estimated(self) -> bool:
-        return bool(self.rechecked or self.residual) or any(u._is_estimated for u in self.united)
+        return bool(self.rechecked or self.residual) or any(u._is_estimated for u in self.branches)
 
     def _what(self) -> str:
-        if self.united:
-            count = len(self.united)
+        if self.branches:
+            count = len(self.branches)
             return f"{count} set{'s' * (count > 1)} of ranges, which have no record in common"
         what = f"the index {self.index}" if self.index else "the table by its keys"
         if self.is_scan:
@@ -163,29 +163,29 @@ def _explain_one(
     ends_early = plan.sorting != "all"
     if isinstance(plan, Plan):
         return _explain(session, live, plan, orders, limit, ends_early=ends_early)
-    united, left = list[Explanation](), limit
+    branches, left = list[Explanation](), limit
     for branch in plan.branches:
         # Merged, each may give all that is asked for.
         one = _explain(session, live, branch, (), left, ends_early=ends_early)
-        united.append(one)
+        branches.append(one)
         if left is not None and not plan.is_merged and one.estimated_rows is not None:
             left -= one.estimated_rows
     return Explanation(
         live.shape.table.name,
         ", ".join(dict.fromkeys(branch.path.name for branch in plan.branches)),
         is_scan=False,
-        ranges=sum(one.ranges for one in united),
-        answered=(),
+        ranges=sum(one.ranges for one in branches),
+        index_conditions=(),
         rechecked=(),
         residual=(),
         order=orders,
         sorting=plan.sorting,
         is_reversed=False,
         limit=limit,
-        records_read=_add(one.records_read for one in united),
-        estimated_rows=_at_most(limit, _add(one.estimated_rows for one in united)),
-        passed_over=_list_unreadable(live),
-        united=tuple(united),
+        records_read=_add(one.records_read for one in branches),
+        estimated_rows=_at_most(limit, _add(one.estimated_rows for one in branches)),
+        unusable_indexes=_list_unreadable(live),
+        branches=tuple(branches),
         is_merged=plan.is_merged and plan.sorting == "none",
     )
 
@@ -269,7 +269,7 @@ def count_spans(session: Session, live: LiveTable, plan: Plan, limit: int | None
         if left is not None and left <= 0:
             break
         count = partial(rows.count_range, lower=lower, upper=upper, limit=left)
-        moved, found = session.ask(live, partial(_count_if_still, live, count))
+        moved, found = session.read_active(live, partial(_count_if_still, live, count))
         if moved is not live:
             return None
         counted += found

@@ -26,13 +26,13 @@ from zapdb.catalog.zones import append_zones
 from zapdb.cluster import ensure_rows
 from zapdb.cluster.nodes import Node
 from zapdb.cluster.registration import Heartbeat, deregister, register
+from zapdb.database.catalog_watch import CatalogWatcher
 from zapdb.database.database import Database
-from zapdb.database.following import Follower
 from zapdb.database.models import check_models, find_models
-from zapdb.database.process import (
+from zapdb.database.node_context import (
     Apply,
-    Files,
-    Process,
+    MigrationFiles,
+    NodeContext,
     changed_while_opening,
     check_pins,
     load_checked,
@@ -143,18 +143,18 @@ class _Opening:
     """What is to be opened: for the tenant of this name."""
 
     storage: Storage
-    files: Files
+    files: MigrationFiles
     pins: Pins
     tenant: str
     models: ModuleType | None
 
     def make(self, node: Node | None, view: View, applied: Sequence[Applied] = ()) -> Database:
-        follower = Follower(self.storage)
-        process = Process(self.storage, node, self.files, follower, self.pins)
+        watcher = CatalogWatcher(self.storage)
+        context = NodeContext(self.storage, node, self.files, watcher, self.pins)
         try:
-            return Database(process, view, self.tenant, tuple(applied))
+            return Database(context, view, self.tenant, tuple(applied))
         except BaseException:
-            follower.stop()
+            watcher.stop()
             raise
 
 

@@ -13,7 +13,7 @@ from itertools import dropwhile
 
 from zapdb.database.bound_plan import NULL_LAST, BoundPlan, Found
 from zapdb.database.cursors import Place
-from zapdb.database.rewriting import warn
+from zapdb.database.dataset_warnings import warn
 from zapdb.database.session import Session, changed_while_read
 from zapdb.database.write_back import write_back_page
 from zapdb.errors import CatalogChanged
@@ -55,7 +55,7 @@ def _read_span(
     """The records of one span behind `last`, with their full keys on the path."""
     descending, tries = bound.plan.order.is_reversed, attempts(READ)
     while next(tries, None) is not None:
-        live = session.find_again(bound.live)
+        live = session.rebind(bound.live)
         if live is not bound.live:
             bound.first_page.require_unread()
             bound.bind(live)
@@ -162,12 +162,12 @@ def _list_pages(
     live = bound.live
     for limit in page_sizes(wanted):
 
-        def ask(
+        def read_page(
             connection: Connection, now: LiveTable, after: Last = after, limit: int = limit
         ) -> tuple[int | None, list[Row]]:
             return fetch(connection, after, limit) if now is live else (None, [])
 
-        now, page = session.ask(live, ask)
+        now, page = session.read_active(live, read_page)
         if now is not live:
             raise changed_while_read(live)
         bound.first_page.is_read = True

@@ -77,7 +77,7 @@ class PlanExecution:
             return iter(()) if first is None else chain((first,), found)
 
         def plan_anew(_: int) -> None:
-            self._plan(self._session.find_again(self.live))
+            self._plan(self._session.rebind(self.live))
 
         found = retry(READ, read_first, on=CatalogChanged, before_again=plan_anew)
         self._planning.warn(self.live)

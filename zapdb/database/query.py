@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from zapdb.database.aggregates import add_up, refuse_sum
+from zapdb.database.bulk import change_all, remove_all
 from zapdb.database.cursors import Cursor, Mark, decode_cursor, encode_cursor, mark_query
+from zapdb.database.dataset_warnings import list_warnings
+from zapdb.database.eager_loading import add_include, load_included
 from zapdb.database.explanation import Explanation, count_spans, explain_plan
 from zapdb.database.fields import as_field, as_order, bind, make_field
 from zapdb.database.habits import no_attribute
-from zapdb.database.including import add_include, load_included
-from zapdb.database.many import change_all, remove_all
 from zapdb.database.page import Page, check_count, order_of_pages
 from zapdb.database.plan_execution import PlanExecution
-from zapdb.database.rewriting import list_warnings
 from zapdb.database.selection import OrderingOf, Planning, Selection, any_order, pin_index
 from zapdb.database.session import Session
 from zapdb.errors import (
@@ -106,7 +106,7 @@ class Query:
         session, live = self._session, self._live
         if live.shape.index(index) is None and not session.storage.local.only_builds:
             self._look()  # it may be new
-            live = session.find_again(live)
+            live = session.rebind(live)
         return self._with(index=pin_index(live, index))
 
     def reverse(self) -> Query:
@@ -185,7 +185,7 @@ class Query:
         """
         limit = self._selection.limit
         for _ in attempts(READ):
-            live = self._session.find_again(self._live)
+            live = self._session.rebind(self._live)
             plan = self._selection.plan(live, None)
             if isinstance(plan, UnionPlan) or plan.filter != EVERYTHING:
                 break
@@ -260,7 +260,7 @@ class Query:
     def explain(self) -> Explanation:
         """How the query is answered now; `str()` says it in words, `to_json()` as data."""
         self._look()
-        live, limit = self._session.find_again(self._live), self._selection.limit
+        live, limit = self._session.rebind(self._live), self._selection.limit
         ordering = self._selection.ordering(live)
         plan = self._selection.plan(live, ordering)
         orders = () if ordering is None else tuple(map(str, ordering.fields))
@@ -283,7 +283,7 @@ class Query:
         self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
     ) -> Any:
         """The same as a `pandas.DataFrame`, all of it in memory: see `Table.to_pandas`."""
-        from zapdb.database.frames import table_frame
+        from zapdb.database.pandas_frames import table_frame
 
         held = self.to_arrow(fields, as_text).read_all()
         return table_frame(self._live.shape.table, held, as_text)
@@ -338,12 +338,12 @@ class Query:
         change: Callable[[Plan | UnionPlan], Plan | UnionPlan] = lambda plan: plan,
     ) -> PlanExecution:
         planning = Planning(self._selection, ordering, change)
-        live = self._session.find_again(self._live)
+        live = self._session.rebind(self._live)
         return PlanExecution(self._session, live, planning, fields)
 
     def _look(self) -> None:
         """Learn what is active now, where no page that is read tells it."""
-        self._session.ask(self._live, lambda c, _: (self._session.read_activation(c), None))
+        self._session.read_active(self._live, lambda c, _: (self._session.read_activation(c), None))
 
     def _mark(self, execution: PlanExecution) -> Mark:
         return mark_query(execution.live, self._selection.predicate, execution.plan.order)
@@ -356,7 +356,7 @@ class Query:
         if asked.is_ordered:
             return asked.ordering, None
         self._look()
-        live = self._session.find_again(self._live)
+        live = self._session.rebind(self._live)
         if cursor is None:
             plan = asked.plan(live, None)
             keys = plan.path.keys if isinstance(plan, Plan) else None

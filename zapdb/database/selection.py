@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from zapdb.database.bound_plan import find_index
-from zapdb.database.including import Include, names_of
-from zapdb.database.rewriting import warn, warn_if_affected
+from zapdb.database.dataset_warnings import warn, warn_if_affected
+from zapdb.database.eager_loading import Include, names_of
 from zapdb.errors import UnknownName, UsageError, suggest
 from zapdb.indexes import LiveTable
 from zapdb.indexes.choosing import Planner, UnionPlan, make_plan

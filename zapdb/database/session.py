@@ -25,7 +25,13 @@ from zapdb.catalog.settings import Settings
 from zapdb.cluster.level import check_level
 from zapdb.cluster.nodes import Node
 from zapdb.cluster.registration import lease_is_held
-from zapdb.database.tokens import CommitToken, Purge, resolve_commit, send_token, write_token
+from zapdb.database.commit_tokens import (
+    CommitToken,
+    CommitTokenPurger,
+    resolve_commit,
+    send_token,
+    write_token,
+)
 from zapdb.errors import (
     CatalogChanged,
     CommitUnknown,
@@ -47,11 +53,11 @@ from zapdb.storage.transaction_owners import Caller
 T = TypeVar("T")
 
 
-Question = Callable[[Connection, LiveTable], tuple[int | None, T]]
+TableRead = Callable[[Connection, LiveTable], tuple[int | None, T]]
 """A query: the activation number that it saw, or None where none matters, and the answer."""
 
 
-class _Loaded:
+class _LoadedCatalog:
     """A view and the tables that were made of it so far; replaced as a whole."""
 
     def __init__(self, view: View, violations: Violations) -> None:
@@ -61,7 +67,7 @@ class _Loaded:
         self.tables: dict[int, LiveTable] = {}
 
 
-class _Set:
+class _CachedSettings:
     """The settings, and what they say of each table that was asked about; replaced as a whole."""
 
     def __init__(self, settings: Settings) -> None:
@@ -69,7 +75,7 @@ class _Set:
         self.writes_back: dict[int, bool] = {}
 
 
-class _BegunAgain(Exception):
+class _CatalogReloaded(Exception):
     """The schema moved before anything was done in an open transaction, which knows it now."""
 
 
@@ -83,7 +89,7 @@ def changed_while_read(live: LiveTable) -> CatalogChanged:
 
 
 class _Local(threading.local):
-    alone = False
+    exclusive = False
     """Whether the next transaction of this thread keeps all other writers out."""
 
 
@@ -92,8 +98,8 @@ class _Shared:
 
     def __init__(self, view: View) -> None:
         self.lock = threading.Lock()
-        self.loaded = _Loaded(view, {})
-        self.settings = _Set(Settings(view.tenant, {}))
+        self.loaded = _LoadedCatalog(view, {})
+        self.settings = _CachedSettings(Settings(view.tenant, {}))
 
 
 class Session:
@@ -117,7 +123,7 @@ class Session:
         self._shared = _Shared(view)
         self._local = _Local()
         self.activation_sql = activation_sql(view.tenant)
-        self._purge = Purge(storage)
+        self._token_purger = CommitTokenPurger(storage)
         self._check_sql = self._guard_sql = ""
         self.is_read_only = node is None
         """Whether this process is no node: it looks at the level itself, and writes nothing."""
@@ -183,7 +189,7 @@ class Session:
 
     @settings.setter
     def settings(self, settings: Settings) -> None:
-        self._shared.settings = _Set(settings)
+        self._shared.settings = _CachedSettings(settings)
 
     def writes_back(self, live: LiveTable) -> bool:
         """Whether stale records of a table that were read are written back converted."""
@@ -196,14 +202,14 @@ class Session:
         return found
 
     @property
-    def _current(self) -> _Loaded:
+    def _current(self) -> _LoadedCatalog:
         if self.open is not None:
             connection: Connection | None = self.open.connection
         else:
             connection = self.storage.known_connection()
         if connection is None or not connection.pinned:
             return self._shared.loaded
-        pinned: _Loaded | None = connection.pinned.get(self._shared)
+        pinned: _LoadedCatalog | None = connection.pinned.get(self._shared)
         return pinned or self._shared.loaded
 
     @property
@@ -211,41 +217,41 @@ class Session:
         """What is in force as far as this process knows; in a snapshot, what was then."""
         return self._current.view
 
-    def live(self, name: str) -> LiveTable:
+    def bind_served(self, name: str) -> LiveTable:
         """The table that the application calls so; raises `UnknownName`."""
         try:
-            return self._find_live(name)
+            return self._bind_served(name)
         except UnknownName:
             begun = self.open_here()
             if begun is None or not begun.connection.is_unbegun:
                 raise
         with self.using():  # which looks what is in force
-            return self._find_live(name)
+            return self._bind_served(name)
 
-    def _find_live(self, name: str) -> LiveTable:
-        loaded = self._known(name)
+    def _bind_served(self, name: str) -> LiveTable:
+        loaded = self._require_pins(name)
         state = find_served(loaded.view, self.serves, name)
         if loaded.violations:
-            return self.live_numbered(state.table.number, name)
+            return self.bind_numbered(state.table.number, name)
         return self._open(loaded, state)
 
-    def live_in_force(self, name: str) -> LiveTable:
+    def bind_active(self, name: str) -> LiveTable:
         """The table that is called so in what is in force."""
         loaded = self._current
         return self._open(loaded, loaded.view.table(name))
 
-    def live_numbered(self, number: int, name: str) -> LiveTable:
+    def bind_numbered(self, number: int, name: str) -> LiveTable:
         """The table with this number; `name` is what it was called. Raises `UnknownName`."""
-        loaded = self._known(number)
+        loaded = self._require_pins(number)
         return self._open(loaded, loaded.view.table_numbered(number, name))
 
-    def find_again(self, live: LiveTable) -> LiveTable:
+    def rebind(self, live: LiveTable) -> LiveTable:
         """The same table, whatever its name, in the view of now; raises `UnknownName`."""
         if live.view is self.view:
             return live
-        return self.live_numbered(live.table.number, live.table.name)
+        return self.bind_numbered(live.table.number, live.table.name)
 
-    def _known(self, table: str | int) -> _Loaded:
+    def _require_pins(self, table: str | int) -> _LoadedCatalog:
         """What is in force; raises `FingerprintUnknown` for a table whose pin is violated."""
         loaded = self._current
         if table in loaded.violations:
@@ -256,7 +262,7 @@ class Session:
                 raise copy.copy(loaded.violations[table])  # each with a traceback of its own
         return loaded
 
-    def _open(self, loaded: _Loaded, state: TableState) -> LiveTable:
+    def _open(self, loaded: _LoadedCatalog, state: TableState) -> LiveTable:
         number = state.table.number
         live = loaded.tables.get(number)
         if live is None:
@@ -290,17 +296,17 @@ class Session:
                 self._pins.log_new(self._shared.loaded.violations, loaded.violations)
                 self._shared.loaded = loaded
 
-    def _load(self, connection: Connection, known: View) -> _Loaded:
+    def _load(self, connection: Connection, known: View) -> _LoadedCatalog:
         view = load_view(connection, known.tenant, known)
-        return _Loaded(view, self._pins.find_violations(connection, view))
+        return _LoadedCatalog(view, self._pins.find_violations(connection, view))
 
     def read_activation(self, connection: Connection) -> int:
         """The activation number now; 0, which none has, if the tenant is gone."""
         row = connection.fetch_one(self.activation_sql)
         return 0 if row is None else int(row[0])
 
-    def ask(self, live: LiveTable, question: Question[T]) -> tuple[LiveTable, T]:
-        """Ask about a table, and again in its new shape where that changed meanwhile (rule 8).
+    def read_active(self, live: LiveTable, read: TableRead[T]) -> tuple[LiveTable, T]:
+        """Read a table, and again in its new shape where that changed meanwhile (rule 8).
 
         Returns the shape that the answer was given under.
         """
@@ -308,17 +314,17 @@ class Session:
         if begun is not None:
             with begun.use() as connection:
                 self._begin_now(connection)
-                return self._ask(live, question)
+                return self._read_active(live, read)
         if self.is_read_only and not self.storage.is_in_transaction:
-            return self.run(lambda: self._ask_as_of_one_moment(live, question))
-        return self._ask(live, question)
+            return self.run(lambda: self._read_active_at_once(live, read))
+        return self._read_active(live, read)
 
-    def _ask(self, live: LiveTable, question: Question[T]) -> tuple[LiveTable, T]:
-        def ask_once() -> tuple[LiveTable, T]:
-            found = self.find_again(live)
+    def _read_active(self, live: LiveTable, read: TableRead[T]) -> tuple[LiveTable, T]:
+        def read_once() -> tuple[LiveTable, T]:
+            found = self.rebind(live)
             connection = self.storage.connection()
             try:
-                activation, answer = question(connection, found)
+                activation, answer = read(connection, found)
             except MissingTable as error:
                 if connection.mode is None:
                     raise
@@ -332,12 +338,12 @@ class Session:
             raise changed_while_read(found)
 
         stale = (CatalogChanged, MissingTable)
-        return retry(READ, ask_once, on=stale, before_again=lambda _: self.reload())
+        return retry(READ, read_once, on=stale, before_again=lambda _: self.reload())
 
-    def _ask_as_of_one_moment(self, live: LiveTable, question: Question[T]) -> tuple[LiveTable, T]:
+    def _read_active_at_once(self, live: LiveTable, read: TableRead[T]) -> tuple[LiveTable, T]:
         """The same where the level must be looked at in the very snapshot that is read."""
         with self.snapshot():
-            return self._ask(live, question)
+            return self._read_active(live, read)
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -366,7 +372,7 @@ class Session:
                 yield begun
             return
         try:
-            with self.storage.transaction(Mode.WRITE, alone=self._local.alone) as begun:
+            with self.storage.transaction(Mode.WRITE, exclusive=self._local.exclusive) as begun:
                 self.check_writer(begun)
                 yield begun
         except StatementRefused as refused:
@@ -376,9 +382,9 @@ class Session:
     def _writing_together(self) -> Iterator[Connection]:
         """A transaction of its own, whose statements travel together with its COMMIT."""
         token: CommitToken | None = None
-        self._purge.run_if_due()
+        self._token_purger.run_if_due()
         try:
-            with self.storage.transaction(Mode.WRITE, alone=self._local.alone) as begun:
+            with self.storage.transaction(Mode.WRITE, exclusive=self._local.exclusive) as begun:
                 self._require_current(begun, self._look_again)
                 begun.note_begun()
                 with self._known_again(begun):
@@ -435,7 +441,7 @@ class Session:
                 connection.token = write_token(connection, self.node.id)
         except ZapdbError as error:
             return error
-        return _BegunAgain()
+        return _CatalogReloaded()
 
     def _begin_now(self, connection: Connection) -> None:
         """Before questions: begin a transaction whose beginning still waits."""
@@ -443,13 +449,13 @@ class Session:
             connection.flush()
         except StatementRefused as refused:
             error = refused.explain(connection)
-            if not isinstance(error, _BegunAgain):
+            if not isinstance(error, _CatalogReloaded):
                 raise error from None
 
     def _send_token(self, connection: Connection) -> CommitToken | None:
         """What settles a COMMIT that travels with what it commits: from its first byte on, its
         outcome is unknown."""
-        clock_us, node = self._purge.clock_us, self.node
+        clock_us, node = self._token_purger.clock_us, self.node
         if not connection.is_pipelined or connection.is_unused or clock_us is None or node is None:
             return None
         return send_token(connection, node.id, clock_us)
@@ -497,7 +503,7 @@ class Session:
         connection.note_begun()
         if token:
             assert self.node is not None  # it would not write
-            clock_us = self._purge.clock_us
+            clock_us = self._token_purger.clock_us
             if connection.is_pipelined and clock_us is not None:
                 connection.token = send_token(connection, self.node.id, clock_us)
             else:
@@ -514,7 +520,7 @@ class Session:
                 raise
             resolve_commit(self.storage, token, unknown)
         if token is not None:
-            self._purge.run_if_due()
+            self._token_purger.run_if_due()
 
     def refuse_inner_token(self, token: bool) -> None:
         if token:
@@ -562,7 +568,7 @@ class Session:
         refuse_while_forgetting(self._shared.loaded.view)
         connection.checked.add(self._shared)
 
-    def run(self, action: Callable[[], T], *, may_be_alone: bool = True) -> T:
+    def run(self, action: Callable[[], T], *, may_be_exclusive: bool = True) -> T:
         """A single operation: repeated when it meets another transaction, unless inside one.
 
         Of transactions that meet, the database lets the one go on that ends first: a long one,
@@ -574,22 +580,22 @@ class Session:
             with begun.use():
                 try:
                     return action()
-                except _BegunAgain:
+                except _CatalogReloaded:
                     return action()
         if self.storage.connection().mode is not None:
             return action()
-        return self.repeat(action, may_be_alone=may_be_alone)
+        return self.repeat(action, may_be_exclusive=may_be_exclusive)
 
-    def repeat(self, action: Callable[[], T], *, may_be_alone: bool) -> T:
+    def repeat(self, action: Callable[[], T], *, may_be_exclusive: bool) -> T:
         """Call it, and again whenever it conflicts with a concurrent transaction; raises the last
         `TransactionConflict` where that goes on for too long."""
 
-        def keep_others_out(made: int) -> None:
+        def take_gate_exclusively(made: int) -> None:
             # Every second time: the gate is not to be had while somebody's block is open.
-            is_beaten = may_be_alone and made >= EXCLUSIVE_AFTER_CONFLICTS
-            self._local.alone = is_beaten and made % 2 == 0
+            is_exclusive = may_be_exclusive and made >= EXCLUSIVE_AFTER_CONFLICTS
+            self._local.exclusive = is_exclusive and made % 2 == 0
 
         try:
-            return retry(WRITE, action, before_again=keep_others_out)
+            return retry(WRITE, action, before_again=take_gate_exclusively)
         finally:
-            self._local.alone = False
+            self._local.exclusive = False

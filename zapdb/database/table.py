@@ -10,15 +10,15 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
+from zapdb.database.blob_streams import StreamedValues, open_field
+from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many, find_record, remove_many
 from zapdb.database.fields import FieldExpression, Fields, make_field
 from zapdb.database.habits import no_attribute
-from zapdb.database.many import KEYS_PER_STATEMENT, fetch_many, find_record, remove_many
+from zapdb.database.on_delete import apply_on_delete
+from zapdb.database.optimistic_concurrency import check_unchanged, encode_seen
 from zapdb.database.page import Page
 from zapdb.database.query import Query
-from zapdb.database.referrers import let_go
-from zapdb.database.session import Question, Session
-from zapdb.database.streams import Uploads, open_field
-from zapdb.database.unchanged import check_unchanged, encode_seen
+from zapdb.database.session import Session, TableRead
 from zapdb.database.write_back import write_back, write_back_page
 from zapdb.errors import (
     RecordExists,
@@ -58,7 +58,7 @@ class Table:
 
     def __init__(self, session: Session, name: str) -> None:
         self._session = session
-        self._live = session.live(name)
+        self._live = session.bind_served(name)
 
     @property
     def name(self) -> str:
@@ -115,7 +115,7 @@ class Table:
                 return 0, None  # the tenant is gone
             return row[1], None if row[0] is None else (encoded, row[0])
 
-        live, found = self._ask(fetch)
+        live, found = self._read_active(fetch)
         if found is None:
             return None
         read = live.shape.reader.read
@@ -152,7 +152,7 @@ class Table:
             activation, stored = fetch_many(connection, live, list(dict.fromkeys(encoded)))
             return activation, (encoded, stored)
 
-        live, (encoded, stored) = self._ask(fetch)
+        live, (encoded, stored) = self._read_active(fetch)
         write_back_page(self._session, live, stored.items())
         read, belong = live.shape.reader.read, self._session.belong
         with self._session.using():
@@ -164,7 +164,7 @@ class Table:
             return self.where().exists()
         if named:
             key = self._join_key(key, named)
-        _, found = self._ask(lambda c, t: find_record(c, t, self._encode_key(t, key)))
+        _, found = self._read_active(lambda c, t: find_record(c, t, self._encode_key(t, key)))
         return found
 
     def open(self, *key: Any, field: str) -> io.BufferedReader:
@@ -206,7 +206,7 @@ class Table:
         `InvalidValue`, unless their fields are among `as_text`. Needs the extra `sql`."""
         from zapdb.database.arrow import open_reader
 
-        return open_reader(self._session, self._ask, fields, as_text)
+        return open_reader(self._session, self._read_active, fields, as_text)
 
     def to_pandas(
         self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
@@ -217,13 +217,13 @@ class Table:
         UUIDs, decimals, dates, JSON, lists and structs are objects. Arguments and errors are those
         of `to_arrow`. Needs the extra `pandas`.
         """
-        from zapdb.database.frames import table_frame
+        from zapdb.database.pandas_frames import table_frame
 
         held = self.to_arrow(fields, as_text).read_all()
         return table_frame(self._current().shape.table, held, as_text)
 
     def count(self) -> int:
-        _, (count,) = self._ask(
+        _, (count,) = self._read_active(
             lambda c, t: (self._session.read_activation(c), c.fetch_one(t.records.count_sql))
         )
         return int(count)
@@ -294,7 +294,7 @@ class Table:
     def readable_indexes(self) -> tuple[str, ...]:
         """The names of the indexes that queries can read now. Others are being built, or are made
         with other collation or time zone data: queries scan where they would need those."""
-        live, _ = self._ask(lambda c, _: (self._session.read_activation(c), None))
+        live, _ = self._read_active(lambda c, _: (self._session.read_activation(c), None))
         return tuple(index.name for index in live.shape.indexes if index.is_readable)
 
     # Writing
@@ -308,11 +308,11 @@ class Table:
         The value of a binary field may be an open binary file: it is read to its end and stored
         chunk by chunk.
         """
-        uploads = Uploads(values)
+        streamed = StreamedValues(values)
 
         def insert() -> Record:
             with self._session.writing() as connection:
-                return self._insert(connection, self._current(), values, uploads)
+                return self._insert(connection, self._current(), values, streamed)
 
         return self._session.run(insert)
 
@@ -324,7 +324,7 @@ class Table:
         new one. Raises `InvalidValue` and `ConstraintViolation`, as `insert` does: a
         `UniqueViolation` names the record that is in the way, which is never one of the same key.
         """
-        uploads = Uploads(values)
+        streamed = StreamedValues(values)
 
         def upsert() -> Record:
             try:
@@ -334,10 +334,10 @@ class Table:
                     key = live.shape.codec.encode_key(given)
                     row = connection.fetch_one(live.records.get_sql, (key,))
                     if row is None:
-                        return self._insert(connection, live, given, uploads)
+                        return self._insert(connection, live, given, streamed)
                     changes = {n: v for n, v in given.items() if n not in live.shape.key_names}
                     stored = as_bytes(row[0])
-                    plan = self._plan_change(connection, live, key, stored, changes, uploads)
+                    plan = self._plan_change(connection, live, key, stored, changes, streamed)
                     return _write(connection, live, plan)
             except RecordExists as met:  # it came since it was looked for
                 raise _met_insert(met) from met
@@ -349,11 +349,11 @@ class Table:
         connection: Connection,
         live: LiveTable,
         values: Mapping[str, Any],
-        uploads: Uploads,
+        streamed: StreamedValues,
     ) -> Record:
         given = self._generate(live, values)
         key = live.shape.codec.encode_key(given)
-        plan = plan_insert(live, key, uploads.store(live, connection, given))
+        plan = plan_insert(live, key, streamed.store(live, connection, given))
         return _write(connection, live, plan)
 
     def insert_many(
@@ -399,7 +399,7 @@ class Table:
         Large values of other fields stay where they are. A new value may be an open binary file,
         as for `insert`.
         """
-        uploads = Uploads(changes)
+        streamed = StreamedValues(changes)
 
         def update() -> Record:
             with self._session.writing() as connection:
@@ -407,7 +407,7 @@ class Table:
                 encoded, stored = self._fetch(connection, live, key)
                 if if_unchanged is not None:
                     check_unchanged(live, encoded, stored, if_unchanged)
-                plan = self._plan_change(connection, live, encoded, stored, changes, uploads)
+                plan = self._plan_change(connection, live, encoded, stored, changes, streamed)
                 return _write(connection, live, plan)
 
         def swap() -> Record | None:
@@ -419,10 +419,10 @@ class Table:
                 seen = encode_seen(live, encoded, if_unchanged)
                 if seen is None:
                     return None
-                plan = self._plan_change(connection, live, encoded, seen, changes, uploads)
+                plan = self._plan_change(connection, live, encoded, seen, changes, streamed)
                 return _write(connection, live, plan._replace(is_swap=True))
 
-        can_swap = self._session.storage.connection().can_pipeline and not uploads.are_any
+        can_swap = self._session.storage.connection().can_pipeline and not streamed.are_any
         if isinstance(if_unchanged, Record) and can_swap:
             with suppress(NotAsPlanned):
                 swapped = self._session.run(swap)
@@ -437,12 +437,12 @@ class Table:
         key: bytes,
         stored: bytes,
         changes: Mapping[str, Any],
-        uploads: Uploads,
+        streamed: StreamedValues,
     ) -> Write:
         # A stale record's new blobs, those that the conversion makes, are stored with it.
         beside = live.make_beside(key, stored)
         self._refuse_key_change(live, key, changes)
-        given = uploads.store(live, connection, changes)
+        given = streamed.store(live, connection, changes)
         changed = live.shape.change(key, stored, given, beside)
         return plan_update(live, key, stored, changed, beside)
 
@@ -457,7 +457,7 @@ class Table:
                 live = self._current()
                 encoded, stored = self._fetch(connection, live, key)
                 execute(connection, live, (plan_delete(live, encoded, stored),))
-                let_go(self._session, connection, live, [encoded])
+                apply_on_delete(self._session, connection, live, [encoded])
 
         self._session.run(delete)
 
@@ -513,8 +513,8 @@ class Table:
 
     # What they share
 
-    def _ask(self, question: Question[T]) -> tuple[LiveTable, T]:
-        live, answer = self._session.ask(self._live, question)
+    def _read_active(self, read: TableRead[T]) -> tuple[LiveTable, T]:
+        live, answer = self._session.read_active(self._live, read)
         self._live = live
         return live, answer
 
@@ -574,7 +574,7 @@ class Table:
     def _current(self) -> LiveTable:
         """The table in this thread's view; in a writing transaction, that is what is in force."""
         # Other threads set the attribute, too: what is returned must be what was looked at.
-        live = self._live = self._session.find_again(self._live)
+        live = self._live = self._session.rebind(self._live)
         return live
 
 

@@ -4,13 +4,13 @@ On PostgreSQL transactions commit in another order than that of their numbers, a
 nothing of what else is visible. So whoever reads stores a snapshot now and then: what became
 visible between two stored snapshots has one logical timestamp. Nobody who writes waits for that.
 
-Within a timestamp transactions have their commit order, a number drawn from a sequence when they
+Within a stamp transactions have their commit order, a number drawn from a sequence when they
 are about to commit. Whoever writes a record that another one has written waits for its end, and
 draws later; so of one key it is the order in which it was written. (Numbers of transactions would
 not do: one that began earlier may insert a record that a younger one deleted and committed.)
 
 On SQLite transactions commit one after the other, and are numbered by a clock row: the number is
-timestamp and commit order.
+stamp and commit order.
 
 Where the log begins once it was pruned (`zapdb.storage.change_log_pruning`) stands in the row of a
 follower without a name. It is written before anything is deleted, and looked at again after each
@@ -35,7 +35,7 @@ VERSION: Final = "1"
 COMMIT_ORDER_MAX: Final = 2**63 - 1
 STAMPS_PAGE: Final = 256
 TRANSACTIONS_PAGE: Final = 10_000
-"""Of one timestamp, whose transactions are sorted anew for each page."""
+"""Of one stamp, whose transactions are sorted anew for each page."""
 CHUNK_FIRST: Final = 64
 """Transactions whose changes are asked for together at first."""
 COLUMNS: Final = "transaction_number, table_number, key, event, before, after"
@@ -51,7 +51,7 @@ class Bookmark:
     It holds the key of that change's record, in hexadecimal digits.
     """
 
-    timestamp: int
+    stamp: int
     commit_order: int
     table: int
     key: bytes
@@ -60,22 +60,22 @@ class Bookmark:
         return f"<bookmark {self}>"
 
     @classmethod
-    def behind(cls, timestamp: int) -> Bookmark:
-        """Behind all that has a timestamp."""
-        return cls(timestamp, COMMIT_ORDER_MAX, 0, b"") if timestamp else START
+    def behind(cls, stamp: int) -> Bookmark:
+        """Behind all that has a stamp."""
+        return cls(stamp, COMMIT_ORDER_MAX, 0, b"") if stamp else START
 
     def __str__(self) -> str:
-        numbers = f"{self.timestamp}.{self.commit_order}.{self.table}"
+        numbers = f"{self.stamp}.{self.commit_order}.{self.table}"
         return f"{VERSION}.{numbers}.{self.key.hex()}"
 
     @classmethod
     def parse(cls, text: str) -> Bookmark:
         """Raises `UsageError`."""
         try:
-            version, timestamp, commit_order, table, key = text.split(".")
+            version, stamp, commit_order, table, key = text.split(".")
             if version != VERSION:
                 raise ValueError(version)
-            return cls(int(timestamp), int(commit_order), int(table), bytes.fromhex(key))
+            return cls(int(stamp), int(commit_order), int(table), bytes.fromhex(key))
         except (AttributeError, ValueError):
             raise UsageError(
                 "this is no bookmark",
@@ -113,7 +113,7 @@ class LoggedTransaction:
     """One transaction of the log; times in microseconds since 1970-01-01 UTC by the database's
     clock. `stamped_at` is the time of the logical timestamp, which never decreases."""
 
-    timestamp: int
+    stamp: int
     stamped_at: int
     commit_order: int
     number: int
@@ -135,7 +135,7 @@ class ChangeRow:
     @property
     def bookmark(self) -> Bookmark:
         made = self.transaction
-        return Bookmark(made.timestamp, made.commit_order, self.table, self.key)
+        return Bookmark(made.stamp, made.commit_order, self.table, self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class ChangeLog:
         self.storage = storage
         self.tenant = int(tenant)
         self.is_numbered = storage.dialect == "sqlite"
-        """Whether a transaction's number is its timestamp."""
+        """Whether a transaction's number is its stamp."""
 
     # Where it begins
 
@@ -181,8 +181,8 @@ class ChangeLog:
         return ChangesPruned(
             "changes behind the bookmark were pruned from the change log",
             database=self.storage.shown_url,
-            bookmark=f"{place.timestamp}.{place.commit_order}, and a key",
-            log_begins_behind=f"{beginning.timestamp}.{beginning.commit_order}, and a key",
+            bookmark=f"{place.stamp}.{place.commit_order}, and a key",
+            log_begins_behind=f"{beginning.stamp}.{beginning.commit_order}, and a key",
             hint="take db.change_log.end(), read the records themselves anew, and go on from that "
             "bookmark; or go on from db.change_log.begin(), and do without what is missing",
         )
@@ -190,17 +190,17 @@ class ChangeLog:
     # Timestamps
 
     def read_newest(self, connection: Connection) -> int:
-        """The newest timestamp; 0 before the first."""
+        """The newest stamp; 0 before the first."""
         if self.is_numbered:
             sql = "SELECT max(number) FROM zapdb_transactions"
         else:
             sql = "SELECT max(number) FROM zapdb_stamps"
         (newest,) = connection.fetch_one(f"{sql} WHERE tenant = {self.tenant}")
         # Looked at second: what is pruned meanwhile was there when it was looked for.
-        return max(as_number(newest or 0), self.read_beginning(connection.fetch_all).timestamp)
+        return max(as_number(newest or 0), self.read_beginning(connection.fetch_all).stamp)
 
     def needs_stamp(self, connection: Connection) -> bool:
-        """Whether there are changes without a timestamp."""
+        """Whether there are changes without a stamp."""
         if self.is_numbered:
             return False
         row = connection.fetch_one(
@@ -209,8 +209,8 @@ class ChangeLog:
         )
         return self._any_since(connection, NOTHING if row is None else LogSnapshot.parse(row[0]))
 
-    def stamp(self, connection: Connection) -> None:
-        """Give what became visible since the last one a timestamp, inside a TASK transaction.
+    def add_stamp(self, connection: Connection) -> None:
+        """Give what became visible since the last one a stamp, inside a TASK transaction.
 
         Where another process does so at the same moment, that one's holds. What is looked at last
         is the number of the next one: so its snapshot is younger than that of the one before.
@@ -249,7 +249,7 @@ class ChangeLog:
     # Reading
 
     def read(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[ChangeRow]:
-        """The rows behind a bookmark up to a timestamp, some at a time.
+        """The rows behind a bookmark up to a stamp, some at a time.
 
         All of them are committed, and no more can come between them. Raises `ChangesPruned` where
         some of them are not there any more, and then those before them have been given.
@@ -285,7 +285,7 @@ class ChangeLog:
                 f" WHERE tenant = {self.tenant} AND number >= ? AND number <= ?"
                 " ORDER BY number LIMIT ?"
             )
-            place = since.timestamp
+            place = since.stamp
             while page := fetch(sql, (place, until, CHANGES_PAGE)):
                 for commit_order, number, principal, made_at in page:
                     yield LoggedTransaction(
@@ -293,9 +293,9 @@ class ChangeLog:
                     )
                 place = page[-1][1] + 1
             return
-        for stamp in self.list_stamps(fetch, since, until):
-            place = since.commit_order if stamp.number == since.timestamp else 0
-            condition, parameters = stamp.condition
+        for found in self.list_stamps(fetch, since, until):
+            place = since.commit_order if found.number == since.stamp else 0
+            condition, parameters = found.condition
             sql = (
                 "SELECT commit_order, number, principal, made_at FROM zapdb_transactions"
                 f" WHERE tenant = {self.tenant} AND {condition} AND commit_order >= %s"
@@ -303,7 +303,7 @@ class ChangeLog:
             )
             while page := fetch(sql, (*parameters, place, TRANSACTIONS_PAGE)):
                 for row in page:
-                    yield LoggedTransaction(stamp.number, stamp.stamped_at, *row)
+                    yield LoggedTransaction(found.number, found.stamped_at, *row)
                 if len(page) < TRANSACTIONS_PAGE:
                     break
                 place = page[-1][0] + 1
@@ -314,11 +314,11 @@ class ChangeLog:
             f"SELECT number, snapshot, stamped_at FROM zapdb_stamps WHERE tenant = {self.tenant}"
             " AND number >= %s AND number <= %s ORDER BY number LIMIT %s"
         )
-        at, before = since.timestamp - 1, NOTHING
+        at, before = since.stamp - 1, NOTHING
         while page := fetch(sql, (at, until, STAMPS_PAGE)):
             for number, text, stamped_at in page:
                 snapshot = LogSnapshot.parse(text)
-                if number >= since.timestamp:
+                if number >= since.stamp:
                     yield Stamp(number, before, snapshot, stamped_at)
                 before = snapshot
             at = page[-1][0] + 1
@@ -351,8 +351,8 @@ class ChangeLog:
         self, fetch: Fetch, transaction: LoggedTransaction, since: Bookmark
     ) -> Iterator[list[ChangeRow]]:
         mark, place = self.storage.mark, (-1, b"")
-        if (transaction.timestamp, transaction.commit_order) == (
-            since.timestamp,
+        if (transaction.stamp, transaction.commit_order) == (
+            since.stamp,
             since.commit_order,
         ):
             place = (since.table, since.key)
@@ -368,21 +368,21 @@ class ChangeLog:
     # Lag
 
     def measure_lag(self, connection: Connection, since: Bookmark) -> Lag:
-        """What is behind a bookmark, with a timestamp or without."""
+        """What is behind a bookmark, with a stamp or without."""
         mark = self.storage.mark
         here = f"t.commit_order > {mark} OR (t.commit_order = {mark}"
         here += f" AND (c.table_number, c.key) > ({mark}, {mark}))"
         place: list[Any] = [since.commit_order, since.commit_order, since.table, since.key]
         if self.is_numbered:
             condition = f"t.number > ? OR (t.number = ? AND ({here}))"
-            parameters = [since.timestamp, since.timestamp, *place]
+            parameters = [since.stamp, since.stamp, *place]
         else:
-            stamp = next(self.list_stamps(connection.fetch_all, since, since.timestamp), None)
-            if stamp is None:
+            found = next(self.list_stamps(connection.fetch_all, since, since.stamp), None)
+            if found is None:
                 condition, parameters = _not_in(NOTHING)
             else:
-                later, more = _not_in(stamp.snapshot)
-                inside, parameters = stamp.condition
+                later, more = _not_in(found.snapshot)
+                inside, parameters = found.condition
                 condition = f"({later}) OR ({inside} AND ({here}))"
                 parameters = [*more, *parameters, *place]
         rows = (
@@ -399,7 +399,7 @@ class ChangeLog:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """A timestamp: what is visible in `snapshot` and was not in `before`."""
+    """A stamp: what is visible in `snapshot` and was not in `before`."""
 
     number: int
     before: LogSnapshot

@@ -5,7 +5,7 @@ behind the last of them is written down as the log's beginning, in one transacti
 the named followers. Then the rows go in short transactions. If that is interrupted, what is left
 lies before the beginning, where nobody reads, and goes with the next pruning.
 
-Only what has a timestamp is pruned. A transaction that is still open gets a later one when it ends,
+Only what has a stamp is pruned. A transaction that is still open gets a later one when it ends,
 whatever its number and commit order are: so on PostgreSQL it is the snapshots that tell what goes.
 """
 
@@ -66,31 +66,31 @@ class ChangeLogPruning:
             f"SELECT min(number) FROM zapdb_stamps WHERE {self._mine} AND stamped_at >= %s",
             (moment_us,),
         )
-        if began is not None:  # all that has an earlier timestamp was made before
+        if began is not None:  # all that has an earlier stamp was made before
             start = Bookmark(int(began), 0, 0, b"")
-            for stamp in self.log.list_stamps(connection.fetch_all, start, newest):
-                condition, parameters = stamp.condition
+            for found in self.log.list_stamps(connection.fetch_all, start, newest):
+                condition, parameters = found.condition
                 (commit_order,) = connection.fetch_one(
                     f"SELECT min(commit_order) FROM zapdb_transactions WHERE {self._mine}"
                     f" AND {condition} AND made_at >= %s",
                     [*parameters, moment_us],
                 )
                 if commit_order is not None:
-                    return self._find_last(connection, stamp.number, int(commit_order) - 1)
+                    return self._find_last(connection, found.number, int(commit_order) - 1)
         return self._find_last(connection, newest, COMMIT_ORDER_MAX)
 
     def find_last_up_to(self, connection: Connection, bookmark: Bookmark) -> Bookmark:
         """The last change of the last transaction that lies before a bookmark as a whole; `START`
         if there is none."""
-        last = self._find_last(connection, bookmark.timestamp, bookmark.commit_order)
+        last = self._find_last(connection, bookmark.stamp, bookmark.commit_order)
         if last > bookmark:  # it is in the midst of a transaction
-            last = self._find_last(connection, bookmark.timestamp, bookmark.commit_order - 1)
+            last = self._find_last(connection, bookmark.stamp, bookmark.commit_order - 1)
         return last
 
-    def _find_last(self, connection: Connection, timestamp: int, commit_order: int) -> Bookmark:
-        """The last change up to a commit order of a timestamp."""
+    def _find_last(self, connection: Connection, stamp: int, commit_order: int) -> Bookmark:
+        """The last change up to a commit order of a stamp."""
         if self.log.is_numbered:
-            upto = timestamp if commit_order >= timestamp else timestamp - 1
+            upto = stamp if commit_order >= stamp else stamp - 1
             row = connection.fetch_one(
                 "SELECT transaction_number, table_number, key FROM zapdb_changes"
                 f" WHERE {self._mine} AND transaction_number <= ?"
@@ -99,21 +99,21 @@ class ChangeLogPruning:
             )
             return START if row is None else Bookmark(row[0], row[0], row[1], as_bytes(row[2]))
         beginning = self.log.read_beginning(connection.fetch_all)
-        for number in range(timestamp, max(beginning.timestamp, 1) - 1, -1):
-            bound = commit_order if number == timestamp else COMMIT_ORDER_MAX
+        for number in range(stamp, max(beginning.stamp, 1) - 1, -1):
+            bound = commit_order if number == stamp else COMMIT_ORDER_MAX
             found = self._find_last_of(connection, number, bound)
             if found is not None:
                 return found
         return START
 
     def _find_last_of(
-        self, connection: Connection, timestamp: int, commit_order: int
+        self, connection: Connection, stamp: int, commit_order: int
     ) -> Bookmark | None:
-        start = Bookmark(timestamp, 0, 0, b"")
-        stamp = next(self.log.list_stamps(connection.fetch_all, start, timestamp), None)
-        if stamp is None:
+        start = Bookmark(stamp, 0, 0, b"")
+        found = next(self.log.list_stamps(connection.fetch_all, start, stamp), None)
+        if found is None:
             return None
-        condition, parameters = stamp.condition
+        condition, parameters = found.condition
         made = connection.fetch_one(
             f"SELECT number, commit_order FROM zapdb_transactions AS t WHERE {self._mine}"
             f" AND {condition} AND commit_order <= %s AND EXISTS (SELECT 1 FROM zapdb_changes AS c"
@@ -128,7 +128,7 @@ class ChangeLogPruning:
             f" AND transaction_number = %s ORDER BY {LAST_FIRST} LIMIT 1",
             (made[0],),
         )
-        return Bookmark(timestamp, as_number(made[1]), as_number(table), as_bytes(key))
+        return Bookmark(stamp, as_number(made[1]), as_number(table), as_bytes(key))
 
     def count(self, connection: Connection, place: Bookmark) -> int:
         """How many changes there are up to the last one of a transaction, counted up to a limit."""
@@ -206,23 +206,23 @@ class ChangeLogPruning:
         return connection.run(f"DELETE FROM zapdb_changes WHERE {which}", numbers)
 
     def _delete_stamps(self, connection: Connection, beginning: Bookmark) -> int:
-        """Those that no place behind the beginning needs; the timestamp of the beginning has more
+        """Those that no place behind the beginning needs; the stamp of the beginning has more
         transactions, perhaps, which the snapshot before it tells."""
         if self.log.is_numbered:
             return 0
         return connection.run(
             f"DELETE FROM zapdb_stamps WHERE {self._mine} AND number IN (SELECT number FROM"
-            f" zapdb_stamps WHERE {self._mine} AND number < {beginning.timestamp - 1}"
+            f" zapdb_stamps WHERE {self._mine} AND number < {beginning.stamp - 1}"
             f" ORDER BY number LIMIT {PRUNE_BATCH_CHANGES})"
         )
 
     def _up_to(self, connection: Connection, place: Bookmark) -> tuple[str, list[Any]]:
         """The condition of transactions up to that of a place."""
         if self.log.is_numbered:
-            return "number <= ?", [place.timestamp]
+            return "number <= ?", [place.stamp]
         fetch = connection.fetch_all
-        stamp = next(self.log.list_stamps(fetch, place, place.timestamp), None)
-        now, before = (NOTHING, NOTHING) if stamp is None else (stamp.snapshot, stamp.before)
+        found = next(self.log.list_stamps(fetch, place, place.stamp), None)
+        now, before = (NOTHING, NOTHING) if found is None else (found.snapshot, found.before)
         shown, parameters = _shown_by(now)
         earlier, more = _shown_by(before)
         return f"{shown} AND ({earlier} OR commit_order <= %s)", [

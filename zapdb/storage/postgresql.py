@@ -182,9 +182,9 @@ class PostgreSQL(Storage):
             hint="use PostgreSQL 13 or later, itself",
         )
 
-    def begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
+    def begin(self, connection: Connection, mode: Mode, *, exclusive: bool) -> None:
         driver = connection.driver
-        if mode is Mode.WRITE and not alone and isinstance(connection, PipelinedConnection):
+        if mode is Mode.WRITE and not exclusive and isinstance(connection, PipelinedConnection):
             self._begin_waiting(connection)
             return
         if mode is Mode.CHANGE:
@@ -197,10 +197,10 @@ class PostgreSQL(Storage):
         statements = [BEGIN[mode]]
         if mode is Mode.ASIDE:
             statements.append(f"SET LOCAL lock_timeout = {WRITE_BACK_LOCK_TIMEOUT_MS}")
-        if mode is Mode.CATALOG or alone:  # it keeps others from going on
+        if mode is Mode.CATALOG or exclusive:  # it keeps others from going on
             idle_ms = int(CATALOG_IDLE_SECONDS * 1000)
             statements.append(f"SET LOCAL idle_in_transaction_session_timeout = {idle_ms}")
-        if alone:
+        if exclusive:
             statements += [
                 f"SET LOCAL lock_timeout = {EXCLUSIVE_LOCK_TIMEOUT_MS}",
                 GATE_EXCLUSIVE,

@@ -194,7 +194,7 @@ class SQLite(Storage):
                 hint="its file system must allow shared memory: network file systems do not",
             )
 
-    def begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
+    def begin(self, connection: Connection, mode: Mode, *, exclusive: bool) -> None:
         self.refuse_other_file()  # costs a hundredth of the cheapest COMMIT
         if mode.only_reads:
             with connection.in_use():

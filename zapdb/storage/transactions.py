@@ -40,11 +40,11 @@ class Transactions(ConnectionPool):
     """The transactions of a database."""
 
     @contextmanager
-    def transaction(self, mode: Mode, *, alone: bool = False) -> Iterator[Connection]:
+    def transaction(self, mode: Mode, *, exclusive: bool = False) -> Iterator[Connection]:
         """A transaction of one call: committed at the end, rolled back on an exception.
 
-        A WRITE that is `alone` has no other writer beside it; raises `TransactionConflict` where
-        those that there are do not end soon.
+        A WRITE that is `exclusive` has no other writer beside it; raises `TransactionConflict`
+        where those that there are do not end soon.
         """
         connection = self.connection()
         if connection.mode is not None:
@@ -56,7 +56,7 @@ class Transactions(ConnectionPool):
             self.refuse_write()
         try:
             with self.refusing_deadlock(connection):
-                self._begin_measured(connection, mode, alone=alone)
+                self._begin_measured(connection, mode, exclusive=exclusive)
                 began = time.monotonic()
                 try:
                     yield connection
@@ -88,7 +88,7 @@ class Transactions(ConnectionPool):
         try:
             begun = OpenTransaction(self, connection, mode, caller or find_caller())
             with self.refusing_deadlock(connection):
-                self._begin_measured(connection, mode, alone=False)
+                self._begin_measured(connection, mode, exclusive=False)
             self.note_open(begun)
         except BaseException as error:
             self._close_books(connection)
@@ -202,25 +202,25 @@ class Transactions(ConnectionPool):
                 hint="open it without read_only",
             )
 
-    def _begin_measured(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
+    def _begin_measured(self, connection: Connection, mode: Mode, *, exclusive: bool) -> None:
         """Begin a transaction on a connection that is in none."""
         call = current_call()
         if call is not None:
             call.refuse_interrupted()
-        self._begin_timed(connection, mode, alone=alone)
+        self._begin_timed(connection, mode, exclusive=exclusive)
         connection.mode, connection.is_doomed = mode, False
         connection.serial = next(_NUMBERS)
         if connection.checked:
             connection.checked = set()
 
-    def _begin_timed(self, connection: Connection, mode: Mode, *, alone: bool) -> None:
-        gate = "exclusive" if alone else GATES.get(mode)
+    def _begin_timed(self, connection: Connection, mode: Mode, *, exclusive: bool) -> None:
+        gate = "exclusive" if exclusive else GATES.get(mode)
         if gate is None:
-            self._begin(connection, mode, alone=alone)
+            self._begin(connection, mode, exclusive=exclusive)
             return
         started = time.monotonic()
         try:
-            self._begin(connection, mode, alone=alone)
+            self._begin(connection, mode, exclusive=exclusive)
         finally:
             if not connection.is_waiting:  # else that takes the gate when it is sent
                 self.note_gate(time.monotonic() - started, mode, gate)
@@ -244,20 +244,20 @@ class Transactions(ConnectionPool):
         assert connection.mode is not None
         self._roll_back(connection)
         connection.is_doomed = False
-        self._begin(connection, connection.mode, alone=False)
+        self._begin(connection, connection.mode, exclusive=False)
 
     def _begin(
-        self, connection: Connection, mode: Mode, *, alone: bool, may_renew: bool = True
+        self, connection: Connection, mode: Mode, *, exclusive: bool, may_renew: bool = True
     ) -> None:
         try:
-            self.begin(connection, mode, alone=alone)
+            self.begin(connection, mode, exclusive=exclusive)
         except ZapdbError:
             self._roll_back(connection)
             raise
         except Exception as error:
             if may_renew and self.reconnect(connection):  # nothing was done in it yet
                 self.after_transaction(connection)
-                self._begin(connection, mode, alone=alone, may_renew=False)
+                self._begin(connection, mode, exclusive=exclusive, may_renew=False)
                 return
             meaning = connection.meaning(error)
             self._roll_back(connection)
@@ -326,7 +326,7 @@ class Transactions(ConnectionPool):
         return NO_WATCH
 
     @abstractmethod
-    def begin(self, connection: Connection, mode: Mode, *, alone: bool) -> None: ...
+    def begin(self, connection: Connection, mode: Mode, *, exclusive: bool) -> None: ...
 
     def before_commit(self, connection: Connection, seconds: float) -> None:
         """The end of a transaction that took so long, inside it."""

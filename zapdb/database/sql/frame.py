@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow
 import pyarrow.compute
 
-from zapdb.database import frames
+from zapdb.database import pandas_frames
 from zapdb.database.sql.decode import Kind, decode_column, refuse
 
 PLAIN: Final = frozenset(
@@ -30,7 +30,7 @@ FINITE_MAX: Final = (1 << 63) - 2
 def make_result_frame(columns: Sequence[str], kinds: Sequence[Kind], held: Any) -> Any:
     """A `pandas.DataFrame`; raises `SqlError` for what neither pandas nor Python has."""
     described = zip(columns, kinds, held.columns, strict=True)
-    return frames.make_frame(columns, [_make_series(*column) for column in described])
+    return pandas_frames.make_frame(columns, [_make_series(*column) for column in described])
 
 
 def _make_series(name: str, kind: Kind, column: Any) -> Any:
@@ -39,16 +39,16 @@ def _make_series(name: str, kind: Kind, column: Any) -> Any:
         if any(abs(bound or 0) > FINITE_MAX for bound in bounds.values()):
             raise refuse(name, kind, "a time is infinite")
         try:
-            return frames.plain_series(column, nullable=True)
+            return pandas_frames.plain_series(column, nullable=True)
         except (ValueError, OverflowError):
             raise refuse(name, kind, "pandas has no such time") from None
     if kind["id"] == "enum":
         return column.to_pandas().cat.as_ordered()
     if kind["id"] == "hugeint":
-        return frames.integer_series(column)
+        return pandas_frames.integer_series(column)
     if kind["id"] in PLAIN and kind["text"] != "JSON":
-        return frames.plain_series(column, nullable=True)
+        return pandas_frames.plain_series(column, nullable=True)
     values: list[Any] = []
     for chunk in column.chunks:
         values += decode_column(name, kind, chunk)
-    return frames.object_series(values)
+    return pandas_frames.object_series(values)

@@ -85,7 +85,7 @@ class _Offer:
             source = HeldSource(relation.to_arrow(connection, self._session.view))
             columns = [(column, kind, False) for column, kind in relation.columns.items()]
         else:
-            live = self._session.live(name)
+            live = self._session.bind_served(name)
             texts = self._texts_of(live)
             source = TableSource(self._session, live, texts)
             columns = [(f.name, f.type, f.name in texts) for f in live.shape.table.fields]
@@ -101,7 +101,7 @@ class _Offer:
     def _check_as_text(self) -> None:
         for path in self._as_text:
             table, _, field = path.partition(".")
-            names = [f.name for f in self._session.live(table).shape.table.fields]
+            names = [f.name for f in self._session.bind_served(table).shape.table.fields]
             if field not in names:
                 raise UnknownName(
                     "as_text names a field as `table.field`", field=path, fields=", ".join(names)

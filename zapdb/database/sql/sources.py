@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 
 import pyarrow
 
-from zapdb.database.arrow import Ask, read_batches, read_pages
-from zapdb.database.session import Question, Session
+from zapdb.database.arrow import ReadActive, read_batches, read_pages
+from zapdb.database.session import Session, TableRead
 from zapdb.errors import InvalidValue
 from zapdb.indexes import LiveTable
 from zapdb.records.arrow import arrow_schema
@@ -74,20 +74,20 @@ class TableSource:
                 error.hint = f"as_text=['{path}'] makes a column of strings"
             raise
 
-    def _ask(self, question: Question[Any]) -> tuple[LiveTable, Any]:
-        return self._session.ask(self._live, question)
+    def _read_active(self, read: TableRead[Any]) -> tuple[LiveTable, Any]:
+        return self._session.read_active(self._live, read)
 
     def _batches(self, fields: Sequence[str]) -> Iterator[Any]:
-        ask: Ask = self._ask
+        read: ReadActive = self._read_active
         if not fields:
-            for _, page in read_pages(self._session, ask):
+            for _, page in read_pages(self._session, read):
                 yield pyarrow.RecordBatch.from_arrays(
                     [_zeros(len(page))], schema=pyarrow.schema([ROW])
                 )
             return
         schema = pyarrow.schema([self._fields.field(name) for name in fields])
         as_text = [name for name in self._as_text if name in fields]
-        for batch in read_batches(self._session, ask, schema, fields, as_text):
+        for batch in read_batches(self._session, read, schema, fields, as_text):
             arrays = [_zeros(batch.num_rows), *batch.columns]
             yield pyarrow.RecordBatch.from_arrays(arrays, schema=pyarrow.schema([ROW, *schema]))
 

@@ -9,27 +9,27 @@ from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.localview import LocalView
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.database.background import Background, BackgroundWork, run_all, run_urgent
-from zapdb.database.following import Changed, Follower, concerns
+from zapdb.database.background import BackgroundJobs, BackgroundWork, run_all, run_urgent
+from zapdb.database.catalog_watch import CatalogWatcher, ChangedRows, concerns
 from zapdb.database.session import Session
 from zapdb.errors import UnknownName
 from zapdb.jobs import list_rebuilds
 
 
-class Upkeep:
+class TenantRefresher:
     """Watches the catalog for one tenant, from the opening of a database to its closing."""
 
-    def __init__(self, follower: Follower, session: Session) -> None:
-        self._follower = follower
+    def __init__(self, watcher: CatalogWatcher, session: Session) -> None:
+        self._watcher = watcher
         self._session = session
         self._tenant = session.view.tenant
-        self._background: Background | None = None
+        self._background: BackgroundJobs | None = None
         self._is_over = False
         self._lock = threading.Lock()
-        self.settle()
-        follower.watch(self)
+        self._start_or_stop_jobs()
+        watcher.add_listener(self)
 
-    def settle(self) -> None:
+    def _start_or_stop_jobs(self) -> None:
         """Begin or end the background's work as the settings and the indexes say."""
         with self._lock:
             work = self._find_work()
@@ -37,7 +37,7 @@ class Upkeep:
                 self._background.stop(wait=self._is_over)
                 self._background = None
             if self._background is None and work is not None:
-                self._background = Background(self._session.storage, self._tenant, work)
+                self._background = BackgroundJobs(self._session.storage, self._tenant, work)
 
     def _find_work(self) -> BackgroundWork | None:
         if self._is_over or self._session.is_read_only:
@@ -48,13 +48,13 @@ class Upkeep:
 
     def use(self, settings: Settings) -> None:
         self._session.settings = settings
-        self.settle()
+        self._start_or_stop_jobs()
 
     def stop(self) -> None:
         """End the background's work; safe to repeat."""
-        self._follower.unwatch(self)
+        self._watcher.remove_listener(self)
         self._is_over = True
-        self.settle()
+        self._start_or_stop_jobs()
 
     def _end_work(self) -> None:
         with self._lock:
@@ -63,8 +63,8 @@ class Upkeep:
                 self._background.stop(wait=False)
                 self._background = None
 
-    def hear(self, view: LocalView, changed: Changed) -> None:
-        """Take in what changed, in the follower's thread, before its view is shown."""
+    def on_change(self, view: LocalView, changed: ChangedRows) -> None:
+        """Take in what changed, in the watcher's thread, before its view is shown."""
         tenant = view.get(Tenant, self._tenant)
         if tenant is None or tenant.removing:
             self._end_work()  # whoever uses the tenant is told so
@@ -74,7 +74,7 @@ class Upkeep:
         if concerns(self._tenant, changed):
             with suppress(UnknownName):  # removed just now
                 self._session.reload()
-            self.settle()
+            self._start_or_stop_jobs()
             background = self._background
             if background is not None:
                 background.wake()

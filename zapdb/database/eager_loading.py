@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
+from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many
 from zapdb.database.fields import as_field
-from zapdb.database.many import KEYS_PER_STATEMENT, fetch_many
 from zapdb.database.session import Session
 from zapdb.database.write_back import write_back_page
 from zapdb.errors import UsageError
@@ -82,7 +82,7 @@ def _load(
 ) -> None:
     found = [dict[str, Record | None]() for _ in records]
     for include in includes:
-        table = session.find_again(live).shape.table
+        table = session.rebind(live).shape.table
         field = find_field(table, include.field, include.name)
         kind = field.type
         assert isinstance(kind, Reference)
@@ -114,7 +114,7 @@ def _fetch(
         ) -> tuple[int | None, dict[bytes, bytes]]:
             return fetch_many(connection, live, some)
 
-        live, stored = session.ask(live, fetch)
+        live, stored = session.read_active(live, fetch)
         write_back_page(session, live, stored.items())
         read = live.shape.reader.read
         loaded |= {key: read(key, value) for key, value in stored.items()}
@@ -122,7 +122,7 @@ def _fetch(
 
 
 def _target_of(session: Session, kind: Reference) -> LiveTable:
-    return session.live_numbered(kind.number, kind.table)
+    return session.bind_numbered(kind.number, kind.table)
 
 
 def names_of(includes: Iterable[Include], before: str = "") -> Iterator[str]:

@@ -36,7 +36,7 @@ Batch = tuple[LiveTable, Sequence[bytes], Sequence[IncomingReference]]
 """Keys of deleted records, and who refers to their table and is still to be looked for."""
 
 
-def let_go(
+def apply_on_delete(
     session: Session, connection: Connection, live: LiveTable, keys: Sequence[bytes]
 ) -> None:
     """Deal with all that refers to some records that were deleted in this transaction.
@@ -49,7 +49,7 @@ def let_go(
         live, keys, referrers = waiting.pop()
         unfinished, removed = list[IncomingReference](), list[Batch]()
         for incoming in referrers:
-            other = session.live_in_force(incoming.table)
+            other = session.bind_active(incoming.table)
             if incoming.key.on_delete == "restrict":
                 _restrict(connection, live, keys, other, incoming)
             elif incoming.key.on_delete == "set_null":

@@ -110,7 +110,7 @@ def _insert_sql(storage: Storage) -> str:
     return INSERT.format(mark=storage.mark, clock=storage.clock_sql, kept=kept)
 
 
-class Purge:
+class CommitTokenPurger:
     """Deletes expired tokens now and then, in a process that writes others."""
 
     def __init__(self, storage: Storage) -> None:

@@ -27,7 +27,7 @@ from zapdb.catalog.stored import provisional_numbers
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster.level import check_level
 from zapdb.cluster.nodes import Node
-from zapdb.database.following import Follower
+from zapdb.database.catalog_watch import CatalogWatcher
 from zapdb.errors import (
     ActivationPending,
     CatalogChanged,
@@ -44,7 +44,7 @@ Apply = Literal["never", "auto"]
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class MigrationFiles:
     """The migration files of a process; `serves` is the position whose shapes it works with.
 
     `apply` says whether those that are not stored yet are applied. A process without files works
@@ -52,31 +52,31 @@ class Files:
     """
 
     directory: Path | None
-    found: list[MigrationFile]
+    migrations: list[MigrationFile]
     serves: int | None
     apply: Apply = "never"
 
     @property
     def end(self) -> int:
-        return self.found[-1].number if self.found else 0
+        return self.migrations[-1].number if self.migrations else 0
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class NodeContext:
     """What the databases of one process share, whatever their tenants: it is one node, or none
     where it reads only."""
 
     storage: Storage
     node: Node | None
-    files: Files
-    follower: Follower
+    files: MigrationFiles
+    watcher: CatalogWatcher
     pins: Pins
 
 
 def prepare_tenant(
     storage: Storage,
     tenant: int,
-    files: Files,
+    files: MigrationFiles,
     wait_seconds: float,
     applied: list[Applied],
     known: View | None = None,
@@ -96,7 +96,7 @@ def prepare_tenant(
         refuse_changes_while_forgetting(view)
     pending: tuple[MigrationFile, ...] = ()
     if known is None or view.stored is not known.stored:
-        pending = compare_files(files.found, list(view.stored), view.chain).pending
+        pending = compare_files(files.migrations, list(view.stored), view.chain).pending
     if pending and files.apply == "auto":
         assert files.directory is not None
         with suppress(ActivationPending):  # waited for below, where it is needed
@@ -129,14 +129,14 @@ def changed_while_opening(storage: Storage) -> CatalogChanged:
 
 
 def prepare_tenant_read_only(
-    storage: Storage, tenant: int, files: Files, known: View | None = None
+    storage: Storage, tenant: int, files: MigrationFiles, known: View | None = None
 ) -> View:
     """What is in force, if it can be served to a process that has the files and writes nothing."""
     with storage.transaction(Mode.READ) as connection:
         check_level(connection)
         view = load_view(connection, tenant, known)
         settings = read_settings(connection, tenant)
-    pending = compare_files(files.found, list(view.stored), view.chain).pending
+    pending = compare_files(files.migrations, list(view.stored), view.chain).pending
     if files.serves is not None:
         if files.serves > view.chain.end:
             raise _pending(pending[0].label, len(pending), storage)
@@ -164,14 +164,14 @@ def check_pins(storage: Storage, view: View, pins: Pins) -> None:
             pins.check(connection, view)
 
 
-def read_files(migrations: str | Path | None, apply: Apply, serve_as: int | None) -> Files:
+def read_files(migrations: str | Path | None, apply: Apply, serve_as: int | None) -> MigrationFiles:
     if migrations is None:
         if apply != "never" or serve_as is not None:
             raise UsageError(
                 "apply and serve_as are about migration files, and none are given",
                 hint="give migrations=, the directory of the files",
             )
-        return Files(None, [], None)
+        return MigrationFiles(None, [], None)
     directory = Path(migrations)
     found = list_files(directory)
     if serve_as is not None and not found[0].number <= serve_as <= found[-1].number:
@@ -181,7 +181,9 @@ def read_files(migrations: str | Path | None, apply: Apply, serve_as: int | None
             first=found[0].number,
             last=found[-1].number,
         )
-    return Files(directory, found, found[-1].number if serve_as is None else serve_as, apply)
+    return MigrationFiles(
+        directory, found, found[-1].number if serve_as is None else serve_as, apply
+    )
 
 
 def _pending(first: str, count: int, storage: Storage) -> PendingMigrations:

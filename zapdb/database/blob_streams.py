@@ -100,7 +100,7 @@ def open_field(
     return io.BufferedReader(io.BytesIO(value.encode() if isinstance(value, str) else value))
 
 
-class Uploads:
+class StreamedValues:
     """Open binary files among the values of one record; stores what is in them.
 
     An operation that meets another transaction is repeated: each file is then read again from where

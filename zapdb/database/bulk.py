@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from zapdb.database.referrers import let_go
+from zapdb.database.on_delete import apply_on_delete
 from zapdb.database.session import Session
 from zapdb.errors import UsageError
 from zapdb.indexes import LiveTable
@@ -55,7 +55,7 @@ def remove_many(
     together. Raises `ReferenceViolation`.
     """
     found = _remove(connection, live, keys)
-    let_go(session, connection, live, found)
+    apply_on_delete(session, connection, live, found)
     return len(found)
 
 
@@ -75,7 +75,7 @@ def remove_all(
         deleted += len(found)
     left = iter(gone)
     while some := list(islice(left, KEYS_PER_STATEMENT)):
-        let_go(session, connection, live, some)
+        apply_on_delete(session, connection, live, some)
     return deleted
 
 

@@ -1,7 +1,7 @@
 """Following the catalog: one thread of an open database keeps the process's local view of it.
 
 About once a second the thread looks whether the newest change has another seq, and if so brings
-the view up to it (`catalog.localview`). Those who watch hear of it before the view is shown, so
+the view up to it (`catalog.localview`). Listeners are called before the view is shown, so
 what hangs on it (the tables in force, the settings) is as new as the view by then; callbacks of the
 application come after.
 """
@@ -25,16 +25,16 @@ from zapdb.errors import CatalogBehind, UsageError, ZapdbError
 from zapdb.limits import CATALOG_POLL_SECONDS, CATALOG_WAIT_SECONDS
 from zapdb.storage import Mode, Storage
 
-logger = logging.getLogger("zapdb.following")
+logger = logging.getLogger("zapdb.catalog_watch")
 
-Changed = set[tuple[str, str]]
+ChangedRows = set[tuple[str, str]]
 """The (kind, key) pairs of the rows that a step changed."""
 
 
-class Watcher(Protocol):
-    """Hears of a view that is about to be shown, in the follower's thread."""
+class CatalogListener(Protocol):
+    """Is called before a newer view is shown, in the watcher's thread."""
 
-    def hear(self, view: LocalView, changed: Changed) -> None: ...
+    def on_change(self, view: LocalView, changed: ChangedRows) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -58,7 +58,7 @@ class SchemaChange:
 Callback = Callable[[SchemaChange], object]
 
 
-class Follower:
+class CatalogWatcher:
     """One per process and database; safe to share between threads."""
 
     def __init__(self, storage: Storage) -> None:
@@ -66,12 +66,12 @@ class Follower:
         self._view: LocalView | None = None
         self._error: ZapdbError | None = None
         self._steps = 0
-        self._watchers: list[Watcher] = []
+        self._listeners: list[CatalogListener] = []
         self._callbacks: list[tuple[int, Callback]] = []
         self._changed = threading.Condition()
         self._wake = threading.Event()
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="zapdb-follow", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="zapdb-watch", daemon=True)
         self._thread.start()
 
     @property
@@ -113,12 +113,12 @@ class Follower:
         """Look for changes now."""
         self._wake.set()
 
-    def watch(self, watcher: Watcher) -> None:
-        self._watchers.append(watcher)
+    def add_listener(self, listener: CatalogListener) -> None:
+        self._listeners.append(listener)
 
-    def unwatch(self, watcher: Watcher) -> None:
+    def remove_listener(self, listener: CatalogListener) -> None:
         with suppress(ValueError):
-            self._watchers.remove(watcher)
+            self._listeners.remove(listener)
 
     def on_schema_change(self, tenant: int, callback: Callback) -> Callable[[], None]:
         """Call back after each change for a tenant; returns what ends it, safe to repeat."""
@@ -137,18 +137,18 @@ class Follower:
             self._stopped = True
             self._changed.notify_all()
         self._wake.set()
-        for watcher in list(self._watchers):
-            watcher.stop()
+        for listener in list(self._listeners):
+            listener.stop()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=5)
 
     def _run(self) -> None:
         try:
-            self._follow()
+            self._watch()
         finally:
             self._storage.release_connection()
 
-    def _follow(self) -> None:
+    def _watch(self) -> None:
         while not self._stopped:
             self._wake.wait(CATALOG_POLL_SECONDS)
             self._wake.clear()
@@ -182,8 +182,8 @@ class Follower:
         if before is not None and now is before:
             return []
         changed = now.changed_since(before or LocalView(0, {}))
-        for watcher in list(self._watchers):
-            watcher.hear(now, changed)
+        for listener in list(self._listeners):
+            listener.on_change(now, changed)
         with self._changed:
             self._view = now
             self._changed.notify_all()
@@ -200,7 +200,9 @@ class Follower:
                     logger.exception("a callback of on_schema_change failed")
 
 
-def find_schema_changes(before: LocalView, now: LocalView, changed: Changed) -> list[SchemaChange]:
+def find_schema_changes(
+    before: LocalView, now: LocalView, changed: ChangedRows
+) -> list[SchemaChange]:
     """What changed rows mean, by tenant."""
     kinds: dict[int, set[str]] = {}
     for kind, key in changed:
@@ -218,7 +220,7 @@ def find_schema_changes(before: LocalView, now: LocalView, changed: Changed) -> 
     ]
 
 
-def concerns(tenant: int, changed: Changed) -> bool:
+def concerns(tenant: int, changed: ChangedRows) -> bool:
     """Whether rows changed that say what is in force for a tenant, or that it may not change."""
     return any(
         kind == "chain"
