@@ -33,9 +33,9 @@ def resolve_documents(*texts: str | bytes, numbers: NumberAllocator | None = Non
     for number, text in enumerate(texts, 1):
         raw = text if isinstance(text, bytes) else text.encode()
         source = DocumentText(f"{number:04d}_test.yaml", raw)
-        draft = parse_document(read_document(source), source, number, "test")
+        parsed = parse_document(read_document(source), source, number, "test")
         before = chain.migrations[-1].after if chain.migrations else Schema()
-        chain = chain.with_migration(resolve(draft, before, numbers))
+        chain = chain.with_migration(resolve(parsed, before, numbers))
     return chain
 
 

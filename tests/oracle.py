@@ -29,7 +29,7 @@ from zapdb.expressions.tree import (
 )
 from zapdb.limits import VALUE_SIZE_BYTES_MAX
 from zapdb.migrations import Chain, NumberAllocator
-from zapdb.migrations.numbers import ReplayedNumbers
+from zapdb.migrations.numbers import ReplayAllocator
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.alter_type import AlterType
 from zapdb.migrations.operations.change_type import ChangeType
@@ -620,7 +620,7 @@ def convert_kept(chain: Chain, table: int, kept: Kept, source: int, target: int)
         is_up = source < target
         schema = migration.before if is_up else migration.after
         numbers = (
-            ReplayedNumbers(migration.drawn, migration.number)
+            ReplayAllocator(migration.drawn, migration.number)
             if is_up
             else NumberAllocator(step=-1, migration=migration.number)
         )

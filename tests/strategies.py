@@ -757,7 +757,7 @@ class Author:
         fitting: list[Any] = []
         for archived in table.archived:
             field = archived.field
-            body = {"table": table.name, "field": field.name, "archived_by": archived.by}
+            body = {"table": table.name, "field": field.name, "archived_by": archived.archived_by}
             fill = self.fill(table, field)
             if not field.optional or self.draw(st.booleans()):
                 body["otherwise"] = fill
@@ -778,7 +778,7 @@ class Author:
             return None
         archived = self.draw(st.sampled_from(schema.archived))
         restored = {
-            "restore_table": {"table": archived.table.name, "archived_by": archived.by}
+            "restore_table": {"table": archived.table.name, "archived_by": archived.archived_by}
             | ({"position": 0} if self.draw(st.booleans()) else {})
         }
         return restored if is_valid(restored, schema) else None
@@ -1084,9 +1084,9 @@ class Author:
 def is_valid(operation: Any, schema: Schema) -> bool:
     """Whether one operation may stand alone in a migration after this schema."""
     source = DocumentText("9999_tried.yaml", document_of([operation]).encode())
-    draft = parse_document(read_document(source), source, 9999, "tried")
+    parsed = parse_document(read_document(source), source, 9999, "tried")
     try:
-        resolve(draft, schema, NumberAllocator(dict.fromkeys(KINDS, 10**6)))
+        resolve(parsed, schema, NumberAllocator(dict.fromkeys(KINDS, 10**6)))
     except InvalidMigration:
         return False
     return True
@@ -1103,8 +1103,8 @@ def extend(chain: Chain, text: str, numbers: NumberAllocator) -> Chain:
     """The chain with one more migration, read from text."""
     number = chain.end + 1
     source = DocumentText(f"{number:04d}_drawn.yaml", text.encode())
-    draft = parse_document(read_document(source), source, number, "drawn")
-    return chain.with_migration(resolve(draft, chain.schema_at(chain.end), numbers))
+    parsed = parse_document(read_document(source), source, number, "drawn")
+    return chain.with_migration(resolve(parsed, chain.schema_at(chain.end), numbers))
 
 
 @st.composite

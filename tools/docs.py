@@ -147,7 +147,7 @@ def page_expressions() -> Iterator[str]:
         takes = ", ".join(map(either, function.parameters))
         takes += ", …" if function.variadic else ""
         takes += ", `else=`" if function.partial else ""
-        yield f"| `{name}` | {takes} | {either(function.results)} | {function.says} |"
+        yield f"| `{name}` | {takes} | {either(function.results)} | {function.description} |"
     for name, says in SPECIAL.items():
         takes = "string, `else=`" if name == "member" else "any optional, any"
         gives = "enum" if name == "member" else "that type"

@@ -84,7 +84,7 @@ PROOFS_REMEMBERED_MAX: Final = 1_000
 """Migrations whose proofs a process keeps, so that it does not try the same ones twice."""
 COMPILED_MAX: Final = 1_000
 """Codecs and decoders that a process keeps for all databases, and for the time zones of each; and
-conversions, routes and archived fields that it keeps for each chain of migrations."""
+conversions, conversion plans and archived fields that it keeps for each chain of migrations."""
 EXPRESSION_LENGTH_CHARS_MAX: Final = 2_000
 """As its author writes it."""
 EXPRESSION_CANONICAL_LENGTH_CHARS_MAX: Final = 12_000

@@ -18,7 +18,7 @@ def run(bench: Bench) -> list[Row]:
     migrations.add(*DROP_ONE_ADD_ONE)
     chain = load_directory(migrations.directory)
     (before,), (after,) = chain.schema_at(1), chain.schema_at(2)
-    path = chain.route(before.number, 1, 2).derivations
+    path = chain.conversion_plan(before.number, 1, 2).derivations
     spliced, long_way = (
         compile_conversion(Layout.of(before), Layout.of(after), path, splice=splice).convert
         for splice in (True, False)

@@ -14,7 +14,7 @@ from tests.cli.program import Project
 from tests.documents import document
 from zapdb.catalog.tenants import create_tenant
 from zapdb.records import codec_for
-from zapdb.schema import fingerprint, read_snapshot
+from zapdb.schema import fingerprint, read_canonical_bytes
 
 RENAME = """\
 zapdb: 1
@@ -101,7 +101,7 @@ def test_history_as_json_is_an_object_a_line(rolled_back: Project) -> None:
 def test_history_with_snapshots(people: Project) -> None:
     command = ("catalog", "history", "--table", "people", "--json", "--with-snapshot")
     entries = people.run(*command).lines
-    tables = [read_snapshot(base64.b64decode(entry["snapshot"])) for entry in entries]
+    tables = [read_canonical_bytes(base64.b64decode(entry["snapshot"])) for entry in entries]
     assert [f"0x{fingerprint(table):016x}" for table in tables] == [
         entry["fingerprint"] for entry in entries
     ]

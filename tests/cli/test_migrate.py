@@ -141,10 +141,10 @@ def test_the_examples_of_a_new_file_are_those_of_every_operation() -> None:
         changes = "".join(f"  {line}\n" for line in examples)
         document = f"zapdb: 1\nsummary: X\nchanges:\n{changes}rollback: inferred\n"
         source = DocumentText("x", document.encode())
-        draft = parse_document(read_document(source), source, 1, "x")
-        shown[first] = [operation.keyword for operation in draft.changes]
+        parsed = parse_document(read_document(source), source, 1, "x")
+        shown[first] = [operation.keyword for operation in parsed.changes]
         if first:
-            assert resolve(draft, Schema(), NumberAllocator()).rollback
+            assert resolve(parsed, Schema(), NumberAllocator()).rollback
     assert shown == {True: ["create_table"], False: list(OPERATIONS)}
 
 

@@ -19,7 +19,7 @@ from zapdb.database import Database
 from zapdb.expressions import parse_expression
 from zapdb.expressions.tree import names_in
 from zapdb.migrations import Chain
-from zapdb.migrations.numbers import ReplayedNumbers
+from zapdb.migrations.numbers import ReplayAllocator
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.field import AddField, DropField, RestoreField
 from zapdb.migrations.operations.optionality import MakeRequired
@@ -62,7 +62,7 @@ class Model:
         kept, position = self.rows[number][key]
         ways = ((at, chain.end), (chain.end, at))
         is_same_table = chain.table_at(at, number) == chain.table_at(chain.end, number)
-        if is_same_table and all(chain.route(number, *way).is_identity for way in ways):
+        if is_same_table and all(chain.conversion_plan(number, *way).is_identity for way in ways):
             at = chain.end
         return convert_kept(chain, number, kept, position, at).row
 
@@ -188,7 +188,7 @@ class Sources:
         self.fields = {f.name: {f.name} for f in chain.table_at(at, table).fields}
         self.archive: dict[int, set[str]] = {}
         for migration in chain.after(at):
-            schema, numbers = migration.before, ReplayedNumbers(migration.drawn, migration.number)
+            schema, numbers = migration.before, ReplayAllocator(migration.drawn, migration.number)
             for operation in migration.changes:
                 following = operation.apply(schema, numbers)
                 before, after = schema.table_numbered(table), following.table_numbered(table)

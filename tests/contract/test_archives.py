@@ -186,7 +186,12 @@ def test_rule_19_pruning_leaves_what_is_declared(
     db.admin.run_jobs()
     with storage.transaction(Mode.READ) as connection:
         (listed,) = list_archived(connection, load_view(connection, DEFAULT_TENANT))
-    assert (listed.table, listed.field, listed.by, listed.count) == ("items", "title", 2, COUNT)
+    assert (listed.table, listed.field, listed.archived_by, listed.count) == (
+        "items",
+        "title",
+        2,
+        COUNT,
+    )
     assert prune_archives(storage, DEFAULT_TENANT) == COUNT
     assert count_archives(workspace) == 0
     assert db.admin.sweep(older_than_seconds=0).deleted == COUNT // 50

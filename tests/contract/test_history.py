@@ -319,7 +319,7 @@ def test_a_snapshot_that_was_tampered_with_is_corrupt(workspace: Workspace) -> N
     workspace.execute("UPDATE zapdb_schema_history SET table_schema = ?", (b"nonsense",))
     with workspace.control.transaction(Mode.READ) as connection:
         (entry,) = read_entries(connection, DEFAULT_TENANT)
-    with pytest.raises(CorruptCatalog, match="a schema snapshot can't be read"):
+    with pytest.raises(CorruptCatalog, match="the bytes of a table schema can't be read"):
         _ = entry.table
 
 

@@ -24,8 +24,8 @@ from zapdb.expressions import FUNCTIONS
 from zapdb.jobs.sampling import TableSample, prove_with_records
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
 from zapdb.migrations import list_files, resolve_files
-from zapdb.migrations.record_trace import Journey
-from zapdb.migrations.round_trip import Trial
+from zapdb.migrations.record_trace import RecordTrace
+from zapdb.migrations.round_trip import RoundTrip
 from zapdb.storage import Mode
 from zapdb.values import String
 
@@ -198,13 +198,13 @@ def test_samples_are_drawn_by_their_seed(
             other.table("items").insert_many({"id": n, "title": "x"} for n in range(-50, 150))
     workspace.write(2, ADD_COLOR)
     keys: list[bytes] = []
-    try_record = Trial.try_record
+    try_record = RoundTrip.try_record
 
-    def note(self: Trial, key: bytes, *rest: object) -> Journey:
+    def note(self: RoundTrip, key: bytes, *rest: object) -> RecordTrace:
         keys.append(key)
         return try_record(self, key, *rest)
 
-    monkeypatch.setattr(Trial, "try_record", note)
+    monkeypatch.setattr(RoundTrip, "try_record", note)
     drawn = []
     for seed in (1, 2, 1):
         (found,) = sample(workspace, 10, seed)
@@ -261,13 +261,13 @@ def test_rule_19_archived_values_of_real_records_are_taken_back(
         db.table("items").insert(id=3, title="x")
     workspace.write(3, "restore_field: {table: items, field: note, archived_by: 2}")
     archives: list[dict[int, bytes]] = []
-    try_record = Trial.try_record
+    try_record = RoundTrip.try_record
 
-    def note(self: Trial, key: bytes, value: bytes, archive: dict[int, bytes]) -> Journey:
+    def note(self: RoundTrip, key: bytes, value: bytes, archive: dict[int, bytes]) -> RecordTrace:
         archives.append(archive)
         return try_record(self, key, value, archive)
 
-    monkeypatch.setattr(Trial, "try_record", note)
+    monkeypatch.setattr(RoundTrip, "try_record", note)
     before = dump(workspace)
     (found,) = sample(workspace)
     assert (found.sampled, found.failures) == (3, ())

@@ -39,7 +39,7 @@ from zapdb.records import (
     compile_conversion,
     held,
 )
-from zapdb.schema import Field, Schema, Table, read_snapshot, snapshot
+from zapdb.schema import Field, Schema, Table, canonical_bytes, read_canonical_bytes
 from zapdb.storage.statements import pack_entry, unpack_entry
 from zapdb.values import (
     Binary,
@@ -180,14 +180,14 @@ def read_structure(data: bytes) -> None:
 def read_snapshot_bytes(data: bytes) -> None:
     """What the schema history keeps of a table: one encoding, or corrupt."""
     try:
-        table = read_snapshot(data)
+        table = read_canonical_bytes(data)
     except (
         CorruptCatalog,
         IncompatibleVersion,
         UnknownZone,
     ):  # of a default, which names its time zone
         return
-    assert snapshot(table) == data
+    assert canonical_bytes(table) == data
 
 
 def read_catalog_row(data: bytes) -> None:

@@ -194,8 +194,8 @@ def test_rule_05_a_digest_does_not_depend_on_spelling(chain: Chain, seed: int) -
             }
             raw = speller.document(document)
             source = DocumentText("0001_a.yaml", raw)
-            draft = parse_document(read_document(source), source, migration.number, "other")
-            spelled = resolve(draft, migration.before, NumberAllocator(FREE))
+            parsed = parse_document(read_document(source), source, migration.number, "other")
+            spelled = resolve(parsed, migration.before, NumberAllocator(FREE))
             assert spelled.digest == migration.digest, raw.decode()
             assert spelled.structure == migration.structure
 

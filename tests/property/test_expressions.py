@@ -22,7 +22,7 @@ from zapdb.expressions import (
     Expression,
     ExpressionError,
     Type,
-    check_as,
+    check_assignable,
     infer_type,
     names_in,
     parse_expression,
@@ -165,7 +165,7 @@ def test_rule_18_compiled_expressions_are_total_and_do_what_the_tree_says(
 ) -> None:
     fields, values, tree, wanted = drawn
     assert parse_expression(unparse(tree)) == tree
-    check_as(tree, fields, wanted)
+    check_assignable(tree, fields, wanted)
     assert names_in(tree) <= fields.keys()
     run = compile_expression(tree, fields, wanted)
     for _ in range(RECORDS):

@@ -54,7 +54,7 @@ def activate(connection: Connection, view: View, chain: Chain, target: int) -> l
         if after.table_numbered(table.number) is None:
             changed.append(table.name)
             drop_table(connection, view.tenant, table, target, digest)
-            if after.table_kept(table.number) is None:
+            if after.table_active_or_archived(table.number) is None:
                 retire_record_table(connection, view.tenant, table.number)
     set_position(connection, view.tenant, target)
     return changed
@@ -68,7 +68,7 @@ def _append_entry(
     table: Table,
 ) -> None:
     before = chain.schema_at(view.position)
-    old = before.table_kept(table.number)
+    old = before.table_active_or_archived(table.number)
     is_archived = before.table_numbered(table.number) is None
     event: history.Event = "create" if old is None else "restore" if is_archived else "change"
     digest = chain.at(target).digest
@@ -106,7 +106,7 @@ def is_same_layout(chain: Chain, old: Table, new: Table, source: int, target: in
     if Layout.of(old) != Layout.of(new):
         return False
     there, back = (source, target), (target, source)
-    return all(chain.route(new.number, *way).is_identity for way in (there, back))
+    return all(chain.conversion_plan(new.number, *way).is_identity for way in (there, back))
 
 
 def is_unchanged(chain: Chain, old: Table, new: Table, source: int, target: int) -> bool:
@@ -150,7 +150,7 @@ def keeps_entries(
     before = next((i for i in old.indexes if i.number == index.number), None)
     if before is None or (before.components, before.unique) != (index.components, index.unique):
         return False
-    path = chain.route(new.number, source, target).derivations
+    path = chain.conversion_plan(new.number, source, target).derivations
     return all(
         copied_from(path[component.field]) == component.field
         and old.field_numbered(component.field).type.index_encoding_id

@@ -143,7 +143,7 @@ def list_reverts(view: View) -> list[Revert]:
     before = view.chain.schema_at(number - 1)
     reverts = []
     for state in view.tables.values():
-        table = before.table_kept(state.table.number)
+        table = before.table_active_or_archived(state.table.number)
         if table is None:
             reverts.append(Revert(state, 0, None))
         elif not is_same_layout(view.chain, state.table, table, number, number - 1):
@@ -220,7 +220,7 @@ def _restore_tables(connection: Connection, view: View, forgetting: Forgetting) 
     before = chain.schema_at(number - 1)
     digest = chain.at(number - 1).digest if number - 1 > chain.start else ""
     for state in view.tables.values():
-        table = before.table_kept(state.table.number)
+        table = before.table_active_or_archived(state.table.number)
         if table is None:
             drop_table(connection, tenant, state.table, number - 1, digest)
             retire_record_table(connection, tenant, state.table.number)

@@ -40,6 +40,6 @@ def _reserved(connection: Connection, tenant: int, number: int) -> dict[int, Lay
     view = load_view(connection, tenant)
     if view.forgetting is None or number not in view.forgetting.revisions:
         return {}
-    table = view.chain.schema_at(view.forgetting.number - 1).table_kept(number)
+    table = view.chain.schema_at(view.forgetting.number - 1).table_active_or_archived(number)
     assert table is not None
     return {view.forgetting.revisions[number]: Layout.of(table)}

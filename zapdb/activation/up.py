@@ -21,7 +21,7 @@ from zapdb.activation.activate import activate, precompute_fingerprints
 from zapdb.activation.verification import compare_files
 from zapdb.activation.view import View, load_view
 from zapdb.catalog.retirement import sweep_retired
-from zapdb.catalog.stored import DrawnNumbers, forgotten_digests, provisional_numbers, store
+from zapdb.catalog.stored import CounterAllocator, forgotten_digests, provisional_numbers, store
 from zapdb.catalog.stored_settings import require_schema_changes_allowed
 from zapdb.catalog.zones import append_zones
 from zapdb.cluster import leases
@@ -216,7 +216,7 @@ def _apply(
 ) -> Applied:
     """Store, activate and log one migration, in one transaction."""
     source = file.read()
-    draft = file.parse(source)
+    parsed = file.parse(source)
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, tenant)
     started = time.perf_counter()
@@ -226,7 +226,7 @@ def _apply(
         _require_schema_changes_allowed(connection, tenant)
         view = load_view(connection, tenant, view)
         before = view.chain.schema_at(view.chain.end)
-        migration = resolve(draft, before, DrawnNumbers(connection))
+        migration = resolve(parsed, before, CounterAllocator(connection))
         store(connection, migration, source.raw)
         chain = view.chain.with_migration(migration)
         reachable, _ = find_reachable_position(connection, chain, view.position, migration.number)

@@ -14,7 +14,7 @@ from zapdb.catalog.stored import StoredMigration, provisional_numbers, source_ha
 from zapdb.errors import Location, MigrationConflict
 from zapdb.migrations import Chain, MigrationFile, resolve, resolve_files
 from zapdb.migrations.migration import Migration
-from zapdb.migrations.numbers import ReplayedNumbers
+from zapdb.migrations.numbers import ReplayAllocator
 from zapdb.migrations.structure_diff import diff_structures
 
 
@@ -106,14 +106,14 @@ def _refuse_other_digests(
     )
 
 
-class _ReplayedThenCounted(ReplayedNumbers):
+class _ReplayedThenCounted(ReplayAllocator):
     def __init__(self, drawn: dict[str, list[int]], migration: int) -> None:
         super().__init__(drawn, migration)
         self.further = provisional_numbers()
 
-    def draw(self, kind: str) -> int:
+    def allocate(self, kind: str) -> int:
         number = next(self.rest.get(kind, iter(())), None)
-        return self.further.draw(kind) if number is None else number  # type: ignore[arg-type]  # the kinds of the base class
+        return self.further.allocate(kind) if number is None else number  # type: ignore[arg-type]  # the kinds of the base class
 
 
 def _conflict(file: MigrationFile, row: StoredMigration, given: Migration) -> MigrationConflict:

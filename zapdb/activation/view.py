@@ -35,7 +35,7 @@ from zapdb.catalog.zones import load_zones
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory, UnknownName
 from zapdb.formats import require_known
 from zapdb.migrations import Chain
-from zapdb.schema import Table, snapshot
+from zapdb.schema import Table, canonical_bytes
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_number, reading
 from zapdb.storage.statements import activation_sql
@@ -207,7 +207,7 @@ def _find_forgetting(
     revisions = {
         table.number: entries[table.number][-1].revision + 1
         for table in after
-        if before.table_kept(table.number) is not None and entries.get(table.number)
+        if before.table_active_or_archived(table.number) is not None and entries.get(table.number)
     }
     return Forgetting(number, revisions)
 
@@ -247,7 +247,7 @@ def _check_entries(table: Table, entries: list[Entry]) -> None:
             table=table.name,
             hint="open the database, or run `zapdb catalog history`: both begin one",
         )
-    if entries[-1].snapshot != snapshot(table):
+    if entries[-1].snapshot != canonical_bytes(table):
         raise CorruptCatalog(
             "the schema history of a table does not end at what is in force",
             table=table.name,

@@ -21,7 +21,7 @@ from zapdb.catalog.formats import format_to_write
 from zapdb.catalog.recording import note_entry
 from zapdb.errors import CorruptCatalog
 from zapdb.printing import one_line, show_moment
-from zapdb.schema import Table, fingerprint, read_snapshot, snapshot
+from zapdb.schema import Table, canonical_bytes, fingerprint, read_canonical_bytes
 from zapdb.storage import Connection
 from zapdb.storage.fixed_tables import SCHEMA_HISTORY
 
@@ -80,7 +80,7 @@ class Entry:
             return zlib.decompress(self.packed)
         except zlib.error as error:
             raise CorruptCatalog(
-                "a schema snapshot can't be read",
+                "the bytes of a table schema can't be read",
                 table=self.table_number,
                 revision=self.revision,
                 cause=repr(error),
@@ -89,7 +89,7 @@ class Entry:
 
     @property
     def table(self) -> Table:
-        return read_snapshot(self.snapshot)
+        return read_canonical_bytes(self.snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def insert(connection: Connection, made: NewRevision, revision: int, migrated_at
             digest=made.digest,
             record_format=format_to_write(connection, "record"),
             layout_revision=revision if layout is None else layout,
-            table_schema=zlib.compress(snapshot(made.table), COMPRESSION_LEVEL),
+            table_schema=zlib.compress(canonical_bytes(made.table), COMPRESSION_LEVEL),
         )
     )
     if made.event != "recovered":

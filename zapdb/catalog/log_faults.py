@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from zapdb.catalog.history import Entry, format_fingerprint
 from zapdb.errors import CorruptionError
 from zapdb.migrations import Chain
-from zapdb.schema import fingerprint, snapshot
+from zapdb.schema import canonical_bytes, fingerprint
 
 
 def find_faults(log: Sequence[Entry], chain: Chain) -> Iterator[tuple[Entry, str]]:
@@ -46,9 +46,9 @@ def _find_faults(entry: Entry, chain: Chain, *, was_forgotten: bool) -> Iterator
     is_on_chain = chain.start < entry.position <= chain.end
     if entry.event == "drop" or not is_on_chain or chain.at(entry.position).digest != entry.digest:
         return
-    stored = chain.schema_at(entry.position).table_kept(entry.table_number)
+    stored = chain.schema_at(entry.position).table_active_or_archived(entry.table_number)
     # A migration that was forgotten and stored again has other numbers under its digest (rule 3).
     if stored is None or not (
-        snapshot(stored) == entry.snapshot or (was_forgotten and fingerprint(stored) == made)
+        canonical_bytes(stored) == entry.snapshot or (was_forgotten and fingerprint(stored) == made)
     ):
         yield f"its snapshot is not what {chain.at(entry.position).label} makes of the table"

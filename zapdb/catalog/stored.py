@@ -88,14 +88,14 @@ def source_hash(source: bytes) -> bytes:
     return hashlib.sha256(source).digest()
 
 
-class DrawnNumbers(NumberAllocator):
+class CounterAllocator(NumberAllocator):
     """Numbers from the database's counters, in the transaction that stores the migration."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self.connection = connection
 
-    def draw(self, kind: Any) -> int:
+    def allocate(self, kind: Any) -> int:
         return rows.draw(self.connection, kind)
 
 

@@ -128,7 +128,7 @@ def catalog_show_command(
                 "field": a.field.name,
                 "number": a.field.number,
                 "type": type_to_json(a.field.type),
-                "migration": a.by,
+                "migration": a.archived_by,
             }
             for a in state.table.archived
         ],
@@ -172,7 +172,9 @@ def _write_table(state: TableState, output: Output) -> None:
         output.table(columns, [_reference_row(state, key) for key in table.foreign_keys])
     if table.archived:
         output.write()
-        kept = [(a.field.name, show_type(a.field.type), f"{a.by:04d}") for a in table.archived]
+        kept = [
+            (a.field.name, show_type(a.field.type), f"{a.archived_by:04d}") for a in table.archived
+        ]
         output.table(("archived", "type", "by migration"), kept)
 
 

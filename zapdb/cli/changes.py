@@ -28,7 +28,7 @@ from zapdb.database import Change, Database, SchemaEvent
 from zapdb.database.changes import FollowerStatus
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
 from zapdb.limits import CHANGES_COUNTED_MAX
-from zapdb.records import Record, held_as
+from zapdb.records import Record, raw_value
 from zapdb.schema import Table
 from zapdb.storage import Mode
 from zapdb.storage.cells import as_time
@@ -132,7 +132,7 @@ def _show_change(made: Change) -> str:
         for name in {**before, **after}
         if name not in before
         or name not in after
-        or held_as(made.before, name)[0] != held_as(made.after, name)[0]
+        or raw_value(made.before, name)[0] != raw_value(made.after, name)[0]
     ]
     return ", ".join(f"{n}: {before.get(n, '-')} → {after.get(n, '-')}" for n in differing)
 

@@ -14,9 +14,9 @@ from zapdb.cli.configuration import JsonOption, MigrationsOption, find_migration
 from zapdb.cli.output import Output, format_count
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.migrations import list_files, resolve_files
-from zapdb.migrations.lint import Level, LintFinding, lint
+from zapdb.migrations.lint import LintFinding, Severity, lint
 
-STYLES: Final[dict[Level, str]] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+STYLES: Final[dict[Severity, str]] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 def migrate_lint_command(

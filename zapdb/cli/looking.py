@@ -18,7 +18,7 @@ from zapdb.cli.opening import connected, read_view_if_any
 from zapdb.cli.output import Output, format_count
 from zapdb.errors import EXIT_ERROR, MigrationConflict, MigrationError
 from zapdb.migrations import label, list_files, load_directory
-from zapdb.migrations.graph import Graph, MigrationNode, ThingNode, build_graph, to_mermaid
+from zapdb.migrations.graph import Graph, MigrationNode, ObjectNode, build_graph, to_mermaid
 
 
 def migrate_diff_command(
@@ -111,8 +111,8 @@ def migrate_graph_command(
     output.document(
         {
             "migrations": [_migration_to_json(node) for node in graph.migrations],
-            "tables": [_thing_to_json(n) for n in graph.things if n.thing[0] == "table"],
-            "types": [_thing_to_json(n) for n in graph.things if n.thing[0] == "type"],
+            "tables": [_object_to_json(n) for n in graph.objects if n.object_id[0] == "table"],
+            "types": [_object_to_json(n) for n in graph.objects if n.object_id[0] == "type"],
         }
     )
 
@@ -136,11 +136,11 @@ def _write_graph(graph: Graph, output: Output) -> None:
         [
             (
                 node.name,
-                node.thing[0],
+                node.object_id[0],
                 ", ".join(f"{table} ({field})" for field, table in node.references),
                 ", ".join(node.types),
             )
-            for node in graph.things
+            for node in graph.objects
         ],
         empty="no tables",
     )
@@ -152,13 +152,13 @@ def _migration_to_json(node: MigrationNode) -> dict[str, Any]:
         "label": node.label,
         "after": list(node.after),
         "changes": [
-            {"verb": change.verb, "kind": change.thing[0], "name": change.name}
+            {"verb": change.verb, "kind": change.object_id[0], "name": change.name}
             for change in node.changes
         ],
     }
 
 
-def _thing_to_json(node: ThingNode) -> dict[str, Any]:
+def _object_to_json(node: ObjectNode) -> dict[str, Any]:
     return {
         "name": node.name,
         "references": [{"field": field, "table": table} for field, table in node.references],

@@ -58,7 +58,7 @@ def migrate_prune_archive_command(
     output.document(
         {
             "archived": [
-                {"table": a.table, "field": a.field, "migration": a.by, "count": a.count}
+                {"table": a.table, "field": a.field, "migration": a.archived_by, "count": a.count}
                 for a in archived
             ],
             "pruned": pruned,
@@ -72,7 +72,7 @@ def _write_archived(archived: list[ArchivedValues], output: Output) -> None:
     rows: list[Sequence[Part]] = [
         (
             a.table if a.field is None else f"{a.table}.{a.field}",
-            f"{a.by:04d}",
+            f"{a.archived_by:04d}",
             format_count(a.count, "record" if a.field is None else "value"),
         )
         for a in archived

@@ -17,7 +17,7 @@ from zapdb.cli.counting import ProgressCounter
 from zapdb.cli.output import Part
 from zapdb.errors import UsageError
 from zapdb.printing import one_line, printable
-from zapdb.records import Record, held_as
+from zapdb.records import Record, raw_value
 from zapdb.schema import Field, Table
 from zapdb.values import Blob, Decimal, Float, Integer
 
@@ -33,7 +33,7 @@ FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\u
 
 def format_cell(record: Record, field: Field, longest: int = SHOWN_CHARS_MAX) -> Part:
     """A value for people: shortened, a large one unread."""
-    value, _ = held_as(record, field.name)
+    value, _ = raw_value(record, field.name)
     if isinstance(value, Blob):
         return f"<{value.type.name} of {value.size:,} bytes>", "dim"
     if value is None and field.optional:

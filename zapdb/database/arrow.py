@@ -12,7 +12,7 @@ from zapdb.database.session import Session, TableRead, changed_while_read
 from zapdb.errors import UsageError
 from zapdb.indexes import LiveTable
 from zapdb.limits import PAGE_RECORDS_MAX
-from zapdb.records import Beside, Record, encode_prefix, held_as
+from zapdb.records import Beside, Record, encode_prefix, raw_value
 from zapdb.records.arrow import arrow_decoder, arrow_schema, decode_batches, to_reader
 from zapdb.storage import Connection
 from zapdb.storage.identifiers import make_uuid7
@@ -132,7 +132,7 @@ def _encode(live: LiveTable, record: Record, beside: Beside) -> bytes:
     """A record as bytes in the shape that it was decoded to; blobs are referred to as before."""
     if record._fields != live.shape.codec.record._fields:
         raise changed_while_read(live)
-    values = {name: held_as(record, name)[0] for name in record._fields}
+    values = {name: raw_value(record, name)[0] for name in record._fields}
     return live.shape.codec.encode(encode_prefix(1), values, beside)
 
 
@@ -141,7 +141,7 @@ def _gather_blobs(records: Iterable[Record]) -> Beside:
     besides: dict[bytes, Beside] = {}
     for record in records:
         for name in record._fields:
-            value, beside = held_as(record, name)
+            value, beside = raw_value(record, name)
             if isinstance(value, Blob) and beside is not None:
                 besides[value.id] = beside
     return Beside(lambda blob: besides[blob.id].load(blob), make_uuid7)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zapdb.errors import UsageError
 from zapdb.indexes import LiveTable
 from zapdb.limits import BLOB_CHUNK_SIZE_BYTES, INLINE_SIZE_BYTES_MAX
-from zapdb.records import Record, held_as
+from zapdb.records import Record, raw_value
 from zapdb.storage import BlobTable, Connection
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.values import Binary, Blob
@@ -88,7 +88,7 @@ def open_field(
 
     Chunks are read by what `reading_in` makes of how they are read.
     """
-    value, beside = held_as(record, name)
+    value, beside = raw_value(record, name)
     if value is None:
         return None
     if isinstance(value, Blob):

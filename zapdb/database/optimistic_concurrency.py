@@ -13,7 +13,7 @@ from typing import Any
 from zapdb.errors import BlobMissing, InvalidValue, UpdateConflict, UsageError
 from zapdb.indexes import LiveTable
 from zapdb.indexes.violations import show_key
-from zapdb.records import Record, etag, held, held_as
+from zapdb.records import Record, etag, held, raw_value
 from zapdb.values import Blob, ValueType
 from zapdb.values.struct_value import ETAG
 
@@ -94,7 +94,7 @@ def _key_of(live: LiveTable, seen: object) -> bytes | None:
 
 
 def _is_same(kind: ValueType, seen: Record, now: Record, name: str) -> bool:
-    before, after = held_as(seen, name)[0], held_as(now, name)[0]
+    before, after = raw_value(seen, name)[0], raw_value(now, name)[0]
     if isinstance(before, Blob) or isinstance(after, Blob):
         if before == after:
             return True  # blobs never change: one id is one value

@@ -30,7 +30,7 @@ from zapdb.errors import (
 from zapdb.indexes import LiveTable
 from zapdb.indexes.predicates import Predicate
 from zapdb.limits import INSERT_BATCH_RECORDS
-from zapdb.records import Moved, Record
+from zapdb.records import ReadConflict, Record
 from zapdb.storage import Connection, MissingTable
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.identifiers import make_uuid7
@@ -128,8 +128,8 @@ class Table:
         beside = live.make_beside(encoded, stored)
         try:
             record, converted = live.reader.open(encoded, stored, beside)
-        except Moved as moved:
-            return read(encoded, moved.still_there())
+        except ReadConflict as conflict:
+            return read(encoded, conflict.value_or_conflict())
         if converted is not stored and self._session.storage.connection().mode is None:
             write_back(self._session, live, encoded, stored, converted, beside)
         return record if live.shape.is_current else read(encoded, stored)

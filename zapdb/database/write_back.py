@@ -15,7 +15,7 @@ from zapdb.database.session import Session, changed_while_read
 from zapdb.errors import ConcurrencyError, CorruptRecord, StorageError
 from zapdb.indexes import LiveTable
 from zapdb.limits import WRITE_BACK_RECORDS
-from zapdb.records import Beside, Moved
+from zapdb.records import Beside, ReadConflict
 from zapdb.storage import Connection, Mode
 from zapdb.storage.archives import archive_rows
 from zapdb.storage.cells import as_bytes
@@ -47,7 +47,7 @@ def write_back_page(session: Session, live: LiveTable, rows: Iterable[tuple[byte
 
 def _best_effort() -> AbstractContextManager[None]:
     """Whatever is in the way: the next read of the records converts them, as this one did."""
-    return suppress(ConcurrencyError, StorageError, CorruptRecord, Moved)
+    return suppress(ConcurrencyError, StorageError, CorruptRecord, ReadConflict)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The typed expression language: parse, check, emit; its functions are a closed registry."""
 
-from zapdb.expressions.check import SPECIAL, check_as, infer_type
+from zapdb.expressions.check import SPECIAL, check_assignable, infer_type
 from zapdb.expressions.emit import Emitter
 from zapdb.expressions.functions import FUNCTIONS
 from zapdb.expressions.parse import parse_expression
@@ -18,7 +18,7 @@ __all__ = [
     "Function",
     "Literal",
     "Type",
-    "check_as",
+    "check_assignable",
     "infer_type",
     "names_in",
     "parse_expression",

@@ -1,8 +1,9 @@
-"""Arithmetic that is total: what passes the range of its type is held at the nearest bound.
+"""Total, saturating arithmetic: what passes the range of its type becomes the nearest bound.
 
 Integers end where the orderable varint does, decimals of scale s where their value times 10^s does.
-Every operation holds its own result, so intermediate results stay as short as stored ones. Floats
-are IEEE 754 binary64, whose operations are total by themselves; −0.0 becomes 0.0, as it is stored.
+Every operation saturates its own result, so intermediate results stay as short as stored ones.
+Floats are IEEE 754 binary64, whose operations are total by themselves; −0.0 becomes 0.0, as it is
+stored.
 
 No operator of Python is applied to decimals, since those round to the running thread's context.
 """
@@ -27,7 +28,7 @@ WIDE: Final = decimal.Context(
 ROUNDING: Final = decimal.Context(prec=WIDE.prec, traps=[decimal.InvalidOperation])
 
 
-def hold(number: int) -> int:
+def saturate(number: int) -> int:
     """The number, or the bound of integers that it passes."""
     if INTEGER_MIN <= number <= INTEGER_MAX:
         return number
@@ -36,8 +37,8 @@ def hold(number: int) -> int:
 
 
 @cache
-def holding(operation: Callable[..., decimal.Decimal], scale: int) -> Callable[..., Any]:
-    """An exact operation whose result has `scale`, held in the range and without −0."""
+def saturating(operation: Callable[..., decimal.Decimal], scale: int) -> Callable[..., Any]:
+    """An exact operation whose result has `scale`, saturated and without −0."""
     low, high, zero = (with_scale(number, scale) for number in (INTEGER_MIN, INTEGER_MAX, 0))
 
     def apply(*operands: Any) -> decimal.Decimal:
@@ -59,19 +60,19 @@ DECIMAL_OPERATIONS: Final[dict[str, Callable[..., decimal.Decimal]]] = {
 
 
 def decimal_operation(operation: str, scale: int) -> Callable[..., Any]:
-    """One of DECIMAL_OPERATIONS, on decimals and integers, held at the bounds of `scale`."""
-    return holding(DECIMAL_OPERATIONS[operation], scale)
+    """One of DECIMAL_OPERATIONS, on decimals and integers, saturated at the bounds of `scale`."""
+    return saturating(DECIMAL_OPERATIONS[operation], scale)
 
 
 @cache
 def round_to(scale: int, mode: str) -> Callable[..., Any]:
     """What brings a decimal to `scale` by a mode of rounding; the literal scale comes along."""
     unit = with_scale(1, scale)
-    return holding(lambda value, _: value.quantize(unit, mode, ROUNDING), scale)
+    return saturating(lambda value, _: value.quantize(unit, mode, ROUNDING), scale)
 
 
 def quotient(dividend: int, divisor: int) -> Any:
-    return hold(dividend // divisor) if divisor else FAILED
+    return saturate(dividend // divisor) if divisor else FAILED
 
 
 def remainder(dividend: int, divisor: int) -> Any:
@@ -90,11 +91,11 @@ def divide(dividend: Any, divisor: Any, scale: int) -> Any:
     whole, rest = divmod(above, below)
     if 2 * rest > below or (2 * rest == below and whole % 2):
         whole += 1
-    return with_scale(hold(whole), scale)
+    return with_scale(saturate(whole), scale)
 
 
 def absolute(number: int) -> int:
-    return hold(abs(number))
+    return saturate(abs(number))
 
 
 def _sort_nan_last(number: float) -> tuple[bool, float]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from zapdb.expressions.arithmetic import decimal_operation, hold
+from zapdb.expressions.arithmetic import decimal_operation, saturate
 from zapdb.expressions.failure import FAILED
 from zapdb.expressions.functions import FUNCTIONS
 from zapdb.expressions.narrowing import NO_FIELDS, find_not_null
@@ -34,7 +34,7 @@ from zapdb.expressions.tree import (
     Name,
     Negate,
 )
-from zapdb.expressions.typed import Checked, Type
+from zapdb.expressions.typed import Type, TypedExpression
 from zapdb.limits import DECIMAL_SCALE_MAX
 from zapdb.values import Decimal, Enum, Float, Integer, Json, List, String, Struct, ValueType
 
@@ -57,25 +57,25 @@ def infer_type(
 ) -> Type:
     """The type of the expression over these fields; raises `ExpressionError`.
 
-    It need not fit the wanted type: that is what `check_as` is for.
+    It need not fit the wanted type: that is what `check_assignable` is for.
     """
-    return elaborate(expression, fields, wanted).type
+    return annotate_types(expression, fields, wanted).type
 
 
-def check_as(expression: Expression, fields: Mapping[str, Type], wanted: Type) -> None:
+def check_assignable(expression: Expression, fields: Mapping[str, Type], wanted: Type) -> None:
     """Raises `ExpressionError` unless the expression gives what may be stored as `wanted`."""
     found = infer_type(expression, fields, wanted)
     if not found.fits(wanted):
         raise ExpressionError(f"the result must be {wanted}, this is {found}")
 
 
-def elaborate(
+def annotate_types(
     expression: Expression,
     fields: Mapping[str, Type],
     wanted: Type | None = None,
     *,
     is_generated: bool = False,
-) -> Checked:
+) -> TypedExpression:
     """The expression with the types of all its parts; raises `ExpressionError`.
 
     Expressions that zapdb has put together itself may test for null what is never null.
@@ -103,7 +103,7 @@ class _Checker:
             return self
         return _Checker(self.fields, self.is_generated, self.not_null | found)
 
-    def check(self, expression: Expression, wanted: ValueType | None = None) -> Checked:
+    def check(self, expression: Expression, wanted: ValueType | None = None) -> TypedExpression:
         match expression:
             case Literal(value, column):
                 return _check_literal(expression, value, column, wanted)
@@ -113,32 +113,34 @@ class _Checker:
                     raise ExpressionError(f"no field {name!r} here", column, f"there are: {there}")
                 declared = self.fields[name]
                 known = Type(declared.kind) if name in self.not_null else declared
-                return Checked(expression, known)
+                return TypedExpression(expression, known)
             case Conditional(test, then, otherwise, column):
                 wanted = self._find_enum(wanted, then, otherwise)
                 condition = self._check_boolean(test)
                 left = self.after(test, True).check(then, wanted)
                 right = self.after(test, False).check(otherwise, wanted)
                 united = _unite(left.type, right.type, column)
-                return Checked(expression, united, (condition, left, right))
+                return TypedExpression(expression, united, (condition, left, right))
             case Compare(operator, left, right, column):
                 wanted = self._find_enum(None, left, right)
                 parts = (self.check(left, wanted), self.check(right, wanted))
                 _check_comparison(operator, parts[0].type, parts[1].type, column)
-                return Checked(expression, BOOLEAN_TYPE, parts, apply=_equality(parts[0].type.kind))
+                return TypedExpression(
+                    expression, BOOLEAN_TYPE, parts, apply=_equality(parts[0].type.kind)
+                )
             case IsNull(operand, _, column):
                 part = self.check(operand)
                 if self._is_never_null(operand, part.type):
                     raise ExpressionError("this is never null", column)
-                return Checked(expression, BOOLEAN_TYPE, (part,))
+                return TypedExpression(expression, BOOLEAN_TYPE, (part,))
             case Logic(operator, operands):
-                checker, tests = self, list[Checked]()
+                checker, tests = self, list[TypedExpression]()
                 for operand in operands:
                     tests.append(checker._check_boolean(operand))
                     checker = checker.after(operand, outcome=operator == "and")
-                return Checked(expression, BOOLEAN_TYPE, tuple(tests))
+                return TypedExpression(expression, BOOLEAN_TYPE, tuple(tests))
             case LogicalNot(operand):
-                return Checked(expression, BOOLEAN_TYPE, (self._check_boolean(operand),))
+                return TypedExpression(expression, BOOLEAN_TYPE, (self._check_boolean(operand),))
             case Arithmetic(operator, left, right):
                 return _check_arithmetic(expression, operator, self.check(left), self.check(right))
             case Negate(operand):
@@ -155,7 +157,7 @@ class _Checker:
         except ExpressionError:  # a part takes no null, and is never null here
             return True
 
-    def _check_boolean(self, expression: Expression) -> Checked:
+    def _check_boolean(self, expression: Expression) -> TypedExpression:
         found = self.check(expression)
         if not found.type.fits(BOOLEAN_TYPE):
             raise ExpressionError(
@@ -175,15 +177,15 @@ class _Checker:
                     found = self._find_enum(None, then, otherwise)
                 case Call(function, arguments) if function == COALESCE:
                     found = self._find_enum(None, *arguments)
-                case Call(function, _, otherwise) if function == MEMBER and otherwise is not None:
-                    found = self._find_enum(None, otherwise)
+                case Call(function, _, on_failure) if function == MEMBER and on_failure is not None:
+                    found = self._find_enum(None, on_failure)
                 case _:
                     continue
             if isinstance(found, Enum):
                 return found
         return None
 
-    def _check_call(self, call: Call, wanted: ValueType | None) -> Checked:
+    def _check_call(self, call: Call, wanted: ValueType | None) -> TypedExpression:
         if call.function == COALESCE:
             return self._check_coalesce(call, wanted)
         if call.function == MEMBER:
@@ -198,27 +200,27 @@ class _Checker:
         resolved = function.resolve(call, self._check_arguments(call, function))
         result = Type(resolved.kind)
         if not function.partial:
-            if call.otherwise is not None:
+            if call.on_failure is not None:
                 message = f"{call.function}() never fails: else= has no use"
                 raise ExpressionError(message, call.column)
-            return Checked(call, result, resolved.arguments, apply=resolved.apply)
+            return TypedExpression(call, result, resolved.arguments, apply=resolved.apply)
         fallback = widen(self._check_fallback(call, None), resolved.kind)
         united = _unite(result, fallback.type, call.column)
-        return Checked(call, united, (*resolved.arguments, fallback), apply=resolved.apply)
+        return TypedExpression(call, united, (*resolved.arguments, fallback), apply=resolved.apply)
 
-    def _check_fallback(self, call: Call, wanted: ValueType | None) -> Checked:
-        if call.otherwise is None:
+    def _check_fallback(self, call: Call, wanted: ValueType | None) -> TypedExpression:
+        if call.on_failure is None:
             raise ExpressionError(
                 f"{call.function}() can fail", call.column, "say what then: add else=…"
             )
-        return self.check(call.otherwise, wanted)
+        return self.check(call.on_failure, wanted)
 
-    def _check_arguments(self, call: Call, function: Function) -> tuple[Checked, ...]:
+    def _check_arguments(self, call: Call, function: Function) -> tuple[TypedExpression, ...]:
         kinds = list(function.parameters)
         if function.variadic:
             kinds += kinds[-1:] * (len(call.arguments) - len(kinds))
         _check_count(call, len(kinds))
-        checked: list[Checked] = []
+        checked: list[TypedExpression] = []
         for argument, takes in zip(call.arguments, kinds, strict=True):
             first = checked[0].type.kind if checked else None
             wanted = first.items if isinstance(first, List) else None
@@ -227,8 +229,8 @@ class _Checker:
             checked.append(found)
         return tuple(checked)
 
-    def _check_coalesce(self, call: Call, wanted: ValueType | None) -> Checked:
-        if len(call.arguments) != 2 or call.otherwise is not None:
+    def _check_coalesce(self, call: Call, wanted: ValueType | None) -> TypedExpression:
+        if len(call.arguments) != 2 or call.on_failure is not None:
             raise ExpressionError("coalesce() takes a value and what stands for null", call.column)
         wanted = self._find_enum(wanted, *call.arguments)
         value, default = (self.check(argument, wanted) for argument in call.arguments)
@@ -236,9 +238,9 @@ class _Checker:
             raise ExpressionError("this is never null", call.arguments[0].column)
         united = _unite(value.type, default.type, call.column)
         optional = value.type.optional and default.type.optional
-        return Checked(call, Type(united.kind, optional), (value, default))
+        return TypedExpression(call, Type(united.kind, optional), (value, default))
 
-    def _check_member(self, call: Call, wanted: ValueType | None) -> Checked:
+    def _check_member(self, call: Call, wanted: ValueType | None) -> TypedExpression:
         _check_count(call, 1)
         (argument,) = call.arguments
         text = self.check(argument)
@@ -250,7 +252,7 @@ class _Checker:
             )
         fallback = self._check_fallback(call, wanted)
         united = _unite(Type(wanted), fallback.type, call.column)
-        return Checked(call, united, (text, fallback), apply=_find_member(wanted))
+        return TypedExpression(call, united, (text, fallback), apply=_find_member(wanted))
 
 
 class _WithoutNarrowing(_Checker):
@@ -261,7 +263,7 @@ class _WithoutNarrowing(_Checker):
 
 def _check_literal(
     literal: Literal, value: str | int | bool | None, column: int, wanted: ValueType | None
-) -> Checked:
+) -> TypedExpression:
     match value:
         case None:
             kind = Type(None, optional=True)
@@ -277,7 +279,7 @@ def _check_literal(
             kind = Type(wanted)
         case str():
             kind = Type(STRING)
-    return Checked(literal, kind, value=value)
+    return TypedExpression(literal, kind, value=value)
 
 
 def _unite(left: Type, right: Type, column: int) -> Type:
@@ -339,7 +341,9 @@ def _check_argument(
         )
 
 
-def _check_arithmetic(node: Arithmetic | Negate, operator: str, *operands: Checked) -> Checked:
+def _check_arithmetic(
+    node: Arithmetic | Negate, operator: str, *operands: TypedExpression
+) -> TypedExpression:
     """Integers and decimals mix, an integer as a decimal of scale 0; floats are by themselves."""
     kinds = [_number_of(operator, operand) for operand in operands]
     if len({isinstance(kind, Float) for kind in kinds}) > 1:
@@ -351,12 +355,12 @@ def _check_arithmetic(node: Arithmetic | Negate, operator: str, *operands: Check
     if operator in INSTEAD:
         _check_divisor(operator, operands[0], operands[1])
         can_pass = operator == "//" and operands[1].value == -1
-        return Checked(node, Type(INTEGER), operands, apply=hold if can_pass else None)
+        return TypedExpression(node, Type(INTEGER), operands, apply=saturate if can_pass else None)
     if isinstance(kinds[0], Float):
-        return Checked(node, Type(kinds[0]), operands)
+        return TypedExpression(node, Type(kinds[0]), operands)
     scales = [kind.scale for kind in kinds if isinstance(kind, Decimal)]
     if not scales:
-        return Checked(node, Type(INTEGER), operands, apply=hold)
+        return TypedExpression(node, Type(INTEGER), operands, apply=saturate)
     scale = sum(scales) if operator == "*" else max(scales)
     if scale > DECIMAL_SCALE_MAX:
         raise ExpressionError(
@@ -365,10 +369,12 @@ def _check_arithmetic(node: Arithmetic | Negate, operator: str, *operands: Check
             "take digits from a factor with round(…, scale)",
         )
     operation = "negate" if isinstance(node, Negate) else operator
-    return Checked(node, Type(Decimal(scale)), operands, apply=decimal_operation(operation, scale))
+    return TypedExpression(
+        node, Type(Decimal(scale)), operands, apply=decimal_operation(operation, scale)
+    )
 
 
-def _number_of(operator: str, operand: Checked) -> ValueType:
+def _number_of(operator: str, operand: TypedExpression) -> ValueType:
     column = operand.node.column
     if operand.type.optional:
         raise ExpressionError(
@@ -384,7 +390,7 @@ def _number_of(operator: str, operand: Checked) -> ValueType:
     raise ExpressionError(f"`{operator}` takes numbers, this is {operand.type}", column, hint)
 
 
-def _check_divisor(operator: str, left: Checked, right: Checked) -> None:
+def _check_divisor(operator: str, left: TypedExpression, right: TypedExpression) -> None:
     for operand in (left, right):
         if not isinstance(operand.type.kind, Integer):
             raise ExpressionError(

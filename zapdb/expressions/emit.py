@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from zapdb.expressions.check import COALESCE, elaborate
+from zapdb.expressions.check import COALESCE, annotate_types
 from zapdb.expressions.failure import FAILED
 from zapdb.expressions.tree import (
     Arithmetic,
@@ -20,7 +20,7 @@ from zapdb.expressions.tree import (
     Name,
     Negate,
 )
-from zapdb.expressions.typed import Checked, Type
+from zapdb.expressions.typed import Type, TypedExpression
 from zapdb.values import Decimal, Float
 from zapdb.values.source import Namespace
 
@@ -45,9 +45,9 @@ class Emitter:
 
     def emit(self, expression: Expression, wanted: Type | None = None) -> str:
         """The source of an expression that was checked with the same wanted type."""
-        return self._emit(elaborate(expression, self.fields, wanted, is_generated=True))
+        return self._emit(annotate_types(expression, self.fields, wanted, is_generated=True))
 
-    def _emit(self, checked: Checked) -> str:
+    def _emit(self, checked: TypedExpression) -> str:
         parts = [self._emit(part) for part in checked.parts]
         match checked.node:
             case Literal():
@@ -77,18 +77,18 @@ class Emitter:
             case Call(function):
                 return self._emit_call(function, checked, parts)
 
-    def _emit_arithmetic(self, checked: Checked, source: str, parts: list[str]) -> str:
+    def _emit_arithmetic(self, checked: TypedExpression, source: str, parts: list[str]) -> str:
         if isinstance(checked.type.kind, Float):
             return f"({source} + 0.0)"  # −0.0 + 0.0 is 0.0
         if checked.apply is None:
             return f"({source})"
-        helper = self.names.bind(checked.apply, "hold")
+        helper = self.names.bind(checked.apply, "saturate")
         if isinstance(checked.type.kind, Decimal):
             return f"{helper}({', '.join(parts)})"
         held = self._temporary()
         return f"({held} if {-SMALL} <= ({held} := {source}) <= {SMALL} else {helper}({held}))"
 
-    def _emit_call(self, function: str, checked: Checked, parts: list[str]) -> str:
+    def _emit_call(self, function: str, checked: TypedExpression, parts: list[str]) -> str:
         held = self._temporary()
         if function == COALESCE:
             value, default = parts
@@ -98,7 +98,7 @@ class Emitter:
         name = self.names.bind(checked.apply, f"apply_{function}")
         call = checked.node
         assert isinstance(call, Call)
-        if call.otherwise is None:
+        if call.on_failure is None:
             return f"{name}({', '.join(parts)})"
         *arguments, fallback = parts
         failed = self.names.bind(FAILED, "FAILED")

@@ -21,7 +21,7 @@ from zapdb.expressions.tree import (
     ArithmeticOperator,
     Call,
     Compare,
-    Comparison,
+    ComparisonOperator,
     Conditional,
     Expression,
     IsNull,
@@ -40,7 +40,7 @@ from zapdb.limits import (
 )
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
 
-COMPARISONS: Final[dict[type[ast.cmpop], Comparison]] = {
+COMPARISONS: Final[dict[type[ast.cmpop], ComparisonOperator]] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
     ast.Lt: "<",

@@ -10,7 +10,7 @@ from zapdb.errors import InvalidValue
 from zapdb.expressions import arithmetic
 from zapdb.expressions.tokens import ExpressionError
 from zapdb.expressions.tree import Call, Literal
-from zapdb.expressions.typed import Checked, Type
+from zapdb.expressions.typed import Type, TypedExpression
 from zapdb.limits import DECIMAL_SCALE_MAX
 from zapdb.values import (
     Boolean,
@@ -35,10 +35,10 @@ class Resolved:
 
     kind: ValueType
     apply: Callable[..., Any]
-    arguments: tuple[Checked, ...]
+    arguments: tuple[TypedExpression, ...]
 
 
-Resolve = Callable[[Call, tuple[Checked, ...]], Resolved]
+Resolve = Callable[[Call, tuple[TypedExpression, ...]], Resolved]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Function:
     parameters: tuple[Kinds, ...]
     result: ValueType | Kinds
     apply: Callable[..., Any]
-    says: str
+    description: str
     variadic: bool = False
     partial: bool = False
 
@@ -62,7 +62,7 @@ class Function:
     def results(self) -> Kinds:
         return self.result if isinstance(self.result, tuple) else (type(self.result),)
 
-    def resolve(self, call: Call, arguments: tuple[Checked, ...]) -> Resolved:
+    def resolve(self, call: Call, arguments: tuple[TypedExpression, ...]) -> Resolved:
         """The function for these arguments, whose number and types were checked."""
         if not isinstance(self.result, tuple):
             return Resolved(self.result, self.apply, arguments)
@@ -70,7 +70,7 @@ class Function:
         return resolved
 
 
-def scale_of(argument: Checked) -> int:
+def scale_of(argument: TypedExpression) -> int:
     """The scale that a literal argument says."""
     column = argument.node.column
     if not isinstance(argument.node, Literal):
@@ -81,7 +81,7 @@ def scale_of(argument: Checked) -> int:
     return scale
 
 
-def widen(literal: Checked, target: ValueType | None) -> Checked:
+def widen(literal: TypedExpression, target: ValueType | None) -> TypedExpression:
     """An integer literal beside decimals, as the decimal it stands for; all else as it is."""
     if not (isinstance(target, Decimal) and isinstance(literal.node, Literal)):
         return literal
@@ -97,14 +97,14 @@ def widen(literal: Checked, target: ValueType | None) -> Checked:
 def to_scale(apply: Callable[[int], Callable[..., Any]], at: int) -> Resolve:
     """Resolves to a decimal of the scale that the argument at a place says."""
 
-    def resolve(call: Call, arguments: tuple[Checked, ...]) -> Resolved:
+    def resolve(call: Call, arguments: tuple[TypedExpression, ...]) -> Resolved:
         scale = scale_of(arguments[at])
         return Resolved(Decimal(scale), apply(scale), arguments)
 
     return resolve
 
 
-def resolve_absolute(call: Call, arguments: tuple[Checked, ...]) -> Resolved:
+def resolve_absolute(call: Call, arguments: tuple[TypedExpression, ...]) -> Resolved:
     kind = arguments[0].type.kind
     match kind:
         case Decimal(scale):
@@ -118,7 +118,7 @@ def resolve_absolute(call: Call, arguments: tuple[Checked, ...]) -> Resolved:
 def choosing(exact: Callable[..., Any], floats: Callable[..., float]) -> Resolve:
     """Resolves to one of several arguments of one type, integer literals beside decimals aside."""
 
-    def resolve(call: Call, arguments: tuple[Checked, ...]) -> Resolved:
+    def resolve(call: Call, arguments: tuple[TypedExpression, ...]) -> Resolved:
         kinds = [a.type.kind for a in arguments if a.type.kind is not None]
         kind = next((kind for kind in kinds if not isinstance(kind, Integer)), INTEGER)
         arguments = tuple(widen(argument, kind) for argument in arguments)
@@ -128,7 +128,7 @@ def choosing(exact: Callable[..., Any], floats: Callable[..., float]) -> Resolve
     return resolve
 
 
-def _expect_kind(call: Call, arguments: Sequence[Checked], kind: ValueType | None) -> None:
+def _expect_kind(call: Call, arguments: Sequence[TypedExpression], kind: ValueType | None) -> None:
     for argument in arguments:
         if argument.type.kind != kind:
             raise ExpressionError(
@@ -137,7 +137,7 @@ def _expect_kind(call: Call, arguments: Sequence[Checked], kind: ValueType | Non
             )
 
 
-def resolve_contains(call: Call, arguments: tuple[Checked, ...]) -> Resolved:
+def resolve_contains(call: Call, arguments: tuple[TypedExpression, ...]) -> Resolved:
     kind = arguments[0].type.kind
     if not isinstance(kind, List):
         _expect_kind(call, arguments[1:], STRING)

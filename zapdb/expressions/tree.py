@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
-Comparison = OneOf["==", "!=", "<", "<=", ">", ">="]
+ComparisonOperator = OneOf["==", "!=", "<", "<=", ">", ">="]
 ArithmeticOperator = OneOf["+", "-", "*", "//", "%"]
 
 
@@ -23,11 +23,11 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`otherwise` is what the author wrote as `else=`: the result where the call would fail."""
+    """`on_failure` is what the author wrote as `else=`: the result where the call would fail."""
 
     function: str
     arguments: tuple[Expression, ...]
-    otherwise: Expression | None = None
+    on_failure: Expression | None = None
     column: int = field(default=0, compare=False)
 
 
@@ -41,7 +41,7 @@ class Conditional:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    operator: Comparison
+    operator: ComparisonOperator
     left: Expression
     right: Expression
     column: int = field(default=0, compare=False)
@@ -104,10 +104,10 @@ def unparse(expression: Expression) -> str:
             return _quote(value) if isinstance(value, str) else str(value)
         case Name(name):
             return name
-        case Call(function, arguments, otherwise):
+        case Call(function, arguments, on_failure):
             parts = [unparse(argument) for argument in arguments]
-            if otherwise is not None:
-                parts.append(f"else={unparse(otherwise)}")
+            if on_failure is not None:
+                parts.append(f"else={unparse(on_failure)}")
             return f"{function}({', '.join(parts)})"
         case Conditional(test, then, otherwise):
             return f"{_operand(then)} if {_operand(test)} else {_operand(otherwise)}"
@@ -130,8 +130,8 @@ def names_in(expression: Expression) -> frozenset[str]:
             return frozenset()
         case Name(name):
             return frozenset((name,))
-        case Call(_, arguments, otherwise):
-            parts = arguments if otherwise is None else (*arguments, otherwise)
+        case Call(_, arguments, on_failure):
+            parts = arguments if on_failure is None else (*arguments, on_failure)
         case Conditional(test, then, otherwise):
             parts = (test, then, otherwise)
         case Compare(_, left, right) | Arithmetic(_, left, right):

@@ -35,7 +35,7 @@ class Type:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class TypedExpression:
     """An expression of a known type, with its checked parts.
 
     The parts stand in the order of the tree's fields; those of a call end with its `else=`.
@@ -45,6 +45,6 @@ class Checked:
 
     node: Expression
     type: Type
-    parts: tuple[Checked, ...] = ()
+    parts: tuple[TypedExpression, ...] = ()
     value: Any = None
     apply: Callable[..., Any] | None = None

@@ -113,7 +113,7 @@ class OlderShape(Shape):
         self.reader = live.make_reader(position)
         self.indexes = tuple(self._open_index(index) for index in self.table.indexes)
         self._forwards = view.chain.program(number, position, view.position, view.zones)
-        self._route = view.chain.route(number, position, view.position)
+        self._plan = view.chain.conversion_plan(number, position, view.position)
         self._name_fields()
 
     def _open_index(self, index: Index) -> IndexMaintainer:
@@ -141,7 +141,7 @@ class OlderShape(Shape):
         """By field of this shape, the fields in force that are made of it."""
         names = {f.number: f.name for f in self.live.table.fields}
         found: dict[int, set[str]] = {f.number: set() for f in self.table.fields}
-        for number, derivation in self._route.derivations.items():
+        for number, derivation in self._plan.derivations.items():
             if not isinstance(derivation, Restored):  # what was archived is not made of it
                 for read in inputs_of(derivation):
                     found[read].add(names[number])
@@ -152,7 +152,7 @@ class OlderShape(Shape):
         changed = {f.number for f in self.table.fields if f.name in names}
         return [
             slot.number
-            for slot, derivation in self._route.archives.items()
+            for slot, derivation in self._plan.archives.items()
             if inputs_of(derivation) & changed
         ]
 

@@ -23,7 +23,7 @@ class ArchivedValues:
 
     table: str
     field: str | None
-    by: int
+    archived_by: int
     count: int
 
 
@@ -70,14 +70,14 @@ def list_archived(connection: Connection, view: View) -> list[ArchivedValues]:
     kept = count_archives(connection, view.tenant)
     schema = view.chain.schema_at(view.position)
     found = [
-        ArchivedValues(table.name, a.field.name, a.by, kept.get(a.field.number, 0))
+        ArchivedValues(table.name, a.field.name, a.archived_by, kept.get(a.field.number, 0))
         for table in schema
         for a in table.archived
     ]
     for archived in schema.archived:
         records = RecordTable(connection.storage, archived.table.number, view.tenant)
         (count,) = connection.fetch_one(records.count_sql)
-        found.append(ArchivedValues(archived.table.name, None, archived.by, int(count)))
+        found.append(ArchivedValues(archived.table.name, None, archived.archived_by, int(count)))
     return found
 
 

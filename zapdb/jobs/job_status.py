@@ -182,12 +182,12 @@ def _changed_tables(before: Schema, after: Schema) -> Sequence[Table]:
 def _find_loss(
     view: View, migration: Migration, table: Table, by_origin: dict[int, int]
 ) -> TableRollbackPreview:
-    old, number = migration.before.table_kept(table.number), migration.number
+    old, number = migration.before.table_active_or_archived(table.number), migration.number
     if old is None:
         indexes = tuple(index.name for index in table.indexes)
         return TableRollbackPreview(table.name, "deleted", sum(by_origin.values()), (), indexes)
-    route = migration.route_down(table.number)
-    derived = [*route.derivations.values(), *route.archives.values()]
+    plan = migration.conversion_down(table.number)
+    derived = [*plan.derivations.values(), *plan.archives.values()]
     used = frozenset[int]().union(*(inputs_of(derivation) for derivation in derived))
     fields = tuple(f.name for f in table.fields if f.number not in used)
     held = {index.number for index in old.indexes}

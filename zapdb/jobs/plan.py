@@ -127,7 +127,7 @@ def _plan_table(
     sample: int,
 ) -> TablePlan:
     before = chain.schema_at(view.position)
-    old, kept = before.table_numbered(table.number), before.table_kept(table.number)
+    old, kept = before.table_numbered(table.number), before.table_active_or_archived(table.number)
     if kept is None:
         return TablePlan(table.name, "created", 0, 0, (), None)
     records = _count(connection, view, table)
@@ -154,7 +154,10 @@ def find_loss(chain: Chain, old: Table, source: int, target: int) -> ServedSchem
     A field whose values nothing is made of, there or in the archive, is not stored; and if what
     comes back is made of neither, it is declared.
     """
-    there, back = chain.route(old.number, source, target), chain.route(old.number, target, source)
+    there, back = (
+        chain.conversion_plan(old.number, source, target),
+        chain.conversion_plan(old.number, target, source),
+    )
     declared, unstored = [], []
     for field in old.value_fields:
         made = {n for n, d in there.derivations.items() if field.number in inputs_of(d)}
@@ -168,7 +171,7 @@ def find_loss(chain: Chain, old: Table, source: int, target: int) -> ServedSchem
 
 
 def _plan_drop(connection: Connection, view: View, chain: Chain, table: Table) -> TablePlan:
-    is_kept = chain.schema_at(chain.end).table_kept(table.number) is not None
+    is_kept = chain.schema_at(chain.end).table_active_or_archived(table.number) is not None
     action = "archived" if is_kept else "discarded"
     return TablePlan(table.name, action, _count(connection, view, table), 0, (), None)
 

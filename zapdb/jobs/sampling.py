@@ -24,8 +24,8 @@ from zapdb.indexes import LiveTable
 from zapdb.migrations import Migration
 from zapdb.migrations.proof_findings import LossyField, ProofFinding
 from zapdb.migrations.prove import converted_tables
-from zapdb.migrations.record_trace import Memory
-from zapdb.migrations.round_trip import PREFIX, Trial
+from zapdb.migrations.record_trace import MemoryBlobs
+from zapdb.migrations.round_trip import PREFIX, RoundTrip
 from zapdb.records import Beside, decode_prefix
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.cells import as_bytes
@@ -81,9 +81,9 @@ def _try_table(
     def load(blob: Blob) -> bytes:
         return beside.load(blob)
 
-    memory = Memory(load)
-    trials = [
-        Trial(migration, live.table.number, live.view.zones, memory, is_private=True)
+    memory = MemoryBlobs(load)
+    round_trips = [
+        RoundTrip(migration, live.table.number, live.view.zones, memory, is_private=True)
         for migration in migrations
     ]
     (count,) = connection.fetch_one(live.records.count_sql)
@@ -96,17 +96,19 @@ def _try_table(
         value = PREFIX + current[decode_prefix(current, 0)[1] :]
         archive: Mapping[int, bytes] = _archive_of(beside, archived)
         came_back = True
-        for trial in trials:
-            journey = trial.try_record(key, value, archive)
-            came_back = came_back and journey.came_back
-            if journey.error is not None:
+        for round_trip in round_trips:
+            trace = round_trip.try_record(key, value, archive)
+            came_back = came_back and trace.came_back
+            if trace.error is not None:
                 break
-            value, archive = journey.values[1], journey.archives[1]
+            value, archive = trace.values[1], trace.archives[1]
         memory.blobs.clear()
         tried += 1
         returned += came_back
-    failures = tuple(finding for trial in trials for finding in trial.failures.values())
-    losses = tuple((t.migration.label, loss) for t in trials for loss in t.report().lossy)
+    failures = tuple(
+        finding for round_trip in round_trips for finding in round_trip.failures.values()
+    )
+    losses = tuple((t.migration.label, loss) for t in round_trips for loss in t.report().lossy)
     return TableSample(live.table.name, int(count), tried, returned, failures, losses)
 
 

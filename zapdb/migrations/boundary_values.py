@@ -122,14 +122,14 @@ ITEMS_MAX: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Harvest:
+class ExpressionLiterals:
     """The literals of a migration's expressions."""
 
     texts: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, expressions: Iterable[Expression]) -> Harvest:
+    def of(cls, expressions: Iterable[Expression]) -> ExpressionLiterals:
         found = [literal.value for e in expressions for literal in _literals_in(e)]
         texts = dict.fromkeys(value for value in found if isinstance(value, str))
         numbers = dict.fromkeys(value for value in found if type(value) is int)
@@ -147,14 +147,14 @@ def _literals_in(part: object) -> Iterator[Literal]:
             yield from _literals_in(getattr(part, field.name))
 
 
-NOTHING: Final = Harvest()
+NOTHING: Final = ExpressionLiterals()
 
 
-def values_of(kind: ValueType, harvest: Harvest = NOTHING) -> list[Any]:
+def values_of(kind: ValueType, literals: ExpressionLiterals = NOTHING) -> list[Any]:
     """The values of a type that are worth trying, each once; the first is an ordinary one."""
     found: list[Any] = []
     seen: set[bytes | None] = set()
-    for raw in _candidates(kind, harvest):
+    for raw in _candidates(kind, literals):
         with contextlib.suppress(InvalidValue, UnknownZone):
             value = kind.check(raw, "value")
             shown = repr(value).encode("utf-8", "backslashreplace")
@@ -164,9 +164,9 @@ def values_of(kind: ValueType, harvest: Harvest = NOTHING) -> list[Any]:
     return found
 
 
-def field_values(field: Field, harvest: Harvest = NOTHING) -> list[Any]:
+def field_values(field: Field, literals: ExpressionLiterals = NOTHING) -> list[Any]:
     """As `values_of`, with the field's default and null where it has them."""
-    found = values_of(field.type, harvest)
+    found = values_of(field.type, literals)
     if field.optional:
         found = [value for value in found if value is not None]
         found.insert(min(1, len(found)), None)
@@ -182,22 +182,22 @@ def neutral(field: Field) -> Any:
     return None if field.optional else field.type.neutral()
 
 
-def _candidates(kind: ValueType, harvest: Harvest) -> Iterator[Any]:
+def _candidates(kind: ValueType, literals: ExpressionLiterals) -> Iterator[Any]:
     """Ordinary values and harvested ones in turn, so that few of them have some of both."""
     for pair in itertools.zip_longest(
-        ordinary_values(kind, harvest), _harvested(kind, harvest), fillvalue=MISSING
+        ordinary_values(kind, literals), _from_literals(kind, literals), fillvalue=MISSING
     ):
         yield from (value for value in pair if value is not MISSING)
 
 
 @singledispatch
-def ordinary_values(kind: ValueType, harvest: Harvest) -> Sequence[Any]:
+def ordinary_values(kind: ValueType, literals: ExpressionLiterals) -> Sequence[Any]:
     """Values that are worth trying whatever the migration does, most telling first."""
     raise NotImplementedError(f"{kind.name} has no boundary values")
 
 
-def _always(values: Sequence[Any]) -> Callable[[ValueType, Harvest], Sequence[Any]]:
-    return lambda kind, harvest: values
+def _always(values: Sequence[Any]) -> Callable[[ValueType, ExpressionLiterals], Sequence[Any]]:
+    return lambda kind, literals: values
 
 
 ordinary_values.register(Integer, _always(INTEGERS))
@@ -214,12 +214,12 @@ ordinary_values.register(
 
 
 @ordinary_values.register
-def _(kind: Decimal, harvest: Harvest) -> Sequence[Any]:
+def _(kind: Decimal, literals: ExpressionLiterals) -> Sequence[Any]:
     return [with_scale(number, kind.scale) for number in _decimal_numbers(kind.scale)]
 
 
 @ordinary_values.register
-def _(kind: Enum, harvest: Harvest) -> Sequence[Any]:
+def _(kind: Enum, literals: ExpressionLiterals) -> Sequence[Any]:
     return [name for _, name in kind.members]
 
 
@@ -232,7 +232,7 @@ def _decimal_numbers(scale: int) -> list[int]:
 
 
 @ordinary_values.register
-def _(kind: ZonedTimestamp, harvest: Harvest) -> Sequence[Any]:
+def _(kind: ZonedTimestamp, literals: ExpressionLiterals) -> Sequence[Any]:
     return [
         local.replace(tzinfo=zone(name), fold=fold)
         for at, local in enumerate(LOCAL_TIMES)
@@ -242,15 +242,15 @@ def _(kind: ZonedTimestamp, harvest: Harvest) -> Sequence[Any]:
 
 
 @ordinary_values.register
-def _(kind: Struct, harvest: Harvest) -> Sequence[Any]:
-    return list(_structs(kind, harvest))
+def _(kind: Struct, literals: ExpressionLiterals) -> Sequence[Any]:
+    return list(_structs(kind, literals))
 
 
-def _structs(kind: Struct, harvest: Harvest) -> Iterator[Any]:
+def _structs(kind: Struct, literals: ExpressionLiterals) -> Iterator[Any]:
     """Each member varied by itself, and all of them at once."""
     choices = []
     for member in kind.members:
-        values = values_of(member.type, harvest)
+        values = values_of(member.type, literals)
         if member.optional:
             values.insert(1, None)
         choices.append(values)
@@ -265,15 +265,15 @@ def _structs(kind: Struct, harvest: Harvest) -> Iterator[Any]:
 
 
 @ordinary_values.register
-def _(kind: List, harvest: Harvest) -> Sequence[Any]:
-    values = values_of(kind.items, harvest)
+def _(kind: List, literals: ExpressionLiterals) -> Sequence[Any]:
+    values = values_of(kind.items, literals)
     single = ([value] for value in values[1 : 2 * ITEMS_MAX])
     return [values[:1], [], *single, values[:2], [values[0]] * 2, values[:ITEMS_MAX]]
 
 
 @ordinary_values.register
-def _(kind: Reference, harvest: Harvest) -> Sequence[Any]:
-    choices = [values_of(part, harvest) for part in kind.key]
+def _(kind: Reference, literals: ExpressionLiterals) -> Sequence[Any]:
+    choices = [values_of(part, literals) for part in kind.key]
     if len(choices) == 1:
         return choices[0]
     base = [values[0] for values in choices]
@@ -285,35 +285,35 @@ def _(kind: Reference, harvest: Harvest) -> Sequence[Any]:
     return [tuple(base), *varied]
 
 
-def _harvested(kind: ValueType, harvest: Harvest) -> Iterator[Any]:
+def _from_literals(kind: ValueType, literals: ExpressionLiterals) -> Iterator[Any]:
     match kind:
         case String():
-            yield from _texts_around(harvest)
+            yield from _texts_around(literals)
         case Integer():
-            for number in harvest.numbers:
+            for number in literals.numbers:
                 yield from (number, number - 1, number + 1, -number)
-            for text in harvest.texts:
+            for text in literals.texts:
                 with contextlib.suppress(ValueError):
                     yield int(text)
         case Decimal(scale):
-            for number in harvest.numbers:
+            for number in literals.numbers:
                 whole = number * 10**scale
                 yield from (with_scale(whole + step, scale) for step in (0, 1, -1))
         case Float():
-            yield from (float(n) for n in harvest.numbers if abs(n) < 2**53)
+            yield from (float(n) for n in literals.numbers if abs(n) < 2**53)
     if not isinstance(kind, String | Enum | Struct | List | Json):
-        for text in harvest.texts:
+        for text in literals.texts:
             with contextlib.suppress(InvalidValue, UnknownZone, decimal.InvalidOperation):
                 yield kind.from_document(text, "literal")
 
 
-def _texts_around(harvest: Harvest) -> Iterator[str]:
+def _texts_around(literals: ExpressionLiterals) -> Iterator[str]:
     """Texts with a literal in them once and twice, at the start, in the middle, at the end."""
-    for text in harvest.texts:
+    for text in literals.texts:
         yield from (text, f"a{text}b", f"{text}b", f"a{text}", f"a{text}b{text}c", text + text)
         yield from (f"a{text}{text}b", f"{text}a{text}", text.upper(), text.lower(), f" {text} ")
         yield from (text[:-1], text[1:], f"a{text[:1]}b")
-    for number in harvest.numbers:
+    for number in literals.numbers:
         yield str(number)
         if 0 < number <= 200:
             for length in (number - 1, number, number + 1):

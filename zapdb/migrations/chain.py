@@ -1,7 +1,7 @@
-"""The chain: the ordered migrations of a directory, and routes of conversion along it.
+"""The chain: the ordered migrations of a directory, and plans of conversion along it.
 
 The schema at *n* is the sum of the operations of migrations 1 to n: a pure function, without any
-database. The routes that lead records from one position to another go along the chain, forwards by
+database. The plans that lead records from one position to another go along the chain, forwards by
 the changes, backwards by the resolved rollbacks, composed into one set of derivations and compiled
 once.
 """
@@ -21,9 +21,9 @@ from zapdb.memo import Memo
 from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.migration import Migration, label
 from zapdb.migrations.operations import NumberAllocator
-from zapdb.migrations.parsed_migration import Draft, parse_document
+from zapdb.migrations.parsed_migration import ParsedMigration, parse_document
 from zapdb.migrations.resolution import resolve
-from zapdb.records import Conversion, Input, Layout, Route, compile_conversion
+from zapdb.records import Conversion, ConversionPlan, Layout, SourceField, compile_conversion
 from zapdb.schema import Field, Schema, Table
 from zapdb.values import Zones
 
@@ -52,7 +52,7 @@ class MigrationFile:
         except InvalidMigration:
             return False
 
-    def parse(self, source: DocumentText) -> Draft:
+    def parse(self, source: DocumentText) -> ParsedMigration:
         return parse_document(read_document(source), source, self.number, self.name)
 
 
@@ -68,7 +68,7 @@ class Chain:
     """
 
     migrations: tuple[Migration, ...] = ()
-    _routes: Memo[tuple[int, int, int], Route] = field(
+    _conversion_plans: Memo[tuple[int, int, int], ConversionPlan] = field(
         default_factory=_new_memo, compare=False, repr=False
     )
     _archived: Memo[int, dict[int, Field]] = field(
@@ -106,21 +106,21 @@ class Chain:
             return self
         return Chain(self.migrations[: max(position - self.start, 0)])
 
-    def route(self, table: int, source: int, target: int) -> Route:
+    def conversion_plan(self, table: int, source: int, target: int) -> ConversionPlan:
         """How a table's fields at position `target` come from those at position `source`."""
         key = (table, source, target)
-        return self._routes.get(key, lambda: self._compose(table, source, target))
+        return self._conversion_plans.get(key, lambda: self._compose(table, source, target))
 
     def program(self, table: int, source: int, target: int, zones: Zones) -> Conversion:
         """The compiled conversion of a table's records from one position to another."""
 
         def compile_program() -> Conversion:
-            route = self.route(table, source, target)
+            plan = self.conversion_plan(table, source, target)
             return compile_conversion(
                 Layout.of(self.table_at(source, table), zones),
                 Layout.of(self.table_at(target, table), zones),
-                route.derivations,
-                route.archives,
+                plan.derivations,
+                plan.archives,
                 zones=zones,
             )
 
@@ -128,7 +128,7 @@ class Chain:
 
     def table_at(self, position: int, number: int) -> Table:
         """A table that is in force or archived there."""
-        table = self.schema_at(position).table_kept(number)
+        table = self.schema_at(position).table_active_or_archived(number)
         assert table is not None
         return table
 
@@ -139,21 +139,21 @@ class Chain:
     def _find_archived(self, table: int) -> dict[int, Field]:
         found: dict[int, Field] = {}
         for m in self._touching(table, self.start, self.end):
-            kept = m.after.table_kept(table)
+            kept = m.after.table_active_or_archived(table)
             if kept is not None:
                 found |= {archived.field.number: archived.field for archived in kept.archived}
         return found
 
-    def _compose(self, table: int, source: int, target: int) -> Route:
+    def _compose(self, table: int, source: int, target: int) -> ConversionPlan:
         start = self.table_at(source, table)
-        route = Route({f.number: Input(f.number) for f in start.fields})
+        plan = ConversionPlan({f.number: SourceField(f.number) for f in start.fields})
         if source <= target:
-            steps = [m.route_up for m in self._touching(table, source, target)]
+            steps = [m.conversion_up for m in self._touching(table, source, target)]
         else:
-            steps = [m.route_down for m in reversed(self._touching(table, target, source))]
+            steps = [m.conversion_down for m in reversed(self._touching(table, target, source))]
         for step in steps:
-            route = route.then(step(table))
-        return route
+            plan = plan.then(step(table))
+        return plan
 
     def _touching(self, table: int, low: int, high: int) -> list[Migration]:
         """The migrations after `low` up to `high` that change the table at all."""
@@ -161,7 +161,7 @@ class Chain:
         return [
             m
             for m in self.migrations[between]
-            if m.before.table_kept(table) != m.after.table_kept(table)
+            if m.before.table_active_or_archived(table) != m.after.table_active_or_archived(table)
         ]
 
 
@@ -263,14 +263,14 @@ def resolve_files(
     migrations = list(chain.migrations)
     for file in files:
         before = migrations[-1].after if migrations else Schema()
-        draft = file.parse(file.read())
-        if draft.replaces and migrations:
-            raise draft.source.refuse(
-                draft.place,
+        parsed = file.parse(file.read())
+        if parsed.replaces and migrations:
+            raise parsed.source.refuse(
+                parsed.place,
                 "a squash stands first, and there are migrations before it",
                 "remove the files of the migrations that it replaces",
             )
-        migrations.append(resolve(draft, before, numbers))
+        migrations.append(resolve(parsed, before, numbers))
     return Chain(tuple(migrations))
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from zapdb.errors import Location
 from zapdb.migrations.document import Mapping, Node, Sequence
 from zapdb.migrations.operations.definitions import check_plain
-from zapdb.migrations.structure import Name, Plain, Reporter, located, parse_value
+from zapdb.migrations.structure import Name, Plain, ViolationCollector, located, parse_value
 from zapdb.schema import Field, Schema, Table
 
 
@@ -41,9 +41,9 @@ class RecordExample:
         return self.places.get((side, name), self.location)
 
 
-def parse_examples(node: Node, reporter: Reporter) -> tuple[RecordExample, ...]:
-    """The examples of a document; raises `Refused` after reporting why not."""
-    parsed: tuple[RecordExample, ...] = parse_value(tuple[RecordExample, ...], node, reporter)
+def parse_examples(node: Node, collector: ViolationCollector) -> tuple[RecordExample, ...]:
+    """The examples of a document; raises `ParsingStopped` after reporting why not."""
+    parsed: tuple[RecordExample, ...] = parse_value(tuple[RecordExample, ...], node, collector)
     assert isinstance(node, Sequence)
     placed = []
     for example, item in zip(parsed, node.items, strict=True):
@@ -63,7 +63,10 @@ def _values_of(item: Mapping, side: str) -> list[tuple[str, Location]]:
 
 
 def validate_examples(
-    examples: tuple[RecordExample, ...], before: Schema, after: Schema, reporter: Reporter
+    examples: tuple[RecordExample, ...],
+    before: Schema,
+    after: Schema,
+    collector: ViolationCollector,
 ) -> None:
     """Report tables and fields that there are not, and values that don't fit."""
     for example in examples:
@@ -71,33 +74,38 @@ def validate_examples(
         if tables is None:
             kept = (table for table in before if after.table_numbered(table.number) is not None)
             there = ", ".join(table.name for table in kept) or "none"
-            reporter.report(
+            collector.report(
                 example.location,
                 f"no table {str(example.table)!r} is there before this migration and after it",
                 f"there are: {there}",
             )
             continue
         if not example.after:
-            reporter.report(example.location, "after names one field or more")
+            collector.report(example.location, "after names one field or more")
         for side, table, given in zip(SIDES, tables, (example.before, example.after), strict=True):
             for name, plain in given.items():
-                _validate_value(example, side, table, name, plain, reporter)
+                _validate_value(example, side, table, name, plain, collector)
 
 
 def _validate_value(
-    example: RecordExample, side: str, table: Table, name: str, plain: Any, reporter: Reporter
+    example: RecordExample,
+    side: str,
+    table: Table,
+    name: str,
+    plain: Any,
+    collector: ViolationCollector,
 ) -> None:
     place = example.place(side, name)
     field = table.field_named(name)
     if field is None:
         there = ", ".join(f.name for f in table.fields)
-        reporter.report(
+        collector.report(
             place,
             f"no field {name!r} in {table.name!r} {side} this migration",
             f"there are: {there}",
         )
         return
-    check_plain(plain, field.type, field.optional, name, place, reporter)
+    check_plain(plain, field.type, field.optional, name, place, collector)
 
 
 def find_tables(

@@ -12,8 +12,8 @@ from math import isqrt
 from typing import Any, Final
 
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
-from zapdb.migrations.boundary_values import Harvest, field_values, values_of
-from zapdb.records import Computed, Input, Restored, Route
+from zapdb.migrations.boundary_values import ExpressionLiterals, field_values, values_of
+from zapdb.records import Computed, ConversionPlan, Restored, SourceField
 from zapdb.records.derivation import inputs_of, subderivations
 from zapdb.schema import Table
 from zapdb.values import Zones
@@ -24,23 +24,25 @@ ARCHIVED_MAX: Final = 20
 """Values tried for one archived field."""
 
 
-def make_records(table: Table, route: Route, back: Route, most: int) -> Iterator[dict[str, Any]]:
+def generate_records(
+    table: Table, plan: ConversionPlan, back: ConversionPlan, most: int
+) -> Iterator[dict[str, Any]]:
     """Up to `most` records of `table`, values by name, for a way out of it and the way back."""
-    harvest = _harvest(route, back)
-    varied = _touched_fields(table, route, back)
+    literals = _literals_of(plan, back)
+    varied = _touched_fields(table, plan, back)
     each = max(3, SINGLES_MAX // max(1, len(varied)))
-    choices = {f.number: field_values(f, harvest)[:each] for f in table.fields}
+    choices = {f.number: field_values(f, literals)[:each] for f in table.fields}
     names = {f.number: f.name for f in table.fields}
-    made = _vary(choices, varied, _groups(route, back, varied), most)
+    made = _vary(choices, varied, _groups(plan, back, varied), most)
     for values in itertools.islice(made, most):
         yield {names[number]: value for number, value in values.items()}
 
 
-def make_archives(route: Route, zones: Zones) -> Iterator[Mapping[int, bytes]]:
-    """Archived values, of an earlier migration, that a route takes back."""
+def generate_archives(plan: ConversionPlan, zones: Zones) -> Iterator[Mapping[int, bytes]]:
+    """Archived values, of an earlier migration, that a plan takes back."""
     slots = {
         part.slot.number: part.slot
-        for derivation in route.derivations.values()
+        for derivation in plan.derivations.values()
         for part in subderivations(derivation)
         if isinstance(part, Restored)
     }
@@ -54,37 +56,37 @@ def make_archives(route: Route, zones: Zones) -> Iterator[Mapping[int, bytes]]:
                 yield {number: encoded}
 
 
-def _harvest(*routes: Route) -> Harvest:
-    return Harvest.of(
+def _literals_of(*plans: ConversionPlan) -> ExpressionLiterals:
+    return ExpressionLiterals.of(
         part.expression
-        for route in routes
-        for derivation in route.derivations.values()
+        for plan in plans
+        for derivation in plan.derivations.values()
         for part in subderivations(derivation)
         if isinstance(part, Computed)
     )
 
 
-def _touched_fields(table: Table, route: Route, back: Route) -> list[int]:
+def _touched_fields(table: Table, plan: ConversionPlan, back: ConversionPlan) -> list[int]:
     """The fields that are not merely copied there and back, by number."""
     read = frozenset[int]().union(
-        *(inputs_of(d) for d in route.derivations.values() if not isinstance(d, Input))
+        *(inputs_of(d) for d in plan.derivations.values() if not isinstance(d, SourceField))
     )
     found = []
     for f in table.fields:
-        there, home = route.derivations.get(f.number), back.derivations.get(f.number)
-        is_copied = isinstance(there, Input) and isinstance(home, Input)
+        there, home = plan.derivations.get(f.number), back.derivations.get(f.number)
+        is_copied = isinstance(there, SourceField) and isinstance(home, SourceField)
         if not is_copied or f.number in read:
             found.append(f.number)
     return found
 
 
-def _groups(route: Route, back: Route, varied: list[int]) -> list[tuple[int, ...]]:
+def _groups(plan: ConversionPlan, back: ConversionPlan, varied: list[int]) -> list[tuple[int, ...]]:
     """Fields that meet in one expression, there or on the way back."""
     found: dict[tuple[int, ...], None] = {}
-    for derivation in (*route.derivations.values(), *route.archives.values()):
+    for derivation in (*plan.derivations.values(), *plan.archives.values()):
         found[tuple(sorted(inputs_of(derivation)))] = None
     for derivation in back.derivations.values():
-        read = (route.derivations[n] for n in inputs_of(derivation) if n in route.derivations)
+        read = (plan.derivations[n] for n in inputs_of(derivation) if n in plan.derivations)
         together = frozenset[int]().union(*map(inputs_of, read))
         found[tuple(sorted(together))] = None
     return [group for group in found if len(group) > 1 and set(group) & set(varied)]

@@ -16,7 +16,7 @@ from zapdb.schema import Schema, Table, types_in
 from zapdb.values import Enum, Reference, Struct, ValueType
 
 Verb = Literal["creates", "changes", "drops", "restores"]
-Thing = tuple[Literal["table", "type"], int]
+ObjectId = tuple[Literal["table", "type"], int]
 """A table or a type, by its number."""
 
 
@@ -25,7 +25,7 @@ class ChangedObject:
     """What a migration does to a table or type, by the name that this has after it, or had."""
 
     verb: Verb
-    thing: Thing
+    object_id: ObjectId
     name: str
 
 
@@ -40,14 +40,14 @@ class MigrationNode:
 
 
 @dataclass(frozen=True, slots=True)
-class ThingNode:
+class ObjectNode:
     """A table or type at the end of the chain.
 
     `references` are fields or members, with the tables that they refer to; `types` the named types
     that they are of.
     """
 
-    thing: Thing
+    object_id: ObjectId
     name: str
     references: tuple[tuple[str, str], ...]
     types: tuple[str, ...]
@@ -56,18 +56,18 @@ class ThingNode:
 @dataclass(frozen=True, slots=True)
 class Graph:
     migrations: tuple[MigrationNode, ...]
-    things: tuple[ThingNode, ...]
+    objects: tuple[ObjectNode, ...]
 
 
 def build_graph(chain: Chain) -> Graph:
     """The dependencies of a chain, and of what it makes."""
-    last: dict[Thing, int] = {}
+    last: dict[ObjectId, int] = {}
     ancestors: dict[int, int] = {}  # by number, the numbers as bits
     nodes = []
     for migration in chain.migrations:
         changes = tuple(_changes_of(migration))
-        read = {change.thing for change in changes} | set(_needs_of(migration, changes))
-        after = {last[thing] for thing in read if thing in last}
+        read = {change.object_id for change in changes} | set(_needs_of(migration, changes))
+        after = {last[object_id] for object_id in read if object_id in last}
         implied = 0
         for number in after:
             implied |= ancestors[number]
@@ -76,8 +76,8 @@ def build_graph(chain: Chain) -> Graph:
         nodes.append(
             MigrationNode(migration.number, migration.label, changes, tuple(sorted(after)))
         )
-        last |= {change.thing: migration.number for change in changes}
-    return Graph(tuple(nodes), tuple(_things_of(chain.schema_at(chain.end))))
+        last |= {change.object_id: migration.number for change in changes}
+    return Graph(tuple(nodes), tuple(_objects_of(chain.schema_at(chain.end))))
 
 
 def _changes_of(migration: Migration) -> Iterator[ChangedObject]:
@@ -94,7 +94,7 @@ def _changes_of(migration: Migration) -> Iterator[ChangedObject]:
     for table in after:
         old = before.table_numbered(table.number)
         if old is None:
-            kept = before.table_kept(table.number)
+            kept = before.table_active_or_archived(table.number)
             verb = "creates" if kept is None else "restores"
             yield ChangedObject(verb, ("table", table.number), table.name)
         elif old != table:
@@ -104,18 +104,18 @@ def _changes_of(migration: Migration) -> Iterator[ChangedObject]:
             yield ChangedObject("drops", ("table", table.number), table.name)
 
 
-def _needs_of(migration: Migration, changes: tuple[ChangedObject, ...]) -> Iterator[Thing]:
+def _needs_of(migration: Migration, changes: tuple[ChangedObject, ...]) -> Iterator[ObjectId]:
     """What the tables and types that a migration changes refer to, once it is done."""
-    changed = {change.thing for change in changes}
+    changed = {change.object_id for change in changes}
     for table in migration.after:
         if ("table", table.number) in changed:
-            yield from (thing for f in table.fields for thing in _parts_of(f.type))
+            yield from (object_id for f in table.fields for object_id in _parts_of(f.type))
     for kind in migration.after.types:
         if ("type", kind.number) in changed:
             yield from _parts_of(kind)
 
 
-def _parts_of(kind: ValueType) -> Iterator[Thing]:
+def _parts_of(kind: ValueType) -> Iterator[ObjectId]:
     for part in types_in(kind):
         match part:
             case Reference(number=number):
@@ -124,7 +124,7 @@ def _parts_of(kind: ValueType) -> Iterator[Thing]:
                 yield "type", part.number
 
 
-def _things_of(schema: Schema) -> Iterator[ThingNode]:
+def _objects_of(schema: Schema) -> Iterator[ObjectNode]:
     for kind in schema.types:
         members = kind.members if isinstance(kind, Struct) else ()
         parts = [(m.name, part) for m in members for part in types_in(m.type)]
@@ -137,35 +137,37 @@ def _parts_of_table(table: Table) -> list[tuple[str, ValueType]]:
     return [(f.name, part) for f in table.fields for part in types_in(f.type)]
 
 
-def _node_of(thing: Thing, name: str, parts: list[tuple[str, ValueType]]) -> ThingNode:
+def _node_of(object_id: ObjectId, name: str, parts: list[tuple[str, ValueType]]) -> ObjectNode:
     references = [(field, part.table) for field, part in parts if isinstance(part, Reference)]
     types = [part.declared_name for _, part in parts if isinstance(part, Enum | Struct)]
-    return ThingNode(thing, name, tuple(references), tuple(dict.fromkeys(types)))
+    return ObjectNode(object_id, name, tuple(references), tuple(dict.fromkeys(types)))
 
 
 def to_mermaid(graph: Graph) -> str:
     """The graph as a Mermaid flowchart; all names are of a to z, 0 to 9 and _."""
     lines = ["flowchart LR"]
-    nodes: dict[Thing, str] = {change.thing: change.name for m in graph.migrations
+    nodes: dict[ObjectId, str] = {change.object_id: change.name for m in graph.migrations
                                for change in m.changes}  # fmt: skip
-    nodes |= {node.thing: node.name for node in graph.things}
+    nodes |= {node.object_id: node.name for node in graph.objects}
     lines += (f'    m{m.number}["{m.label}"]' for m in graph.migrations)
-    lines += (f"    {_id_of(thing)}{_shape_of(thing, name)}" for thing, name in nodes.items())
+    lines += (
+        f"    {_id_of(object_id)}{_shape_of(object_id, name)}" for object_id, name in nodes.items()
+    )
     for m in graph.migrations:
         lines += (f"    m{number} --> m{m.number}" for number in m.after)
-        lines += (f"    m{m.number} -. {c.verb} .-> {_id_of(c.thing)}" for c in m.changes)
-    ids = {(node.thing[0], node.name): _id_of(node.thing) for node in graph.things}
-    for node in graph.things:
-        own = _id_of(node.thing)
+        lines += (f"    m{m.number} -. {c.verb} .-> {_id_of(c.object_id)}" for c in m.changes)
+    ids = {(node.object_id[0], node.name): _id_of(node.object_id) for node in graph.objects}
+    for node in graph.objects:
+        own = _id_of(node.object_id)
         lines += (f"    {own} == {f} ==> {ids['table', table]}" for f, table in node.references)
         lines += (f"    {own} --- {ids['type', kind]}" for kind in node.types)
     return "\n".join(lines) + "\n"
 
 
-def _id_of(thing: Thing) -> str:
-    kind, number = thing
+def _id_of(object_id: ObjectId) -> str:
+    kind, number = object_id
     return f"{'t' if kind == 'table' else 'y'}{number}"
 
 
-def _shape_of(thing: Thing, name: str) -> str:
-    return f'[("{name}")]' if thing[0] == "table" else f'{{{{"{name}"}}}}'
+def _shape_of(object_id: ObjectId, name: str) -> str:
+    return f'[("{name}")]' if object_id[0] == "table" else f'{{{{"{name}"}}}}'

@@ -6,7 +6,7 @@ the line of the operation or before it, which says why:
     # zapdb: allow ZL003 because every row was filled in March
     - make_required: {table: people, field: age}
 
-An allowance without a reason, or for what is not found, is a finding itself.
+A suppression without a reason, or for what is not found, is a finding itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from zapdb.migrations.prove import prove
 from zapdb.migrations.structure import ABSENT
 from zapdb.schema import Schema, Table
 
-Level = Literal["error", "warning", "note"]
+Severity = Literal["error", "warning", "note"]
 
 PAGE: Final = "docs/reference/lint.md"
 
@@ -47,7 +47,7 @@ class LintRule:
     """A code, and what it means wherever it is found."""
 
     code: str
-    level: Level
+    level: Severity
     title: str
     says: str
     fix: str
@@ -169,14 +169,14 @@ RULES: Final[dict[str, LintRule]] = {
         LintRule(
             "ZL015",
             "error",
-            "an allowance has no reason",
+            "a suppression has no reason",
             "A finding is allowed for a reason, which the next reader wants to know.",
             "write `# zapdb: allow CODE because …`",
         ),
         LintRule(
             "ZL016",
             "warning",
-            "an allowance allows nothing",
+            "a suppression allows nothing",
             "The operation has no such finding, or there is no such code.",
             "remove the comment, or put it on the line before the operation",
         ),
@@ -199,7 +199,7 @@ class LintFinding:
         return RULES[self.code]
 
     @property
-    def level(self) -> Level:
+    def level(self) -> Severity:
         return self.rule.level
 
 
@@ -210,7 +210,7 @@ def lint(
 ) -> list[LintFinding]:
     """The findings of the migrations whose numbers are wanted, in the order of the files.
 
-    `sources` holds their texts by number, for the allowances in them.
+    `sources` holds their texts by number, for the suppressions in them.
     """
     found = []
     for migration in chain.migrations:
@@ -218,7 +218,7 @@ def lint(
             findings = list(_lint_migration(migration, chain))
             source = sources.get(migration.number)
             if source is not None:
-                findings = _apply_allowances(findings, source, migration)
+                findings = _apply_suppressions(findings, source, migration)
             found += sorted(findings, key=lambda f: (f.place.line, f.place.column, f.code))
     return found
 
@@ -244,11 +244,11 @@ def _lint_operation(
     if isinstance(operation, AlterType) and operation.remove:
         yield "ZL008", f"{operation.type} loses {', '.join(operation.remove)}"
         for user in before:
-            if migration.before.table_kept(user.number) is not None:
+            if migration.before.table_active_or_archived(user.number) is not None:
                 yield from _find_lost(operation, user)
     name = getattr(operation, "table", None)
     table = None if name is None else before.table_named(name)
-    if table is None or migration.before.table_kept(table.number) is None:
+    if table is None or migration.before.table_active_or_archived(table.number) is None:
         return
     match operation:
         case DropField(restore=restore, field=field):
@@ -289,7 +289,7 @@ def _is_null(migration: Migration, table: Table, name: str) -> bool:
 
 
 def _find_lost(operation: Operation, table: Table) -> Iterator[tuple[str, str]]:
-    lost = operation.loses(table)
+    lost = operation.lossy_fields(table)
     if lost:
         names = ", ".join(f.name for f in table.fields if f.number in lost)
         yield "ZL009", f"older processes don't get {names} of {table.name} as it was"
@@ -307,7 +307,7 @@ def _can_fail(text: str) -> bool:
     """Whether a call in the expression says what it is where it fails."""
 
     def look(part: Any) -> bool:
-        if isinstance(part, Call) and part.otherwise is not None:
+        if isinstance(part, Call) and part.on_failure is not None:
             return True
         if isinstance(part, tuple):
             return any(map(look, part))
@@ -334,7 +334,7 @@ def _find_names_used_again(
         return
     earlier = [m.before for m in chain.up_to(migration.number).migrations]
     for table in after:
-        old = before.table_kept(table.number)
+        old = before.table_active_or_archived(table.number)
         if old is None:
             former = {t.number for schema in earlier for t in schema if t.name == table.name}
             if former:
@@ -344,16 +344,16 @@ def _find_names_used_again(
         added = [f.name for f in table.fields if f.number not in numbers and f.name not in names]
         if not added:
             continue
-        kept = (schema.table_kept(table.number) for schema in (*earlier, before))
+        kept = (schema.table_active_or_archived(table.number) for schema in (*earlier, before))
         former_names = {f.name for t in kept if t is not None for f in t.fields}
         for name in added:
             if name in former_names:
                 yield "ZL014", f"{table.name}.{name} was another field before"
 
 
-# Allowances
+# Suppressions
 
-ALLOWANCE: Final = re.compile(r"(?:^|\s)(?P<comment>#\s*zapdb:\s*allow\b(?P<rest>.*))$")
+SUPPRESSION: Final = re.compile(r"(?:^|\s)(?P<comment>#\s*zapdb:\s*allow\b(?P<rest>.*))$")
 CODE: Final = re.compile(r"\bZL[0-9]+\b")
 
 
@@ -371,7 +371,7 @@ def read_suppressed(source: DocumentText) -> list[SuppressedFinding]:
     lines = source.raw.decode("utf-8", "replace").splitlines()
     found = []
     for at, line in enumerate(lines, 1):
-        match = ALLOWANCE.search(line)
+        match = SUPPRESSION.search(line)
         if match is None:
             continue
         codes, _, reason = match["rest"].partition("because")
@@ -383,31 +383,31 @@ def read_suppressed(source: DocumentText) -> list[SuppressedFinding]:
     return found
 
 
-def _apply_allowances(
+def _apply_suppressions(
     findings: list[LintFinding], source: DocumentText, migration: Migration
 ) -> list[LintFinding]:
     added = []
-    for allowance in read_suppressed(source):
+    for suppression in read_suppressed(source):
         meant = [
             at
             for at, finding in enumerate(findings)
-            if finding.place.line == allowance.line and finding.code in allowance.codes
+            if finding.place.line == suppression.line and finding.code in suppression.codes
         ]
         codes = {findings[at].code for at in meant}
 
-        def note(code: str, message: str, place: Location = allowance.place) -> None:
+        def note(code: str, message: str, place: Location = suppression.place) -> None:
             added.append(LintFinding(code, place, message, migration.label))
 
-        if not allowance.reason:
-            note("ZL015", f"{', '.join(allowance.codes) or 'this'} is allowed without a reason")
+        if not suppression.reason:
+            note("ZL015", f"{', '.join(suppression.codes) or 'this'} is allowed without a reason")
         else:
             for at in meant:
-                findings[at] = replace(findings[at], allowed=allowance.reason)
-        for code in allowance.codes:
+                findings[at] = replace(findings[at], allowed=suppression.reason)
+        for code in suppression.codes:
             if code not in RULES:
                 note("ZL016", f"there is no code {code}")
             elif code not in codes:
                 note("ZL016", f"{code} is not found here")
-        if not allowance.codes:
+        if not suppression.codes:
             note("ZL016", "no code is named")
     return findings + added

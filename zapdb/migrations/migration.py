@@ -1,7 +1,7 @@
 """One migration, resolved: what changes, and how it is taken back, operation by operation.
 
 It comes from a document (`resolution`) or from what the database stored (`stored`). What it says is
-its canonical structure (`canonical`); its schemas and routes follow from that.
+its canonical structure (`canonical`); its schemas and plans follow from that.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from zapdb.migrations.canonical import (
     reading_stored,
 )
 from zapdb.migrations.examples import RecordExample
-from zapdb.migrations.numbers import ReplayedNumbers
+from zapdb.migrations.numbers import ReplayAllocator
 from zapdb.migrations.operations import NumberAllocator, Operation
-from zapdb.migrations.steps import Step, apply_all, compose_route, make_steps
-from zapdb.records import Route, Slot
+from zapdb.migrations.steps import Step, compose_conversion, make_steps, schemas_along
+from zapdb.records import ConversionPlan, Slot
 from zapdb.schema import Schema
 
 
@@ -87,8 +87,8 @@ class Migration:
         self.steps_down()
         before = {table.number for table in self.before.tables}
         for table in before & {table.number for table in self.after.tables}:
-            self.route_up(table)
-            self.route_down(table)
+            self.conversion_up(table)
+            self.conversion_down(table)
 
     @property
     def label(self) -> str:
@@ -112,45 +112,45 @@ class Migration:
 
     def steps_up(self) -> list[Step]:
         """The changes in order, each with the schema before it and after it."""
-        numbers = ReplayedNumbers(self.drawn, self.number)
+        numbers = ReplayAllocator(self.drawn, self.number)
         with self._reading():
-            return make_steps(apply_all(self.before, self.changes, numbers), self.changes)
+            return make_steps(schemas_along(self.before, self.changes, numbers), self.changes)
 
     def steps_down(self) -> list[Step]:
         """As `steps_up`, for the rollback; what it adds again has provisional numbers."""
         numbers = NumberAllocator(step=-1, migration=self.number)
         with self._reading():
-            return make_steps(apply_all(self.after, self.rollback, numbers), self.rollback)
+            return make_steps(schemas_along(self.after, self.rollback, numbers), self.rollback)
 
-    def route_up(self, table: int) -> Route:
+    def conversion_up(self, table: int) -> ConversionPlan:
         """How the fields of the table with this number come from those before the migration."""
-        numbers = ReplayedNumbers(self.drawn, self.number)
+        numbers = ReplayAllocator(self.drawn, self.number)
         with self._reading():
-            states = apply_all(self.before, self.changes, numbers)
-            return compose_route(states, self.changes, table)
+            states = schemas_along(self.before, self.changes, numbers)
+            return compose_conversion(states, self.changes, table)
 
-    def route_down(self, table: int) -> Route:
+    def conversion_down(self, table: int) -> ConversionPlan:
         """How the fields before the migration come from those after it."""
         with self._reading():
-            return self._compose_route_down(table)
+            return self._compose_conversion_down(table)
 
-    def _compose_route_down(self, table: int) -> Route:
-        states = apply_all(
+    def _compose_conversion_down(self, table: int) -> ConversionPlan:
+        states = schemas_along(
             self.after, self.rollback, NumberAllocator(step=-1, migration=self.number)
         )
-        route = compose_route(states, self.rollback, table)
-        reached = states[-1].table_kept(table)
-        target = self.before.table_kept(table)
+        plan = compose_conversion(states, self.rollback, table)
+        reached = states[-1].table_active_or_archived(table)
+        target = self.before.table_active_or_archived(table)
         assert reached is not None
         assert target is not None
         # What the rollback adds again has provisional numbers; its names say which fields it is.
         by_name = {f.name: f.number for f in reached.fields}
-        named = {f.number: route.derivations[by_name[f.name]] for f in target.fields}
-        kept = {(a.field.name, a.by): a.field.number for a in target.archived}
-        numbers = {a.field.number: kept[a.field.name, a.by] for a in reached.archived}
+        named = {f.number: plan.derivations[by_name[f.name]] for f in target.fields}
+        kept = {(a.field.name, a.archived_by): a.field.number for a in target.archived}
+        numbers = {a.field.number: kept[a.field.name, a.archived_by] for a in reached.archived}
         archives = {
             Slot(numbers[slot.number], slot.type, slot.optional): derivation
-            for slot, derivation in route.archives.items()
+            for slot, derivation in plan.archives.items()
             if slot.number in numbers
         }
-        return Route(named, archives)
+        return ConversionPlan(named, archives)

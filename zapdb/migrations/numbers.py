@@ -8,7 +8,7 @@ from typing import Any
 from zapdb.migrations.operations import NumberAllocator
 
 
-class RecordedNumbers(NumberAllocator):
+class RecordingAllocator(NumberAllocator):
     """Draws from other numbers, and notes by kind what was drawn."""
 
     def __init__(self, inner: NumberAllocator, migration: int) -> None:
@@ -16,20 +16,20 @@ class RecordedNumbers(NumberAllocator):
         self.inner = inner
         self.drawn: dict[str, list[int]] = {}
 
-    def draw(self, kind: Any) -> int:
-        number = self.inner.draw(kind)
+    def allocate(self, kind: Any) -> int:
+        number = self.inner.allocate(kind)
         self.drawn.setdefault(kind, []).append(number)
         return number
 
 
-class ReplayedNumbers(NumberAllocator):
+class ReplayAllocator(NumberAllocator):
     """Gives out again what was drawn when the migration was stored."""
 
     def __init__(self, drawn: dict[str, list[int]], migration: int) -> None:
         super().__init__(migration=migration)
         self.rest = {kind: iter(numbers) for kind, numbers in drawn.items()}
 
-    def draw(self, kind: str) -> int:
+    def allocate(self, kind: str) -> int:
         number = next(self.rest[kind], None)
         if number is None:
             raise ValueError(f"too few {kind} numbers are stored")

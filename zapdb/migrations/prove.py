@@ -8,9 +8,10 @@ through its programs. What must hold:
     up(down(y)) is total; where it is not y, though no operation loses anything, that is a remark
     an example's record becomes what it says, and comes back
 
-Which fields are lost the operations say (`Operation.loses`); a lost field that came from others
-makes those lost. It is trying, not a proof in logic: what passed can be wrong for a record that was
-not tried. No database, no clock, no randomness: a migration gives the same result everywhere.
+Which fields are lost the operations say (`Operation.lossy_fields`); a lost field that came from
+others makes those lost. It is trying, not a proof in logic: what passed can be wrong for a record
+that was not tried. No database, no clock, no randomness: a migration gives the same result
+everywhere.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from zapdb.migrations.boundary_values import ZONE_NAMES, neutral
 from zapdb.migrations.examples import RecordExample, find_tables, read_value
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.proof_findings import ProofFinding, TableProof, format_proof_value
-from zapdb.migrations.record_trace import Journey
-from zapdb.migrations.round_trip import NO_ARCHIVE, Trial, is_same_value
-from zapdb.records import Input, Layout, Route
+from zapdb.migrations.record_trace import RecordTrace
+from zapdb.migrations.round_trip import NO_ARCHIVE, RoundTrip, is_same_value
+from zapdb.records import ConversionPlan, Layout, SourceField
 from zapdb.schema import Field, Table
 from zapdb.values import Zones
 
@@ -82,14 +83,14 @@ def _try(migration: Migration) -> Proof:
     tables: list[TableProof] = []
     failures: list[ProofFinding] = []
     remarks: list[ProofFinding] = []
-    trials: dict[int, Trial] = {}
+    round_trips: dict[int, RoundTrip] = {}
     for number in converted_tables(migration):
-        trial = trials[number] = Trial(migration, number, ZONES)
-        tables.append(trial.run())
-        failures += trial.failures.values()
-        remarks += trial.remarks
+        round_trip = round_trips[number] = RoundTrip(migration, number, ZONES)
+        tables.append(round_trip.run())
+        failures += round_trip.failures.values()
+        remarks += round_trip.remarks
     for example in migration.examples:
-        failures += _try_example(migration, example, trials)
+        failures += _try_example(migration, example, round_trips)
     return Proof(
         migration.number,
         migration.label,
@@ -115,60 +116,60 @@ def converted_tables(migration: Migration) -> list[int]:
     """The tables whose records a migration converts, by number."""
     found = []
     for table in (*migration.before, *(a.table for a in migration.before.archived)):
-        after = migration.after.table_kept(table.number)
+        after = migration.after.table_active_or_archived(table.number)
         if after is None or after == table:
             continue
-        up, down = migration.route_up(table.number), migration.route_down(table.number)
+        up, down = migration.conversion_up(table.number), migration.conversion_down(table.number)
         is_same = Layout.of(table) == Layout.of(after)
         if not (is_same and up.is_identity and down.is_identity and _recasts_nothing(up, down)):
             found.append(table.number)
     return found
 
 
-def _recasts_nothing(*routes: Route) -> bool:
+def _recasts_nothing(*plans: ConversionPlan) -> bool:
     """Whether values stay what they are, not their bytes alone: a renamed member is another."""
-    return all(isinstance(d, Input) for route in routes for d in route.derivations.values())
+    return all(isinstance(d, SourceField) for plan in plans for d in plan.derivations.values())
 
 
 def _try_example(
-    migration: Migration, example: RecordExample, trials: dict[int, Trial]
+    migration: Migration, example: RecordExample, round_trips: dict[int, RoundTrip]
 ) -> Iterator[ProofFinding]:
     """Run one example both ways."""
     tables = find_tables(example, migration.before, migration.after)
     assert tables is not None, "the examples were validated"
     before, after = tables
-    trial = trials.get(before.number)
-    if trial is None:
-        trial = trials[before.number] = Trial(migration, before.number, ZONES)
+    round_trip = round_trips.get(before.number)
+    if round_trip is None:
+        round_trip = round_trips[before.number] = RoundTrip(migration, before.number, ZONES)
     given = {
         f.name: read_value(f, example.before[f.name])  # type: ignore[index]  # a name of the document
         if f.name in example.before
         else neutral(f)
         for f in before.fields
     }
-    encoded = trial.encode("up", given)
+    encoded = round_trip.encode("up", given)
     if encoded is None:
         return
-    journey = trial.travel(*encoded, NO_ARCHIVE, ("up", "down"))
-    if journey.error is not None:
-        known = len(trial.failures)
-        trial.note_stop(journey, ("up", "down"))
-        yield from list(trial.failures.values())[known:]
+    trace = round_trip.travel(*encoded, NO_ARCHIVE, ("up", "down"))
+    if trace.error is not None:
+        known = len(round_trip.failures)
+        round_trip.note_stop(trace, ("up", "down"))
+        yield from list(round_trip.failures.values())[known:]
         return
-    made = trial.decode("down", journey.key, journey.values[1])
+    made = round_trip.decode("down", trace.key, trace.values[1])
     for name, plain in example.after.items():
         f = _field(after, name)
         wanted, found = read_value(f, plain), getattr(made, name)
         if not is_same_value(f, wanted, found):
             otherwise = Otherwise("after", name, found, wanted)
-            yield _example_finding(trial, example, journey, otherwise)
-    back = trial.decode("up", journey.key, journey.values[2])
+            yield _example_finding(round_trip, example, trace, otherwise)
+    back = round_trip.decode("up", trace.key, trace.values[2])
     for name in example.before:
         f = _field(before, name)
         found = getattr(back, name)
-        if f.number not in trial.claims.lost and not is_same_value(f, given[name], found):
+        if f.number not in round_trip.claims.lost and not is_same_value(f, given[name], found):
             otherwise = Otherwise("before", name, found, given[name])
-            yield _example_finding(trial, example, journey, otherwise)
+            yield _example_finding(round_trip, example, trace, otherwise)
 
 
 def _field(table: Table, name: str) -> Field:
@@ -198,16 +199,16 @@ class Otherwise:
 
 
 def _example_finding(
-    trial: Trial, example: RecordExample, journey: Journey, otherwise: Otherwise
+    round_trip: RoundTrip, example: RecordExample, trace: RecordTrace, otherwise: Otherwise
 ) -> ProofFinding:
     name = otherwise.name
     message, hint = SAID[otherwise.side]
     found, wanted = map(format_proof_value, (otherwise.found, otherwise.wanted))
-    record = trial.decode("up", journey.key, journey.values[0])
+    record = round_trip.decode("up", trace.key, trace.values[0])
     return ProofFinding(
         "example",
-        trial.migration.label,
-        trial.name,
+        round_trip.migration.label,
+        round_trip.name,
         name,
         example.place(otherwise.side, name),
         message,

@@ -10,7 +10,7 @@ from zapdb.values.blob import Blob
 
 
 @dataclass(slots=True)
-class Journey:
+class RecordTrace:
     """A record on its way: its bytes after each step, and whatever stopped it."""
 
     key: bytes
@@ -23,7 +23,7 @@ class Journey:
     """Whether it came back as it was."""
 
 
-class Memory:
+class MemoryBlobs:
     """Blobs in memory, and behind them those of a database."""
 
     def __init__(self, load_stored: Callable[[Blob], bytes] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""From a draft to a migration: validated against the schema before it, with its rollback resolved.
+"""From a parsed migration to a resolved one: validated, with its rollback.
 
 A rollback is inferred from the changes or written out. Either way it must lead from the schema
 after the migration to that before it, archives included.
@@ -12,77 +12,79 @@ from typing import Final
 from zapdb.migrations.activation_policy import implies_waiting
 from zapdb.migrations.examples import validate_examples
 from zapdb.migrations.migration import Migration
-from zapdb.migrations.numbers import RecordedNumbers
+from zapdb.migrations.numbers import RecordingAllocator
 from zapdb.migrations.operations import NumberAllocator, Operation
-from zapdb.migrations.parsed_migration import Draft
-from zapdb.migrations.structure import Refused, Reporter, locate
-from zapdb.schema import Schema, shape, shape_of
+from zapdb.migrations.parsed_migration import ParsedMigration
+from zapdb.migrations.structure import ParsingStopped, ViolationCollector, locate
+from zapdb.schema import Schema, bytes_without_numbers, type_bytes_without_numbers
 
 SPLIT: Final = "put the change into a migration of its own, or write the rollback out"
 
 
-def resolve(draft: Draft, before: Schema, numbers: NumberAllocator) -> Migration:
-    """Validate a draft against the schema before it and resolve its rollback.
+def resolve(parsed: ParsedMigration, before: Schema, numbers: NumberAllocator) -> Migration:
+    """Validate a parsed migration against the schema before it and resolve its rollback.
 
     Raises `InvalidMigration`, or `NotExhaustive` where a rollback is missing and nothing else is.
     """
-    reporter = Reporter(draft.source)
-    if len(draft.replaces) not in (0, draft.number):
-        reporter.report(
-            draft.place,
-            f"a squash with the number {draft.number} replaces as many migrations, "
-            f"not {len(draft.replaces)}",
+    collector = ViolationCollector(parsed.source)
+    if len(parsed.replaces) not in (0, parsed.number):
+        collector.report(
+            parsed.place,
+            f"a squash with the number {parsed.number} replaces as many migrations, "
+            f"not {len(parsed.replaces)}",
             "let `zapdb migrate squash` write it",
         )
-    recorded = RecordedNumbers(numbers, draft.number)
+    recorded = RecordingAllocator(numbers, parsed.number)
     schema = before
     inverses: list[tuple[Operation, ...]] = []
     changes: list[Operation] = []
-    for given in draft.changes:
+    for given in parsed.changes:
         met = schema
-        operation, schema = _apply_checked(given, met, recorded, reporter)
-        changes.append(operation.without_way_back())
-        if draft.rollback is None:
-            inverse = operation.invert(met, draft.number, reporter)
+        operation, schema = _apply_checked(given, met, recorded, collector)
+        changes.append(operation.without_rollback_hints())
+        if parsed.rollback is None:
+            inverse = operation.invert(met, parsed.number, collector)
             inverses.append(locate(inverse, given.place))
-    reporter.raise_violations()
-    if draft.rollback is None:
+    collector.raise_violations()
+    if parsed.rollback is None:
         rollback = tuple(op for inverse in reversed(inverses) for op in inverse)
     else:
-        rollback = draft.rollback
-    rollback = _check_rollback(draft, rollback, before, schema, reporter)
-    validate_examples(draft.examples, before, schema, reporter)
-    reporter.raise_violations()
+        rollback = parsed.rollback
+    rollback = _check_rollback(parsed, rollback, before, schema, collector)
+    validate_examples(parsed.examples, before, schema, collector)
+    collector.raise_violations()
     migration = Migration(
-        draft.number,
-        draft.name,
-        draft.summary,
+        parsed.number,
+        parsed.name,
+        parsed.summary,
         tuple(changes),
         rollback,
         before,
         schema,
         recorded.drawn,
-        draft.examples,
-        draft.replaces,
-        None if implies_waiting(draft.changes) else draft.activation,
-        draft.version,
+        parsed.examples,
+        parsed.replaces,
+        None if implies_waiting(parsed.changes) else parsed.activation,
+        parsed.version,
     )
-    _refuse_round_trips(migration, draft, reporter)
-    reporter.raise_violations()
+    _refuse_round_trips(migration, parsed, collector)
+    collector.raise_violations()
     return migration
 
 
-def _refuse_round_trips(migration: Migration, draft: Draft, reporter: Reporter) -> None:
+def _refuse_round_trips(
+    migration: Migration, parsed: ParsedMigration, collector: ViolationCollector
+) -> None:
     """A table that changes there and back has the shape that it had: nothing would tell records
     that were converted from those that were not."""
     for table in migration.before:
-        after = migration.after.table_kept(table.number)
+        after = migration.after.table_active_or_archived(table.number)
         if after is table or after != table:
             continue
-        routes = migration.route_up(table.number), migration.route_down(table.number)
-        if not all(route.is_identity for route in routes):
-            reporter.report(
-                draft.place,
+        plans = migration.conversion_up(table.number), migration.conversion_down(table.number)
+        if not all(plan.is_identity for plan in plans):
+            collector.report(
+                parsed.place,
                 f"the changes of {table.name!r} lead back to the shape that it had, and change "
                 "values on the way",
                 "put the way there and the way back into two migrations",
@@ -90,67 +92,69 @@ def _refuse_round_trips(migration: Migration, draft: Draft, reporter: Reporter) 
 
 
 def _apply_checked(
-    operation: Operation, schema: Schema, numbers: NumberAllocator, reporter: Reporter
+    operation: Operation, schema: Schema, numbers: NumberAllocator, collector: ViolationCollector
 ) -> tuple[Operation, Schema]:
     """Normalize and apply if valid; else stop here, since what follows may rest on it."""
-    noted = len(reporter.violations)
-    with contextlib.suppress(Refused):
-        operation.validate(schema, reporter)
-    if len(reporter.violations) > noted:
-        reporter.raise_violations()
+    noted = len(collector.violations)
+    with contextlib.suppress(ParsingStopped):
+        operation.validate(schema, collector)
+    if len(collector.violations) > noted:
+        collector.raise_violations()
     operation = operation.normalize(schema, numbers.migration)
     return operation, operation.apply(schema, numbers)
 
 
 def _check_rollback(
-    draft: Draft,
+    parsed: ParsedMigration,
     rollback: tuple[Operation, ...],
     before: Schema,
     after: Schema,
-    reporter: Reporter,
+    collector: ViolationCollector,
 ) -> tuple[Operation, ...]:
     """The rollback, normalized; it must lead from the schema after the migration to that before."""
-    reached, numbers = after, NumberAllocator(step=-1, migration=draft.number)
+    reached, numbers = after, NumberAllocator(step=-1, migration=parsed.number)
     normal = []
     for given in rollback:
         context: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if draft.rollback is None:
-            context = reporter.within(f"in the inferred rollback, {_describe(given)}", SPLIT)
+        if parsed.rollback is None:
+            context = collector.within(f"in the inferred rollback, {_describe(given)}", SPLIT)
         with context:
-            operation, reached = _apply_checked(given, reached, numbers, reporter)
+            operation, reached = _apply_checked(given, reached, numbers, collector)
         normal.append(operation)
-    wanted = {table.name: shape(table) for table in before}
-    found = {table.name: shape(table) for table in reached}
+    wanted = {table.name: bytes_without_numbers(table) for table in before}
+    found = {table.name: bytes_without_numbers(table) for table in reached}
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
-            reporter.report(
-                draft.place,
+            collector.report(
+                parsed.place,
                 f"the rollback does not bring back the table {name!r} as it was before",
                 "let it be inferred, or make it end at the schema before the migration",
             )
     for table in before:
-        if after.table_kept(table.number) and not reached.table_kept(table.number):
-            reporter.report(
-                draft.place,
+        if after.table_active_or_archived(table.number) and not reached.table_active_or_archived(
+            table.number
+        ):
+            collector.report(
+                parsed.place,
                 f"the rollback drops the table {table.name!r} and makes another one: its records "
                 "would be lost",
                 "let it be inferred, or change the table back instead",
             )
     # What a discarded table had archived went with its records.
-    held = {table.number for table in before if after.table_kept(table.number)}
+    held = {table.number for table in before if after.table_active_or_archived(table.number)}
     for what in sorted(_archived_in(before, held) ^ _archived_in(reached, held)):
-        reporter.report(
-            draft.place,
+        collector.report(
+            parsed.place,
             f"the rollback does not leave the archive as it was: {what}",
             "take back with restore_field and restore_table what the changes archive, and archive "
             "with archived_by what they restore; or let the rollback be inferred",
         )
-    kept = {kind.declared_name: shape_of(kind) for kind in before.types}
-    left = {kind.declared_name: shape_of(kind) for kind in reached.types}
+    kept = {kind.declared_name: type_bytes_without_numbers(kind) for kind in before.types}
+    left = {kind.declared_name: type_bytes_without_numbers(kind) for kind in reached.types}
     for name in sorted(kept.keys() | left.keys()):
         if kept.get(name) != left.get(name):
-            reporter.report(
-                draft.place,
+            collector.report(
+                parsed.place,
                 f"the rollback does not bring back the type {name!r} as it was before",
                 "let it be inferred, or make it end at the schema before the migration",
             )
@@ -170,9 +174,11 @@ def _describe(operation: Operation) -> str:
 def _archived_in(schema: Schema, tables: set[int]) -> set[str]:
     """What is archived of these tables, and which tables are, by their names and migrations."""
     fields = {
-        f"{table.name}.{archived.field.name} by {archived.by}"
+        f"{table.name}.{archived.field.name} by {archived.archived_by}"
         for table in schema
         if table.number in tables
         for archived in table.archived
     }
-    return fields | {f"{archived.table.name} by {archived.by}" for archived in schema.archived}
+    return fields | {
+        f"{archived.table.name} by {archived.archived_by}" for archived in schema.archived
+    }

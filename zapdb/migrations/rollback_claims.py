@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 from zapdb.migrations.operations import Operation
-from zapdb.migrations.steps import Step, route_of
-from zapdb.records import Input, Route
+from zapdb.migrations.steps import Step, conversion_of
+from zapdb.records import ConversionPlan, SourceField
 from zapdb.records.derivation import inputs_of
 from zapdb.schema import Table
 
 
-class Claims:
+class RollbackClaims:
     """Which fields at the start of some steps are lost on the way back, and who touches them."""
 
     def __init__(self, table: Table, steps: list[Step]) -> None:
-        route = Route({f.number: Input(f.number) for f in table.fields})
+        plan = ConversionPlan({f.number: SourceField(f.number) for f in table.fields})
         self.lost: dict[int, Operation] = {}
         self.touched: dict[int, list[Operation]] = {}
         self.operations: list[Operation] = []
         self.loses_anything = False
         for operation, before, after in steps:
-            old, new = before.table_kept(table.number), after.table_kept(table.number)
+            old, new = (
+                before.table_active_or_archived(table.number),
+                after.table_active_or_archived(table.number),
+            )
             if old is None or new is None or old is new:
                 continue
             self.operations.append(operation)
-            step = route_of(operation, old, new)
-            lost = operation.loses(old)
+            step = conversion_of(operation, old, new)
+            lost = operation.lossy_fields(old)
             self.loses_anything |= bool(lost)
-            kept = {n for n, d in step.derivations.items() if d == Input(n)}
+            kept = {n for n, d in step.derivations.items() if d == SourceField(n)}
             for number in (f.number for f in old.fields):
-                origins = inputs_of(route.derivations[number])
+                origins = inputs_of(plan.derivations[number])
                 if number in lost:
                     self.lost.update({o: operation for o in origins if o not in self.lost})
                 if number not in kept:
                     for origin in origins:
                         self.touched.setdefault(origin, []).append(operation)
-            route = route.then(step)
+            plan = plan.then(step)
 
     def culprit(self, number: int | None) -> Operation | None:
         """The operation that is most likely to blame for a field."""

@@ -19,7 +19,7 @@ from zapdb.errors import (
     UnknownZone,
     describe_value,
 )
-from zapdb.migrations.generated_records import make_archives, make_records
+from zapdb.migrations.generated_records import generate_archives, generate_records
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.proof_findings import (
@@ -30,17 +30,17 @@ from zapdb.migrations.proof_findings import (
     format_proof_value,
     shorten,
 )
-from zapdb.migrations.record_trace import Journey, Memory
-from zapdb.migrations.rollback_claims import Claims
+from zapdb.migrations.record_trace import MemoryBlobs, RecordTrace
+from zapdb.migrations.rollback_claims import RollbackClaims
 from zapdb.migrations.structure import ABSENT
 from zapdb.records import (
     Beside,
     Codec,
     Conversion,
-    Input,
+    ConversionPlan,
     Layout,
     Record,
-    Route,
+    SourceField,
     codec_for,
     compile_conversion,
     copied_from,
@@ -57,10 +57,10 @@ BACK_RECORDS_MAX: Final = 600
 PREFIX: Final = encode_prefix(1)
 NO_ARCHIVE: Final[Mapping[int, bytes]] = {}
 
-Way = Literal["up", "down"]
+Direction = Literal["up", "down"]
 
 
-class Trial:
+class RoundTrip:
     """One table of one migration, compiled both ways, and what trying it showed so far."""
 
     def __init__(
@@ -68,45 +68,46 @@ class Trial:
         migration: Migration,
         number: int,
         zones: Zones,
-        memory: Memory | None = None,
+        memory: MemoryBlobs | None = None,
         *,
         is_private: bool = False,
     ) -> None:
         """`memory` is where the records' blobs are; contents that are private are not shown."""
-        before, after = migration.before.table_kept(number), migration.after.table_kept(number)
+        before, after = (
+            migration.before.table_active_or_archived(number),
+            migration.after.table_active_or_archived(number),
+        )
         assert before is not None
         assert after is not None
         self.migration, self.number = migration, number
         self.zones, self.is_private = zones, is_private
         self.tables = {"up": before, "down": after}
-        self.up, self.down = migration.route_up(number), migration.route_down(number)
-        self.claims = Claims(before, migration.steps_up())
-        self.claims_down = Claims(after, migration.steps_down())
+        self.up, self.down = migration.conversion_up(number), migration.conversion_down(number)
+        self.claims = RollbackClaims(before, migration.steps_up())
+        self.claims_down = RollbackClaims(after, migration.steps_down())
         layouts = Layout.of(before, zones), Layout.of(after, zones)
-        self.programs: dict[Way, Conversion] = {
+        self.programs: dict[Direction, Conversion] = {
             "up": _compile(layouts[0], layouts[1], self.up, zones),
             "down": _compile(layouts[1], layouts[0], self.down, zones),
         }
-        self.codecs: dict[Way, Codec] = {
+        self.codecs: dict[Direction, Codec] = {
             "up": codec_for(before, zones),
             "down": codec_for(after, zones),
         }
-        sides: tuple[tuple[Way, Table, Route], ...] = (
+        sides: tuple[tuple[Direction, Table, ConversionPlan], ...] = (
             ("up", before, self.down),
             ("down", after, self.up),
         )
-        self._computed: dict[Way, list[Field]] = {
-            side: [
-                f for f in table.value_fields if copied_from(route.derivations[f.number]) is None
-            ]
-            for side, table, route in sides
+        self._computed: dict[Direction, list[Field]] = {
+            side: [f for f in table.value_fields if copied_from(plan.derivations[f.number]) is None]
+            for side, table, plan in sides
         }
         self._stored = before.value_fields
         self.failures: dict[tuple[Kind, str], ProofFinding] = {}
         """The first of each kind for each field."""
         self.remarks: list[ProofFinding] = []
         self.tried = 0
-        self._memory = memory or Memory()
+        self._memory = memory or MemoryBlobs()
         self._returned = dict.fromkeys(self.claims.lost, 0)
         self._differed: dict[int, ProofFinding] = {}
         self._came_back: dict[int, set[str]] = {number: set() for number in self.claims.lost}
@@ -120,13 +121,13 @@ class Trial:
     def run(self) -> TableProof:
         """Try records made up for the table, both ways."""
         before, after = self.tables["up"], self.tables["down"]
-        records = make_records(before, self.up, self.down, RECORDS_MAX)
+        records = generate_records(before, self.up, self.down, RECORDS_MAX)
         ordinary = next(records)
         for values in itertools.chain([ordinary], records):
             self.try_values(values, NO_ARCHIVE)
-        for archive in make_archives(self.up, self.zones):
+        for archive in generate_archives(self.up, self.zones):
             self.try_values(ordinary, archive)
-        for values in make_records(after, self.down, self.up, BACK_RECORDS_MAX):
+        for values in generate_records(after, self.down, self.up, BACK_RECORDS_MAX):
             self._try_back(values)
         return self.report()
 
@@ -166,27 +167,27 @@ class Trial:
         if encoded is not None:
             self.try_record(*encoded, archive)
 
-    def try_record(self, key: bytes, value: bytes, archive: Mapping[int, bytes]) -> Journey:
+    def try_record(self, key: bytes, value: bytes, archive: Mapping[int, bytes]) -> RecordTrace:
         """Send the bytes of a record before the migration, behind `PREFIX`, up and down."""
         self.tried += 1
-        journey = self.travel(key, value, archive, ("up", "down"))
-        if journey.error is not None:
-            self.note_stop(journey, ("up", "down"))
+        trace = self.travel(key, value, archive, ("up", "down"))
+        if trace.error is not None:
+            self.note_stop(trace, ("up", "down"))
         else:
-            self._note_values(journey)
-            if journey.values[2] == value:
-                journey.came_back = True
+            self._note_values(trace)
+            if trace.values[2] == value:
+                trace.came_back = True
                 for number in self._returned:
                     self._returned[number] += 1
             else:
-                journey.came_back = self._compare(journey)
-        return journey
+                trace.came_back = self._compare(trace)
+        return trace
 
-    def _note_values(self, journey: Journey) -> None:
+    def _note_values(self, trace: RecordTrace) -> None:
         """Remember what came back in lost fields, until it was not always the same."""
         wanted = [number for number, seen in self._came_back.items() if len(seen) < 2]
         if wanted:
-            back, table = self.decode("up", journey.key, journey.values[2]), self.tables["up"]
+            back, table = self.decode("up", trace.key, trace.values[2]), self.tables["up"]
             for number in wanted:
                 name = table.field_numbered(number).name
                 self._came_back[number].add(repr(getattr(back, name)))
@@ -196,19 +197,19 @@ class Trial:
         encoded = self.encode("down", values)
         if encoded is None:
             return
-        journey = self.travel(*encoded, NO_ARCHIVE, ("down", "up"))
-        if journey.error is not None:
-            self.note_stop(journey, ("down", "up"))
+        trace = self.travel(*encoded, NO_ARCHIVE, ("down", "up"))
+        if trace.error is not None:
+            self.note_stop(trace, ("down", "up"))
         elif not (
-            journey.values[2] == journey.values[0]
+            trace.values[2] == trace.values[0]
             or self.remarks
             or self.failures
             or self.claims.loses_anything
             or self.claims_down.loses_anything
         ):
-            self._remark(journey)
+            self._remark(trace)
 
-    def encode(self, way: Way, values: Mapping[str, Any]) -> tuple[bytes, bytes] | None:
+    def encode(self, way: Direction, values: Mapping[str, Any]) -> tuple[bytes, bytes] | None:
         """Key and record, or None where the key would be too long."""
         codec, beside = self.codecs[way], self._beside(NO_ARCHIVE)
         try:
@@ -220,29 +221,29 @@ class Trial:
         return key, value
 
     def travel(
-        self, key: bytes, value: bytes, archive: Mapping[int, bytes], ways: tuple[Way, ...]
-    ) -> Journey:
-        journey = Journey(key, [value], [archive])
+        self, key: bytes, value: bytes, archive: Mapping[int, bytes], ways: tuple[Direction, ...]
+    ) -> RecordTrace:
+        trace = RecordTrace(key, [value], [archive])
         for way in ways:
-            given = journey.archives[-1]
+            given = trace.archives[-1]
             beside = self._beside(given)
             try:
                 program = self.programs[way].convert
-                made = program(key, journey.values[-1], len(PREFIX), PREFIX, beside)
+                made = program(key, trace.values[-1], len(PREFIX), PREFIX, beside)
                 self._memory.blobs |= beside.take_blobs()
                 self._check(_other(way), key, made)
             except (BlobMissing, UnknownZone):
                 raise  # of a stored record: no fault of the conversion
             except Exception as error:
-                journey.error = error
-                return journey
+                trace.error = error
+                return trace
             kept = {n: v for n, v in given.items() if n not in beside.restored}
-            journey.values.append(made)
-            journey.archives.append(kept | beside.archived)
-            journey.failed_at += 1
-        return journey
+            trace.values.append(made)
+            trace.archives.append(kept | beside.archived)
+            trace.failed_at += 1
+        return trace
 
-    def _check(self, side: Way, key: bytes, value: bytes) -> None:
+    def _check(self, side: Direction, key: bytes, value: bytes) -> None:
         """What was made decodes, and the fields that were computed are of their types."""
         record = self.decode(side, key, value)
         for f in self._computed[side]:
@@ -250,7 +251,7 @@ class Trial:
             if held is not None or not f.optional:
                 f.type.check(held, f.name)
 
-    def decode(self, side: Way, key: bytes, value: bytes) -> Record:
+    def decode(self, side: Direction, key: bytes, value: bytes) -> Record:
         return self.codecs[side].decode(key, value, len(PREFIX), self._beside(NO_ARCHIVE))
 
     def _beside(self, archive: Mapping[int, bytes]) -> Beside:
@@ -258,10 +259,10 @@ class Trial:
 
     # What is wrong
 
-    def _compare(self, journey: Journey) -> bool:
+    def _compare(self, trace: RecordTrace) -> bool:
         """Whether all values are the same, though the bytes are not; notes which are not."""
-        first = self.decode("up", journey.key, journey.values[0])
-        last = self.decode("up", journey.key, journey.values[2])
+        first = self.decode("up", trace.key, trace.values[0])
+        last = self.decode("up", trace.key, trace.values[2])
         came_back = True
         for f in self._stored:
             is_same = is_same_value(f, getattr(first, f.name), getattr(last, f.name))
@@ -271,25 +272,25 @@ class Trial:
                 continue
             came_back = False
             if f.number not in self.claims.lost:
-                self._note_rollback(f, journey)
+                self._note_rollback(f, trace)
             elif f.number not in self._differed:
                 operation = self.claims.lost[f.number]
-                self._differed[f.number] = self._loss_example(f, operation, journey)
+                self._differed[f.number] = self._loss_example(f, operation, trace)
         return came_back
 
-    def _loss_example(self, f: Field, operation: Operation, journey: Journey) -> ProofFinding:
+    def _loss_example(self, f: Field, operation: Operation, trace: RecordTrace) -> ProofFinding:
         """A record that comes back otherwise, as declared.
 
         Of one that is private no more is shown than the field that is lost, and its key.
         """
-        found = self._finding("remark", f, operation, journey, "", "")
+        found = self._finding("remark", f, operation, trace, "", "")
         if not self.is_private:
             return found
-        values = (self.decode("up", journey.key, journey.values[step]) for step in (0, 2))
+        values = (self.decode("up", trace.key, trace.values[step]) for step in (0, 2))
         was, back = ({f.name: format_proof_value(getattr(record, f.name))} for record in values)
-        return replace(found, record=_name_record(journey) | was, back=back)
+        return replace(found, record=_name_record(trace) | was, back=back)
 
-    def _note_rollback(self, f: Field, journey: Journey) -> None:
+    def _note_rollback(self, f: Field, trace: RecordTrace) -> None:
         if ("rollback", f.name) in self.failures:
             return
         operation = self.claims.culprit(f.number)
@@ -301,16 +302,16 @@ class Trial:
             )
         message = "the rollback does not bring back what is claimed to be exact"
         self.failures["rollback", f.name] = self._finding(
-            "rollback", f, operation, journey, message, hint
+            "rollback", f, operation, trace, message, hint
         )
 
-    def note_stop(self, journey: Journey, ways: tuple[Way, ...]) -> None:
-        way = ways[journey.failed_at]
+    def note_stop(self, trace: RecordTrace, ways: tuple[Direction, ...]) -> None:
+        way = ways[trace.failed_at]
         if ("conversion", way) in self.failures:
             return
         claims = self.claims if ways[0] == "up" else self.claims_down
         operation = claims.culprit(None) or self.claims.culprit(None)
-        error = journey.error
+        error = trace.error
         cause = type(error).__name__
         if str(error) and not self.is_private:
             cause += f": {shorten(str(error).splitlines()[0])}"
@@ -322,13 +323,13 @@ class Trial:
             _place_of(operation),
             f"a record can't be converted {way}",
             "a conversion must work for every record: add an else=, or a condition",
-            self._show_record(ways[0], journey, 0, None),
+            self._show_record(ways[0], trace, 0, None),
             cause=cause,
         )
 
-    def _remark(self, journey: Journey) -> None:
-        first = self.decode("down", journey.key, journey.values[0])
-        last = self.decode("down", journey.key, journey.values[2])
+    def _remark(self, trace: RecordTrace) -> None:
+        first = self.decode("down", trace.key, trace.values[0])
+        last = self.decode("down", trace.key, trace.values[2])
         for f in self.tables["down"].value_fields:
             if not is_same_value(f, getattr(first, f.name), getattr(last, f.name)):
                 operation = self.claims_down.culprit(f.number)
@@ -342,9 +343,9 @@ class Trial:
                         "a record written after the migration is another one after it was taken "
                         "back and applied again",
                         "",
-                        self._show_record("down", journey, 0, None),
-                        self._show_record("up", journey, 1, None),
-                        self._show_record("down", journey, 2, {f.number}),
+                        self._show_record("down", trace, 0, None),
+                        self._show_record("up", trace, 1, None),
+                        self._show_record("down", trace, 2, {f.number}),
                     )
                 )
                 return
@@ -354,7 +355,7 @@ class Trial:
         kind: Kind,
         f: Field,
         operation: Operation | None,
-        journey: Journey,
+        trace: RecordTrace,
         message: str,
         hint: str,
     ) -> ProofFinding:
@@ -370,46 +371,48 @@ class Trial:
             _place_of(operation),
             message,
             hint,
-            self._show_record("up", journey, 0, origins),
-            self._show_record("down", journey, 1, read),
-            self._show_record("up", journey, 2, {f.number}),
+            self._show_record("up", trace, 0, origins),
+            self._show_record("down", trace, 1, read),
+            self._show_record("up", trace, 2, {f.number}),
         )
 
     def _show_record(
-        self, side: Way, journey: Journey, step: int, numbers: Iterable[int] | None
+        self, side: Direction, trace: RecordTrace, step: int, numbers: Iterable[int] | None
     ) -> dict[str, str]:
         """The fields with these numbers, or those that the migration changes."""
         table = self.tables[side]
-        record = self.decode(side, journey.key, journey.values[step])
+        record = self.decode(side, trace.key, trace.values[step])
         if numbers is None:
-            route = self.down if side == "down" else self.up
+            plan = self.down if side == "down" else self.up
             other = self.up if side == "down" else self.down
             numbers = {
                 f.number
                 for f in table.fields
-                if not isinstance(other.derivations.get(f.number), Input)
-            }.union(*(inputs_of(d) for d in route.derivations.values() if not isinstance(d, Input)))
+                if not isinstance(other.derivations.get(f.number), SourceField)
+            }.union(
+                *(inputs_of(d) for d in plan.derivations.values() if not isinstance(d, SourceField))
+            )
         wanted = set(numbers)
         shown = {
             f.name: self._show(getattr(record, f.name)) for f in table.fields if f.number in wanted
         }
         if self.is_private:
-            return _name_record(journey) | shown
+            return _name_record(trace) | shown
         return shown
 
     def _show(self, value: Any) -> str:
         return describe_value(value) if self.is_private else format_proof_value(value)
 
 
-def _name_record(journey: Journey) -> dict[str, str]:
-    return {"(key)": shorten(journey.key.hex())}
+def _name_record(trace: RecordTrace) -> dict[str, str]:
+    return {"(key)": shorten(trace.key.hex())}
 
 
-def _compile(source: Layout, target: Layout, route: Route, zones: Zones) -> Conversion:
-    return compile_conversion(source, target, route.derivations, route.archives, zones=zones)
+def _compile(source: Layout, target: Layout, plan: ConversionPlan, zones: Zones) -> Conversion:
+    return compile_conversion(source, target, plan.derivations, plan.archives, zones=zones)
 
 
-def _other(way: Way) -> Way:
+def _other(way: Direction) -> Direction:
     return "down" if way == "up" else "up"
 
 

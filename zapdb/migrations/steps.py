@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from zapdb.migrations.operations import NumberAllocator, Operation
-from zapdb.records import Input, Route
+from zapdb.records import ConversionPlan, SourceField
 from zapdb.schema import Schema, Table
 
 Step = tuple[Operation, Schema, Schema]
 """An operation, with the schema before it and after it."""
 
 
-def apply_all(
+def schemas_along(
     schema: Schema, operations: tuple[Operation, ...], numbers: NumberAllocator
 ) -> list[Schema]:
     """The schema that they begin with, and that after each of them."""
@@ -24,20 +24,24 @@ def make_steps(states: list[Schema], operations: tuple[Operation, ...]) -> list[
     return list(zip(operations, states, states[1:], strict=False))
 
 
-def compose_route(states: list[Schema], operations: tuple[Operation, ...], table: int) -> Route:
+def compose_conversion(
+    states: list[Schema], operations: tuple[Operation, ...], table: int
+) -> ConversionPlan:
     """One table's way through a list of operations."""
-    start = states[0].table_kept(table)
+    start = states[0].table_active_or_archived(table)
     assert start is not None
-    route = Route({f.number: Input(f.number) for f in start.fields})
+    plan = ConversionPlan({f.number: SourceField(f.number) for f in start.fields})
     for operation, before, after in zip(operations, states, states[1:], strict=False):
-        old, new = before.table_kept(table), after.table_kept(table)
+        old, new = before.table_active_or_archived(table), after.table_active_or_archived(table)
         if old is None or new is None or old is new:
             continue
-        route = route.then(route_of(operation, old, new))
-    return route
+        plan = plan.then(conversion_of(operation, old, new))
+    return plan
 
 
-def route_of(operation: Operation, before: Table, after: Table) -> Route:
+def conversion_of(operation: Operation, before: Table, after: Table) -> ConversionPlan:
     """What one operation does to the records of a table that it changes."""
-    carried = {f.number: Input(f.number) for f in after.fields}
-    return Route(carried | operation.derive(before, after), operation.archive(before, after))
+    carried = {f.number: SourceField(f.number) for f in after.fields}
+    return ConversionPlan(
+        carried | operation.derive(before, after), operation.archive(before, after)
+    )

@@ -11,8 +11,8 @@ from zapdb.formats import require_known
 from zapdb.migrations.activation_policy import ACTIVATIONS
 from zapdb.migrations.canonical import decode_operations, reading_stored
 from zapdb.migrations.migration import Migration
-from zapdb.migrations.numbers import ReplayedNumbers
-from zapdb.migrations.steps import apply_all
+from zapdb.migrations.numbers import ReplayAllocator
+from zapdb.migrations.steps import schemas_along
 from zapdb.schema import Schema
 
 
@@ -32,7 +32,7 @@ def read_stored(
         activation = content.get("activation")
         assert activation in ACTIVATIONS
         assert type(content["rollback"]) is list
-        after = apply_all(before, changes, ReplayedNumbers(drawn, number))[-1]
+        after = schemas_along(before, changes, ReplayAllocator(drawn, number))[-1]
     migration = Migration(
         number,
         name,

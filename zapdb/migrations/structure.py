@@ -32,7 +32,7 @@ Name = NewType("Name", str)
 Plain = NewType("Plain", object)
 """Any plain data; what it must be is known only once the schema is."""
 
-Read = Callable[[Node, "Reporter"], Any]
+Read = Callable[[Node, "ViolationCollector"], Any]
 """Parses values of one type."""
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
@@ -51,11 +51,11 @@ ABSENT: Final[Any] = _Absent()
 """The default of an optional key whose absence differs from null."""
 
 
-class Refused(Exception):
+class ParsingStopped(Exception):
     """Stops the parsing of one value; the violation is already noted."""
 
 
-class Reporter:
+class ViolationCollector:
     """Collects the violations of one document."""
 
     def __init__(self, source: DocumentText) -> None:
@@ -140,14 +140,14 @@ def takes_scalar(kind: type) -> bool:
     return "from_scalar" in vars(kind)
 
 
-def parse_value(kind: Any, node: Node, reporter: Reporter) -> Any:
-    """The value of type `kind` that `node` describes; raises `Refused` after reporting why not."""
-    return reader_of(kind)(node, reporter)
+def parse_value(kind: Any, node: Node, collector: ViolationCollector) -> Any:
+    """The value of type `kind` that `node` describes; raises `ParsingStopped`, and reports why."""
+    return reader_of(kind)(node, collector)
 
 
-def parse_at(kind: type, node: Node, reporter: Reporter, place: Location) -> Any:
+def parse_at(kind: type, node: Node, collector: ViolationCollector, place: Location) -> Any:
     """As `parse_value`, for a dataclass that stands at `place`: at a key, not at its value."""
-    return _parse_dataclass(kind, node, reporter, place)
+    return _parse_dataclass(kind, node, collector, place)
 
 
 @functools.cache
@@ -174,21 +174,23 @@ def reader_of(kind: Any) -> Read:
     return functools.partial(_parse_dataclass, kind)
 
 
-def _refuse(reporter: Reporter, node: Node, message: str, hint: str = "") -> Refused:
-    reporter.report(node.location, message, hint)
-    return Refused()
+def _refuse(
+    collector: ViolationCollector, node: Node, message: str, hint: str = ""
+) -> ParsingStopped:
+    collector.report(node.location, message, hint)
+    return ParsingStopped()
 
 
-def _parse_plain(node: Node, reporter: Reporter) -> Any:
+def _parse_plain(node: Node, collector: ViolationCollector) -> Any:
     return as_plain_data(node)
 
 
-def _parse_name(node: Node, reporter: Reporter) -> str:
+def _parse_name(node: Node, collector: ViolationCollector) -> str:
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
-        raise _refuse(reporter, node, "a name is needed here")
+        raise _refuse(collector, node, "a name is needed here")
     fault = _fault_in_name(node.value)
     if fault:
-        raise _refuse(reporter, node, *fault)
+        raise _refuse(collector, node, *fault)
     return node.value
 
 
@@ -203,98 +205,98 @@ def _fault_in_name(text: str) -> tuple[str, ...]:
     return ()
 
 
-def _parse_scalar(kind: type, node: Node, reporter: Reporter) -> Any:
+def _parse_scalar(kind: type, node: Node, collector: ViolationCollector) -> Any:
     if not isinstance(node, Scalar) or type(node.value) is not kind:
         words = {str: "text", int: "an integer", bool: "true or false"}
         hint = "quote it" if kind is str and isinstance(node, Scalar) else ""
-        raise _refuse(reporter, node, f"{words[kind]} is needed here", hint)
+        raise _refuse(collector, node, f"{words[kind]} is needed here", hint)
     return node.value
 
 
-def _parse_choice(choices: tuple[Any, ...], node: Node, reporter: Reporter) -> Any:
+def _parse_choice(choices: tuple[Any, ...], node: Node, collector: ViolationCollector) -> Any:
     if isinstance(node, Scalar) and node.value in choices:
         return node.value
-    raise _refuse(reporter, node, f"one of {', '.join(map(str, choices))} is needed here")
+    raise _refuse(collector, node, f"one of {', '.join(map(str, choices))} is needed here")
 
 
-def _parse_items(read: Read, node: Node, reporter: Reporter) -> tuple[Any, ...]:
+def _parse_items(read: Read, node: Node, collector: ViolationCollector) -> tuple[Any, ...]:
     if not isinstance(node, Sequence):
-        raise _refuse(reporter, node, "a list is needed here")
-    return tuple(_parse_each(read, node.items, reporter))
+        raise _refuse(collector, node, "a list is needed here")
+    return tuple(_parse_each(read, node.items, collector))
 
 
-def _parse_entries(read: Read, node: Node, reporter: Reporter) -> dict[str, Any]:
+def _parse_entries(read: Read, node: Node, collector: ViolationCollector) -> dict[str, Any]:
     if not isinstance(node, Mapping):
-        raise _refuse(reporter, node, "a mapping of names is needed here")
+        raise _refuse(collector, node, "a mapping of names is needed here")
     names = [Scalar(key, location) for key, location in node.keys.items()]
     refused = False
     try:
-        _parse_each(_parse_name, names, reporter)
-    except Refused:
+        _parse_each(_parse_name, names, collector)
+    except ParsingStopped:
         refused = True
-    values = _parse_each(read, node.entries.values(), reporter)
+    values = _parse_each(read, node.entries.values(), collector)
     if refused:
-        raise Refused
+        raise ParsingStopped
     return dict(zip(node.entries, values, strict=True))
 
 
-def _parse_each(read: Read, nodes: Iterable[Node], reporter: Reporter) -> list[Any]:
+def _parse_each(read: Read, nodes: Iterable[Node], collector: ViolationCollector) -> list[Any]:
     """Parse all, so that every violation is found, then stop if one was refused."""
     parsed, refused = [], False
     for node in nodes:
         try:
-            parsed.append(read(node, reporter))
-        except Refused:
+            parsed.append(read(node, collector))
+        except ParsingStopped:
             refused = True
     if refused:
-        raise Refused
+        raise ParsingStopped
     return parsed
 
 
-def _parse_scalar_or_dataclass(kind: Any, node: Node, reporter: Reporter) -> Any:
+def _parse_scalar_or_dataclass(kind: Any, node: Node, collector: ViolationCollector) -> Any:
     if isinstance(node, Scalar):
-        return kind.from_scalar(_parse_name(node, reporter), node)
-    return _parse_dataclass(kind, node, reporter)
+        return kind.from_scalar(_parse_name(node, collector), node)
+    return _parse_dataclass(kind, node, collector)
 
 
 def _parse_dataclass(
-    kind: type, node: Node, reporter: Reporter, place: Location | None = None
+    kind: type, node: Node, collector: ViolationCollector, place: Location | None = None
 ) -> Any:
-    plan = _plan_of(kind)
+    plan = _parse_plan_of(kind)
     if not isinstance(node, Mapping):
         needed = [name for name, _, _, is_required in plan.parts if is_required]
         sample = ", ".join(f"{name}: …" for name in needed or [p[0] for p in plan.parts[:1]])
-        raise _refuse(reporter, node, "a mapping is needed here", f"such as {{{sample}}}")
+        raise _refuse(collector, node, "a mapping is needed here", f"such as {{{sample}}}")
     refused = False
     if not plan.keys >= node.keys.keys():
         for name, location in node.keys.items():
             if name not in plan.keys:
                 hint = hint_at(name, (part[0] for part in plan.parts), KEY_HABITS)
-                reporter.report(location, f"unknown key {name!r}", hint)
+                collector.report(location, f"unknown key {name!r}", hint)
         refused = True
     values: dict[str, Any] = {}
     for name, attribute, read, is_required in plan.parts:
         inner = node.entries.get(name)
         if inner is not None:
             try:
-                values[attribute] = read(inner, reporter)
-            except Refused:
+                values[attribute] = read(inner, collector)
+            except ParsingStopped:
                 refused = True
             else:
                 if name in plan.reasons:
-                    check_line(inner, "a reason", reporter)
+                    check_line(inner, "a reason", collector)
         elif is_required:
-            reporter.report(node.location, f"the key {name!r} is missing")
+            collector.report(node.location, f"the key {name!r} is missing")
             refused = True
     if refused:
-        raise Refused
+        raise ParsingStopped
     for attribute in plan.locations:
         values[attribute] = place or node.location
     return kind(**values)
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _ParsePlan:
     """How a dataclass is parsed: for each key its name, its attribute, and what reads its value."""
 
     parts: tuple[tuple[str, str, Read, bool], ...]
@@ -304,7 +306,7 @@ class _Plan:
 
 
 @functools.cache
-def _plan_of(kind: type) -> _Plan:
+def _parse_plan_of(kind: type) -> _ParsePlan:
     keys = keys_of(kind)
     parts = [
         (name, key.attribute, reader_of(key.kind), key.is_required) for name, key in keys.items()
@@ -312,7 +314,7 @@ def _plan_of(kind: type) -> _Plan:
     fields = dataclasses.fields(kind)
     locations = tuple(field.name for field in fields if "location" in field.metadata)
     reasons = frozenset(name for name, key in keys.items() if key.is_reason)
-    return _Plan(tuple(parts), frozenset(keys), locations, reasons)
+    return _ParsePlan(tuple(parts), frozenset(keys), locations, reasons)
 
 
 def join_lines(text: object) -> str:
@@ -320,14 +322,14 @@ def join_lines(text: object) -> str:
     return str(text).strip("\n").replace("\n", " ")
 
 
-def check_line(node: Node, what: str, reporter: Reporter) -> None:
+def check_line(node: Node, what: str, collector: ViolationCollector) -> None:
     """Report a text for people that is too long, or that a terminal would not show as it is."""
     text = join_lines(node.value) if isinstance(node, Scalar) else ""
     if len(text) > SUMMARY_LENGTH_CHARS_MAX:
-        reporter.report(node.location, f"{what} has at most {SUMMARY_LENGTH_CHARS_MAX} characters")
+        collector.report(node.location, f"{what} has at most {SUMMARY_LENGTH_CHARS_MAX} characters")
     elif not text.isprintable():
         wrong = next(c for c in text if not c.isprintable())
-        reporter.report(
+        collector.report(
             node.location,
             f"{what} is one line of printable text, and has U+{ord(wrong):04X}",
             "write it without control characters",

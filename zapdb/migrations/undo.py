@@ -22,7 +22,7 @@ from zapdb.migrations.operations import NumberAllocator, Operation
 from zapdb.migrations.operations.base import Fill
 from zapdb.migrations.operations.field import AddField, DropField, Restore
 from zapdb.migrations.operations.table import DropTable
-from zapdb.migrations.parsed_migration import Draft
+from zapdb.migrations.parsed_migration import ParsedMigration
 from zapdb.migrations.resolution import resolve
 from zapdb.migrations.structure import ABSENT, Plain, key_of
 from zapdb.schema import Schema
@@ -34,13 +34,13 @@ def undo(chain: Chain, number: int) -> tuple[Operation, ...]:
     Raises `UsageError` where later migrations rest on it, saying which change can't be made.
     """
     undone = chain.at(number)
-    changes = tuple(_keep(operation, undone) for operation in undone.rollback)
+    changes = tuple(_archive_drops(operation, undone) for operation in undone.rollback)
     following = chain.end + 1
     source = DocumentText(f"the undoing of {undone.label}", b"")
     place = Location(source.name)
-    draft = Draft(following, "undo", "", changes, None, source, place)
+    parsed = ParsedMigration(following, "undo", "", changes, None, source, place)
     try:
-        resolve(draft, chain.schema_at(chain.end), NumberAllocator(step=-1))
+        resolve(parsed, chain.schema_at(chain.end), NumberAllocator(step=-1))
     except InvalidMigration as error:
         first = error.violations[0]
         raise UsageError(
@@ -52,7 +52,7 @@ def undo(chain: Chain, number: int) -> tuple[Operation, ...]:
     return changes
 
 
-def _keep(operation: Operation, undone: Migration) -> Operation:
+def _archive_drops(operation: Operation, undone: Migration) -> Operation:
     """An operation of a rollback as a change: what it drops is archived, so nothing is lost."""
     match operation:
         case DropField(restore=restore) if restore is ABSENT:

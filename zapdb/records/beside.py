@@ -21,13 +21,13 @@ class Archive(Protocol):
     """Value encodings of a record's archived fields, by field number; b"" is a null."""
 
     def get(self, number: int, /) -> bytes | None:
-        """The encoding, or None where there is none; raises `Moved`."""
+        """The encoding, or None where there is none; raises `ReadConflict`."""
 
 
 NOTHING: Final[dict[int, bytes]] = {}
 
 
-class Moved(Exception):
+class ReadConflict(Exception):
     """The record was changed since it was read, and what lay beside it may be gone.
 
     `value` is what it is now; None where it was deleted.
@@ -37,7 +37,7 @@ class Moved(Exception):
         super().__init__()
         self.value = value
 
-    def still_there(self) -> bytes:
+    def value_or_conflict(self) -> bytes:
         """What the record is now; raises `TransactionConflict` where it was deleted."""
         if self.value is None:
             raise TransactionConflict(

@@ -16,8 +16,8 @@ from zapdb.limits import COMPILED_MAX, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.memo import Memo
 from zapdb.records.beside import Beside
 from zapdb.records.layout import Layout
-from zapdb.records.record import Record, defer, record_class
-from zapdb.schema import Field, Table, snapshot
+from zapdb.records.record import Record, defer_large_values, record_class
+from zapdb.schema import Field, Table, canonical_bytes
 from zapdb.values import Zones
 from zapdb.values.source import Namespace, compile_function, indent
 from zapdb.values.struct_value import make_source
@@ -52,7 +52,9 @@ _compiled = Memo[Any, Any](COMPILED_MAX)
 def codec_for(table: Table, zones: Zones | None = None) -> Codec:
     """The codec of the table's shape in a database with these zones, compiled once."""
     bound = bind_zones(table, zones)
-    codec: Codec = compiled_with(table, bound, zones).get(snapshot(table), lambda: _compile(bound))
+    codec: Codec = compiled_with(table, bound, zones).get(
+        canonical_bytes(table), lambda: _compile(bound)
+    )
     return codec
 
 
@@ -66,7 +68,7 @@ def decoder_of(table: Table, numbers: frozenset[int], zones: Zones | None = None
         return decoder
 
     compiled = compiled_with(table, bound, zones)
-    decode: Decode = compiled.get((snapshot(table), numbers), compile_decoder)
+    decode: Decode = compiled.get((canonical_bytes(table), numbers), compile_decoder)
     return decode
 
 
@@ -229,7 +231,7 @@ def _compile_decode(
     lines.append(f"if p {compare} n: raise {corrupt}({what}, b, p)")
     lines += make_source("r", record, [f"f{f.number}" for f in wanted], names)
     if is_late:
-        lines.append(f"return {names.bind(defer, 'defer')}(r, beside) if late else r")
+        lines.append(f"return {names.bind(defer_large_values, 'defer')}(r, beside) if late else r")
     else:
         lines.append("return r")
     body = [

@@ -26,9 +26,9 @@ from zapdb.records.derivation import (
     Constant,
     Derivation,
     Derivations,
-    Input,
     Recast,
     Restored,
+    SourceField,
     copied_from,
     inputs_of,
     restored_in,
@@ -126,7 +126,7 @@ class _Program:
     @property
     def is_self_contained(self) -> bool:
         parts = [part for derivation in self.made for part in subderivations(derivation)]
-        read = {part.number for part in parts if isinstance(part, Input)}
+        read = {part.number for part in parts if isinstance(part, SourceField)}
         touched = [slot for slot in self.source.slots if slot.number in read]
         touched += (slot for slot in self.target.slots if slot.number not in self.copies)
         is_restoring = any(isinstance(part, Restored) for part in parts)
@@ -353,13 +353,13 @@ class _Program:
 
     def _read(self, derivation: Derivation) -> str:
         """The variable that an expression reads a derivation from."""
-        if isinstance(derivation, Input) and derivation.number in self.places:
+        if isinstance(derivation, SourceField) and derivation.number in self.places:
             return self._variables_of(self.source.slots[self.places[derivation.number]])[-1]
         return self._held(derivation)
 
     def _held(self, derivation: Derivation) -> str:
         match derivation:
-            case Input(number):
+            case SourceField(number):
                 return f"f{number}"
             case Constant(value):
                 return self.names.bind(value, "constant")

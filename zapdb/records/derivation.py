@@ -1,6 +1,6 @@
 """How the fields of a target shape come from those of a source shape, as data.
 
-A derivation is an input (a source field as it is), a constant, an archived value taken back, or an
+A derivation is a source field as it is, a constant, an archived value taken back, or an
 expression over further derivations, or a value recast from one version of a declared type to
 another. One migration gives each field of a table a derivation over the
 fields before it; the derivations of a whole path are composed by substitution, so that what a later
@@ -22,7 +22,7 @@ NO_ARCHIVES: Final[Mapping[Slot, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class SourceField:
     """The source field of this number, unchanged."""
 
     number: int
@@ -68,7 +68,7 @@ class Recast:
     keeps_bytes: bool
 
 
-Derivation = Input | Constant | Restored | Computed | Recast
+Derivation = SourceField | Constant | Restored | Computed | Recast
 
 Derivations = Mapping[int, Derivation]
 """By number, for every field of the target: those of the key are always inputs."""
@@ -78,15 +78,15 @@ Archives = Mapping[Slot, Derivation]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ConversionPlan:
     """What becomes of a table's records between two shapes: the fields, and what is archived."""
 
     derivations: Derivations
     archives: Archives = field(default_factory=dict)
 
-    def then(self, following: Route) -> Route:
-        """This route and then that one, as one."""
-        return Route(
+    def then(self, following: ConversionPlan) -> ConversionPlan:
+        """This plan and then that one, as one."""
+        return ConversionPlan(
             compose(self.derivations, following.derivations, self.archives),
             compose_archives(
                 self.derivations, self.archives, following.derivations, following.archives
@@ -127,7 +127,7 @@ def _substitution(first: Derivations, archives: Archives) -> Callable[[Derivatio
 
     def substitute(derivation: Derivation) -> Derivation:
         match derivation:
-            case Input(number):
+            case SourceField(number):
                 return first[number]
             case Constant():
                 return derivation
@@ -154,12 +154,14 @@ def copied_from(derivation: Derivation) -> int | None:
     """The number of the source field whose bytes the derivation passes on as they are."""
     while isinstance(derivation, Recast) and derivation.keeps_bytes:
         derivation = derivation.value
-    return derivation.number if isinstance(derivation, Input) else None
+    return derivation.number if isinstance(derivation, SourceField) else None
 
 
 def inputs_of(derivation: Derivation) -> frozenset[int]:
     """The numbers of the source fields that the derivation reads."""
-    return frozenset(part.number for part in subderivations(derivation) if isinstance(part, Input))
+    return frozenset(
+        part.number for part in subderivations(derivation) if isinstance(part, SourceField)
+    )
 
 
 def restored_in(derivation: Derivation) -> list[Restored]:
@@ -193,5 +195,5 @@ def _read_by(derivation: Derivation) -> Iterable[Derivation]:
             return (otherwise,)
         case Recast(value):
             return (value,)
-        case Input() | Constant():
+        case SourceField() | Constant():
             return ()

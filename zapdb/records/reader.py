@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zapdb.errors import CorruptRecord
-from zapdb.records.beside import Beside, MakeBeside, Moved
+from zapdb.records.beside import Beside, MakeBeside, ReadConflict
 from zapdb.records.codec import Decode
 from zapdb.records.conversion import Conversion
 from zapdb.records.layout import decode_prefix, encode_prefix
@@ -99,8 +99,8 @@ class RecordReader:
             beside = make_beside(key, value)
             try:
                 converted = convert(key, value, start, prefix, beside)
-            except Moved as moved:
-                return self.read(key, moved.still_there())
+            except ReadConflict as conflict:
+                return self.read(key, conflict.value_or_conflict())
             return decode(key, converted, after, beside)
 
         self._read[slot] = read if program.is_self_contained else read_beside

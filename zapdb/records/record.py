@@ -1,7 +1,7 @@
 """Records as objects: a class with slots, made for each table shape.
 
-Blobs are loaded when their field is looked at. Until then its slot is empty, and `_late` says what
-to load: so the other fields, and records without blobs, cost nothing for it.
+Blobs are loaded when their field is looked at. Until then its slot is empty, and `_deferred` says
+what to load: so the other fields, and records without blobs, cost nothing for it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class RecordType(type):
 class Record(StructValue, metaclass=RecordType):
     """Base of the generated classes; equal when of the same table and equal in every field."""
 
-    __slots__ = ("_included", "_late")
+    __slots__ = ("_deferred", "_included")
     _included: dict[str, Record | None]
-    _late: dict[str, tuple[Beside, Blob]]
+    _deferred: dict[str, tuple[Beside, Blob]]
 
     def follow(self, path: str) -> Any:
         """The record that a reference leads to, or several with dots between: see `follow`."""
@@ -71,17 +71,17 @@ class Record(StructValue, metaclass=RecordType):
         made = type(self).__new__(type(self))
         late = _late_of(self)
         for name in self._fields:
-            value, beside = held_as(self, name)
+            value, beside = raw_value(self, name)
             if beside is None:
                 set_attribute(made, name, change(value))
         if late:
-            set_attribute(made, "_late", late)
+            set_attribute(made, "_deferred", late)
         if included := _included_in(self):
             include(made, included)
         return made
 
     def _show(self, name: str) -> str:
-        value = held_as(self, name)[0]
+        value = raw_value(self, name)[0]
         if isinstance(value, Blob):
             return f"<{value.type.name} of {value.size:,} bytes, not loaded>"
         return super()._show(name)
@@ -92,7 +92,7 @@ def record_class(table: str, fields: tuple[str, ...]) -> type[Record]:
     return struct_class(Record, table, fields)
 
 
-def defer(record: Record, beside: Beside) -> Record:
+def defer_large_values(record: Record, beside: Beside) -> Record:
     """The record with its blobs left to be loaded when they are looked at."""
     late = {}
     for name in record._fields:
@@ -100,7 +100,7 @@ def defer(record: Record, beside: Beside) -> Record:
         if isinstance(value, Blob):
             late[name] = (beside, value)
             delete_attribute(record, name)
-    set_attribute(record, "_late", late)
+    set_attribute(record, "_deferred", late)
     return record
 
 
@@ -114,7 +114,7 @@ def load_through(record: Record, wrap: Callable[[Load], Load]) -> None:
     late = _late_of(record)
     if late:
         through = {name: (beside.through(wrap), blob) for name, (beside, blob) in late.items()}
-        set_attribute(record, "_late", through)
+        set_attribute(record, "_deferred", through)
 
 
 def load_all(record: Record) -> int:
@@ -122,7 +122,7 @@ def load_all(record: Record) -> int:
     returns how many bytes these have. Raises `BlobMissing`, `CorruptRecord`."""
     loaded = 0
     for name in _late_of(record):
-        value, beside = held_as(record, name)
+        value, beside = raw_value(record, name)
         if beside is not None:
             loaded += value.size
             getattr(record, name)
@@ -134,10 +134,10 @@ def load_all(record: Record) -> int:
 
 def held(record: Record) -> dict[str, Any]:
     """The fields by name as the record holds them: blobs that were not looked at stay blobs."""
-    return {name: held_as(record, name)[0] for name in record._fields}
+    return {name: raw_value(record, name)[0] for name in record._fields}
 
 
-def held_as(record: Record, name: str) -> tuple[Any, Beside | None]:
+def raw_value(record: Record, name: str) -> tuple[Any, Beside | None]:
     """A field as the record holds it, and where its bytes are if it is a blob."""
     try:
         return object.__getattribute__(record, name), None
@@ -191,7 +191,7 @@ def new_blobs(record: Record, beside: Beside) -> dict[bytes, bytes]:
 
 
 def _is_same(left: Record, right: Record, name: str) -> bool:
-    mine, theirs = held_as(left, name)[0], held_as(right, name)[0]
+    mine, theirs = raw_value(left, name)[0], raw_value(right, name)[0]
     if is_equal(mine, theirs):
         return True  # blobs never change: one that both refer to needs no loading
     is_late = isinstance(mine, Blob) or isinstance(theirs, Blob)
@@ -200,7 +200,7 @@ def _is_same(left: Record, right: Record, name: str) -> bool:
 
 def _late_of(record: Record) -> dict[str, tuple[Beside, Blob]]:
     try:
-        late: dict[str, tuple[Beside, Blob]] = object.__getattribute__(record, "_late")
+        late: dict[str, tuple[Beside, Blob]] = object.__getattribute__(record, "_deferred")
     except AttributeError:  # a record without blobs has none set
         return {}
     return late

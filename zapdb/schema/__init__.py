@@ -1,6 +1,12 @@
 """Schemas as values: the frozen model, its canonical bytes and its fingerprint."""
 
-from zapdb.schema.canonical import fingerprint, read_snapshot, shape, shape_of, snapshot
+from zapdb.schema.canonical import (
+    bytes_without_numbers,
+    canonical_bytes,
+    fingerprint,
+    read_canonical_bytes,
+    type_bytes_without_numbers,
+)
 from zapdb.schema.model import (
     NO_DEFAULT,
     ArchivedField,
@@ -30,11 +36,11 @@ __all__ = [
     "OnDelete",
     "Schema",
     "Table",
+    "bytes_without_numbers",
+    "canonical_bytes",
     "compare_tables",
     "fingerprint",
-    "read_snapshot",
-    "shape",
-    "shape_of",
-    "snapshot",
+    "read_canonical_bytes",
+    "type_bytes_without_numbers",
     "types_in",
 ]

@@ -1,7 +1,7 @@
-"""Canonical bytes of a table's schema: the snapshot that the schema history keeps.
+"""Canonical bytes of a table's schema, which the schema history keeps.
 
-A snapshot is deterministic CBOR of nested arrays and decodes to exactly the table that it was made
-of, numbers included:
+They are deterministic CBOR of nested arrays and decode to exactly the table that they were made of,
+numbers included:
 
     [format, number, name, key, fields, indexes, checks, foreign keys, archived]
     field  [number, name, type, flags, default?]     flags: 1 optional, 2 generated, 4 has a default
@@ -49,14 +49,14 @@ from zapdb.values import (
 )
 from zapdb.values.json import dumps
 
-SNAPSHOT_FORMAT: Final = 1
+SCHEMA_FORMAT: Final = 1
 
 
-def snapshot(table: Table) -> bytes:
-    """The table as bytes; `read_snapshot` gives back an equal table."""
+def canonical_bytes(table: Table) -> bytes:
+    """The table as bytes; `read_canonical_bytes` gives back an equal table."""
     return dumps(
         [
-            SNAPSHOT_FORMAT,
+            SCHEMA_FORMAT,
             table.number,
             table.name,
             list(table.key),
@@ -73,7 +73,7 @@ def snapshot(table: Table) -> bytes:
             [[c.number, c.name, c.expression] for c in table.checks],
             [[k.field, k.on_delete] for k in table.foreign_keys],
             [
-                [[a.field.number, *_describe_field(a.field, with_numbers=True)], a.by]
+                [[a.field.number, *_describe_field(a.field, with_numbers=True)], a.archived_by]
                 for a in table.archived
             ],
         ]
@@ -83,14 +83,14 @@ def snapshot(table: Table) -> bytes:
 def fingerprint(table: Table) -> int:
     """Unsigned 64 bits over names, types, defaults, key, indexes, checks and foreign keys; never
     over numbers."""
-    return int.from_bytes(hashlib.sha256(shape(table)).digest()[:8], "big")
+    return int.from_bytes(hashlib.sha256(bytes_without_numbers(table)).digest()[:8], "big")
 
 
-def shape(table: Table) -> bytes:
+def bytes_without_numbers(table: Table) -> bytes:
     """Bytes that are equal for tables that differ in nothing but numbers."""
     names = {f.number: f.name for f in table.fields}
     described = [
-        SNAPSHOT_FORMAT,
+        SCHEMA_FORMAT,
         table.name,
         [names[number] for number in table.key],
         [_describe_field(f, with_numbers=False) for f in table.fields],
@@ -108,13 +108,13 @@ def shape(table: Table) -> bytes:
     return dumps(described)
 
 
-def read_snapshot(data: bytes) -> Table:
-    """Raises `CorruptCatalog` on bytes that `snapshot` did not write."""
+def read_canonical_bytes(data: bytes) -> Table:
+    """Raises `CorruptCatalog` on bytes that `canonical_bytes` did not write."""
     try:
         version, number, name, key, fields, indexes, checks, foreign_keys, archived = cbor2.loads(
             data
         )
-        if version != SNAPSHOT_FORMAT:
+        if version != SCHEMA_FORMAT:
             raise ValueError(version)
         table = Table(
             number,
@@ -129,7 +129,7 @@ def read_snapshot(data: bytes) -> Table:
             tuple(ForeignKey(*described) for described in foreign_keys),
             tuple(ArchivedField(_read_field(f), by) for f, by in archived),
         )
-        if snapshot(table) != data:
+        if canonical_bytes(table) != data:
             raise ValueError("not in the canonical form")
     except (
         ValueError,
@@ -141,11 +141,13 @@ def read_snapshot(data: bytes) -> Table:
         RecursionError,
         cbor2.CBORError,
     ) as error:
-        raise CorruptCatalog("a schema snapshot can't be read", cause=repr(error)) from error
+        raise CorruptCatalog(
+            "the bytes of a table schema can't be read", cause=repr(error)
+        ) from error
     return table
 
 
-def shape_of(kind: Enum | Struct) -> bytes:
+def type_bytes_without_numbers(kind: Enum | Struct) -> bytes:
     """Bytes that are equal for declared types that differ in nothing but numbers."""
     return dumps(_describe_type(kind, with_numbers=False))
 

@@ -92,7 +92,7 @@ class ArchivedField:
     """A field that was dropped with its values kept; `by` is the number of that migration."""
 
     field: Field
-    by: int
+    archived_by: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Table:
 
     def archived_named(self, name: str, by: int) -> ArchivedField | None:
         """The last one, where a migration archived several of this name: they come back in turn."""
-        found = (a for a in reversed(self.archived) if a.field.name == name and a.by == by)
+        found = (a for a in reversed(self.archived) if a.field.name == name and a.archived_by == by)
         return next(found, None)
 
     @property
@@ -169,7 +169,7 @@ class ArchivedTable:
     """A table that was dropped with its records kept; `by` is the number of that migration."""
 
     table: Table
-    by: int
+    archived_by: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class Schema:
                 return table
         return None
 
-    def table_kept(self, number: int) -> Table | None:
+    def table_active_or_archived(self, number: int) -> Table | None:
         """The table with this number, in force or archived."""
         found = self.table_numbered(number)
         if found is not None:
@@ -204,7 +204,7 @@ class Schema:
 
     def archived_named(self, name: str, by: int) -> ArchivedTable | None:
         """The last one, where a migration archived several of this name: they come back in turn."""
-        found = (a for a in reversed(self.archived) if a.table.name == name and a.by == by)
+        found = (a for a in reversed(self.archived) if a.table.name == name and a.archived_by == by)
         return next(found, None)
 
     def with_table(self, changed: Table) -> Schema:

@@ -136,7 +136,7 @@ def _describe_references(table: Table, _: Table, names: dict[int, str]) -> Descr
 
 
 def _describe_archived(table: Table, *_: object) -> Described:
-    return {a.field.number: {"name": a.field.name, "by": a.by} for a in table.archived}
+    return {a.field.number: {"name": a.field.name, "by": a.archived_by} for a in table.archived}
 
 
 _PARTS: Final[dict[Part, Callable[[Table, Table, dict[int, str]], Described]]] = {

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from zapdb.limits import PAGE_RECORDS_MAX
-from zapdb.records import Moved
+from zapdb.records import ReadConflict
 from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
 from zapdb.storage.statements import RecordTable
@@ -98,9 +98,9 @@ class ArchiveTable:
 class StoredArchive:
     """The archive of one record, loaded from the database when it is first looked at.
 
-    Raises `Moved` where the record is no longer what was read: the archive is that of what it is
-    now, or went with it. In a transaction, which sees no changes but its own, a record may be about
-    to be written: there, only an archive that is gone tells.
+    Raises `ReadConflict` where the record is no longer what was read: the archive is that of what
+    it is now, or went with it. In a transaction, which sees no changes but its own, a record may be
+    about to be written: there, only an archive that is gone tells.
     """
 
     __slots__ = ("_archives", "_key", "_loaded", "_records", "_value")
@@ -120,7 +120,7 @@ class StoredArchive:
             stored, self._loaded = self._archives.load(connection, self._key)
             is_told = connection.mode is None or number not in self._loaded
             if is_told and stored != self._value:
-                raise Moved(stored)
+                raise ReadConflict(stored)
         return self._loaded.get(number)
 
 

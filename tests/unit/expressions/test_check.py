@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zapdb.expressions import ExpressionError, Type, check_as, infer_type, parse_expression
+from zapdb.expressions import ExpressionError, Type, check_assignable, infer_type, parse_expression
 from zapdb.values import (
     Binary,
     Boolean,
@@ -329,7 +329,7 @@ def test_an_optional_value_fits_optional_places_only() -> None:
     ],
 )
 def test_this_is_what_is_wanted(text: str, wanted: Type) -> None:
-    check_as(parse_expression(text), FIELDS, wanted)
+    check_assignable(parse_expression(text), FIELDS, wanted)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_this_is_what_is_wanted(text: str, wanted: Type) -> None:
 )
 def test_this_is_not_what_is_wanted(text: str, wanted: Type, column: int, message: str) -> None:
     with pytest.raises(ExpressionError) as caught:
-        check_as(parse_expression(text), FIELDS, wanted)
+        check_assignable(parse_expression(text), FIELDS, wanted)
     assert (caught.value.column, caught.value.message[: len(message)]) == (column, message)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from zapdb.datasets import zone
-from zapdb.expressions import FUNCTIONS, SPECIAL, Emitter, Type, check_as, parse_expression
+from zapdb.expressions import FUNCTIONS, SPECIAL, Emitter, Type, check_assignable, parse_expression
 from zapdb.expressions.failure import FAILED
 from zapdb.limits import BINARY_SIZE_BYTES_MAX, EXPRESSION_DEPTH_MAX, VALUE_SIZE_BYTES_MAX
 from zapdb.values import (
@@ -89,7 +89,7 @@ def run(text: str, wanted: Type | None = None, **given: tuple[Type, Any]) -> Any
     types = {name: kind for name, (kind, _) in fields.items()}
     tree, names = parse_expression(text), Namespace()
     if wanted is not None:
-        check_as(tree, types, wanted)
+        check_assignable(tree, types, wanted)
     variables = {name: f"v_{name}" for name in fields}
     emitted = Emitter(types, variables, names, "x").emit(tree, wanted)
     assert not names.globals.keys() & vars(builtins).keys()  # which generated code uses
@@ -604,7 +604,7 @@ def test_the_deepest_expressions_compile(text: str, value: Any) -> None:
 
 def test_every_function_says_what_it_does_and_what_it_gives() -> None:
     for function in FUNCTIONS.values():
-        assert function.says.endswith(".")
+        assert function.description.endswith(".")
         assert function.results
         assert all(issubclass(kind, ValueType) for kind in function.results)
     assert not FUNCTIONS.keys() & SPECIAL.keys()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.blobs import BESIDE
-from zapdb.expressions import Type, check_as, parse_expression
-from zapdb.records import Computed, Derivation, Input, Layout, codec_for, compile_conversion
+from zapdb.expressions import Type, check_assignable, parse_expression
+from zapdb.records import Computed, Derivation, Layout, SourceField, codec_for, compile_conversion
 from zapdb.schema import Field, Table
 from zapdb.values import Decimal, Enum, Float, Integer, String, ValueType, asdict
 
@@ -25,16 +25,16 @@ SOURCE = Table(
     ),
 )
 TYPES = {f.name: Type(f.type, f.optional) for f in SOURCE.fields}
-INPUTS: dict[str, Derivation] = {f.name: Input(f.number) for f in SOURCE.fields}
+INPUTS: dict[str, Derivation] = {f.name: SourceField(f.number) for f in SOURCE.fields}
 
 
 def convert(record: dict[str, Any], *made: tuple[str, ValueType, bool]) -> dict[str, Any]:
     """What each expression gives as a new field of its type, all in one program."""
-    derivations: dict[int, Derivation] = {f.number: Input(f.number) for f in SOURCE.fields}
+    derivations: dict[int, Derivation] = {f.number: SourceField(f.number) for f in SOURCE.fields}
     fields = list(SOURCE.fields)
     for number, (text, kind, optional) in enumerate(made, 10):
         tree, wanted = parse_expression(text), Type(kind, optional)
-        check_as(tree, TYPES, wanted)
+        check_assignable(tree, TYPES, wanted)
         derivations[number] = Computed(tree, INPUTS, TYPES, wanted)
         fields.append(Field(number, f"f{number}", kind, optional))
     target = SOURCE.with_fields(tuple(fields))

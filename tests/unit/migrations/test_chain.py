@@ -16,7 +16,7 @@ from zapdb.migrations import (
     load_directory,
     resolve_files,
 )
-from zapdb.records import Computed, Constant, Input
+from zapdb.records import Computed, Constant, SourceField
 from zapdb.schema import Schema
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "cities" / "migrations"
@@ -161,31 +161,34 @@ LONG = resolve_documents(
 
 
 def test_rule_02_a_path_goes_along_the_chain() -> None:
-    keep = {n: Input(n) for n in range(1, 7)}
-    assert LONG.route(1, 1, 1).derivations == keep
-    assert LONG.route(1, 1, 2).derivations == keep
-    there = LONG.route(1, 1, 3).derivations
+    keep = {n: SourceField(n) for n in range(1, 7)}
+    assert LONG.conversion_plan(1, 1, 1).derivations == keep
+    assert LONG.conversion_plan(1, 1, 2).derivations == keep
+    there = LONG.conversion_plan(1, 1, 3).derivations
     assert isinstance(there[7], Constant)
-    assert LONG.route(1, 3, 5).derivations == keep | {7: Input(7)}
-    assert LONG.route(1, 3, 1).derivations == keep
-    assert LONG.route(1, 1, 6).derivations == keep
-    back = LONG.route(1, 6, 3).derivations
+    assert LONG.conversion_plan(1, 3, 5).derivations == keep | {7: SourceField(7)}
+    assert LONG.conversion_plan(1, 3, 1).derivations == keep
+    assert LONG.conversion_plan(1, 1, 6).derivations == keep
+    back = LONG.conversion_plan(1, 6, 3).derivations
     assert isinstance(back[7], Computed)
-    assert back[7].inputs == {"title": Input(2)}
-    assert LONG.route(1, 6, 3).derivations is back
+    assert back[7].inputs == {"title": SourceField(2)}
+    assert LONG.conversion_plan(1, 6, 3).derivations is back
 
 
 def test_rule_02_what_is_dropped_on_the_way_is_never_computed() -> None:
-    assert LONG.route(1, 2, 6).derivations == {n: Input(n) for n in range(1, 7)}
+    assert LONG.conversion_plan(1, 2, 6).derivations == {n: SourceField(n) for n in range(1, 7)}
 
 
 def test_a_table_has_a_path_from_where_it_began() -> None:
-    assert LONG.route(2, 5, 6).derivations == {8: Input(8)}
+    assert LONG.conversion_plan(2, 5, 6).derivations == {8: SourceField(8)}
 
 
 def test_paths_of_a_chain_and_of_a_longer_one_agree() -> None:
     short = Chain(LONG.migrations[:4])
-    assert short.route(1, 2, 3).derivations.keys() == LONG.route(1, 2, 3).derivations.keys()
+    assert (
+        short.conversion_plan(1, 2, 3).derivations.keys()
+        == LONG.conversion_plan(1, 2, 3).derivations.keys()
+    )
 
 
 def test_the_example_of_the_cities_resolves() -> None:
@@ -200,5 +203,5 @@ def test_the_example_of_the_cities_resolves() -> None:
     for source in range(1, 9):
         for target in range(1, 9):
             (there,) = chain.schema_at(target)
-            derived = chain.route(table.number, source, target).derivations
+            derived = chain.conversion_plan(table.number, source, target).derivations
             assert {f.number for f in there.fields} <= derived.keys()

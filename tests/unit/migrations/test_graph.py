@@ -28,7 +28,7 @@ GRAPH = build_graph(CHAIN)
 
 
 def test_what_each_migration_does_to_what() -> None:
-    assert [[(c.verb, c.thing[0], c.name) for c in m.changes] for m in GRAPH.migrations] == [
+    assert [[(c.verb, c.object_id[0], c.name) for c in m.changes] for m in GRAPH.migrations] == [
         [("creates", "type", "state")],
         [("creates", "table", "people")],
         [("creates", "table", "towns")],
@@ -47,7 +47,7 @@ def test_what_each_migration_comes_after() -> None:
 
 
 def test_what_the_tables_and_types_refer_to() -> None:
-    assert {n.name: (n.thing[0], n.references, n.types) for n in GRAPH.things} == {
+    assert {n.name: (n.object_id[0], n.references, n.types) for n in GRAPH.objects} == {
         "state": ("type", (), ()),
         "place": ("type", (("town", "towns"),), ("state",)),
         "towns": ("table", (("parts", "towns"),), ("place", "state")),

@@ -15,8 +15,8 @@ from zapdb.migrations.operations.base import Fill
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.field import AddField
 from zapdb.migrations.operations.rename import RenameTable
-from zapdb.migrations.parsed_migration import Draft
-from zapdb.migrations.structure import Name, Reporter, locate
+from zapdb.migrations.parsed_migration import ParsedMigration
+from zapdb.migrations.structure import Name, ViolationCollector, locate
 from zapdb.schema import Schema
 
 ARCHIVE = "drop_field: {table: people, field: age, restore: {archive: true}}"
@@ -43,7 +43,9 @@ def test_an_archive_that_is_discarded_at_once_is_refused_with_the_ways_out() -> 
 class Misled(RenameTable):
     """An operation whose rollback can't be: a mistake of zapdb's own."""
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         definition = FieldDefinition.of(before.tables[0].fields[0])
         return (AddField(self.to, definition, Fill(None)),)
 
@@ -51,10 +53,10 @@ class Misled(RenameTable):
 def test_a_violation_says_which_change_the_rollback_was_inferred_from() -> None:
     source = DocumentText("0002_test.yaml", document("rename_table: {}").encode())
     change = Misled(Name("people"), Name("persons"), PLACE)
-    draft = Draft(2, "test", "", (change,), None, source, Location(source.name, 1, 1))
+    parsed = ParsedMigration(2, "test", "", (change,), None, source, Location(source.name, 1, 1))
     before = resolve_documents(document(PEOPLE)).schema_at(1)
     with pytest.raises(InvalidMigration) as caught:
-        resolve(draft, before, NumberAllocator({"field": 100}))
+        resolve(parsed, before, NumberAllocator({"field": 100}))
     assert [(v.location, v.message) for v in caught.value.violations] == [
         (
             PLACE,

@@ -207,7 +207,7 @@ def test_only_some_migrations_are_looked_at(directory: Path) -> None:
     assert [f.code for f in found] == ["ZL002"]
 
 
-# Allowances
+# Suppressions
 
 
 def allowed(directory: Path, before: str, after: str = "") -> list[tuple[str, str]]:
@@ -245,7 +245,7 @@ def test_a_finding_is_not_allowed_without_a_reason(directory: Path) -> None:
         ("that because x", "no code is named"),
     ],
 )
-def test_an_allowance_for_nothing_is_found(directory: Path, comment: str, message: str) -> None:
+def test_a_suppression_for_nothing_is_found(directory: Path, comment: str, message: str) -> None:
     assert allowed(directory, f"  # zapdb: allow {comment}\n") == [
         ("ZL016", ""), ("ZL001", ""), ("ZL009", "")
     ]  # fmt: skip
@@ -253,7 +253,7 @@ def test_an_allowance_for_nothing_is_found(directory: Path, comment: str, messag
     assert (found.message, found.place.line, found.place.column) == (message, 5, 3)
 
 
-def test_an_allowance_is_for_one_operation(directory: Path) -> None:
+def test_a_suppression_is_for_one_operation(directory: Path) -> None:
     make = "make_required: {table: people, field: age, fill: {value: 1}}"
     text = document(make, DROP).replace(
         "  - make", "  # zapdb: allow ZL009, ZL003 because x\n  - make"

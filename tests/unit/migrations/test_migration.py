@@ -229,8 +229,8 @@ def test_rule_06_what_was_stored_is_what_was_resolved() -> None:
     assert read == BASE
     assert read.structure == BASE.structure
     assert Layout.of(people_of(read.after)) == Layout.of(people_of(BASE.after))
-    for route in ("route_up", "route_down"):
-        made, given = getattr(read, route)(1), getattr(BASE, route)(1)
+    for plan in ("conversion_up", "conversion_down"):
+        made, given = getattr(read, plan)(1), getattr(BASE, plan)(1)
         assert made.derivations.keys() == given.derivations.keys()
         assert made.archives.keys() == given.archives.keys()
 
@@ -347,6 +347,6 @@ def test_rule_02_changes_there_and_back_in_one_migration_are_refused() -> None:
     ]
     again = "rename_field: {table: people, field: name, to: title}"
     back = "rename_field: {table: people, field: title, to: name}"
-    assert resolve_after_people(again, back).route_up(1).is_identity
+    assert resolve_after_people(again, back).conversion_up(1).is_identity
     chain = resolve_documents(document(PEOPLE), document(THERE), document(BACK))
-    assert not chain.route(1, 1, 3).is_identity
+    assert not chain.conversion_plan(1, 1, 3).is_identity

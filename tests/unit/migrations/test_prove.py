@@ -16,10 +16,10 @@ from zapdb.expressions import FUNCTIONS
 from zapdb.limits import PROOFS_REMEMBERED_MAX
 from zapdb.memo import Memo
 from zapdb.migrations import Migration, load_directory
-from zapdb.migrations.boundary_values import Harvest, field_values, neutral, values_of
-from zapdb.migrations.generated_records import ARCHIVED_MAX, make_records
+from zapdb.migrations.boundary_values import ExpressionLiterals, field_values, neutral, values_of
+from zapdb.migrations.generated_records import ARCHIVED_MAX, generate_records
 from zapdb.migrations.prove import Proof, _remembered, converted_tables, prove, require_proven
-from zapdb.migrations.round_trip import BACK_RECORDS_MAX, RECORDS_MAX, Trial
+from zapdb.migrations.round_trip import BACK_RECORDS_MAX, RECORDS_MAX, RoundTrip
 from zapdb.records import Beside, codec_for, encode_prefix
 from zapdb.schema import Field
 from zapdb.values import (
@@ -336,13 +336,13 @@ EVERY: list[ValueType] = [
 
 @pytest.mark.parametrize("kind", EVERY, ids=str)
 def test_values_are_of_their_type_and_always_the_same(kind: ValueType) -> None:
-    values = values_of(kind, Harvest(("2024-01-01", ", "), (5,)))
+    values = values_of(kind, ExpressionLiterals(("2024-01-01", ", "), (5,)))
     assert 2 <= len(values) <= 200
     for value in values:
         assert kind.is_same(kind.check(value, "x"), value)
     shown = [repr(value) for value in values]
     assert len(set(shown)) == len(shown)
-    again = values_of(kind, Harvest(("2024-01-01", ", "), (5,)))
+    again = values_of(kind, ExpressionLiterals(("2024-01-01", ", "), (5,)))
     assert [repr(value) for value in again] == shown
     made = neutral(Field(1, "x", kind))
     assert kind.is_same(kind.check(made, "x"), made)
@@ -362,9 +362,9 @@ def test_records_are_bounded_encoded_and_cover_pairs() -> None:
     before, after = (s.table_numbered(number) for s in (migration.before, migration.after))
     assert before is not None
     assert after is not None
-    up, down = migration.route_up(number), migration.route_down(number)
+    up, down = migration.conversion_up(number), migration.conversion_down(number)
     codec = codec_for(after)
-    records = list(make_records(after, down, up, BACK_RECORDS_MAX))
+    records = list(generate_records(after, down, up, BACK_RECORDS_MAX))
     assert 200 < len(records) <= BACK_RECORDS_MAX
     for values in records:
         beside = Beside(lambda blob: b"", lambda: bytes(16))
@@ -378,13 +378,13 @@ def test_archived_values_are_tried_where_they_are_taken_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     archived: list[dict[int, bytes]] = []
-    try_values = Trial.try_values
+    try_values = RoundTrip.try_values
 
-    def note(self: Trial, values: dict[str, Any], archive: dict[int, bytes]) -> None:
+    def note(self: RoundTrip, values: dict[str, Any], archive: dict[int, bytes]) -> None:
         archived.append(archive)
         try_values(self, values, archive)
 
-    monkeypatch.setattr(Trial, "try_values", note)
+    monkeypatch.setattr(RoundTrip, "try_values", note)
     chain = resolve_documents(
         document(PEOPLE),
         document("drop_field: {table: people, field: age, restore: {archive: true}}"),

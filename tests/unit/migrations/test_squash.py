@@ -9,7 +9,7 @@ from zapdb.migrations import NumberAllocator, resolve
 from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.parsed_migration import parse_document
 from zapdb.migrations.squash import squash, to_document
-from zapdb.schema import Schema, shape
+from zapdb.schema import Schema, bytes_without_numbers
 
 TABLE = "create_table: {table: %s, key: [id], fields: [{name: id, type: integer}%s]}"
 
@@ -34,7 +34,9 @@ def test_tables_in_a_circle_are_created_and_then_referred_to(rest: str) -> None:
         document("add_reference: {table: a, field: to_b, on_delete: restrict}"),
     )
     made = squash(chain, 4)
-    assert {t.name: shape(t) for t in made.after} == {t.name: shape(t) for t in chain.schema_at(4)}
+    assert {t.name: bytes_without_numbers(t) for t in made.after} == {
+        t.name: bytes_without_numbers(t) for t in chain.schema_at(4)
+    }
     assert [op.keyword for op in made.changes[:3]] == ["create_table"] * 3
     added = [op.field.name for op in made.changes if op.keyword == "add_field"]
     assert len(added) < 5, "what can be created at once, is"

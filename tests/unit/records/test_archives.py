@@ -15,9 +15,9 @@ from zapdb.records import (
     Constant,
     Conversion,
     Derivation,
-    Input,
     Layout,
     Restored,
+    SourceField,
     codec_for,
     compile_conversion,
     compose,
@@ -41,8 +41,8 @@ BEFORE = Table(
 )
 AFTER = BEFORE.with_fields(tuple(f for f in BEFORE.fields if f.name in ("id", "name")))
 FAX, EXTRA = (slot for slot in Layout.of(BEFORE).slots if slot.number in (3, 4))
-KEEP: dict[int, Derivation] = {1: Input(1), 2: Input(2)}
-DROP: Archives = {FAX: Input(3), EXTRA: Input(4)}
+KEEP: dict[int, Derivation] = {1: SourceField(1), 2: SourceField(2)}
+DROP: Archives = {FAX: SourceField(3), EXTRA: SourceField(4)}
 RESTORE: dict[int, Derivation] = {
     **KEEP,
     3: Restored(FAX, Constant("unknown")),
@@ -116,9 +116,11 @@ def test_rule_19_without_an_archive_the_declared_value_is_used(splice: bool) -> 
 def test_rule_19_computed_values_are_archived_by_the_slot_that_was_dropped(splice: bool) -> None:
     """A field that a path makes and drops again is archived as it was made."""
     made = Slot(9, String())
-    loud = Computed(parse_expression("upper(name)"), {"name": Input(2)}, {"name": Type(String())},
-                    Type(String()))  # fmt: skip
-    archives = compose_archives({**KEEP, 9: loud}, {}, KEEP, {made: Input(9)})
+    types = {"name": Type(String())}
+    loud = Computed(
+        parse_expression("upper(name)"), {"name": SourceField(2)}, types, Type(String())
+    )
+    archives = compose_archives({**KEEP, 9: loud}, {}, KEEP, {made: SourceField(9)})
     assert archives == {made: loud}
     program = compile_conversion(Layout.of(AFTER), Layout.of(AFTER), KEEP, archives, splice=splice)
     codec, beside = codec_for(AFTER), MemoryBlobs().beside()
@@ -131,9 +133,9 @@ def test_rule_19_computed_values_are_archived_by_the_slot_that_was_dropped(splic
 
 def test_rule_02_what_is_archived_and_taken_back_never_leaves_the_record() -> None:
     both = compose(KEEP, RESTORE, DROP)
-    assert both == {1: Input(1), 2: Input(2), 3: Input(3), 4: Input(4)}
+    assert both == {1: SourceField(1), 2: SourceField(2), 3: SourceField(3), 4: SourceField(4)}
     assert compose_archives(KEEP, DROP, RESTORE, {}) == {}
-    other: Archives = {Slot(7, Integer()): Input(2)}
+    other: Archives = {Slot(7, Integer()): SourceField(2)}
     assert compose_archives(KEEP, DROP, KEEP, other) == {**DROP, **other}
 
 

@@ -17,8 +17,8 @@ from zapdb.records import (
     Constant,
     Conversion,
     Derivation,
-    Input,
     Layout,
+    SourceField,
     asdict,
     codec_for,
     compile_conversion,
@@ -47,7 +47,7 @@ RECORD: dict[str, Any] = {
     "d": None,
     "e": -300,
 }
-KEEP: dict[int, Derivation] = {f.number: Input(f.number) for f in SOURCE.fields}
+KEEP: dict[int, Derivation] = {f.number: SourceField(f.number) for f in SOURCE.fields}
 
 
 def convert(
@@ -104,7 +104,7 @@ def test_an_added_null_takes_no_bytes() -> None:
 
 def test_only_what_is_read_is_decoded() -> None:
     expression = Computed(
-        parse_expression("lower(a)"), {"a": Input(2)}, {"a": Type(String())}, Type(String())
+        parse_expression("lower(a)"), {"a": SourceField(2)}, {"a": Type(String())}, Type(String())
     )
     target = without("a").with_fields((*without("a").fields, Field(9, "low", String())))
     program, result = convert(SOURCE, target, KEEP | {9: expression}, RECORD)
@@ -116,7 +116,7 @@ def test_only_what_is_read_is_decoded() -> None:
 
 def test_a_shared_part_is_computed_once() -> None:
     shared = Computed(
-        parse_expression("lower(a)"), {"a": Input(2)}, {"a": Type(String())}, Type(String())
+        parse_expression("lower(a)"), {"a": SourceField(2)}, {"a": Type(String())}, Type(String())
     )
     made = {
         9 + at: Computed(
@@ -132,8 +132,12 @@ def test_a_shared_part_is_computed_once() -> None:
 
 
 def test_the_key_can_be_read_and_is_not_changed() -> None:
-    fill = Computed(parse_expression("join('-', id, a)"), {"id": Input(1), "a": Input(2)},
-                    {"id": Type(String()), "a": Type(String())}, Type(String()))  # fmt: skip
+    fill = Computed(
+        parse_expression("join('-', id, a)"),
+        {"id": SourceField(1), "a": SourceField(2)},
+        {"id": Type(String()), "a": Type(String())},
+        Type(String()),
+    )
     target = SOURCE.with_fields((*SOURCE.fields, Field(9, "both", String())))
     _, result = convert(SOURCE, target, KEEP | {9: fill}, RECORD)
     assert result["both"] == "x-Ada Lovelace"
@@ -168,7 +172,7 @@ def test_more_than_eight_optional_fields_need_more_than_a_byte() -> None:
     source = Table(1, "t", (1,), (Field(1, "id", Integer()), *fields))
     target = source.with_fields(tuple(f for f in source.fields if f.number not in (2, 9, 21)))
     record = {f.name: None if f.number % 3 == 0 else f.number for f in source.fields}
-    keep: dict[int, Derivation] = {f.number: Input(f.number) for f in source.fields}
+    keep: dict[int, Derivation] = {f.number: SourceField(f.number) for f in source.fields}
     _, result = convert(source, target, keep, record)
     assert result == {f.name: record[f.name] for f in target.fields}
 
@@ -182,7 +186,7 @@ def test_bytes_that_no_encoder_wrote_are_corrupt_now_or_when_decoded(
     raw: str, splice: bool
 ) -> None:
     expression = Computed(
-        parse_expression("lower(a)"), {"a": Input(2)}, {"a": Type(String())}, Type(String())
+        parse_expression("lower(a)"), {"a": SourceField(2)}, {"a": Type(String())}, Type(String())
     )
     target = without("a", "b").with_fields((*without("a", "b").fields, Field(9, "low", String())))
     program = compile_conversion(
@@ -214,7 +218,7 @@ TO_INTEGER = """change_type: {table: people, field: age, type: integer,
 def program_of(chain: Chain, source: int, target: int) -> Conversion:
     layouts = [Layout.of(people_of(chain.schema_at(p))) for p in (source, target)]
     table = people_of(chain.schema_at(source)).number
-    return compile_conversion(*layouts, chain.route(table, source, target).derivations)
+    return compile_conversion(*layouts, chain.conversion_plan(table, source, target).derivations)
 
 
 @pytest.mark.parametrize("pair", [(SPLIT, MERGE), (TO_TEXT, TO_INTEGER)])

@@ -35,7 +35,7 @@ ZOE = Person(2, Person(1, "Zoe"))  # a struct in a field is such an object, too
 
 
 @pytest.mark.parametrize("record", [ADA, copy.copy(ADA), pickle.loads(pickle.dumps(ADA)), ZOE.name])
-@pytest.mark.parametrize("name", ["id", "name", "age", "_fields", "_late", "__class__"])
+@pytest.mark.parametrize("name", ["id", "name", "age", "_fields", "_deferred", "__class__"])
 def test_records_are_immutable(record: Record, name: str) -> None:
     before = asdict(record)
     for change in (lambda: setattr(record, name, 5), lambda: delattr(record, name)):

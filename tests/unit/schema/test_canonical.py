@@ -15,9 +15,9 @@ from zapdb.schema import (
     Index,
     IndexComponent,
     Table,
+    canonical_bytes,
     fingerprint,
-    read_snapshot,
-    snapshot,
+    read_canonical_bytes,
 )
 from zapdb.values import Decimal, Integer, Json, Reference, String, Uuid
 
@@ -72,9 +72,9 @@ def renumbered(table: Table, by: int) -> Table:
 
 
 def test_a_snapshot_decodes_to_exactly_its_table() -> None:
-    read = read_snapshot(snapshot(TABLE))
+    read = read_canonical_bytes(canonical_bytes(TABLE))
     assert read == TABLE
-    assert snapshot(read) == snapshot(TABLE)
+    assert canonical_bytes(read) == canonical_bytes(TABLE)
     assert [f.has_default for f in read.fields] == [
         *[False] * 2,
         True,
@@ -87,7 +87,7 @@ def test_a_snapshot_decodes_to_exactly_its_table() -> None:
 
 def test_rule_04_a_snapshot_holds_numbers_and_the_fingerprint_does_not() -> None:
     other = renumbered(TABLE, 100)
-    assert snapshot(other) != snapshot(TABLE)
+    assert canonical_bytes(other) != canonical_bytes(TABLE)
     assert fingerprint(other) == fingerprint(TABLE)
 
 
@@ -97,13 +97,13 @@ def test_rule_04_the_order_in_which_indexes_were_made_is_no_part_of_the_fingerpr
         TABLE, checks=TABLE.checks[::-1], foreign_keys=TABLE.foreign_keys[::-1]
     )
     assert fingerprint(turned) == fingerprint(TABLE)
-    assert read_snapshot(snapshot(turned)) == turned
+    assert read_canonical_bytes(canonical_bytes(turned)) == turned
 
 
 def test_rule_04_what_is_archived_is_no_part_of_the_fingerprint() -> None:
     without = dataclasses.replace(TABLE, archived=())
     assert fingerprint(without) == fingerprint(TABLE)
-    assert snapshot(without) != snapshot(TABLE)
+    assert canonical_bytes(without) != canonical_bytes(TABLE)
 
 
 DIFFERENT = {
@@ -160,12 +160,12 @@ DIFFERENT = {
 @pytest.mark.parametrize("table", DIFFERENT.values(), ids=DIFFERENT.keys())
 def test_rule_04_the_fingerprint_covers_all_else(table: Table) -> None:
     assert fingerprint(table) != fingerprint(TABLE)
-    assert read_snapshot(snapshot(table)) == table
+    assert read_canonical_bytes(canonical_bytes(table)) == table
 
 
 def test_rule_04_a_fingerprint_is_unsigned_64_bits_and_stays_what_it_is() -> None:
     small = Table(1, "people", (1,), (Field(1, "id", Integer()), Field(2, "name", String())))
-    assert snapshot(small) == bytes.fromhex(
+    assert canonical_bytes(small) == bytes.fromhex(
         "89 01 01 6670656f706c65 8101"
         "82 84 01 626964 67696e7465676572 00 84 02 646e616d65 66737472696e67 00 80 80 80 80"
     )
@@ -185,7 +185,7 @@ def test_the_bytes_of_all_that_a_snapshot_may_hold_stay_what_they_are() -> None:
         (ForeignKey(1, "cascade"),),
         (ArchivedField(archived, 7),),
     )
-    assert snapshot(table) == bytes.fromhex(
+    assert canonical_bytes(table) == bytes.fromhex(
         "89 01 01 6670656f706c65 8101 81 84 01 626964 67696e7465676572 00"
         "81 84 01 6562795f6964 01 81 82 01 00"
         "81 83 03 6163 66 6964203e2030  81 82 01 6763617363616465"
@@ -202,7 +202,7 @@ def test_a_default_is_one_value_however_it_was_written() -> None:
 
 
 def test_bytes_that_snapshot_did_not_write_are_corrupt() -> None:
-    data = snapshot(TABLE)
+    data = canonical_bytes(TABLE)
     content = cbor2.loads(data)
 
     def with_part(at: int, part: Any) -> bytes:
@@ -235,13 +235,13 @@ def test_bytes_that_snapshot_did_not_write_are_corrupt() -> None:
     ]
     for damaged in broken:
         with pytest.raises(CorruptCatalog):
-            read_snapshot(damaged)
+            read_canonical_bytes(damaged)
     for at in range(len(data)):
         for bit in range(8):
             flipped = bytearray(data)
             flipped[at] ^= 1 << bit
             try:
-                read = read_snapshot(bytes(flipped))
+                read = read_canonical_bytes(bytes(flipped))
             except CorruptCatalog:
                 continue
-            assert snapshot(read) == flipped
+            assert canonical_bytes(read) == flipped

@@ -16,8 +16,15 @@ from zapdb.migrations.operations.definitions import (
 )
 from zapdb.migrations.operations.members import AddedMember, RemovedMember, member_names
 from zapdb.migrations.operations.recasting import Convert, within
-from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
-from zapdb.records import Derivation, Input, Recast
+from zapdb.migrations.structure import (
+    ABSENT,
+    Name,
+    ParsingStopped,
+    Plain,
+    ViolationCollector,
+    located,
+)
+from zapdb.records import Derivation, Recast, SourceField
 from zapdb.schema import Field, Schema, Table
 from zapdb.values import Enum, Struct, ValueType
 
@@ -50,101 +57,103 @@ class AlterType(Operation):
         placed.sort(key=lambda added: int(added.position))
         object.__setattr__(self, "add", (*last, *placed))
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
         declared = schema.type_named(self.type)
         if declared is None:
             there = ", ".join(kind.declared_name for kind in schema.types) or "none"
-            reporter.report(self.place, f"no type {self.type!r} here", f"there are: {there}")
-            raise Refused
-        noted = len(reporter.violations)
+            collector.report(self.place, f"no type {self.type!r} here", f"there are: {there}")
+            raise ParsingStopped
+        noted = len(collector.violations)
         if not (self.add or self.rename or self.remove):
-            reporter.report(self.place, "nothing is added, renamed or removed")
-        self._validate_names(declared, reporter)
+            collector.report(self.place, "nothing is added, renamed or removed")
+        self._validate_names(declared, collector)
         if isinstance(declared, Enum):
-            self._validate_enum(declared, reporter)
+            self._validate_enum(declared, collector)
         else:
-            self._validate_struct(schema, declared, reporter)
-        if len(reporter.violations) == noted:
-            self._validate_users(schema, declared, reporter)
+            self._validate_struct(schema, declared, collector)
+        if len(collector.violations) == noted:
+            self._validate_users(schema, declared, collector)
 
-    def _validate_names(self, declared: Enum | Struct, reporter: Reporter) -> None:
+    def _validate_names(self, declared: Enum | Struct, collector: ViolationCollector) -> None:
         old = member_names(declared)
         for name in (*self.rename, *self.remove):
             if name not in old:
-                reporter.report(
+                collector.report(
                     self.place,
                     f"{self.type!r} has no member {name!r}",
                     f"there are: {', '.join(old)}",
                 )
         for name in sorted(self.rename.keys() & self.remove.keys()):
-            reporter.report(self.place, f"{name!r} is renamed and removed")
+            collector.report(self.place, f"{name!r} is renamed and removed")
         for name, to in self.rename.items():
             if name == to:
-                reporter.report(self.place, f"{name!r} is called that already")
+                collector.report(self.place, f"{name!r} is called that already")
         new = self._names_after(declared)
         for twice in sorted({name for name in new if new.count(name) > 1}):
-            reporter.report(self.place, f"the member {twice!r} stands twice")
+            collector.report(self.place, f"the member {twice!r} stands twice")
         most = ENUM_MEMBERS_MAX if isinstance(declared, Enum) else STRUCT_MEMBERS_MAX
         if not 1 <= len(new) <= most:
-            reporter.report(self.place, f"a type has 1 to {most} members")
+            collector.report(self.place, f"a type has 1 to {most} members")
             return
         positions = [added.position for added in self.add if added.position is not ABSENT]
         if len(set(positions)) != len(positions) or not all(0 <= p < len(new) for p in positions):
-            reporter.report(self.place, f"positions are different, and 0 to {len(new) - 1}")
+            collector.report(self.place, f"positions are different, and 0 to {len(new) - 1}")
 
     def _names_after(self, declared: Enum | Struct) -> list[str]:
         kept = [self.rename.get(Name(n), n) for n in member_names(declared) if n not in self.remove]
         return [*map(str, kept), *(added.name for added in self.add)]
 
-    def _validate_enum(self, declared: Enum, reporter: Reporter) -> None:
+    def _validate_enum(self, declared: Enum, collector: ViolationCollector) -> None:
         before, after = member_names(declared), self._names_after(declared)
         for added in self.add:
             given = (added.type, added.scale, added.items, added.to, added.optional, added.fill)
             if any(value is not ABSENT for value in given):
-                reporter.report(added.location, "a member of an enum has a name and no type")
+                collector.report(added.location, "a member of an enum has a name and no type")
             if added.back is not ABSENT and added.back not in before:
-                reporter.report(
+                collector.report(
                     added.location,
                     f"{self.type!r} had no member {added.back!r} before",
                     f"there are: {', '.join(before)}",
                 )
         for name, removed in self.remove.items():
             if removed.restore is not ABSENT:
-                reporter.report(removed.location, "a member of an enum has nothing to restore")
+                collector.report(removed.location, "a member of an enum has nothing to restore")
             if removed.to is ABSENT:
-                reporter.report(
+                collector.report(
                     removed.location,
                     f"what do records get that are {name!r}?",
                     f"add to: one of {', '.join(after)}",
                 )
             elif removed.to not in after:
-                reporter.report(
+                collector.report(
                     removed.location,
                     f"{self.type!r} has no member {removed.to!r} then",
                     f"there are: {', '.join(after)}",
                 )
 
-    def _validate_struct(self, schema: Schema, declared: Struct, reporter: Reporter) -> None:
+    def _validate_struct(
+        self, schema: Schema, declared: Struct, collector: ViolationCollector
+    ) -> None:
         for added in self.add:
             if added.back is not ABSENT:
-                reporter.report(added.location, "back is for the members of an enum")
+                collector.report(added.location, "back is for the members of an enum")
             if added.type is ABSENT:
-                reporter.report(added.location, "a member of a struct has a type")
+                collector.report(added.location, "a member of a struct has a type")
                 continue
             try:
-                kind = added.definition.build_type(schema, reporter)
-            except Refused:
+                kind = added.definition.build_type(schema, collector)
+            except ParsingStopped:
                 continue
             if kind.depth >= TYPE_DEPTH_MAX:
-                reporter.report(added.location, f"types nest at most {TYPE_DEPTH_MAX} deep")
+                collector.report(added.location, f"types nest at most {TYPE_DEPTH_MAX} deep")
             if declared in nested_types(kind):
-                reporter.report(added.location, f"{self.type!r} can't be a part of itself")
+                collector.report(added.location, f"{self.type!r} can't be a part of itself")
             if added.fill is not ABSENT:
                 where = f"{self.type}.{added.name}"
                 place = added.location
-                check_plain(added.fill, kind, added.is_optional, where, place, reporter)
+                check_plain(added.fill, kind, added.is_optional, where, place, collector)
             elif not added.is_optional:
-                reporter.report(
+                collector.report(
                     added.location,
                     f"{added.name!r} is required: what do older records get?",
                     "add fill: a value",
@@ -153,25 +162,32 @@ class AlterType(Operation):
         for name, removed in self.remove.items():
             member = by_name.get(name)
             if removed.to is not ABSENT:
-                reporter.report(removed.location, "to is for the members of an enum")
+                collector.report(removed.location, "to is for the members of an enum")
             if removed.restore is not ABSENT and member is not None:
                 where = f"{self.type}.{name}"
                 check_plain(
-                    removed.restore, member.type, member.optional, where, removed.location, reporter
+                    removed.restore,
+                    member.type,
+                    member.optional,
+                    where,
+                    removed.location,
+                    collector,
                 )
 
-    def _validate_users(self, schema: Schema, declared: Enum | Struct, reporter: Reporter) -> None:
+    def _validate_users(
+        self, schema: Schema, declared: Enum | Struct, collector: ViolationCollector
+    ) -> None:
         """What is of the type must go on as it is, on the way back, too."""
         altered = self._alter(declared, schema)
         changed = schema.with_type_replaced(altered)
         for outer in changed.types:
             if outer.depth > TYPE_DEPTH_MAX:
                 most = f"types nest at most {TYPE_DEPTH_MAX} deep"
-                reporter.report(self.place, f"{outer} would nest deeper: {most}")
+                collector.report(self.place, f"{outer} would nest deeper: {most}")
         for before, after in zip(schema, changed, strict=True):
             for old, new in zip(before.fields, after.fields, strict=True):
                 if declared in nested_types(old.type):
-                    self._validate_user(before, old, new, declared, altered, reporter)
+                    self._validate_user(before, old, new, declared, altered, collector)
 
     def _validate_user(
         self,
@@ -180,33 +196,33 @@ class AlterType(Operation):
         new: Field,
         declared: Enum | Struct,
         altered: Enum | Struct,
-        reporter: Reporter,
+        collector: ViolationCollector,
     ) -> None:
         path = f"{table.name}.{old.name}"
         if (self.add or self.remove) and old.number in table.key:
-            reporter.report(
+            collector.report(
                 self.place,
                 f"{path} is part of a key: its members can be renamed, nothing else",
                 "another key is a new table and a copy of the records",
             )
         for check in checks_on(table, old.name):
-            reporter.report(
+            collector.report(
                 self.place,
                 f"the check {check.name!r} reads {path}",
                 f"put a drop_check of {check.name!r} before this change",
             )
         if new.type.depth > TYPE_DEPTH_MAX:
             most = f"types nest at most {TYPE_DEPTH_MAX} deep"
-            reporter.report(self.place, f"{path} would nest deeper: {most}")
-        if not self._keeps_default(old, new, declared, altered, reporter):
-            reporter.report(
+            collector.report(self.place, f"{path} would nest deeper: {most}")
+        if not self._keeps_default(old, new, declared, altered, collector):
+            collector.report(
                 self.place,
                 f"the default of {path} has members that go, and that no rollback brings back",
                 f"put a change_default of {old.name!r} before this change",
             )
         for index in table.indexes_on(old.number):
             if not new.type.indexable:
-                reporter.report(
+                collector.report(
                     self.place,
                     f"the index {index.name!r} of {table.name!r} can't hold a {new.type} then",
                     f"put a drop_index of {index.name!r} before this change",
@@ -218,12 +234,12 @@ class AlterType(Operation):
         new: Field,
         declared: Enum | Struct,
         altered: Enum | Struct,
-        reporter: Reporter,
+        collector: ViolationCollector,
     ) -> bool:
         """Whether the field's default is the same again after a rollback."""
         if not self.remove or not old.has_default or old.default is None:
             return True
-        (inverse,) = self._invert(declared, Reporter(reporter.source))
+        (inverse,) = self._invert(declared, ViolationCollector(collector.source))
         there = self._recast(old.type, new.type, declared, altered)
         back = inverse._recast(new.type, old.type, altered, declared)
         assert there is not None
@@ -246,7 +262,7 @@ class AlterType(Operation):
         remove = {n: removed.normalize(members.get(n)) for n, removed in self.remove.items()}
         return replace(self, add=add, remove=remove)
 
-    def without_way_back(self) -> Operation:
+    def without_rollback_hints(self) -> Operation:
         add = tuple(replace(added, back=ABSENT) for added in self.add)
         remove = {name: replace(removed, restore=ABSENT) for name, removed in self.remove.items()}
         return replace(self, add=add, remove=remove)
@@ -297,16 +313,18 @@ class AlterType(Operation):
         recast = self._recast(old.type, new.type, declared, altered)
         return new if recast is None else replace(new, default=recast(old.default))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
-        return self._invert(self._declared(before), reporter)
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
+        return self._invert(self._declared(before), collector)
 
-    def _invert(self, declared: Enum | Struct, reporter: Reporter) -> tuple[AlterType]:
+    def _invert(self, declared: Enum | Struct, collector: ViolationCollector) -> tuple[AlterType]:
         back = {new: old for old, new in self.rename.items()}
         add = []
         for position, name in enumerate(member_names(declared)):
             removed = self.remove.get(Name(name))
             if removed is not None:
-                add.append(self._add_again(declared, position, name, removed, reporter))
+                add.append(self._add_again(declared, position, name, removed, collector))
         remove = {}
         for added in self.add:
             if isinstance(declared, Struct):
@@ -314,7 +332,7 @@ class AlterType(Operation):
                 remove[added.name] = RemovedMember(restore=Plain(fill))
                 continue
             if added.back is ABSENT:
-                reporter.report_not_exhaustive(
+                collector.report_not_exhaustive(
                     added.location,
                     f"no rollback can be inferred: what do records get that are {added.name!r}?",
                     f"add back: one of {', '.join(member_names(declared))}",
@@ -328,13 +346,13 @@ class AlterType(Operation):
         position: int,
         name: str,
         removed: RemovedMember,
-        reporter: Reporter,
+        collector: ViolationCollector,
     ) -> AddedMember:
         if isinstance(declared, Enum):
             return AddedMember(Name(name), back=removed.to, position=position)
         member = declared.members[position]
         if removed.restore is ABSENT and not member.optional:
-            reporter.report_not_exhaustive(
+            collector.report_not_exhaustive(
                 removed.location,
                 f"no rollback can be inferred: what was in {self.type}.{name} is lost",
                 "say what a rollback puts there: add restore: a value",
@@ -347,7 +365,7 @@ class AlterType(Operation):
             position=position,
         )
 
-    def loses(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: Table) -> frozenset[int]:
         if not self.remove:
             return frozenset()
         names = {
@@ -369,7 +387,7 @@ class AlterType(Operation):
             if recast is not None:
                 keeps_bytes = self._keeps_bytes(found[0])
                 derived[old.number] = Recast(
-                    Input(old.number), recast, old.type, new.type, keeps_bytes
+                    SourceField(old.number), recast, old.type, new.type, keeps_bytes
                 )
         return derived
 

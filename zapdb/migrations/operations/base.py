@@ -4,10 +4,10 @@ An operation is a frozen value parsed from a document. `validate` reports every 
 the schema before it and changes nothing; `apply` is pure and takes a valid operation; `invert`
 gives the operations that take it back; `derive` says how the fields of its table come from those
 before, for all that it does not leave as they are, and `archive` what is kept of those that go;
-`loses` says which of them no rollback is claimed to bring back exactly.
+`lossy_fields` says which of them no rollback is claimed to bring back exactly.
 
-A meaning has one spelling (rule 5): `normalize` gives it, and `without_way_back` leaves out what a
-change says for its rollback alone, which the resolved rollback holds.
+A meaning has one spelling (rule 5): `normalize` gives it, and `without_rollback_hints` leaves out
+what a change says for its rollback alone, which the resolved rollback holds.
 """
 
 from __future__ import annotations
@@ -17,11 +17,25 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 from zapdb.errors import Location
-from zapdb.expressions import ExpressionError, Type, check_as, names_in, parse_expression, unparse
+from zapdb.expressions import (
+    ExpressionError,
+    Type,
+    check_assignable,
+    names_in,
+    parse_expression,
+    unparse,
+)
 from zapdb.migrations.habits import hint_at
 from zapdb.migrations.operations.definitions import check_plain, normal_plain
-from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
-from zapdb.records import Computed, Constant, Derivation, Input, Slot
+from zapdb.migrations.structure import (
+    ABSENT,
+    Name,
+    ParsingStopped,
+    Plain,
+    ViolationCollector,
+    located,
+)
+from zapdb.records import Computed, Constant, Derivation, Slot, SourceField
 from zapdb.schema import Field, Index, Schema, Table
 from zapdb.values.json import dumps
 
@@ -42,7 +56,7 @@ class NumberAllocator:
         self.step = step
         self.migration = migration
 
-    def draw(self, kind: Literal["table", "field", "index", "type", "check"]) -> int:
+    def allocate(self, kind: Literal["table", "field", "index", "type", "check"]) -> int:
         number = self.following.get(kind, self.step)
         self.following[kind] = number + self.step
         return number
@@ -55,8 +69,8 @@ class Operation(ABC):
     keyword: ClassVar[str]
 
     @abstractmethod
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        """Report what is wrong; raises `Refused` where nothing further can be looked at."""
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        """Report what is wrong; raises `ParsingStopped` where nothing further can be looked at."""
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         """The one spelling of what this operation means here, for a valid one.
@@ -66,7 +80,7 @@ class Operation(ABC):
         """
         return self
 
-    def without_way_back(self) -> Operation:
+    def without_rollback_hints(self) -> Operation:
         """This operation as a change whose rollback is resolved: without what that was made of."""
         return self
 
@@ -75,7 +89,9 @@ class Operation(ABC):
         """The schema after this operation, which must be valid."""
 
     @abstractmethod
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         """The operations that take it back, or a report of what has to be declared.
 
         `number` is the number of the migration that this operation is part of.
@@ -89,7 +105,7 @@ class Operation(ABC):
         """What is kept beside records of `before`, by the slot of the field that goes."""
         return {}
 
-    def loses(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: Table) -> frozenset[int]:
         """The fields of `before` that a rollback is not said to bring back exactly, by number."""
         return frozenset()
 
@@ -105,20 +121,20 @@ class TableOperation(Operation):
 
     table: Name
 
-    def find_table(self, schema: Schema, reporter: Reporter) -> Table:
+    def find_table(self, schema: Schema, collector: ViolationCollector) -> Table:
         table = schema.table_named(self.table)
         if table is None:
             hint = hint_at(self.table, (t.name for t in schema))
-            reporter.report(self.place, f"no table {self.table!r} here", hint)
-            raise Refused
+            collector.report(self.place, f"no table {self.table!r} here", hint)
+            raise ParsingStopped
         return table
 
-    def find_field(self, table: Table, name: str, reporter: Reporter) -> Field:
+    def find_field(self, table: Table, name: str, collector: ViolationCollector) -> Field:
         found = table.field_named(name)
         if found is None:
             hint = hint_at(name, (f.name for f in table.fields))
-            reporter.report(self.place, f"no field {name!r} in {table.name!r} here", hint)
-            raise Refused
+            collector.report(self.place, f"no field {name!r} in {table.name!r} here", hint)
+            raise ParsingStopped
         return found
 
     def table_in(self, schema: Schema) -> Table:
@@ -127,18 +143,20 @@ class TableOperation(Operation):
         assert table is not None
         return table
 
-    def find_index(self, table: Table, name: str, reporter: Reporter) -> Index:
+    def find_index(self, table: Table, name: str, collector: ViolationCollector) -> Index:
         found = table.index_named(name)
         if found is None:
             hint = hint_at(name, (index.name for index in table.indexes))
-            reporter.report(self.place, f"no index {name!r} on {table.name!r}", hint)
-            raise Refused
+            collector.report(self.place, f"no index {name!r} on {table.name!r}", hint)
+            raise ParsingStopped
         return found
 
-    def refuse_key(self, table: Table, field: Field, what: str, reporter: Reporter) -> None:
+    def refuse_key(
+        self, table: Table, field: Field, what: str, collector: ViolationCollector
+    ) -> None:
         """Key fields may be renamed, nothing else (rule 21)."""
         if field.number in table.key:
-            reporter.report(
+            collector.report(
                 self.place,
                 f"{field.name!r} is part of the key of {table.name!r} and can't be {what}",
                 "another key is a new table and a copy of the records",
@@ -151,10 +169,10 @@ class FieldOperation(TableOperation):
 
     field: Name
 
-    def find(self, schema: Schema, reporter: Reporter) -> tuple[Table, Field]:
-        """The table and the field; raises `Refused` where there are none."""
-        table = self.find_table(schema, reporter)
-        return table, self.find_field(table, self.field, reporter)
+    def find(self, schema: Schema, collector: ViolationCollector) -> tuple[Table, Field]:
+        """The table and the field; raises `ParsingStopped` where there are none."""
+        table = self.find_table(schema, collector)
+        return table, self.find_field(table, self.field, collector)
 
     def found_in(self, schema: Schema) -> tuple[Table, Field]:
         """The table and the field, where this operation is valid."""
@@ -174,17 +192,17 @@ class Fill:
         if self.expression is not ABSENT:
             object.__setattr__(self, "expression", canonical_expression(self.expression))
 
-    def validate(self, table: Table, target: Field, reporter: Reporter) -> None:
+    def validate(self, table: Table, target: Field, collector: ViolationCollector) -> None:
         """`target` is filled in records of `table`, whose fields the expression may read."""
         if (self.value is ABSENT) == (self.expression is ABSENT):
-            reporter.report(self.location, "exactly one of value and expression is needed here")
+            collector.report(self.location, "exactly one of value and expression is needed here")
         elif self.value is not ABSENT:
             check_plain(
-                self.value, target.type, target.optional, target.name, self.location, reporter
+                self.value, target.type, target.optional, target.name, self.location, collector
             )
         else:
             wanted = Type(target.type, target.optional)
-            check_expression(self.expression, types_of(table), wanted, self.location, reporter)
+            check_expression(self.expression, types_of(table), wanted, self.location, collector)
 
     def normalize(self, target: Field, left_out: Any) -> Fill:
         """This fill, or ABSENT if it says what leaving it out says: the plain value `left_out`."""
@@ -210,10 +228,10 @@ def insert_at(position: int, item: Placed, items: tuple[Placed, ...]) -> tuple[P
     return (*items[:at], item, *items[at:])
 
 
-def check_position(position: int, end: int, place: Location, reporter: Reporter) -> None:
+def check_position(position: int, end: int, place: Location, collector: ViolationCollector) -> None:
     """Report a position in a list that is not there."""
     if position is not ABSENT and not 0 <= position <= end:
-        reporter.report(place, f"the position must be 0 to {end}")
+        collector.report(place, f"the position must be 0 to {end}")
 
 
 def normal_position(position: int, end: int) -> int:
@@ -239,14 +257,18 @@ def types_of(table: Table) -> dict[str, Type]:
 
 
 def check_expression(
-    text: str, names: dict[str, Type], wanted: Type, location: Location, reporter: Reporter
+    text: str,
+    names: dict[str, Type],
+    wanted: Type,
+    location: Location,
+    collector: ViolationCollector,
 ) -> None:
     """Report what is wrong with an expression, with its own column where that is known."""
     try:
-        check_as(parse_expression(text), names, wanted)
+        check_assignable(parse_expression(text), names, wanted)
     except ExpressionError as error:
         message = f"in the expression {text!r}, column {error.column}: {error.message}"
-        reporter.report(location, message, error.hint)
+        collector.report(location, message, error.hint)
 
 
 def canonical_expression(text: str) -> str:
@@ -262,15 +284,15 @@ def compute(text: str, table: Table, target: Field) -> Computed:
     expression = parse_expression(text)
     read = names_in(expression)
     inputs: dict[str, Derivation] = {
-        f.name: Input(f.number) for f in table.fields if f.name in read
+        f.name: SourceField(f.number) for f in table.fields if f.name in read
     }
     types = {name: kind for name, kind in types_of(table).items() if name in read}
     return Computed(expression, inputs, types, Type(target.type, target.optional))
 
 
-def report_taken(name: str, place: Location, schema: Schema, reporter: Reporter) -> None:
+def report_taken(name: str, place: Location, schema: Schema, collector: ViolationCollector) -> None:
     """Report a name that a table or a type has already: they share one namespace."""
     for kind, found in (("table", schema.table_named(name)), ("type", schema.type_named(name))):
         if found is not None:
             hint = "rename it before this change" if kind == "table" else "choose another name"
-            reporter.report(place, f"there is a {kind} {name!r} already", hint)
+            collector.report(place, f"there is a {kind} {name!r} already", hint)

@@ -27,8 +27,8 @@ from zapdb.migrations.operations.definitions import (
     parameters_of,
     read_default,
 )
-from zapdb.migrations.structure import ABSENT, Name, Plain, Reporter, located, reason
-from zapdb.records import Computed, Derivation, Input
+from zapdb.migrations.structure import ABSENT, Name, Plain, ViolationCollector, located, reason
+from zapdb.records import Computed, Derivation, SourceField
 from zapdb.schema import Field, Schema, Table
 
 
@@ -63,47 +63,49 @@ class ChangeType(FieldOperation):
     def _definition(self) -> TypeDefinition:
         return TypeDefinition(self.type, self.scale, self.items, self.to, self.place)
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table, old = self.find(schema, reporter)
-        self.refuse_key(table, old, "given another type", reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table, old = self.find(schema, collector)
+        self.refuse_key(table, old, "given another type", collector)
         if old.generated:
-            reporter.report(self.place, f"{self.field!r} is generated: it can't be of another type")
-        kind = self._definition.build_type(schema, reporter)
+            collector.report(
+                self.place, f"{self.field!r} is generated: it can't be of another type"
+            )
+        kind = self._definition.build_type(schema, collector)
         if kind == old.type:
-            reporter.report(self.place, f"{self.field!r} is of that type already")
+            collector.report(self.place, f"{self.field!r} is of that type already")
         if self.default is not ABSENT:
-            check_plain(self.default, kind, old.optional, self.field, self.place, reporter)
+            check_plain(self.default, kind, old.optional, self.field, self.place, collector)
             if self.default is None and old.optional:
-                reporter.report(
+                collector.report(
                     self.place,
                     f"null is no default of {self.field!r}, which may be null",
                     "say another one, or put a change_default with remove: true before this change",
                 )
             elif not old.has_default:
-                reporter.report(
+                collector.report(
                     self.place,
                     f"{self.field!r} has no default, and no rollback could take this one away",
                 )
         elif old.has_default:
-            reporter.report(
+            collector.report(
                 self.place,
                 f"{self.field!r} has a default of the old type",
                 "say the default of the new type: add default: …",
             )
-        refuse_constrained(table, old, self.place, reporter)
+        refuse_constrained(table, old, self.place, collector)
         for index in table.indexes_on(old.number):
             component = next(c for c in index.components if c.field == old.number)
             if not kind.indexable or (component.collation is not None and kind.name != "string"):
-                reporter.report(
+                collector.report(
                     self.place,
                     f"the index {index.name!r} can't hold a {kind} as it is",
                     f"put a drop_index of {index.name!r} before this change",
                 )
         names: dict[str, Type] = {self.field: Type(old.type)}
-        check_expression(self.up, names, Type(kind), self.place, reporter)
+        check_expression(self.up, names, Type(kind), self.place, collector)
         if self.down is not ABSENT:
             names = {self.field: Type(kind)}
-            check_expression(self.down, names, Type(old.type), self.place, reporter)
+            check_expression(self.down, names, Type(old.type), self.place, collector)
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         if self.default is ABSENT:
@@ -111,7 +113,7 @@ class ChangeType(FieldOperation):
         kind = self._definition.build_type(schema)
         return replace(self, default=Plain(normal_plain(self.default, kind, self.field)))
 
-    def without_way_back(self) -> Operation:
+    def without_rollback_hints(self) -> Operation:
         return replace(self, down=ABSENT)
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
@@ -122,10 +124,12 @@ class ChangeType(FieldOperation):
         kind = self._definition.build_type(schema)
         return replace(old, type=kind, default=read_default(self.default, kind, self.field))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         _, old = self.found_in(before)
         if self.down is ABSENT:
-            reporter.report_not_exhaustive(
+            collector.report_not_exhaustive(
                 self.place,
                 f"no rollback can be inferred for the type of {self.table}.{self.field}",
                 f"add down: an expression that makes a {old.type} of the new value",
@@ -144,7 +148,7 @@ class ChangeType(FieldOperation):
             ),
         )
 
-    def loses(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: Table) -> frozenset[int]:
         is_lossy = self.reversibility == "lossy"
         return frozenset({field_in(before, self.field).number} if is_lossy else ())
 
@@ -159,4 +163,6 @@ class ChangeType(FieldOperation):
             expression = Conditional(IsNull(name), Literal(None), expression)
         types: dict[str, Type] = {self.field: Type(old.type)}
         result = Type(new.type, new.optional)
-        return {new.number: Computed(expression, {self.field: Input(old.number)}, types, result)}
+        return {
+            new.number: Computed(expression, {self.field: SourceField(old.number)}, types, result)
+        }

@@ -15,7 +15,7 @@ from zapdb.migrations.operations.base import (
     check_expression,
     types_of,
 )
-from zapdb.migrations.structure import Name, Reporter, located
+from zapdb.migrations.structure import Name, ViolationCollector, located
 from zapdb.schema import Check, Schema
 from zapdb.values import Boolean
 
@@ -40,23 +40,25 @@ class AddCheck(TableOperation):
     def __post_init__(self) -> None:
         object.__setattr__(self, "expression", canonical_expression(self.expression))
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table = self.find_table(schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table = self.find_table(schema, collector)
         if table.check_named(self.check) is not None:
-            reporter.report(
+            collector.report(
                 self.place, f"there is a check {self.check!r} on {table.name!r} already"
             )
         if len(table.checks) >= CHECKS_PER_TABLE_MAX:
-            reporter.report(self.place, f"a table has at most {CHECKS_PER_TABLE_MAX} checks")
+            collector.report(self.place, f"a table has at most {CHECKS_PER_TABLE_MAX} checks")
         wanted = Type(Boolean())
-        check_expression(self.expression, types_of(table), wanted, self.place, reporter)
+        check_expression(self.expression, types_of(table), wanted, self.place, collector)
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)
-        added = Check(numbers.draw("check"), self.check, self.expression)
+        added = Check(numbers.allocate("check"), self.check, self.expression)
         return schema.with_table(replace(table, checks=(*table.checks, added)))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         return (DropCheck(self.table, self.check),)
 
 
@@ -69,11 +71,11 @@ class DropCheck(TableOperation):
     check: Name
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table = self.find_table(schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table = self.find_table(schema, collector)
         if table.check_named(self.check) is None:
             there = ", ".join(check.name for check in table.checks) or "none"
-            reporter.report(
+            collector.report(
                 self.place, f"no check {self.check!r} on {table.name!r}", f"there are: {there}"
             )
 
@@ -82,7 +84,9 @@ class DropCheck(TableOperation):
         rest = tuple(check for check in table.checks if check.name != self.check)
         return schema.with_table(replace(table, checks=rest))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         table = self.table_in(before)
         check = table.check_named(self.check)
         assert check is not None

@@ -9,8 +9,8 @@ from typing import Any
 from zapdb.errors import Location
 from zapdb.expressions import ExpressionError, names_in, parse_expression, unparse
 from zapdb.expressions.tree import Name
-from zapdb.migrations.structure import ABSENT, Reporter
-from zapdb.schema import Check, Field, Index, Schema, Table, shape_of
+from zapdb.migrations.structure import ABSENT, ViolationCollector
+from zapdb.schema import Check, Field, Index, Schema, Table, type_bytes_without_numbers
 from zapdb.schema.model import map_type
 from zapdb.values import Enum, List, Reference, Struct, ValueType
 
@@ -20,27 +20,29 @@ def can_find_referrers(table: Table, number: int, indexes: Iterable[Index]) -> b
     return table.key[0] == number or any(i.components[0].field == number for i in indexes)
 
 
-def refuse_used(table: Table, field: Field, place: Location, reporter: Reporter) -> None:
+def refuse_used(table: Table, field: Field, place: Location, collector: ViolationCollector) -> None:
     """Report whatever would be left without the field."""
     for index in table.indexes_on(field.number):
-        reporter.report(
+        collector.report(
             place,
             f"the index {index.name!r} uses {field.name!r}",
             f"put a drop_index of {index.name!r} before this change",
         )
-    refuse_constrained(table, field, place, reporter)
+    refuse_constrained(table, field, place, collector)
 
 
-def refuse_constrained(table: Table, field: Field, place: Location, reporter: Reporter) -> None:
+def refuse_constrained(
+    table: Table, field: Field, place: Location, collector: ViolationCollector
+) -> None:
     """Report the checks and the foreign key that the field has."""
     for check in checks_on(table, field.name):
-        reporter.report(
+        collector.report(
             place,
             f"the check {check.name!r} reads {field.name!r}",
             f"put a drop_check of {check.name!r} before this change",
         )
     if table.foreign_key_on(field.number) is not None:
-        reporter.report(
+        collector.report(
             place,
             f"what {field.name!r} refers to must exist",
             f"put a drop_reference of {field.name!r} before this change",
@@ -53,7 +55,7 @@ def checks_on(table: Table, name: str) -> Iterator[Check]:
 
 
 def refuse_changed_types(
-    schema: Schema, table: int, archived: Field, place: Location, reporter: Reporter
+    schema: Schema, table: int, archived: Field, place: Location, collector: ViolationCollector
 ) -> None:
     """Report types that an archived field's values are of and that are not what they were.
 
@@ -64,13 +66,15 @@ def refuse_changed_types(
         if isinstance(kind, Enum | Struct):
             found = schema.type_named(kind.declared_name)
             if found is None:
-                reporter.report(
+                collector.report(
                     place,
                     f"the type {kind} of {archived.name!r} is gone",
                     "create it as it was, before this change",
                 )
-            elif type(found) is not type(kind) or shape_of(found) != shape_of(kind):
-                reporter.report(
+            elif type(found) is not type(kind) or type_bytes_without_numbers(
+                found
+            ) != type_bytes_without_numbers(kind):
+                collector.report(
                     place,
                     f"the type {kind} of {archived.name!r} has changed since it was archived",
                     "make it what it was before this change, or add a new field or table instead",
@@ -78,8 +82,8 @@ def refuse_changed_types(
         elif (
             isinstance(kind, Reference) and kind.number != table and schema.target_of(kind) is None
         ):
-            is_kept = schema.table_kept(kind.number) is not None
-            reporter.report(
+            is_kept = schema.table_active_or_archived(kind.number) is not None
+            collector.report(
                 place,
                 f"the table {kind.table!r} that {archived.name!r} refers to is gone",
                 "restore it before this change"
@@ -113,7 +117,7 @@ def has_same_bytes(old: ValueType, new: ValueType) -> bool:
 
 
 def refuse_unreadable(
-    table: Table, old: str, new: str, place: Location, reporter: Reporter
+    table: Table, old: str, new: str, place: Location, collector: ViolationCollector
 ) -> None:
     """Report the checks that can't read the field under its new name."""
     for check in checks_on(table, old):
@@ -123,7 +127,7 @@ def refuse_unreadable(
         except ExpressionError:
             is_readable = False
         if not is_readable:
-            reporter.report(
+            collector.report(
                 place,
                 f"the check {check.name!r} can't read a field that is called {new!r}",
                 f"use another name, or put a drop_check of {check.name!r} before this change",
@@ -153,10 +157,10 @@ def rename_in(text: str, old: str, new: str) -> str:
     return unparse(rename(parse_expression(text)))
 
 
-def refuse_no_migration(by: int, place: Location, reporter: Reporter) -> None:
+def refuse_no_migration(by: int, place: Location, collector: ViolationCollector) -> None:
     """Report an `archived_by` that no migration is numbered."""
     if by is not ABSENT and by < 1:
-        reporter.report(
+        collector.report(
             place,
             f"archived_by is the number of a migration, and none is numbered {by}",
             "leave it out to archive by this migration",

@@ -9,7 +9,7 @@ from zapdb.errors import Location
 from zapdb.limits import ENUM_MEMBERS_MAX, STRUCT_MEMBERS_MAX, TYPE_DEPTH_MAX
 from zapdb.migrations.operations.base import NumberAllocator, Operation, report_taken
 from zapdb.migrations.operations.definitions import TypeDefinition, parameters_of
-from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located
+from zapdb.migrations.structure import ABSENT, Name, ParsingStopped, ViolationCollector, located
 from zapdb.schema import Schema
 from zapdb.values import VALUE_TYPES, Enum, Member, Struct
 
@@ -51,35 +51,35 @@ class CreateType(Operation):
         )
         return cls(name, struct=tuple(members))
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
         if self.type in VALUE_TYPES:
-            reporter.report(self.place, f"{self.type!r} is a type of zapdb's own")
-        report_taken(self.type, self.place, schema, reporter)
+            collector.report(self.place, f"{self.type!r} is a type of zapdb's own")
+        report_taken(self.type, self.place, schema, collector)
         if (self.enum is ABSENT) == (self.struct is ABSENT):
-            reporter.report(self.place, "a type has exactly one of enum and struct")
-            raise Refused
+            collector.report(self.place, "a type has exactly one of enum and struct")
+            raise ParsingStopped
         if self.enum is not ABSENT:
             names, most = list(self.enum), ENUM_MEMBERS_MAX
         else:
             names, most = [member.name for member in self.struct], STRUCT_MEMBERS_MAX
         if not 1 <= len(names) <= most:
-            reporter.report(self.place, f"a type has 1 to {most} members")
+            collector.report(self.place, f"a type has 1 to {most} members")
         for name in sorted({name for name in names if names.count(name) > 1}):
-            reporter.report(self.place, f"the member {name!r} stands twice")
+            collector.report(self.place, f"the member {name!r} stands twice")
         if self.struct is not ABSENT:
-            self._validate_members(schema, reporter)
+            self._validate_members(schema, collector)
 
-    def _validate_members(self, schema: Schema, reporter: Reporter) -> None:
+    def _validate_members(self, schema: Schema, collector: ViolationCollector) -> None:
         for member in self.struct:
             try:
-                kind = member.build_type(schema, reporter)
-            except Refused:
+                kind = member.build_type(schema, collector)
+            except ParsingStopped:
                 continue
             if kind.depth >= TYPE_DEPTH_MAX:
-                reporter.report(member.location, f"types nest at most {TYPE_DEPTH_MAX} deep")
+                collector.report(member.location, f"types nest at most {TYPE_DEPTH_MAX} deep")
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
-        return schema.with_type(self._build(schema, numbers.draw("type")))
+        return schema.with_type(self._build(schema, numbers.allocate("type")))
 
     def _build(self, schema: Schema, number: int) -> Enum | Struct:
         if self.enum is not ABSENT:
@@ -90,7 +90,9 @@ class CreateType(Operation):
         )
         return Struct(self.type, number, tuple(members))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         return (DropType(self.type),)
 
 
@@ -103,14 +105,14 @@ class DropType(Operation):
     type: Name
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
         dropped = schema.type_named(self.type)
         if dropped is None:
             there = ", ".join(kind.declared_name for kind in schema.types) or "none"
-            reporter.report(self.place, f"no type {self.type!r} here", f"there are: {there}")
-            raise Refused
+            collector.report(self.place, f"no type {self.type!r} here", f"there are: {there}")
+            raise ParsingStopped
         for user in schema.users_of(dropped):
-            reporter.report(
+            collector.report(
                 self.place,
                 f"{user} is of the type {self.type!r}",
                 "drop it, or change its type, before this change",
@@ -121,7 +123,9 @@ class DropType(Operation):
         assert dropped is not None
         return schema.without_type(dropped.number)
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         dropped = before.type_named(self.type)
         assert dropped is not None
         return (CreateType.describe(dropped),)

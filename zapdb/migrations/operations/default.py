@@ -16,7 +16,7 @@ from zapdb.migrations.operations.definitions import (
     normal_plain,
     read_default,
 )
-from zapdb.migrations.structure import ABSENT, Plain, Reporter, located
+from zapdb.migrations.structure import ABSENT, Plain, ViolationCollector, located
 from zapdb.schema import Schema
 
 
@@ -37,18 +37,18 @@ class ChangeDefault(FieldOperation):
         if self.remove is False:
             object.__setattr__(self, "remove", ABSENT)
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        _, field = self.find(schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        _, field = self.find(schema, collector)
         if (self.default is ABSENT) == (self.remove is ABSENT):
-            reporter.report(self.place, "exactly one of default and remove: true is needed here")
+            collector.report(self.place, "exactly one of default and remove: true is needed here")
             return
         if field.generated:
-            reporter.report(self.place, "a generated field has no default")
+            collector.report(self.place, "a generated field has no default")
         if self.default is not ABSENT:
-            check_plain(self.default, field.type, field.optional, self.field, self.place, reporter)
+            check_plain(self.default, field.type, field.optional, self.field, self.place, collector)
         is_removed = self.default is ABSENT or (self.default is None and field.optional)
         if is_removed and not field.has_default:
-            reporter.report(self.place, f"{self.field!r} has no default to remove")
+            collector.report(self.place, f"{self.field!r} has no default to remove")
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         """Null is no default, where the field may be null."""
@@ -64,7 +64,9 @@ class ChangeDefault(FieldOperation):
         default = read_default(self.default, field.type, self.field)
         return schema.with_table(table.with_field(replace(field, default=default)))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         _, field = self.found_in(before)
         if not field.has_default:
             return (ChangeDefault(self.table, self.field, remove=True),)

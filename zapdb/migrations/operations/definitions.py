@@ -14,7 +14,14 @@ from zapdb.errors import InvalidValue, Location, UnknownZone
 from zapdb.limits import TYPE_DEPTH_MAX
 from zapdb.migrations.document import Scalar
 from zapdb.migrations.habits import TYPE_HABITS, TYPE_NOTES, hint_at
-from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
+from zapdb.migrations.structure import (
+    ABSENT,
+    Name,
+    ParsingStopped,
+    Plain,
+    ViolationCollector,
+    located,
+)
 from zapdb.schema import NO_DEFAULT, Field, Schema
 from zapdb.values import VALUE_TYPES, Decimal, Enum, List, Reference, Struct, ValueType
 
@@ -42,18 +49,18 @@ class TypeDefinition:
         """The definition that builds this type again."""
         return TypeDefinition(**parameters_of(kind))
 
-    def build_type(self, schema: Schema, reporter: Reporter | None = None) -> ValueType:
-        """The value type; reports and raises `Refused` if there is none, given a reporter.
+    def build_type(self, schema: Schema, collector: ViolationCollector | None = None) -> ValueType:
+        """The value type; reports and raises `ParsingStopped` if there is none, given a collector.
 
         `schema` has the declared types and the tables that references may lead to.
         """
         try:
             return self._build(schema)
         except InvalidValue as error:
-            if reporter is None:
+            if collector is None:
                 raise AssertionError(str(error)) from error
-            reporter.report(self.location, error.message, error.hint)
-            raise Refused from None
+            collector.report(self.location, error.message, error.hint)
+            raise ParsingStopped from None
 
     def _build(self, schema: Schema) -> ValueType:
         given = {"scale": self.scale, "of": self.items, "to": self.to}
@@ -156,14 +163,14 @@ class FieldType(TypeDefinition):
         plain = normal_plain(self.default, self.build_type(schema), name)
         return replace(self, default=Plain(plain))
 
-    def validate(self, name: str, schema: Schema, reporter: Reporter) -> None:
-        kind = self.build_type(schema, reporter)
+    def validate(self, name: str, schema: Schema, collector: ViolationCollector) -> None:
+        kind = self.build_type(schema, collector)
         if self.default is not ABSENT:
-            check_plain(self.default, kind, self.optional, name, self.location, reporter)
+            check_plain(self.default, kind, self.optional, name, self.location, collector)
         if self.generated and kind.name != "uuid":
-            reporter.report(self.location, f"a {kind} can't be generated", "use type: uuid")
+            collector.report(self.location, f"a {kind} can't be generated", "use type: uuid")
         if self.generated and self.default is not ABSENT:
-            reporter.report(self.location, "a generated field has no default")
+            collector.report(self.location, "a generated field has no default")
 
 
 @dataclass(frozen=True)
@@ -213,24 +220,24 @@ def check_plain(
     optional: bool,
     name: str,
     location: Location,
-    reporter: Reporter,
+    collector: ViolationCollector,
 ) -> None:
     """Report a value that a document gives a field where it does not fit the field's type."""
     if plain is None and not kind.holds_null:
         if not optional:
-            reporter.report(location, f"{name!r} is required and can't be null")
+            collector.report(location, f"{name!r} is required and can't be null")
         return
     try:
         kind.from_document(plain, name)
     except InvalidValue as error:
         if "got" not in error.context:
-            reporter.report(location, f"{error.message}: {error.context['field']}")
+            collector.report(location, f"{error.message}: {error.context['field']}")
             return
         field, expected = error.context["field"], error.context["expected"]
         got = error.context["got"]
-        reporter.report(location, f"a value of {field!r} must be {expected}; this is {got}")
+        collector.report(location, f"a value of {field!r} must be {expected}; this is {got}")
     except UnknownZone as error:
         zone, data = error.context["zone"], error.context["data"]
-        reporter.report(
+        collector.report(
             location, f"{data} has no zone {zone!r} for a value of {name!r}", error.hint
         )

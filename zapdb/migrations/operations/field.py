@@ -30,8 +30,15 @@ from zapdb.migrations.operations.constraints import (
 )
 from zapdb.migrations.operations.definitions import FieldDefinition, normal_default, normal_plain
 from zapdb.migrations.operations.table import same_value
-from zapdb.migrations.structure import ABSENT, Name, Plain, Refused, Reporter, located
-from zapdb.records import Constant, Derivation, Input, Recast, Restored, Slot
+from zapdb.migrations.structure import (
+    ABSENT,
+    Name,
+    ParsingStopped,
+    Plain,
+    ViolationCollector,
+    located,
+)
+from zapdb.records import Constant, Derivation, Recast, Restored, Slot, SourceField
 from zapdb.schema import ArchivedField, Field, Schema, Table
 
 
@@ -51,24 +58,24 @@ class AddField(TableOperation):
     position: int = ABSENT
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table = self.find_table(schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table = self.find_table(schema, collector)
         if table.field_named(self.field.name) is not None:
-            reporter.report(
+            collector.report(
                 self.place, f"there is a field {self.field.name!r} in {table.name!r} already"
             )
         if len(table.fields) >= FIELDS_PER_TABLE_MAX:
-            reporter.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
-        check_position(self.position, len(table.fields), self.place, reporter)
-        reported = len(reporter.violations)
-        self.field.validate(self.field.name, schema, reporter)
-        if len(reporter.violations) > reported:
+            collector.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
+        check_position(self.position, len(table.fields), self.place, collector)
+        reported = len(collector.violations)
+        self.field.validate(self.field.name, schema, collector)
+        if len(collector.violations) > reported:
             return
         if self.fill is not ABSENT:
             added = self.field.build(self.field.name, 0, schema)
-            self.fill.validate(table, added, reporter)
+            self.fill.validate(table, added, collector)
         elif self.field.default is ABSENT and not self.field.optional:
-            reporter.report(
+            collector.report(
                 self.field.location,
                 f"{self.field.name!r} is required: what do older records get?",
                 "add a default to the field, or fill: {value: …} or fill: {expression: …}",
@@ -89,10 +96,12 @@ class AddField(TableOperation):
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)
-        added = self.field.build(self.field.name, numbers.draw("field"), schema)
+        added = self.field.build(self.field.name, numbers.allocate("field"), schema)
         return schema.with_table(table.with_fields(insert_at(self.position, added, table.fields)))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         return (DropField(self.table, self.field.name),)
 
     def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
@@ -132,26 +141,26 @@ class Restore:
         """What records get that have nothing in the archive; ABSENT where that is null."""
         return self.otherwise if self.is_archived else self._fill
 
-    def validate(self, table: Table, target: Field, reporter: Reporter) -> None:
+    def validate(self, table: Table, target: Field, collector: ViolationCollector) -> None:
         """`target` is restored in records of `table`, whose fields an expression may read."""
         if not self.is_archived:
             if self.otherwise is not ABSENT:
-                reporter.report(self.location, "otherwise stands beside archive: true only")
+                collector.report(self.location, "otherwise stands beside archive: true only")
             if self.value is ABSENT and self.expression is ABSENT:
-                reporter.report(
+                collector.report(
                     self.location, "exactly one of value, expression and archive is needed here"
                 )
                 return
-            self._fill.validate(table, target, reporter)
+            self._fill.validate(table, target, collector)
             return
         if self.value is not ABSENT or self.expression is not ABSENT:
-            reporter.report(
+            collector.report(
                 self.location,
                 "exactly one of value, expression and archive is needed here",
                 "for records without an archived value, add otherwise: {value: …}",
             )
         if self.otherwise is not ABSENT:
-            self.otherwise.validate(table, target, reporter)
+            self.otherwise.validate(table, target, collector)
 
     def normalize(self, target: Field) -> Restore:
         otherwise = self.otherwise
@@ -189,16 +198,16 @@ class DropField(FieldOperation):
     def _archives(self) -> bool:
         return self.restore is not ABSENT and self.restore.is_archived
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table, dropped = self.find(schema, reporter)
-        self.refuse_key(table, dropped, "dropped", reporter)
-        refuse_used(table, dropped, self.place, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table, dropped = self.find(schema, collector)
+        self.refuse_key(table, dropped, "dropped", collector)
+        refuse_used(table, dropped, self.place, collector)
         if self.archived_by is not ABSENT and not self._archives:
-            reporter.report(self.place, "archived_by stands beside restore: {archive: true} only")
-        refuse_no_migration(self.archived_by, self.place, reporter)
+            collector.report(self.place, "archived_by stands beside restore: {archive: true} only")
+        refuse_no_migration(self.archived_by, self.place, collector)
         if self.restore is not ABSENT:
             rest = table.with_fields(tuple(f for f in table.fields if f is not dropped))
-            self.restore.validate(rest, dropped, reporter)
+            self.restore.validate(rest, dropped, collector)
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         restore = self.restore
@@ -207,7 +216,7 @@ class DropField(FieldOperation):
         by = normal_archiver(self.archived_by, number)
         return replace(self, restore=restore, archived_by=by)
 
-    def without_way_back(self) -> Operation:
+    def without_rollback_hints(self) -> Operation:
         return replace(
             self, restore=replace(self.restore, otherwise=ABSENT) if self._archives else ABSENT
         )
@@ -220,11 +229,13 @@ class DropField(FieldOperation):
             table = replace(table, archived=(*table.archived, ArchivedField(dropped, by)))
         return schema.with_table(table)
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         table, dropped = self.found_in(before)
         position = table.fields.index(dropped)
         if self.restore is ABSENT:
-            reporter.report_not_exhaustive(
+            collector.report_not_exhaustive(
                 self.place,
                 f"no rollback can be inferred: what was in {self.table}.{self.field} is lost",
                 "say what a rollback puts there: add restore: {archive: true, otherwise: "
@@ -233,7 +244,7 @@ class DropField(FieldOperation):
             return ()
         if self._archives:
             if self.restore.otherwise is ABSENT and not dropped.optional:
-                reporter.report_not_exhaustive(
+                collector.report_not_exhaustive(
                     self.restore.location,
                     f"{self.field!r} is required: what do records get whose value is not archived?",
                     "add otherwise: {value: …} or otherwise: {expression: …}",
@@ -243,14 +254,14 @@ class DropField(FieldOperation):
         definition = FieldDefinition.of(dropped)
         return (AddField(self.table, definition, self.restore.fill, position),)
 
-    def loses(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: Table) -> frozenset[int]:
         return frozenset() if self._archives else frozenset({field_in(before, self.field).number})
 
     def archive(self, before: Table, after: Table) -> dict[Slot, Derivation]:
         if not self._archives:
             return {}
         dropped = field_in(before, self.field)
-        return {Slot(dropped.number, dropped.type, dropped.optional): Input(dropped.number)}
+        return {Slot(dropped.number, dropped.type, dropped.optional): SourceField(dropped.number)}
 
 
 @dataclass(frozen=True)
@@ -271,32 +282,34 @@ class RestoreField(TableOperation):
     position: int = ABSENT
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table = self.find_table(schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table = self.find_table(schema, collector)
         archived = table.archived_named(self.field, self.archived_by)
         if archived is None:
-            there = ", ".join(f"{a.field.name} by {a.by}" for a in table.archived) or "none"
-            reporter.report(
+            there = (
+                ", ".join(f"{a.field.name} by {a.archived_by}" for a in table.archived) or "none"
+            )
+            collector.report(
                 self.place,
                 f"no field {self.field!r} of {self.table!r} was archived by migration "
                 f"{self.archived_by}",
                 f"archived are: {there}",
             )
-            raise Refused
+            raise ParsingStopped
         if table.field_named(self.field) is not None:
-            reporter.report(
+            collector.report(
                 self.place,
                 f"there is a field {self.field!r} in {table.name!r} already",
                 "rename it before this change",
             )
         if len(table.fields) >= FIELDS_PER_TABLE_MAX:
-            reporter.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
-        check_position(self.position, len(table.fields), self.place, reporter)
-        refuse_changed_types(schema, table.number, archived.field, self.place, reporter)
+            collector.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
+        check_position(self.position, len(table.fields), self.place, collector)
+        refuse_changed_types(schema, table.number, archived.field, self.place, collector)
         if self.otherwise is not ABSENT:
-            self.otherwise.validate(table, archived.field, reporter)
+            self.otherwise.validate(table, archived.field, collector)
         elif not archived.field.optional:
-            reporter.report(
+            collector.report(
                 self.place,
                 f"{self.field!r} is required: what do records get whose value is not archived?",
                 "add otherwise: {value: …} or otherwise: {expression: …}",
@@ -329,7 +342,9 @@ class RestoreField(TableOperation):
         assert archived is not None
         return table, archived
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         restore = Restore(archive=True, otherwise=self.otherwise)
         return (DropField(self.table, self.field, restore, self.archived_by),)
 

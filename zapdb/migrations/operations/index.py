@@ -10,7 +10,7 @@ from zapdb.limits import INDEX_COMPONENTS_MAX
 from zapdb.migrations.locales import check_locale, normal_locale
 from zapdb.migrations.operations.base import NumberAllocator, Operation, TableOperation
 from zapdb.migrations.operations.constraints import can_find_referrers
-from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located
+from zapdb.migrations.structure import ABSENT, Name, ParsingStopped, ViolationCollector, located
 from zapdb.schema import Index, IndexComponent, Schema, Table
 
 
@@ -67,39 +67,41 @@ class CreateIndex(TableOperation):
         fields = tuple(IndexField.of(table, component) for component in index.components)
         return cls(Name(table.name), Name(index.name), fields, index.unique)
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table = self.find_table(schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table = self.find_table(schema, collector)
         if table.index_named(self.index) is not None:
-            reporter.report(
+            collector.report(
                 self.place, f"there is an index {self.index!r} on {table.name!r} already"
             )
         if not 1 <= len(self.fields) <= INDEX_COMPONENTS_MAX:
-            reporter.report(self.place, f"an index has 1 to {INDEX_COMPONENTS_MAX} fields")
+            collector.report(self.place, f"an index has 1 to {INDEX_COMPONENTS_MAX} fields")
         if len({component.field for component in self.fields}) != len(self.fields):
-            reporter.report(self.place, "a field stands in an index once")
+            collector.report(self.place, "a field stands in an index once")
         for component in self.fields:
             try:
-                self._validate_component(table, component, reporter)
-            except Refused:
+                self._validate_component(table, component, collector)
+            except ParsingStopped:
                 continue
 
-    def _validate_component(self, table: Table, component: IndexField, reporter: Reporter) -> None:
-        field = self.find_field(table, component.field, reporter)
+    def _validate_component(
+        self, table: Table, component: IndexField, collector: ViolationCollector
+    ) -> None:
+        field = self.find_field(table, component.field, collector)
         if not field.type.indexable:
-            reporter.report(component.location, f"a {field.type} can't be indexed")
+            collector.report(component.location, f"a {field.type} can't be indexed")
         if component.collation is not ABSENT:
             if field.type.name != "string":
-                reporter.report(component.location, "only strings have a collation")
+                collector.report(component.location, "only strings have a collation")
             locale, place = component.collation.locale, component.collation.location
             if not is_known_locale(locale):
-                reporter.report(
+                collector.report(
                     place,
                     f"no collation for the locale {locale!r}",
                     "use und for the order of no language in particular",
                 )
             else:
                 for violation, hint in check_locale(locale):
-                    reporter.report(place, violation, hint)
+                    collector.report(place, violation, hint)
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         return replace(self, fields=tuple(component.normalize() for component in self.fields))
@@ -112,10 +114,12 @@ class CreateIndex(TableOperation):
             assert field is not None
             collation = None if component.collation is ABSENT else component.collation.build()
             components.append(IndexComponent(field.number, collation, component.descending))
-        created = Index(numbers.draw("index"), self.index, tuple(components), self.unique)
+        created = Index(numbers.allocate("index"), self.index, tuple(components), self.unique)
         return schema.with_table(table.with_indexes((*table.indexes, created)))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         return (DropIndex(self.table, self.index),)
 
 
@@ -128,14 +132,14 @@ class DropIndex(TableOperation):
     index: Name
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table = self.find_table(schema, reporter)
-        index = self.find_index(table, self.index, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table = self.find_table(schema, collector)
+        index = self.find_index(table, self.index, collector)
         rest = [other for other in table.indexes if other is not index]
         for key in table.foreign_keys:
             if not can_find_referrers(table, key.field, rest):
                 name = table.field_numbered(key.field).name
-                reporter.report(
+                collector.report(
                     self.place,
                     f"the reference of {name!r} needs the index {self.index!r}",
                     f"put a drop_reference of {name!r} before this change",
@@ -146,7 +150,9 @@ class DropIndex(TableOperation):
         rest = tuple(i for i in table.indexes if i.name != self.index)
         return schema.with_table(table.with_indexes(rest))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         table = self.table_in(before)
         index = table.index_named(self.index)
         assert index is not None

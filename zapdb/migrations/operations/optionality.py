@@ -19,8 +19,8 @@ from zapdb.migrations.operations.base import (
 from zapdb.migrations.operations.constraints import refuse_constrained
 from zapdb.migrations.operations.default import ChangeDefault
 from zapdb.migrations.operations.definitions import normal_default
-from zapdb.migrations.structure import ABSENT, Plain, Reporter, located
-from zapdb.records import Computed, Derivation, Input
+from zapdb.migrations.structure import ABSENT, Plain, ViolationCollector, located
+from zapdb.records import Computed, Derivation, SourceField
 from zapdb.schema import NO_DEFAULT, Field, Schema, Table
 
 
@@ -33,22 +33,22 @@ class _Optionality(FieldOperation):
 
     makes_optional: ClassVar[bool]
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table, field = self.find(schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table, field = self.find(schema, collector)
         if self.makes_optional:
-            self.refuse_key(table, field, "made optional", reporter)
+            self.refuse_key(table, field, "made optional", collector)
         if field.optional == self.makes_optional:
             state = "optional" if field.optional else "required"
-            reporter.report(self.place, f"{self.field!r} is {state} already")
+            collector.report(self.place, f"{self.field!r} is {state} already")
             return
-        refuse_constrained(table, field, self.place, reporter)
+        refuse_constrained(table, field, self.place, collector)
         if self.fill is not ABSENT:
             rest = table.with_fields(tuple(f for f in table.fields if f is not field))
-            self.fill.validate(rest, replace(field, optional=False), reporter)
+            self.fill.validate(rest, replace(field, optional=False), collector)
         else:
-            self._validate_without_fill(field, reporter)
+            self._validate_without_fill(field, collector)
 
-    def _validate_without_fill(self, field: Field, reporter: Reporter) -> None:
+    def _validate_without_fill(self, field: Field, collector: ViolationCollector) -> None:
         """Report what is missing where nothing is said of null."""
 
     def normalize(self, schema: Schema, number: int) -> Operation:
@@ -70,9 +70,9 @@ class MakeRequired(_Optionality):
     keyword = "make_required"
     makes_optional = False
 
-    def _validate_without_fill(self, field: Field, reporter: Reporter) -> None:
+    def _validate_without_fill(self, field: Field, collector: ViolationCollector) -> None:
         if not field.has_default:
-            reporter.report(
+            collector.report(
                 self.place,
                 f"what do records get whose {self.field!r} is null?",
                 "add fill: {value: …} or fill: {expression: …}",
@@ -82,7 +82,9 @@ class MakeRequired(_Optionality):
         table, field = self.found_in(schema)
         return schema.with_table(table.with_field(replace(field, optional=False)))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         _, field = self.found_in(before)
         return (MakeOptional(self.table, self.field, self._fill(field)),)
 
@@ -91,13 +93,13 @@ class MakeRequired(_Optionality):
             return self.fill
         return Fill(field.type.to_document(field.default))
 
-    def loses(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: Table) -> frozenset[int]:
         return frozenset({field_in(before, self.field).number})
 
     def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
         field = field_in(after, self.field)
         filler = self._fill(field).derive(before, field)
-        inputs = {"value": Input(field.number), "fill": filler}
+        inputs = {"value": SourceField(field.number), "fill": filler}
         types = {"value": Type(field.type, optional=True), "fill": Type(field.type)}
         filled = Call("coalesce", (FieldName("value"), FieldName("fill")))
         return {field.number: Computed(filled, inputs, types, Type(field.type))}
@@ -116,7 +118,7 @@ class MakeOptional(_Optionality):
     keyword = "make_optional"
     makes_optional = True
 
-    def without_way_back(self) -> Operation:
+    def without_rollback_hints(self) -> Operation:
         return replace(self, fill=ABSENT)
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
@@ -125,10 +127,12 @@ class MakeOptional(_Optionality):
         changed = replace(field, optional=True, default=default)
         return schema.with_table(table.with_field(changed))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         _, field = self.found_in(before)
         if self.fill is ABSENT and not field.has_default:
-            reporter.report_not_exhaustive(
+            collector.report_not_exhaustive(
                 self.place,
                 f"no rollback can be inferred: {self.table}.{self.field} would be required again",
                 "say what null becomes then: add fill: {value: …} or fill: {expression: …}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from zapdb.errors import Location
 from zapdb.migrations.operations.base import FieldOperation, NumberAllocator, Operation
 from zapdb.migrations.operations.constraints import can_find_referrers
-from zapdb.migrations.structure import Reporter, located
+from zapdb.migrations.structure import ViolationCollector, located
 from zapdb.schema import ForeignKey, OnDelete, Schema
 from zapdb.values import Reference
 
@@ -28,31 +28,31 @@ class AddReference(FieldOperation):
     on_delete: OnDelete
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table, field = self.find(schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table, field = self.find(schema, collector)
         if not isinstance(field.type, Reference):
-            reporter.report(
+            collector.report(
                 self.place,
                 f"{self.field!r} is {field.type}, and refers to nothing",
                 "a reference is of a field with type: reference",
             )
             return
         if table.foreign_key_on(field.number) is not None:
-            reporter.report(self.place, f"what {self.field!r} refers to must exist already")
+            collector.report(self.place, f"what {self.field!r} refers to must exist already")
         if not can_find_referrers(table, field.number, table.indexes):
-            reporter.report(
+            collector.report(
                 self.place,
                 f"neither the key nor an index of {table.name!r} begins with {self.field!r}",
                 f"put a create_index with {self.field!r} as its first field before this change",
             )
         if self.on_delete == "set_null" and not field.optional:
-            reporter.report(
+            collector.report(
                 self.place,
                 f"{self.field!r} is required, and can't be set to null",
                 "make it optional, or use restrict or cascade",
             )
         if self.on_delete == "set_null" and field.number in table.key:
-            reporter.report(
+            collector.report(
                 self.place, f"{self.field!r} is part of the key: a record keeps its key"
             )
 
@@ -61,7 +61,9 @@ class AddReference(FieldOperation):
         added = ForeignKey(field.number, self.on_delete)
         return schema.with_table(replace(table, foreign_keys=(*table.foreign_keys, added)))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         return (DropReference(self.table, self.field),)
 
 
@@ -73,12 +75,12 @@ class DropReference(FieldOperation):
 
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table, field = self.find(schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table, field = self.find(schema, collector)
         if table.foreign_key_on(field.number) is None:
             names = [table.field_numbered(key.field).name for key in table.foreign_keys]
             there = ", ".join(names) or "none"
-            reporter.report(
+            collector.report(
                 self.place,
                 f"what {self.field!r} of {table.name!r} refers to need not exist as it is",
                 f"fields with a reference to drop: {there}",
@@ -89,7 +91,9 @@ class DropReference(FieldOperation):
         rest = tuple(key for key in table.foreign_keys if key.field != field.number)
         return schema.with_table(replace(table, foreign_keys=rest))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         table, field = self.found_in(before)
         key = table.foreign_key_on(field.number)
         assert key is not None

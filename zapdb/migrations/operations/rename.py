@@ -16,7 +16,7 @@ from zapdb.migrations.operations.constraints import (
     refuse_unreadable,
     with_field_renamed_in_checks,
 )
-from zapdb.migrations.structure import Name, Reporter, located
+from zapdb.migrations.structure import Name, ViolationCollector, located
 from zapdb.schema import Schema
 
 
@@ -29,15 +29,17 @@ class RenameTable(TableOperation):
     to: Name
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        self.find_table(schema, reporter)
-        report_taken(self.to, self.place, schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        self.find_table(schema, collector)
+        report_taken(self.to, self.place, schema, collector)
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)
         return schema.with_table_renamed(table, self.to)
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         return (RenameTable(self.to, self.table),)
 
 
@@ -53,18 +55,20 @@ class RenameField(FieldOperation):
     to: Name
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table, _ = self.find(schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table, _ = self.find(schema, collector)
         if table.field_named(self.to) is not None:
-            reporter.report(self.place, f"there is a field {self.to!r} in {self.table!r} already")
-        refuse_unreadable(table, self.field, self.to, self.place, reporter)
+            collector.report(self.place, f"there is a field {self.to!r} in {self.table!r} already")
+        refuse_unreadable(table, self.field, self.to, self.place, collector)
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, renamed = self.found_in(schema)
         table = with_field_renamed_in_checks(table, self.field, self.to)
         return schema.with_table(table.with_field(replace(renamed, name=self.to)))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         return (RenameField(self.table, self.to, self.field),)
 
 
@@ -78,11 +82,11 @@ class RenameIndex(TableOperation):
     to: Name
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table = self.find_table(schema, reporter)
-        self.find_index(table, self.index, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table = self.find_table(schema, collector)
+        self.find_index(table, self.index, collector)
         if table.index_named(self.to) is not None:
-            reporter.report(self.place, f"there is an index {self.to!r} on {table.name!r} already")
+            collector.report(self.place, f"there is an index {self.to!r} on {table.name!r} already")
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)
@@ -92,5 +96,7 @@ class RenameIndex(TableOperation):
         )
         return schema.with_table(table.with_indexes(indexes))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         return (RenameIndex(self.table, self.to, self.index),)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from zapdb.errors import Location
 from zapdb.migrations.operations.base import FieldOperation, NumberAllocator, Operation
-from zapdb.migrations.structure import Reporter, located
+from zapdb.migrations.structure import ViolationCollector, located
 from zapdb.schema import Schema
 
 
@@ -22,12 +22,12 @@ class ReorderField(FieldOperation):
     position: int
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table, field = self.find(schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table, field = self.find(schema, collector)
         if not 0 <= self.position < len(table.fields):
-            reporter.report(self.place, f"the position must be 0 to {len(table.fields) - 1}")
+            collector.report(self.place, f"the position must be 0 to {len(table.fields) - 1}")
         elif table.fields[self.position] is field:
-            reporter.report(self.place, f"{self.field!r} stands there already")
+            collector.report(self.place, f"{self.field!r} stands there already")
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, field = self.found_in(schema)
@@ -35,6 +35,8 @@ class ReorderField(FieldOperation):
         rest.insert(self.position, field)
         return schema.with_table(table.with_fields(tuple(rest)))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         table, field = self.found_in(before)
         return (ReorderField(self.table, self.field, table.fields.index(field)),)

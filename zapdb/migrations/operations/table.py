@@ -30,8 +30,8 @@ from zapdb.migrations.operations.constraints import (
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.index import CreateIndex
 from zapdb.migrations.operations.reference import AddReference
-from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located
-from zapdb.records import Derivation, Input, Recast
+from zapdb.migrations.structure import ABSENT, Name, ParsingStopped, ViolationCollector, located
+from zapdb.records import Derivation, Recast, SourceField
 from zapdb.schema import ArchivedTable, Schema, Table
 from zapdb.values import Enum
 
@@ -46,24 +46,24 @@ class CreateTable(TableOperation):
     fields: tuple[FieldDefinition, ...]
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        report_taken(self.table, self.place, schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        report_taken(self.table, self.place, schema, collector)
         if len(self.fields) > FIELDS_PER_TABLE_MAX:
-            reporter.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
+            collector.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
         seen: set[str] = set()
         for definition in self.fields:
             if definition.name in seen:
-                reporter.report(definition.location, f"the field {definition.name!r} stands twice")
+                collector.report(definition.location, f"the field {definition.name!r} stands twice")
             seen.add(definition.name)
-        reported = len(reporter.violations)
-        self._validate_key(schema, reporter)
-        if len(reporter.violations) > reported:
+        reported = len(collector.violations)
+        self._validate_key(schema, collector)
+        if len(collector.violations) > reported:
             return  # what refers to this table itself can't be looked at
         within = self._with_key(schema, 0, dict.fromkeys(self._names, 0))
         for definition in self.fields:
             try:
-                definition.validate(definition.name, within, reporter)
-            except Refused:
+                definition.validate(definition.name, within, collector)
+            except ParsingStopped:
                 continue
 
     @property
@@ -79,37 +79,39 @@ class CreateTable(TableOperation):
         )
         return schema.with_table(Table(number, self.table, tuple(f.number for f in fields), fields))
 
-    def _validate_key(self, schema: Schema, reporter: Reporter) -> None:
+    def _validate_key(self, schema: Schema, collector: ViolationCollector) -> None:
         if not self.key or len(set(self.key)) != len(self.key):
-            reporter.report(self.place, "a key is one or more different fields")
+            collector.report(self.place, "a key is one or more different fields")
         by_name = {definition.name: definition for definition in self.fields}
         for name in self.key:
             definition = by_name.get(name)
             if definition is None:
-                reporter.report(self.place, f"the key field {name!r} is not among the fields")
+                collector.report(self.place, f"the key field {name!r} is not among the fields")
                 continue
             try:
-                kind = definition.build_type(schema, reporter)
-            except Refused:
+                kind = definition.build_type(schema, collector)
+            except ParsingStopped:
                 continue
             if not kind.keyable:
-                reporter.report(definition.location, f"a {kind} can't be part of a key")
+                collector.report(definition.location, f"a {kind} can't be part of a key")
             if definition.optional:
-                reporter.report(definition.location, "a field of the key can't be optional")
+                collector.report(definition.location, "a field of the key can't be optional")
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         within = self._with_key(schema, 0, dict.fromkeys(self._names, 0))
         return replace(self, fields=tuple(d.normalize(d.name, within) for d in self.fields))
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
-        number = numbers.draw("table")
-        drawn = {name: numbers.draw("field") for name in self._names}
+        number = numbers.allocate("table")
+        drawn = {name: numbers.allocate("field") for name in self._names}
         within = self._with_key(schema, number, drawn)
         fields = tuple(d.build(d.name, drawn[d.name], within) for d in self.fields)
         key = tuple(drawn[name] for name in self.key)
         return schema.with_table(Table(number, self.table, key, fields))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         return (DropTable(self.table, "discard"),)
 
 
@@ -130,17 +132,17 @@ class DropTable(TableOperation):
     archived_by: int = ABSENT
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table = self.find_table(schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table = self.find_table(schema, collector)
         for user in schema.users_of(table):
-            reporter.report(
+            collector.report(
                 self.place,
                 f"{user} refers to {self.table!r}",
                 "drop it, or change its type, before this change",
             )
         if self.archived_by is not ABSENT and self.records != "archive":
-            reporter.report(self.place, "archived_by stands beside records: archive only")
-        refuse_no_migration(self.archived_by, self.place, reporter)
+            collector.report(self.place, "archived_by stands beside records: archive only")
+        refuse_no_migration(self.archived_by, self.place, collector)
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         return replace(self, archived_by=normal_archiver(self.archived_by, number))
@@ -153,12 +155,14 @@ class DropTable(TableOperation):
         by = numbers.migration if self.archived_by is ABSENT else self.archived_by
         return replace(rest, archived=(*rest.archived, ArchivedTable(table, by)))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         table = self.table_in(before)
         if self.records == "discard":
             for archived in table.archived:
-                if archived.by == number:
-                    reporter.report(
+                if archived.archived_by == number:
+                    collector.report(
                         self.place,
                         f"drop_table discards what this migration archives of "
                         f"{self.table}.{archived.field.name}: no rollback can restore it",
@@ -170,7 +174,7 @@ class DropTable(TableOperation):
         position = before.tables.index(table)
         return (RestoreTable(Name(table.name), by, position),)
 
-    def loses(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: Table) -> frozenset[int]:
         is_lost = self.records == "discard"
         return frozenset(field.number for field in before.fields) if is_lost else frozenset()
 
@@ -192,27 +196,29 @@ class RestoreTable(TableOperation):
     position: int = ABSENT
     location: Location = located()
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        report_taken(self.table, self.place, schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        report_taken(self.table, self.place, schema, collector)
         archived = schema.archived_named(self.table, self.archived_by)
         if archived is None:
-            there = ", ".join(f"{a.table.name} by {a.by}" for a in schema.archived) or "none"
-            reporter.report(
+            there = (
+                ", ".join(f"{a.table.name} by {a.archived_by}" for a in schema.archived) or "none"
+            )
+            collector.report(
                 self.place,
                 f"no table {self.table!r} was archived by migration {self.archived_by}",
                 f"archived are: {there}",
             )
-            raise Refused
-        check_position(self.position, len(schema.tables), self.place, reporter)
+            raise ParsingStopped
+        check_position(self.position, len(schema.tables), self.place, collector)
         for field in archived.table.fields:
-            refuse_changed_types(schema, archived.table.number, field, self.place, reporter)
+            refuse_changed_types(schema, archived.table.number, field, self.place, collector)
         for field in archived.table.key_fields:
             for kind in nested_types(field.type):
                 if not isinstance(kind, Enum):
                     continue
                 found = schema.type_named(kind.declared_name)
                 if isinstance(found, Enum) and found.members != kind.members:
-                    reporter.report(
+                    collector.report(
                         self.place,
                         f"{field.name!r} is part of the key, and members of {kind} were removed "
                         "and added again since it was archived",
@@ -235,13 +241,17 @@ class RestoreTable(TableOperation):
             archived=tuple(a for a in schema.archived if a is not archived),
         )
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         return (DropTable(self.table, "archive", self.archived_by),)
 
     def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
         """Members of types that went and came back meanwhile are numbered anew."""
         return {
-            old.number: Recast(Input(old.number), same_value, old.type, new.type, keeps_bytes=False)
+            old.number: Recast(
+                SourceField(old.number), same_value, old.type, new.type, keeps_bytes=False
+            )
             for old, new in zip(before.fields, after.fields, strict=True)
             if not has_same_bytes(old.type, new.type)
         }

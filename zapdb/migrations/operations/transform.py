@@ -24,7 +24,14 @@ from zapdb.migrations.operations.base import (
 )
 from zapdb.migrations.operations.constraints import refuse_used
 from zapdb.migrations.operations.definitions import FieldType, parameters_of
-from zapdb.migrations.structure import ABSENT, Name, Refused, Reporter, located, reason
+from zapdb.migrations.structure import (
+    ABSENT,
+    Name,
+    ParsingStopped,
+    ViolationCollector,
+    located,
+    reason,
+)
 from zapdb.records import Derivation
 from zapdb.schema import Field, Schema, Table
 
@@ -60,54 +67,58 @@ class Transform(TableOperation):
                 }
                 object.__setattr__(self, name, canonical)
 
-    def validate(self, schema: Schema, reporter: Reporter) -> None:
-        table = self.find_table(schema, reporter)
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table = self.find_table(schema, collector)
         if not self.source or not self.into:
-            reporter.report(self.place, "from and into each name one field or more")
-            raise Refused
-        old = self._validate_source(schema, table, reporter)
+            collector.report(self.place, "from and into each name one field or more")
+            raise ParsingStopped
+        old = self._validate_source(schema, table, collector)
         taken = {f.name for f in table.fields} - set(self.source)
         for name, definition in self.into.items():
             if name in taken:
-                reporter.report(
+                collector.report(
                     definition.location, f"there is a field {name!r} in {table.name!r} already"
                 )
-            definition.validate(name, schema, reporter)
+            definition.validate(name, schema, collector)
         size = len(table.fields) - len(self.source) + len(self.into)
         if size > FIELDS_PER_TABLE_MAX:
-            reporter.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
+            collector.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
         if self.positions is not ABSENT:
-            self._validate_positions(size, reporter)
+            self._validate_positions(size, collector)
         new: dict[str, Type] = {
-            name: Type(definition.build_type(schema, reporter), definition.optional)
+            name: Type(definition.build_type(schema, collector), definition.optional)
             for name, definition in self.into.items()
         }
-        self._validate_expressions("up", self.up, old, new, reporter)
+        self._validate_expressions("up", self.up, old, new, collector)
         if self.down is not ABSENT:
-            self._validate_expressions("down", self.down, new, old, reporter)
+            self._validate_expressions("down", self.down, new, old, collector)
 
-    def _validate_positions(self, size: int, reporter: Reporter) -> None:
+    def _validate_positions(self, size: int, collector: ViolationCollector) -> None:
         if len(self.positions) != len(self.into) or len(set(self.positions)) != len(self.into):
-            reporter.report(self.place, "positions has a different number for each field of into")
+            collector.report(self.place, "positions has a different number for each field of into")
         if not all(0 <= position < size for position in self.positions):
-            reporter.report(self.place, f"a position must be 0 to {size - 1}")
+            collector.report(self.place, f"a position must be 0 to {size - 1}")
 
-    def _validate_source(self, schema: Schema, table: Table, reporter: Reporter) -> dict[str, Type]:
+    def _validate_source(
+        self, schema: Schema, table: Table, collector: ViolationCollector
+    ) -> dict[str, Type]:
         types: dict[str, Type] = {}
         for name, definition in self.source.items():
-            field = self.find_field(table, name, reporter)
-            self.refuse_key(table, field, "transformed", reporter)
-            kind = definition.build_type(schema, reporter)
+            field = self.find_field(table, name, collector)
+            self.refuse_key(table, field, "transformed", collector)
+            kind = definition.build_type(schema, collector)
             if (kind, definition.optional) != (field.type, field.optional):
                 found = Type(field.type, field.optional)
-                reporter.report(definition.location, f"{name!r} is {found}, not as it is said here")
+                collector.report(
+                    definition.location, f"{name!r} is {found}, not as it is said here"
+                )
             if definition.default is not ABSENT or definition.generated:
-                reporter.report(
+                collector.report(
                     definition.location,
                     "from says of a field its type, and whether it is optional",
                     "leave out default and generated",
                 )
-            refuse_used(table, field, self.place, reporter)
+            refuse_used(table, field, self.place, collector)
             types[name] = Type(field.type, field.optional)
         return types
 
@@ -117,15 +128,15 @@ class Transform(TableOperation):
         texts: dict[Name, str],
         given: dict[str, Type],
         wanted: dict[str, Type],
-        reporter: Reporter,
+        collector: ViolationCollector,
     ) -> None:
         for name in sorted(wanted.keys() - texts.keys()):
-            reporter.report(self.place, f"{way} has no expression for {name!r}")
+            collector.report(self.place, f"{way} has no expression for {name!r}")
         for name, text in texts.items():
             if name not in wanted:
-                reporter.report(self.place, f"{way} has an expression for {name!r}, which is none")
+                collector.report(self.place, f"{way} has an expression for {name!r}, which is none")
                 continue
-            check_expression(text, given, wanted[name], self.place, reporter)
+            check_expression(text, given, wanted[name], self.place, collector)
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         """`from` says what is there: types, and whether they are optional."""
@@ -142,7 +153,7 @@ class Transform(TableOperation):
             positions = ABSENT
         return replace(self, source=source, into=into, positions=positions)
 
-    def without_way_back(self) -> Operation:
+    def without_rollback_hints(self) -> Operation:
         return replace(self, down=ABSENT)
 
     def _first(self, table: Table) -> int:
@@ -154,15 +165,17 @@ class Transform(TableOperation):
         at = self._first(table)
         fields = [f for f in table.fields if f.name not in self.source]
         positions = range(at, at + len(self.into)) if self.positions is ABSENT else self.positions
-        added = [d.build(name, numbers.draw("field"), schema) for name, d in self.into.items()]
+        added = [d.build(name, numbers.allocate("field"), schema) for name, d in self.into.items()]
         for position, field in sorted(zip(positions, added, strict=True), key=lambda pair: pair[0]):
             fields.insert(position, field)
         return schema.with_table(table.with_fields(tuple(fields)))
 
-    def invert(self, before: Schema, number: int, reporter: Reporter) -> tuple[Operation, ...]:
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
         table = self.table_in(before)
         if self.down is ABSENT:
-            reporter.report_not_exhaustive(
+            collector.report_not_exhaustive(
                 self.place,
                 f"no rollback can be inferred for a transform of {self.table}",
                 f"add down: with an expression for each of {', '.join(self.source)}",
@@ -186,7 +199,7 @@ class Transform(TableOperation):
             ),
         )
 
-    def loses(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: Table) -> frozenset[int]:
         if self.reversibility == "exact":
             return frozenset()
         return frozenset(self._field(before, name).number for name in self.source)

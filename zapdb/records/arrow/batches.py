@@ -12,7 +12,7 @@ import pyarrow
 from zapdb.errors import InvalidValue, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, PAGE_RECORDS_MAX
 from zapdb.records.arrow.columns import Column, make_column
-from zapdb.records.arrow.decoder import ArrowDecoder, Converts, Row, arrow_decoder
+from zapdb.records.arrow.decoder import ArrowDecoder, RecordConverter, Row, arrow_decoder
 from zapdb.records.beside import Beside, MakeBeside
 from zapdb.records.codec import bind_zones, check_names, codec_for
 from zapdb.records.layout import decode_prefix
@@ -28,7 +28,7 @@ def arrow_schema(
 
 
 @dataclass(frozen=True, slots=True)
-class _AsStored:
+class _NoConversion:
     """Takes records for what they should be: of the current layout, whatever their prefix."""
 
     prefix: bytes
@@ -41,7 +41,7 @@ def decode_batches(
     decoder: ArrowDecoder,
     rows: Iterable[Row],
     make_beside: MakeBeside,
-    reader: Converts | None = None,
+    reader: RecordConverter | None = None,
     *,
     batch_records: int = PAGE_RECORDS_MAX,
 ) -> Iterator[Any]:
@@ -57,7 +57,7 @@ def decode_batches(
         first = next(stream, None)
         if first is None:
             return
-        reader = _AsStored(first[1][: decode_prefix(first[1], 0)[1]])
+        reader = _NoConversion(first[1][: decode_prefix(first[1], 0)[1]])
         stream = itertools.chain([first], stream)
     while True:
         batch = decoder.decode(itertools.islice(stream, batch_records), make_beside, reader)
@@ -70,7 +70,7 @@ def decode_batch(
     decoder: ArrowDecoder,
     rows: Iterable[Row],
     make_beside: MakeBeside,
-    reader: Converts | None = None,
+    reader: RecordConverter | None = None,
 ) -> Any:
     """All rows as one batch; raises `UsageError` for more than fits into one."""
     rows = list(rows)

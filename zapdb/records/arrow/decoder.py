@@ -18,7 +18,7 @@ import pyarrow
 from zapdb.errors import CorruptRecord, InvalidValue, UnknownField, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.arrow.columns import Column, Lists, NumberTooLarge, make_column
-from zapdb.records.beside import Beside, MakeBeside, Moved
+from zapdb.records.beside import Beside, MakeBeside, ReadConflict
 from zapdb.records.codec import (
     Decode,
     bind_zones,
@@ -28,7 +28,7 @@ from zapdb.records.codec import (
     presence_source,
 )
 from zapdb.records.layout import Layout, decode_prefix
-from zapdb.schema import Field, Table, snapshot
+from zapdb.schema import Field, Table, canonical_bytes
 from zapdb.values import Zones
 from zapdb.values.source import Namespace, compile_function, indent
 
@@ -36,7 +36,7 @@ Row = tuple[bytes, bytes]
 """A record key and a record, as they are stored."""
 
 
-class Converts(Protocol):
+class RecordConverter(Protocol):
     """What a `RecordReader` does to records of other revisions; its own begin with `prefix`."""
 
     @property
@@ -49,7 +49,7 @@ class _Begin:
     """Where a record's fields begin: (key, record) → the record in the current layout, the position
     after its prefix, and what lies beside it."""
 
-    def __init__(self, make_beside: MakeBeside, reader: Converts) -> None:
+    def __init__(self, make_beside: MakeBeside, reader: RecordConverter) -> None:
         self.prefix = reader.prefix
         self.make_beside = make_beside
         self._convert = reader.convert
@@ -59,8 +59,8 @@ class _Begin:
         beside = self.make_beside(key, value)
         try:
             converted = self._convert(key, value, beside)
-        except Moved as moved:
-            return self(key, moved.still_there())
+        except ReadConflict as conflict:
+            return self(key, conflict.value_or_conflict())
         return converted, decode_prefix(converted, 0)[1], beside
 
 
@@ -77,7 +77,7 @@ class ArrowDecoder:
     """The ordinary decoder of the same fields."""
     source: str
 
-    def decode(self, rows: Iterable[Row], make_beside: MakeBeside, reader: Converts) -> Any:
+    def decode(self, rows: Iterable[Row], make_beside: MakeBeside, reader: RecordConverter) -> Any:
         """A batch of the first rows, as many as fit; None where there are none.
 
         Raises `CorruptRecord`, `BlobMissing`, and `InvalidValue` for numbers that are too large.
@@ -126,7 +126,7 @@ def arrow_decoder(
     texts = _numbers_of(table, as_text)
     bound = bind_zones(table, zones)
     compiled = compiled_with(table, bound, zones)
-    wanted = ("arrow", snapshot(table), numbers, texts)
+    wanted = ("arrow", canonical_bytes(table), numbers, texts)
     decoder: ArrowDecoder = compiled.get(
         wanted, lambda: _compile(table, bound, zones, numbers, texts)
     )

@@ -26,7 +26,7 @@ def test_a_check_is_kept_as_canonical_text_under_a_number_of_its_own() -> None:
         Check(2, "d", "id > 0"),
     )
     assert migration.rollback == (DropCheck("people", "d"), DropCheck("people", "c"))
-    assert migration.route_up(1).is_identity
+    assert migration.conversion_up(1).is_identity
 
 
 def test_rule_05_blanks_are_no_part_of_a_digest() -> None:

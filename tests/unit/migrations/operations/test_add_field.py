@@ -14,7 +14,7 @@ from zapdb.datasets import zone_version
 from zapdb.expressions import parse_expression
 from zapdb.limits import FIELDS_PER_TABLE_MAX
 from zapdb.migrations.operations.field import DropField
-from zapdb.records import Computed, Constant, Input
+from zapdb.records import Computed, Constant, SourceField
 
 NOT_TEXT = (
     "must be a string of valid Unicode, at most 4194304 bytes of UTF-8; this is int of 3 bits"
@@ -38,19 +38,24 @@ def add(field: str, rest: str = "") -> str:
 )
 def test_older_records_get_the_fill_or_the_default_or_null(operation: str, value: object) -> None:
     migration = resolve_after_people(operation)
-    derivation = migration.route_up(1).derivations[7]
+    derivation = migration.conversion_up(1).derivations[7]
     assert isinstance(derivation, Constant)
     assert (derivation.value, str(derivation.value)) == (value, str(value))
-    assert all(migration.route_up(1).derivations[number] == Input(number) for number in range(1, 7))
-    assert migration.route_down(1).derivations == {number: Input(number) for number in range(1, 7)}
+    assert all(
+        migration.conversion_up(1).derivations[number] == SourceField(number)
+        for number in range(1, 7)
+    )
+    assert migration.conversion_down(1).derivations == {
+        number: SourceField(number) for number in range(1, 7)
+    }
 
 
 def test_older_records_may_get_an_expression_over_their_fields() -> None:
     migration = resolve_after_people(add("type: string", ", fill: {expression: 'upper( name )'}"))
-    derivation = migration.route_up(1).derivations[7]
+    derivation = migration.conversion_up(1).derivations[7]
     assert isinstance(derivation, Computed)
     assert derivation.expression == parse_expression("upper(name)")
-    assert derivation.inputs == {"name": Input(2)}
+    assert derivation.inputs == {"name": SourceField(2)}
     other = resolve_after_people(add("type: string", ', fill: {expression: "upper(name)"}'))
     assert other.digest == migration.digest
 
@@ -74,7 +79,7 @@ def test_a_field_that_is_dropped_and_added_again_is_another_field() -> None:
         document(add("type: string, default: other")),
     )
     assert [f.number for f in people_of(chain.schema_at(3)).fields] == [1, 3]
-    derived = chain.route(1, 1, 3).derivations
+    derived = chain.conversion_plan(1, 1, 3).derivations
     assert isinstance(derived[3], Constant)
     assert derived[3].value == "other"
 
@@ -160,4 +165,6 @@ def test_an_explicit_rollback_need_not_be_the_inferred_one() -> None:
     explicit = resolve_after_people(change, rollback=rollback)
     assert len(explicit.rollback) == 2
     assert explicit.digest != resolve_after_people(change).digest
-    assert explicit.route_down(1).derivations == {number: Input(number) for number in range(1, 7)}
+    assert explicit.conversion_down(1).derivations == {
+        number: SourceField(number) for number in range(1, 7)
+    }

@@ -63,7 +63,7 @@ def test_a_reference_holds_its_field_by_number(field: str, way: str, number: int
     migration = changed(index(field, "name"), add(field, way))
     assert people(migration).foreign_keys == (ForeignKey(number, way),)
     assert migration.rollback[0] == DropReference("people", field)
-    assert migration.route_up(2).is_identity
+    assert migration.conversion_up(2).is_identity
 
 
 @pytest.mark.parametrize("way", ["restrict", "cascade"])

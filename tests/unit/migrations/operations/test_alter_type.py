@@ -5,7 +5,7 @@ from zapdb.errors import InvalidMigration, NotExhaustive
 from zapdb.migrations import Chain, Migration
 from zapdb.migrations.operations.alter_type import AlterType
 from zapdb.migrations.operations.members import AddedMember, RemovedMember
-from zapdb.records import Input, Recast
+from zapdb.records import Recast, SourceField
 from zapdb.schema import Table
 from zapdb.values import Enum, Struct
 
@@ -68,7 +68,7 @@ def table_of(migration: Migration, name: str) -> Table:
 
 
 def recast(migration: Migration, table: int, number: int, *, up: bool = True) -> Recast:
-    route = migration.route_up(table) if up else migration.route_down(table)
+    route = migration.conversion_up(table) if up else migration.conversion_down(table)
     found = route.derivations[number]
     assert isinstance(found, Recast)
     return found
@@ -102,7 +102,7 @@ def test_what_is_of_the_type_changes_with_it_wherever_it_stands() -> None:
 
 def test_values_are_mapped_in_lists_and_in_structs_of_structs() -> None:
     migration = altered(alter("rename: {open: new}, remove: {dropped: {to: done}}"))
-    assert migration.route_up(1).derivations[1] == Input(1)
+    assert migration.conversion_up(1).derivations[1] == SourceField(1)
     state = recast(migration, 1, 2)
     assert [state.recast(name) for name in ("open", "done", "dropped")] == ["new", "done", "done"]
     assert not state.keeps_bytes
@@ -123,7 +123,7 @@ def test_values_are_mapped_in_lists_and_in_structs_of_structs() -> None:
 def test_a_rename_keeps_the_bytes_and_members_that_come_change_no_value() -> None:
     assert recast(altered(alter("rename: {open: new}")), 1, 2).keeps_bytes
     migration = altered(alter("add: [{name: held, back: open}]"))
-    assert migration.route_up(1).is_identity
+    assert migration.conversion_up(1).is_identity
     assert recast(migration, 1, 2, up=False).recast("held") == "open"
     assert not recast(migration, 1, 2, up=False).keeps_bytes
 
@@ -155,9 +155,9 @@ def test_what_is_removed_is_lost_and_all_else_comes_back() -> None:
     (operation,) = altered(alter("remove: {dropped: {to: done}}")).changes
     items = after(alter("rename: {open: new}")).schema_at(1).table_named("items")
     assert items is not None
-    assert operation.loses(items) == {2, 3, 4}
+    assert operation.lossy_fields(items) == {2, 3, 4}
     (operation,) = altered(alter("rename: {open: new}")).changes
-    assert operation.loses(items) == frozenset()
+    assert operation.lossy_fields(items) == frozenset()
 
 
 def test_a_default_changes_with_its_type() -> None:

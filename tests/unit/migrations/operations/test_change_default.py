@@ -28,8 +28,8 @@ def test_rule_21_any_field_gets_another_default_and_no_record_changes(
     assert changed is not None
     assert changed.default is default or str(changed.default) == str(default)
     assert migration.rollback == (ChangeDefault("people", field, **back),)
-    assert migration.route_up(1).is_identity
-    assert migration.route_down(1).is_identity
+    assert migration.conversion_up(1).is_identity
+    assert migration.conversion_down(1).is_identity
 
 
 def test_null_is_no_default_where_the_field_may_be_null() -> None:

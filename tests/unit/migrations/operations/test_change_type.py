@@ -23,7 +23,7 @@ def test_the_field_keeps_its_number_and_gets_its_type() -> None:
     changed = people_of(migration.after).field_named("name")
     assert changed is not None
     assert (changed.number, changed.type, changed.default) == (2, Integer(), NO_DEFAULT)
-    derived = migration.route_up(1).derivations[2]
+    derived = migration.conversion_up(1).derivations[2]
     assert isinstance(derived, Computed)
     assert derived.expression == parse_expression("integer(name, else=0)")
 
@@ -40,8 +40,8 @@ def test_null_stays_null_and_the_expression_sees_values_only() -> None:
         change("age", "type: string, up: text(age), down: length(age)")
     )
     for derivations, function in (
-        (migration.route_up(1).derivations, "text"),
-        (migration.route_down(1).derivations, "length"),
+        (migration.conversion_up(1).derivations, "text"),
+        (migration.conversion_down(1).derivations, "length"),
     ):
         derived = derivations[3]
         assert isinstance(derived, Computed)

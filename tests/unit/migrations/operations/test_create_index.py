@@ -7,7 +7,7 @@ from zapdb.datasets import Collation
 from zapdb.errors import InvalidMigration
 from zapdb.limits import INDEX_COMPONENTS_MAX
 from zapdb.migrations.operations.index import DropIndex
-from zapdb.records import Input
+from zapdb.records import SourceField
 from zapdb.schema import Index, IndexComponent
 
 
@@ -39,7 +39,7 @@ def test_an_index_holds_its_components_by_number() -> None:
 
 def test_rule_01_no_record_changes() -> None:
     migration = resolve_after_people(index("{field: name}"))
-    assert migration.route_up(1).derivations == {n: Input(n) for n in range(1, 7)}
+    assert migration.conversion_up(1).derivations == {n: SourceField(n) for n in range(1, 7)}
 
 
 def test_strings_sort_by_code_point_without_a_collation_and_tertiary_with_one() -> None:

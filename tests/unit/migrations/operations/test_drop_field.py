@@ -6,7 +6,7 @@ from tests.documents import marked_place, people_of, resolve_after_people, viola
 from zapdb.errors import NotExhaustive
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.field import AddField
-from zapdb.records import Computed, Constant, Input
+from zapdb.records import Computed, Constant, SourceField
 
 NOT_TEXT = (
     "must be a string of valid Unicode, at most 4194304 bytes of UTF-8; this is int of 3 bits"
@@ -26,10 +26,10 @@ def test_a_dropped_field_is_gone_and_its_rollback_adds_it_where_it_was() -> None
     assert before is not None
     assert added.field == FieldDefinition.of(before)
     assert added.position == 3
-    derived = migration.route_down(1).derivations
+    derived = migration.conversion_down(1).derivations
     assert isinstance(derived[4], Constant)
     assert str(derived[4].value) == "1.50"
-    assert migration.route_up(1).derivations == {n: Input(n) for n in (1, 2, 3, 5, 6)}
+    assert migration.conversion_up(1).derivations == {n: SourceField(n) for n in (1, 2, 3, 5, 6)}
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_any_value_of_the_field_may_be_restored(field: str, restore: str) -> Non
 
 def test_an_expression_restores_from_the_fields_that_stay() -> None:
     migration = resolve_after_people(drop("age", ", restore: {expression: length(name)}"))
-    derived = migration.route_down(1).derivations[3]
+    derived = migration.conversion_down(1).derivations[3]
     assert isinstance(derived, Computed)
-    assert derived.inputs == {"name": Input(2)}
+    assert derived.inputs == {"name": SourceField(2)}
 
 
 def test_dropping_several_fields_brings_all_back_to_their_places() -> None:
@@ -61,7 +61,7 @@ def test_dropping_several_fields_brings_all_back_to_their_places() -> None:
         )
     )
     assert [f.name for f in people_of(migration.after).fields] == ["id", "balance", "token"]
-    derived = migration.route_down(1).derivations
+    derived = migration.conversion_down(1).derivations
     assert {n: d.value for n, d in derived.items() if isinstance(d, Constant)} == {
         3: 5,
         2: "x",
@@ -87,7 +87,7 @@ def test_an_explicit_rollback_makes_it_exhaustive() -> None:
         "field: {name: age, type: integer, optional: true}, fill: {value: 7}}}]"
     )
     explicit = resolve_after_people(drop("age"), rollback=rollback)
-    derived = explicit.route_down(1).derivations[3]
+    derived = explicit.conversion_down(1).derivations[3]
     assert isinstance(derived, Constant)
     assert derived.value == 7
     elsewhere = rollback.replace("position: 2", "position: 3")
@@ -144,7 +144,7 @@ def test_rule_21_a_field_of_the_key_cannot_be_dropped() -> None:
 
 def test_a_restored_decimal_shows_its_scale() -> None:
     migration = resolve_after_people(drop("balance", ", restore: {value: 5}"))
-    derived = migration.route_down(1).derivations[4]
+    derived = migration.conversion_down(1).derivations[4]
     assert isinstance(derived, Constant)
     assert derived.value == D(5)
     assert str(derived.value) == "5.00"

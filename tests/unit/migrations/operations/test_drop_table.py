@@ -9,7 +9,7 @@ from tests.documents import (
     violations_of,
 )
 from zapdb.migrations.operations.table import RestoreTable
-from zapdb.schema import ArchivedTable, shape
+from zapdb.schema import ArchivedTable, bytes_without_numbers
 
 TOWNS = "create_table: {table: towns, key: [id], fields: [{name: id, type: integer}]}"
 
@@ -23,11 +23,11 @@ def test_an_archived_table_is_kept_as_it_was_and_comes_back_to_its_place() -> No
     assert [table.name for table in migration.after] == ["towns"]
     people = people_of(migration.before)
     assert migration.after.archived == (ArchivedTable(people, 2),)
-    assert migration.after.table_kept(1) == people
+    assert migration.after.table_active_or_archived(1) == people
     assert migration.rollback[0] == RestoreTable("people", 2, 0)
     (_, operation) = migration.changes
-    assert operation.loses(people) == frozenset()
-    assert migration.route_up(1).is_identity
+    assert operation.lossy_fields(people) == frozenset()
+    assert migration.conversion_up(1).is_identity
 
 
 def test_a_discarded_table_is_made_again_empty() -> None:
@@ -36,7 +36,7 @@ def test_a_discarded_table_is_made_again_empty() -> None:
     (made,) = migration.rollback
     assert made.keyword == "create_table"
     (operation,) = migration.changes
-    assert operation.loses(people_of(migration.before)) == {1, 2, 3, 4, 5, 6}
+    assert operation.lossy_fields(people_of(migration.before)) == {1, 2, 3, 4, 5, 6}
 
 
 def test_a_table_is_archived_as_the_changes_before_it_made_it() -> None:
@@ -46,7 +46,7 @@ def test_a_table_is_archived_as_the_changes_before_it_made_it() -> None:
         "create_index: {table: people, index: by_title, fields: [{field: title}]}",
         drop(),
     )
-    ((kept, by),) = ((a.table, a.by) for a in migration.after.archived)
+    ((kept, by),) = ((a.table, a.archived_by) for a in migration.after.archived)
     assert by == 2
     assert [f.name for f in kept.fields] == ["id", "title", "balance", "token", "extra"]
     assert [a.field.name for a in kept.archived] == ["age"]
@@ -56,7 +56,7 @@ def test_a_table_is_archived_as_the_changes_before_it_made_it() -> None:
         "restore_field",
         "rename_field",
     ]
-    assert set(migration.route_down(1).derivations) == {1, 2, 3, 4, 5, 6}
+    assert set(migration.conversion_down(1).derivations) == {1, 2, 3, 4, 5, 6}
 
 
 def test_a_name_is_free_again_and_several_of_one_name_come_back_in_turn() -> None:
@@ -80,7 +80,7 @@ def test_a_table_that_another_refers_to_goes_after_it_only() -> None:
     ]
     migration = resolve_after_people(TOWNS, field, drop(table="towns"), drop())
     assert migration.after.tables == ()
-    assert [shape(table) for table in migration.before]
+    assert [bytes_without_numbers(table) for table in migration.before]
 
 
 @pytest.mark.parametrize(

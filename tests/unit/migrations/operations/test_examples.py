@@ -53,7 +53,7 @@ def test_an_example_converts_records_where_the_page_says_so(keyword: str) -> Non
     for table in last.before:
         after = last.after.table_numbered(table.number)
         converts |= after is not None and Layout.of(after) != Layout.of(table)
-        converts |= after is not None and not last.route_up(table.number).is_identity
+        converts |= after is not None and not last.conversion_up(table.number).is_identity
     assert converts == (EXAMPLES[keyword].records == ALL)
 
 

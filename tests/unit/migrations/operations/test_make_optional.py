@@ -3,7 +3,7 @@ import pytest
 from tests.documents import marked_place, people_of, resolve_after_people, violations_of
 from zapdb.errors import NotExhaustive
 from zapdb.migrations.operations.optionality import MakeOptional, MakeRequired
-from zapdb.records import Computed, Input
+from zapdb.records import Computed, SourceField
 
 
 def make(field: str, rest: str = "") -> str:
@@ -15,14 +15,14 @@ def test_a_field_becomes_optional_and_no_value_changes() -> None:
     field = people_of(migration.after).field_named("name")
     assert field is not None
     assert (field.number, field.optional) == (2, True)
-    assert migration.route_up(1).is_identity
+    assert migration.conversion_up(1).is_identity
     (operation,) = migration.changes
-    assert operation.loses(people_of(migration.before)) == frozenset()
+    assert operation.lossy_fields(people_of(migration.before)) == frozenset()
     (back,) = migration.rollback
     assert isinstance(back, MakeRequired)
-    down = migration.route_down(1).derivations[2]
+    down = migration.conversion_down(1).derivations[2]
     assert isinstance(down, Computed)
-    assert down.inputs["value"] == Input(2)
+    assert down.inputs["value"] == SourceField(2)
 
 
 def test_without_fill_the_default_takes_the_place_of_null_on_the_way_back() -> None:

@@ -4,7 +4,7 @@ from tests.documents import marked_place, people_of, resolve_after_people, viola
 from zapdb.expressions import parse_expression
 from zapdb.migrations.operations.base import Fill
 from zapdb.migrations.operations.optionality import MakeOptional
-from zapdb.records import Computed, Constant, Input
+from zapdb.records import Computed, Constant, SourceField
 
 
 def make(field: str = "age", rest: str = "") -> str:
@@ -16,32 +16,32 @@ def test_a_field_becomes_required_and_null_is_filled() -> None:
     field = people_of(migration.after).field_named("age")
     assert field is not None
     assert (field.number, field.optional) == (3, False)
-    derived = migration.route_up(1).derivations[3]
+    derived = migration.conversion_up(1).derivations[3]
     assert isinstance(derived, Computed)
     assert derived.expression == parse_expression("coalesce(value, fill)")
     fill = derived.inputs["fill"]
     assert isinstance(fill, Constant)
-    assert (derived.inputs["value"], fill.value) == (Input(3), 7)
+    assert (derived.inputs["value"], fill.value) == (SourceField(3), 7)
     assert not derived.type.optional
     assert migration.rollback == (MakeOptional("people", "age", Fill(7)),)
-    assert migration.route_down(1).is_identity
+    assert migration.conversion_down(1).is_identity
     (operation,) = migration.changes
-    assert operation.loses(people_of(migration.before)) == {3}
+    assert operation.lossy_fields(people_of(migration.before)) == {3}
 
 
 def test_the_fill_may_be_an_expression_over_the_other_fields() -> None:
     migration = resolve_after_people(make(rest=", fill: {expression: length(name)}"))
-    derived = migration.route_up(1).derivations[3]
+    derived = migration.conversion_up(1).derivations[3]
     assert isinstance(derived, Computed)
     fill = derived.inputs["fill"]
     assert isinstance(fill, Computed)
-    assert fill.inputs == {"name": Input(2)}
+    assert fill.inputs == {"name": SourceField(2)}
 
 
 def test_without_fill_null_becomes_the_default() -> None:
     default = "change_default: {table: people, field: age, default: 5}"
     migration = resolve_after_people(default, make())
-    derived = migration.route_up(1).derivations[3]
+    derived = migration.conversion_up(1).derivations[3]
     assert isinstance(derived, Computed)
     fill = derived.inputs["fill"]
     assert isinstance(fill, Constant)
@@ -77,7 +77,7 @@ def test_a_check_that_reads_the_field_is_dropped_first() -> None:
 def test_an_explicit_rollback_must_lead_back() -> None:
     text = make(rest=", fill: {value: 7}")
     back = "[{make_optional: {table: people, field: age}}]"
-    assert resolve_after_people(text, rollback=back).route_down(1).is_identity
+    assert resolve_after_people(text, rollback=back).conversion_down(1).is_identity
     assert violations_of(text, rollback="[]") == [
         "0002_test.yaml:1:1: the rollback does not bring back the table 'people' as it was before"
     ]

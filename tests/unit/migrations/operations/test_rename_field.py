@@ -2,7 +2,7 @@ import pytest
 
 from tests.documents import people_of, resolve_after_people, violations_of
 from zapdb.migrations.operations.rename import RenameField
-from zapdb.records import Input
+from zapdb.records import SourceField
 
 
 @pytest.mark.parametrize("field", ["name", "id", "balance", "token"])
@@ -16,7 +16,9 @@ def test_rule_21_any_field_may_be_renamed_and_stays_itself(field: str) -> None:
     assert [f.number for f in after.fields] == [f.number for f in before.fields]
     assert after.key == before.key
     assert migration.rollback == (RenameField("people", "new", field),)
-    assert migration.route_up(1).derivations == {f.number: Input(f.number) for f in before.fields}
+    assert migration.conversion_up(1).derivations == {
+        f.number: SourceField(f.number) for f in before.fields
+    }
 
 
 def test_two_fields_can_swap_their_names() -> None:
@@ -27,7 +29,7 @@ def test_two_fields_can_swap_their_names() -> None:
     )
     names = {f.number: f.name for f in people_of(migration.after).fields}
     assert (names[2], names[6]) == ("extra", "name")
-    assert migration.route_down(1).derivations == {n: Input(n) for n in range(1, 7)}
+    assert migration.conversion_down(1).derivations == {n: SourceField(n) for n in range(1, 7)}
 
 
 def test_what_a_rename_refuses() -> None:

@@ -13,7 +13,7 @@ def test_a_renamed_index_is_the_same_index() -> None:
     (index,) = people_of(migration.after).indexes
     assert (index.number, index.name, index.unique) == (1, "by_years", True)
     assert migration.rollback[0] == RenameIndex("people", "by_years", "by_age")
-    assert migration.route_up(1).is_identity
+    assert migration.conversion_up(1).is_identity
 
 
 def test_two_indexes_can_swap_their_names() -> None:

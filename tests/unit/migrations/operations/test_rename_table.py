@@ -1,6 +1,6 @@
 from tests.documents import people_of, resolve_after_people, violations_of
 from zapdb.migrations.operations.rename import RenameTable
-from zapdb.records import Input
+from zapdb.records import SourceField
 
 
 def test_a_renamed_table_is_the_same_table() -> None:
@@ -14,9 +14,9 @@ def test_a_renamed_table_is_the_same_table() -> None:
 
 def test_no_record_changes() -> None:
     migration = resolve_after_people("rename_table: {table: people, to: persons}")
-    identity = {f.number: Input(f.number) for f in people_of(migration.before).fields}
-    assert migration.route_up(1).derivations == identity
-    assert migration.route_down(1).derivations == identity
+    identity = {f.number: SourceField(f.number) for f in people_of(migration.before).fields}
+    assert migration.conversion_up(1).derivations == identity
+    assert migration.conversion_down(1).derivations == identity
 
 
 def test_an_explicit_rollback_must_lead_back() -> None:

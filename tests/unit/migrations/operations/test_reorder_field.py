@@ -25,7 +25,7 @@ def test_rule_21_any_field_can_stand_elsewhere_and_no_record_changes(
     assert " ".join(f.name for f in after.fields) == order
     assert after.key == before.key
     assert after.value_fields == before.value_fields
-    assert migration.route_up(1).is_identity
+    assert migration.conversion_up(1).is_identity
     (back,) = migration.rollback
     at = [f.name for f in before.fields].index(field)
     assert back == ReorderField("people", field, at)

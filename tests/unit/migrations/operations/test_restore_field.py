@@ -5,7 +5,7 @@ from zapdb.errors import InvalidMigration, NotExhaustive
 from zapdb.migrations import Chain
 from zapdb.migrations.operations.base import Fill
 from zapdb.migrations.operations.field import DropField, Restore, RestoreField
-from zapdb.records import Constant, Input, Recast, Restored
+from zapdb.records import Constant, Recast, Restored, SourceField
 from zapdb.schema import ArchivedField
 
 STATE = "create_type: {type: state, enum: [open, done, dropped]}"
@@ -42,14 +42,14 @@ def test_an_archived_field_is_kept_beside_the_table() -> None:
     assert after.archived == (ArchivedField(before.fields[1], 2),)
     (last,) = chain.migrations[1:]
     assert last.rollback == (RestoreField("people", "name", 2, Fill("x"), 1),)
-    assert last.changes[0].loses(before) == frozenset()
-    route = last.route_up(1)
-    assert {slot.number: d for slot, d in route.archives.items()} == {2: Input(2)}
-    restored = last.route_down(1).derivations[2]
+    assert last.changes[0].lossy_fields(before) == frozenset()
+    plan = last.conversion_up(1)
+    assert {slot.number: d for slot, d in plan.archives.items()} == {2: SourceField(2)}
+    restored = last.conversion_down(1).derivations[2]
     assert isinstance(restored, Restored)
     assert isinstance(restored.otherwise, Constant)
     assert (restored.slot.number, restored.otherwise.value) == (2, "x")
-    assert chain.route(1, 1, 1).is_identity
+    assert chain.conversion_plan(1, 1, 1).is_identity
 
 
 def test_a_field_comes_back_with_its_number_and_its_values() -> None:
@@ -57,14 +57,14 @@ def test_a_field_comes_back_with_its_number_and_its_values() -> None:
     assert people_of(chain.schema_at(3)) == people_of(chain.schema_at(1))
     restored = Restore(archive=True, otherwise=Fill("x"))
     assert chain.migrations[-1].rollback == (DropField("people", "name", restored, 2),)
-    assert chain.route(1, 1, 3).is_identity
-    assert chain.route(1, 3, 1).is_identity
-    assert [slot.number for slot in chain.route(1, 3, 2).archives] == [2]
+    assert chain.conversion_plan(1, 1, 3).is_identity
+    assert chain.conversion_plan(1, 3, 1).is_identity
+    assert [slot.number for slot in chain.conversion_plan(1, 3, 2).archives] == [2]
 
 
 def test_null_is_for_records_of_an_optional_field_that_have_none() -> None:
     chain = chain_of((drop("age"),), (restore("age"),))
-    restored = chain.route(1, 2, 3).derivations[3]
+    restored = chain.conversion_plan(1, 2, 3).derivations[3]
     assert isinstance(restored, Restored)
     assert isinstance(restored.otherwise, Constant)
     assert restored.otherwise.value is None
@@ -97,16 +97,16 @@ def test_several_of_one_name_come_back_in_turn() -> None:
     add = "add_field: {table: people, field: {name: age, type: integer, optional: true}}"
     chain = chain_of((drop("age"), add, drop("age")))
     assert [a.field.number for a in people_of(chain.schema_at(2)).archived] == [3, 7]
-    restored = chain.migrations[-1].route_down(1).derivations[3]
+    restored = chain.migrations[-1].conversion_down(1).derivations[3]
     assert isinstance(restored, Restored)
     assert restored.slot.number == 3
-    assert {slot.number for slot in chain.migrations[-1].route_up(1).archives} == {3, 7}
+    assert {slot.number for slot in chain.migrations[-1].conversion_up(1).archives} == {3, 7}
 
 
 def test_what_is_dropped_and_restored_in_one_migration_never_leaves_the_record() -> None:
     chain = chain_of((drop("age"), restore("age", ", position: 2")))
-    assert chain.migrations[-1].route_up(1).is_identity
-    assert chain.migrations[-1].route_down(1).is_identity
+    assert chain.migrations[-1].conversion_up(1).is_identity
+    assert chain.migrations[-1].conversion_down(1).is_identity
 
 
 def test_a_reference_that_comes_back_leads_to_the_table_under_its_name_of_today() -> None:
@@ -118,7 +118,7 @@ def test_a_reference_that_comes_back_leads_to_the_table_under_its_name_of_today(
     field = people_of(chain.schema_at(5)).field_named("home")
     assert field is not None
     assert str(field.type) == "reference(cities)"
-    assert chain.route(1, 2, 5).is_identity
+    assert chain.conversion_plan(1, 2, 5).is_identity
     gone = "drop_table: {table: towns, records: discard}"
     assert refused((towns, add), (drop("home"),), (gone,), (restore("home", by=3),)) == [
         "0005_test.yaml:5:5: the table 'towns' that 'home' refers to is gone"
@@ -135,9 +135,9 @@ def test_members_that_went_and_came_back_are_numbered_anew() -> None:
     field = people_of(chain.schema_at(5)).field_named("state")
     assert field is not None
     assert field.type == chain.schema_at(5).type_named("state")
-    derived = chain.route(1, 2, 5).derivations[7]
+    derived = chain.conversion_plan(1, 2, 5).derivations[7]
     assert isinstance(derived, Recast)
-    assert (derived.value, derived.keeps_bytes) == (Input(7), False)
+    assert (derived.value, derived.keeps_bytes) == (SourceField(7), False)
     assert refused((ADD_STATE,), (drop("state"),), (AWAY,), (restore("state", by=3),)) == [
         "0005_test.yaml:5:5: the type state of 'state' has changed since it was archived"
     ]
@@ -146,7 +146,7 @@ def test_members_that_went_and_came_back_are_numbered_anew() -> None:
 @pytest.mark.parametrize("rest", [AWAY, "drop_type: {type: state}"])
 def test_a_type_that_goes_with_the_field_comes_back_with_it(rest: str) -> None:
     chain = chain_of((ADD_STATE,), (drop("state"), rest))
-    restored = chain.migrations[-1].route_down(1).derivations[7]
+    restored = chain.migrations[-1].conversion_down(1).derivations[7]
     assert isinstance(restored, Recast)
     assert isinstance(restored.value, Restored)
 

@@ -4,7 +4,7 @@ from tests.documents import PEOPLE, document, people_of, resolve_documents, show
 from zapdb.errors import InvalidMigration
 from zapdb.migrations import Chain
 from zapdb.migrations.operations.table import DropTable
-from zapdb.records import Input, Recast
+from zapdb.records import Recast, SourceField
 from zapdb.schema import Table
 
 STATE = "create_type: {type: state, enum: [open, done, dropped]}"
@@ -41,8 +41,8 @@ def test_a_table_comes_back_with_its_numbers() -> None:
     assert items_of(chain) == before
     assert chain.schema_at(3).archived == ()
     assert chain.migrations[-1].rollback == (DropTable("items", "archive", 2),)
-    assert chain.route(2, 1, 3).is_identity
-    assert chain.route(2, 3, 2).is_identity
+    assert chain.conversion_plan(2, 1, 3).is_identity
+    assert chain.conversion_plan(2, 3, 2).is_identity
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_it_refers_to_may_have_another_name_meanwhile() -> None:
 
 def test_a_table_comes_back_and_goes_again_in_one_migration() -> None:
     chain = chain_of((DROP, RESTORE, DROP))
-    assert [a.by for a in chain.schema_at(2).archived] == [2]
+    assert [a.archived_by for a in chain.schema_at(2).archived] == [2]
     assert len(chain.migrations[-1].rollback) == 3
 
 
@@ -112,9 +112,9 @@ def test_members_that_went_and_came_back_are_numbered_anew() -> None:
     state = items_of(chain).fields[1].type
     assert state == chain.schema_at(5).type_named("state")
     assert state.members == ((1, "open"), (4, "done"), (3, "dropped"))
-    derived = chain.route(2, 4, 5).derivations[8]
+    derived = chain.conversion_plan(2, 4, 5).derivations[8]
     assert isinstance(derived, Recast)
-    assert (derived.value, derived.keeps_bytes) == (Input(8), False)
+    assert (derived.value, derived.keeps_bytes) == (SourceField(8), False)
     assert derived.recast("done") == "done"
 
 
@@ -130,7 +130,7 @@ def test_what_goes_in_one_migration_comes_back_in_its_rollback() -> None:
     for rest in ((AWAY,), (gone,), (people,), (people.replace("archive", "discard"), gone)):
         last = chain_of((DROP, *rest)).migrations[-1]
         assert last.rollback[-1].keyword == "restore_table"
-        assert set(last.route_down(2).derivations) == {7, 8, 9, 10}
+        assert set(last.conversion_down(2).derivations) == {7, 8, 9, 10}
 
 
 def test_a_table_with_archived_fields_keeps_them() -> None:
@@ -140,4 +140,4 @@ def test_a_table_with_archived_fields_keeps_them() -> None:
     age = "restore_field: {table: people, field: age, archived_by: 2, position: 2}"
     chain = resolve_documents(*(document(op) for op in (PEOPLE, drop, away, back, age)))
     assert people_of(chain.schema_at(5)) == people_of(chain.schema_at(1))
-    assert chain.route(1, 1, 5).is_identity
+    assert chain.conversion_plan(1, 1, 5).is_identity

@@ -17,7 +17,7 @@ from zapdb.limits import FIELDS_PER_TABLE_MAX
 from zapdb.migrations import NumberAllocator, read_stored
 from zapdb.migrations.operations.definitions import FieldType
 from zapdb.migrations.operations.transform import Transform
-from zapdb.records import Computed, Input
+from zapdb.records import Computed, SourceField
 
 SPLIT = """transform: {table: people, from: {name: string}, into: {first: string, last: string},
       up: {first: "before(name, ' ')", last: "after(name, ' ')"},
@@ -41,11 +41,11 @@ def test_the_new_fields_stand_where_the_old_ones_stood_with_numbers_of_their_own
         "extra",
     ]
     assert [f.number for f in after.fields[:3]] == [1, 7, 8]
-    derived = migration.route_up(1).derivations
+    derived = migration.conversion_up(1).derivations
     first = derived[7]
     assert isinstance(first, Computed)
     assert first.expression == parse_expression("before(name, ' ')")
-    assert first.inputs == {"name": Input(2)}
+    assert first.inputs == {"name": SourceField(2)}
     assert 2 not in derived
 
 
@@ -60,9 +60,9 @@ def test_the_inferred_rollback_puts_the_old_fields_back_to_their_places() -> Non
             {"first": "before(name, ' ')", "last": "after(name, ' ')"},
         ),
     )
-    joined = migration.route_down(1).derivations[2]
+    joined = migration.conversion_down(1).derivations[2]
     assert isinstance(joined, Computed)
-    assert joined.inputs == {"first": Input(7), "last": Input(8)}
+    assert joined.inputs == {"first": SourceField(7), "last": SourceField(8)}
 
 
 def test_fields_that_stood_apart_are_put_apart_again() -> None:
@@ -90,7 +90,7 @@ def test_a_new_field_may_have_the_name_of_an_old_one() -> None:
     name = people_of(migration.after).field_named("name")
     assert name is not None
     assert name.number == 7
-    assert set(migration.route_down(1).derivations) == {1, 2, 3, 4, 5, 6}
+    assert set(migration.conversion_down(1).derivations) == {1, 2, 3, 4, 5, 6}
 
 
 def test_rule_05_the_order_of_keys_means_nothing() -> None:
@@ -145,7 +145,7 @@ def test_an_explicit_rollback_makes_it_exhaustive() -> None:
     text = transform("name: string", "size: integer", "size: length(name)")
     back = f"[{{{transform('size: integer', 'name: string', 'name: text(size)')}}}]"
     migration = resolve_after_people(text, rollback=back)
-    assert set(migration.route_down(1).derivations) == {1, 2, 3, 4, 5, 6}
+    assert set(migration.conversion_down(1).derivations) == {1, 2, 3, 4, 5, 6}
 
 
 def test_because_is_for_people_and_reversibility_is_not() -> None:

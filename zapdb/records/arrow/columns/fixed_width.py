@@ -15,7 +15,7 @@ MIDDLE: Final = numpy.uint64(1 << 63)
 """As eight bytes both 0.0 and the first instant of 1970: what stands where a null is."""
 
 
-class WordColumn(Leaf):
+class FixedWidthColumn(Leaf):
     """Values of eight bytes, which are converted as a whole list of unsigned integers."""
 
     def take_source(self, target: str, names: Namespace) -> list[str]:

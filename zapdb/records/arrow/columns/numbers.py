@@ -10,7 +10,7 @@ import pyarrow
 from pyarrow import types
 
 from zapdb.records.arrow.columns.base import STRINGS, Leaf, NumberTooLarge, each, is_any_of
-from zapdb.records.arrow.columns.fixed_width import MIDDLE, WordColumn, with_nulls_of
+from zapdb.records.arrow.columns.fixed_width import MIDDLE, FixedWidthColumn, with_nulls_of
 from zapdb.values import Boolean, Decimal, Integer
 from zapdb.values.decimal import with_scale
 from zapdb.values.float import MINUS_ZERO, NAN
@@ -109,7 +109,7 @@ class TextColumn(Leaf):
         return self.numbers.convert(array)
 
 
-class FloatColumn(WordColumn):
+class FloatColumn(FixedWidthColumn):
     arrow = pyarrow.float64()
     accepted = (types.is_floating, types.is_integer)
 

@@ -12,7 +12,7 @@ from pyarrow import compute, types
 from zapdb.datasets import zone, zone_version
 from zapdb.errors import UnknownZone
 from zapdb.records.arrow.columns.base import Leaf, each
-from zapdb.records.arrow.columns.fixed_width import MIDDLE, WordColumn
+from zapdb.records.arrow.columns.fixed_width import MIDDLE, FixedWidthColumn
 from zapdb.records.arrow.columns.nested import Part, ProductColumn
 from zapdb.records.arrow.columns.numbers import IntegerColumn
 from zapdb.records.arrow.columns.strings import BytesColumn
@@ -45,7 +45,7 @@ class DateColumn(Leaf):
         return super().convert(array.cast(self.arrow))
 
 
-class InstantColumn(WordColumn):
+class InstantColumn(FixedWidthColumn):
     """Instants, in microseconds since 1970; those of zoned timestamps may be no datetimes."""
 
     arrow = pyarrow.timestamp("us", "UTC")
