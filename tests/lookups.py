@@ -72,7 +72,7 @@ def _as_tuple(bound: Any) -> tuple[Any, ...]:
 
 def equal_to(table: schema.Table, components: Components, values: Sequence[Any]) -> Predicate:
     if len(values) > len(components):
-        raise UsageError("more values than the index has fields")
+        raise UsageError("there are more values than fields of the index")
     fields = (table.field_numbered(c.field) for c in components)
     return And(tuple(_field(table, f) == v for f, v in zip(fields, values, strict=False)))
 
@@ -100,7 +100,7 @@ def _beyond(
 ) -> Predicate:
     """Behind in the first field, or equal in it and behind in the second, and so on."""
     if len(values) > len(components):
-        raise UsageError("more values than the index has fields")
+        raise UsageError("there are more values than fields of the index")
     same = list[Predicate]()
     ways = list[Predicate]()
     for component, value in zip(components, values, strict=False):

@@ -77,7 +77,7 @@ def test_a_migration_edited_after_it_was_stored(current: Project, command: tuple
         "    changes[0].add_field.field.name: 'age' stored, 'years' in the file\n"
         "    rollback[0].drop_field.field: 'age' stored, 'years' in the file\n"
         "  hint: revert the file and write the change as a new migration "
-        '(`zapdb migrate new "…"`), or forget the stored ones from 0002_add_age on '
+        '(`zapdb migrate new "…"`), or roll back the stored ones from 0002_add_age on '
         "(`zapdb migrate forget`)\n"
     ) in message
 
@@ -246,7 +246,7 @@ def test_a_directory_without_migrations(current: Project, command: tuple[str, ..
     Path("empty").mkdir()
     Path("empty", "notes.txt").write_text("no migration")
     assert refuse(current, (*command, "-m", "empty"), status=2) == (
-        "error: the directory has no migrations\n"
+        "error: the directory contains no migrations\n"
         "  directory: empty\n"
         '  hint: write the first one with `zapdb migrate new "…"`\n'
     )
@@ -273,10 +273,10 @@ def test_a_database_with_other_tables(project: Project, command: tuple[str, ...]
         connection.execute("CREATE TABLE customers (name)")
     connection.close()
     assert refuse_untouched(project, command) == (
-        "error: the database holds tables, and none of them are zapdb's\n"
+        "error: the database contains tables of something else\n"
         "  database: sqlite:///test.db\n"
         "  tables: customers\n"
-        "  hint: give a database of its own, or on PostgreSQL a schema of its own "
+        "  hint: give zapdb a database of its own, or on PostgreSQL a schema of its own "
         "(…?options=-csearch_path%3Dzapdb)\n"
     )
 
@@ -322,7 +322,7 @@ def test_a_newer_level(current: Project, command: tuple[str, ...]) -> None:
 def test_a_database_that_is_not_there(project: Project, command: tuple[str, ...]) -> None:
     project.write()
     assert refuse(project, command, status=3) == (
-        "error: the database is empty: no migration was ever applied to it\n"
+        "error: the database is empty: no migration was ever applied\n"
         "  database: sqlite:///test.db\n"
         "  hint: run `zapdb migrate up`, or open it with apply='auto'\n"
     )
@@ -334,7 +334,7 @@ def test_a_directory_of_the_database_that_is_not_there(project: Project) -> None
     result = project.run(*UP, "-d", "sqlite:///nowhere/test.db")
     assert (result.status, result.out) == (1, "")
     assert result.err == (
-        "error: the database file can't be opened\n"
+        "error: the database file cannot be opened\n"
         "  database: sqlite:///nowhere/test.db\n"
         "  hint: its directory must exist and be writable\n"
     )

@@ -49,7 +49,7 @@ def refuse_to_open(project: Project, kind: type[ZapdbError], **options: object) 
 def test_rule_06_files_of_the_future_that_nobody_applied(current: Project) -> None:
     current.file("0005_more").write_text(MORE)
     assert refuse_to_open(current, PendingMigrations) == (
-        "the files hold migrations that the database does not store yet\n"
+        "the files contain migrations that the database does not store yet\n"
         "  database: sqlite:///test.db\n"
         "  pending: 1\n"
         "  first: 0005_more\n"
@@ -80,8 +80,8 @@ def test_rule_11_files_of_the_past_whose_table_is_gone(current: Project) -> None
         "  files_end: 4\n"
         "  table: people\n"
         "  dropped_by: 0005_gone\n"
-        "  hint: bring the newer files into the directory, with the code that works without the "
-        "table"
+        "  hint: add the newer files to the directory, and deploy code that works "
+        "without the table"
     )
 
 
@@ -107,9 +107,9 @@ def test_rule_06_a_database_that_refuses_schema_changes(current: Project) -> Non
     assert current.run("settings", "set", "schema_changes", "refuse").status == 0
     current.file("0005_more").write_text(MORE)
     message = (
-        "schema changes are refused by a setting\n"
+        "a setting refuses schema changes\n"
         "  setting: schema_changes\n"
-        "  hint: `zapdb settings set schema_changes allow` lets them through again"
+        "  hint: run `zapdb settings set schema_changes allow` to allow them again"
     )
     assert refuse_to_open(current, SchemaChangesRefused, apply="auto") == message
     before = rows_of(current)
@@ -123,7 +123,7 @@ def test_rule_06_a_database_that_refuses_schema_changes(current: Project) -> Non
 
 def test_an_unknown_tenant(current: Project) -> None:
     assert refuse_to_open(current, UnknownName, tenant="nobody").startswith(
-        "no such tenant\n  tenant: nobody\n  tenants: default\n"
+        "there is no such tenant\n  tenant: nobody\n  tenants: default\n"
     )
 
 

@@ -220,7 +220,7 @@ def test_list_and_show_of_another_tenant(people: Project) -> None:
     result = people.run("catalog", "show", "people", "--tenant", "acme")
     assert (result.status, result.err.splitlines()[0]) == (1, "error: no such table")
     result = people.run("catalog", "list", "--tenant", "nobody")
-    assert (result.status, result.err.splitlines()[0]) == (1, "error: no such tenant")
+    assert (result.status, result.err.splitlines()[0]) == (1, "error: there is no such tenant")
 
 
 # fingerprint
@@ -287,7 +287,7 @@ def test_a_fingerprint_is_0x_and_digits(people: Project) -> None:
     for wrong in ("5", "0x", "0x12345678901234567", "0xg", ""):
         result = people.run("catalog", "fingerprint", "people", "--find", wrong)
         assert (result.status, result.out) == (2, "")
-        assert result.err.startswith("error: this is no fingerprint\n")
+        assert result.err.startswith("error: this is not a fingerprint\n")
 
 
 def test_fingerprint_of_a_table_that_is_gone(people: Project) -> None:
@@ -295,7 +295,7 @@ def test_fingerprint_of_a_table_that_is_gone(people: Project) -> None:
     people.run("migrate", "forget", "--to", "0", "--yes")
     result = people.run("catalog", "fingerprint", "people")
     assert (result.status, result.out) == (1, "")
-    assert result.err.startswith("error: no such table now, only its history\n")
+    assert result.err.startswith("error: the table was dropped; only its schema history remains\n")
     result = people.run("catalog", "fingerprint", "people", "--find", pinned)
     assert result.status == 0
     assert result.out.startswith(f"{pinned}  revision 4 of people; dropped at revision ")

@@ -198,11 +198,11 @@ def test_rule_09_evict_those_whose_lease_is_over(
 
 def test_evict_asks_for_what_it_needs(current: Project, db: Database) -> None:
     for given, says in (
-        ((), "give the ids of nodes, or --expired"),
-        (("--expired", "abc"), "give the ids of nodes, or --expired"),
+        ((), "give the ids of the nodes to evict, or --expired"),
+        (("--expired", "abc"), "give the ids of the nodes to evict, or --expired"),
         (("zzz", "--yes"), "no such node"),
         ((db._node.id,), "nobody is there to ask"),
-        ((db._node.id, "--json"), "nothing is asked with --json"),
+        ((db._node.id, "--json"), "--json does not ask for confirmation"),
     ):
         result = current.run("cluster", "evict", *given, stdin="")
         assert result.status in (1, 2)

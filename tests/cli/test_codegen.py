@@ -62,9 +62,9 @@ def test_any_other_file_is_left_alone(project: Project, content: bytes) -> None:
     result = project.run("codegen", "json-schema", "-o", "mine.json")
     assert (result.status, result.out) == (2, "")
     assert result.err == (
-        "error: the file is there already, and is no JSON Schema that zapdb wrote\n"
+        "error: the file already exists, and zapdb did not write it\n"
         "  file: mine.json\n"
-        "  hint: give another name, or remove it first\n"
+        "  hint: give another name, or remove the file first\n"
     )
     assert Path("mine.json").read_bytes() == content
     as_json = project.run("codegen", "json-schema", "-o", "mine.json", "--json")

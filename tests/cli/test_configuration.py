@@ -25,16 +25,16 @@ def test_nothing_given_is_wrong_usage_that_names_all_three_ways(bare: Project) -
     assert result.status == 2
     assert result.out == ""
     assert result.err == (
-        "error: no migration directory is given\n"
+        "error: no migration directory was given\n"
         "  hint: give --migrations DIRECTORY, or set ZAPDB_MIGRATIONS, or write "
         'migrations = "DIRECTORY" under [tool.zapdb] in pyproject.toml\n'
     )
     result = bare.run("migrate", "status", "-m", "migrations")
     assert result.status == 2
     assert result.err == (
-        "error: no database is given\n"
-        "  hint: give --database URL, or set ZAPDB_DATABASE, or write "
-        'database = "URL" under [tool.zapdb] in pyproject.toml\n'
+        "error: no database was given\n"
+        '  hint: give --database URL, or set ZAPDB_DATABASE, or write database = "URL" '
+        "under [tool.zapdb] in pyproject.toml\n"
     )
 
 
@@ -100,7 +100,7 @@ def test_a_wrong_pyproject_is_wrong_usage(bare: Project, content: bytes, message
 
 def test_a_pyproject_without_zapdb_says_nothing(bare: Project) -> None:
     Path("pyproject.toml").write_text('[project]\nname = "x"\n')
-    assert "no database is given" in bare.run("catalog", "list").err
+    assert "no database was given" in bare.run("catalog", "list").err
 
 
 @pytest.mark.parametrize("address", ["test.db", "mysql://root@localhost/x", "sqlite://"])

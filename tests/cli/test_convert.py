@@ -127,11 +127,12 @@ def test_an_empty_database_has_nothing_to_convert(project: Project) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--master", "local[2]"], "error: --master is for Spark\n  hint: add --engine spark\n"),
+        (["--master", "local[2]"], "error: --master needs Spark\n  hint: add --engine spark\n"),
         (
             ["--engine", "spark", "--workers", "3"],
-            "error: --workers is for threads of this process\n"
-            "  hint: say it to Spark: --master 'local[3]'\n",
+            "error: --workers sets the threads of this process, which Spark does not "
+            "use\n"
+            "  hint: use --master 'local[3]'\n",
         ),
     ],
 )

@@ -213,12 +213,12 @@ def test_wrong_input_is_named_with_its_form(shop: Project) -> None:
 def test_other_wrong_input(shop: Project) -> None:
     cases = [
         (("put", "items"), 2, "give the fields of one record, or --stdin"),
-        (("put", "items", "title"), 2, "a field is given as name=value"),
-        (("put", "items", "number=1", "number=2"), 2, "a field is given twice"),
-        (("put", "items", "title=\\x"), 1, "a text begins with a single backslash"),
+        (("put", "items", "title"), 2, "give a field as name=value"),
+        (("put", "items", "number=1", "number=2"), 2, "a field was given twice"),
+        (("put", "items", "title=\\x"), 1, "a value begins with a single backslash"),
         (("put", "items", "titel=a"), 1, "did you mean 'title'?"),
         (("put", "itens", "title=a"), 1, "no such table"),
-        (("get", "items", "1"), 2, "the key has other fields"),
+        (("get", "items", "1"), 2, "these are not the fields of the key"),
         (("list", "items", "--limit", "0"), 1, "a number of records"),
         (("list", "items", "--order-by", "title,nix"), 1, "field: nix"),
         (("list", "items", "--cursor", "x"), 1, "cursor"),
@@ -241,9 +241,9 @@ LINES = '{"box":[1,"a"],"number":1,"title":"a"}\n\n{"box":[1,"a"],"number":2,"ti
         ('{"box":[1,"a"],"number":3}', "a required field is missing"),
         ('{"box":[1,"a"],"number":3,"title":5}', "a string of valid Unicode"),
         ('{"box":[1,"a"],"number":3,"tilte":"a"}', "did you mean 'title'?"),
-        ('{"box":[1,"a"],"number":3,"number":4}', "an object has a name twice"),
+        ('{"box":[1,"a"],"number":3,"number":4}', "an object has the same name twice"),
         ("[1]", "a JSON object of fields"),
-        ('{"box":', "this is not JSON"),
+        ('{"box":', "the text is not valid JSON"),
     ],
 )
 def test_all_lines_are_put_or_none_unless_in_batches(
@@ -267,10 +267,10 @@ def test_all_lines_are_put_or_none_unless_in_batches(
     ("text", "message"),
     [
         ("box,nix\n", "field: nix"),
-        ("number,number\n1,2\n", "a column is there twice"),
-        ('box,number,title\n"[1,""a""]",1\n', "a row has other columns"),
+        ("number,number\n1,2\n", "a column occurs twice"),
+        ('box,number,title\n"[1,""a""]",1\n', "a row has other columns than the header"),
         ('box,number,title\n"[1,""a""]",x,a\n', "  line: 2\n"),
-        ('box,number\n"[1', "this is not CSV"),
+        ('box,number\n"[1', "the input is not CSV"),
     ],
 )
 def test_wrong_csv_is_refused(shop: Project, text: str, message: str) -> None:
@@ -315,10 +315,10 @@ NO_CONDITIONS = {
     "done = true": "equal is written ==",
     "price > 1.5": "write a decimal or float as text",
     "titel": "did you mean 'title'?",
-    "title": "this is no condition on a field",
-    "number + 1 == 2": "this is no condition on a field",
+    "title": "this is not a condition on a field",
+    "number + 1 == 2": "this is not a condition on a field",
     "title == note": "a field is compared with a value",
-    "starts_with(title)": "starts_with() of 0 values is no condition",
+    "starts_with(title)": "starts_with() of 0 values is not a condition",
     "__import__('os').system('id')": "not part of the expression language",
     "[x for x in done]": "not part of the expression language",
     "due < 'soon'": "a date, such as 2024-05-31",

@@ -70,11 +70,12 @@ def test_nobody_there_to_ask_is_wrong_usage(current: Project) -> None:
     result = current.run("migrate", "forget", stdin="")
     assert result.status == 2
     assert result.err.endswith(
-        "error: a forget has to be confirmed, and nobody is there to ask\n  hint: add --yes\n"
+        "error: a rollback needs confirmation, and standard input is not a terminal\n"
+        "  hint: add --yes\n"
     )
     result = current.run("migrate", "forget", "--json", stdin="y\n")
     assert (result.status, result.out) == (2, "")
-    assert result.error["message"] == "nothing is asked with --json"
+    assert result.error["message"] == "--json does not ask for confirmation"
     assert current.dump() == before
 
 
@@ -173,7 +174,7 @@ def test_nothing_to_forget(current: Project) -> None:
     current.run("migrate", "forget", "--to", "0", "--yes")
     result = current.run("migrate", "forget", "--yes")
     assert result.status == 2
-    assert result.err == "error: no migration is stored, so there is none to forget\n"
+    assert result.err == ("error: no migration is stored, so there is nothing to roll back\n")
 
 
 def test_rule_13_it_is_refused_while_a_process_uses_the_migration(current: Project) -> None:
@@ -181,9 +182,7 @@ def test_rule_13_it_is_refused_while_a_process_uses_the_migration(current: Proje
         result = current.run("migrate", "forget", "--yes")
         assert result.status == 2
         assert result.err.startswith(
-            "error: processes that use the migration are running\n"
-            "  migration: 0004_split_name\n"
-            "  nodes: "
+            "error: running processes use the migration\n  migration: 0004_split_name\n  nodes: "
         )
         assert "`zapdb migrate forget --evict`" in result.err
         assert current.run("migrate", "forget", "--yes", "--evict").status == 0
@@ -204,7 +203,7 @@ def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
     for command in (("migrate", "up"), ("convert", "run")):
         result = current.run(*command)
         assert result.status == 1
-        assert result.err.startswith("error: a migration is being forgotten\n")
+        assert result.err.startswith("error: a migration is being rolled back\n")
 
     result = current.run("migrate", "forget", "--yes")
     assert without_times(result.out) == PREVIEW_4 + "forgot 0004_split_name: 20 records, 0 ms\n"
@@ -222,9 +221,9 @@ def test_it_does_not_forget_what_was_not_asked_for(current: Project) -> None:
         run_step(storage, read_view(storage), step, Output(), evict=False)
     storage.close()
     assert str(caught.value) == (
-        "another migration is the newest by now\n"
+        "a newer migration was stored in the meantime\n"
         "  found: 0003_index_age\n"
-        "  hint: nothing was forgotten; look with `zapdb migrate status`"
+        "  hint: nothing was rolled back; see `zapdb migrate status`"
     )
     after = current.dump()
     for table in ("zapdb_catalog", "zapdb_counters", "zapdb_leases"):  # the process was a node

@@ -30,10 +30,10 @@ def test_habits_lead_to_commands_that_there_are() -> None:
     ("arguments", "hint"),
     [
         (["migrate", "down"], "did you mean `zapdb migrate forget`? `zapdb migrate --help` says"),
-        (["upgrade"], "did you mean `zapdb migrate up`? `zapdb --help` says what there is"),
+        (["upgrade"], "did you mean `zapdb migrate up`? `zapdb --help` lists the commands"),
         (["migrte", "up"], "did you mean 'migrate'?"),
         (["migrate", "stauts"], "did you mean 'status'?"),
-        (["xyzzy"], "`zapdb --help` says what there is"),
+        (["xyzzy"], "`zapdb --help` lists the commands"),
     ],
 )
 def test_a_command_that_is_called_otherwise_elsewhere(

@@ -110,7 +110,7 @@ def test_history_with_snapshots(people: Project) -> None:
     result = people.run("catalog", "history", "--table", "people", "--with-snapshot")
     assert result.status == 2
     assert result.err == (
-        "error: a snapshot is bytes, and shown in JSON only\n  hint: add --json\n"
+        "error: a table schema is binary, so it is shown in JSON only\n  hint: add --json\n"
     )
 
 
@@ -146,7 +146,9 @@ def test_history_of_an_unknown_table(people: Project) -> None:
     result = people.run("catalog", "history", "--table", "persons")
     assert (result.status, result.out) == (1, "")
     assert (
-        result.err == "error: no table has or had this name\n  table: persons\n  tables: people\n"
+        result.err == "error: no table has or ever had this name\n"
+        "  table: persons\n"
+        "  tables: people\n"
     )
 
 
@@ -162,12 +164,14 @@ def test_history_by_number(people: Project) -> None:
     result = people.run("catalog", "history", "--table-id", "9")
     assert (result.status, result.err) == (
         1,
-        "error: no table has or had this number\n  number: 9\n  tables: 1 (people), 2 (people)\n",
+        "error: no table has or ever had this number\n"
+        "  number: 9\n"
+        "  tables: 1 (people), 2 (people)\n",
     )
     for options in ((), ("--table", "people", "--table-id", "1")):
         result = people.run("catalog", "history", *options)
         assert (result.status, result.out) == (2, "")
-        assert result.err.startswith("error: which table is meant is not said, or twice\n")
+        assert result.err.startswith("error: give exactly one of the table's name and its number\n")
 
 
 def test_history_since(rolled_back: Project) -> None:
@@ -199,7 +203,7 @@ def test_history_since(rolled_back: Project) -> None:
     result = rolled_back.run(*HISTORY, "--since", "0x5")
     assert (result.status, result.err) == (
         1,
-        "error: the table's history has no such fingerprint\n"
+        "error: the table's schema history has no such fingerprint\n"
         "  table: people\n"
         "  fingerprint: 0x0000000000000005\n"
         f"  fingerprints: {', '.join(dict.fromkeys(prints))}\n",
@@ -214,7 +218,9 @@ def test_history_of_a_tenant(people: Project) -> None:
         create_tenant(db._storage, "acme")
     result = people.run(*HISTORY, "--tenant", "acme")
     assert (result.status, result.err) == (
-        1, "error: no table has or had this name\n  table: people\n  tables: (none)\n"
+        1, "error: no table has or ever had this name\n"
+           "  table: people\n"
+           "  tables: (none)\n"
     )  # fmt: skip
     zapdb.open(f"sqlite:///{people.database}", migrations=people.migrations, tenant="acme").close()
     entries = people.run(*HISTORY, "--tenant", "acme", "--json").lines
@@ -301,8 +307,10 @@ def test_the_difference_of_two_revisions(people: Project) -> None:
     result = people.run(*HISTORY, "--diff", "4", "9")
     assert (result.status, result.err) == (
         1,
-        "error: the table's history has no such revision\n  table: members\n"
-        "  revision: 9\n  revisions: 1, 2, 3, 4, 5\n",
+        "error: the table's schema history has no such revision\n"
+        "  table: members\n"
+        "  revision: 9\n"
+        "  revisions: 1, 2, 3, 4, 5\n",
     )
 
 
@@ -362,11 +370,12 @@ def test_prune_is_refused_while_records_need_it(people: Project) -> None:
     result = prune(people, "--keep-last", "1", "--yes")
     assert result.status == 2
     assert result.err == (
-        "error: what is stored needs the history that would be pruned\n"
+        "error: stored records or archives need the revisions that would be pruned\n"
         "  table: people\n"
         "  needed: revision 1: 20 records\n"
-        "  hint: convert old records with `zapdb convert run`, and delete what is archived with "
-        "`zapdb migrate prune-archive`; or prune less; what the change log needs stays\n"
+        "  hint: convert stale records with `zapdb convert run`, delete archived values "
+        "with `zapdb migrate prune-archive`, or prune less; revisions that the change "
+        "log needs always stay\n"
     )
     found = prune(people, "--keep-last", "1", "--dry-run", "--json").json
     assert found["in_use"] == [{"gen": 1, "by": "20 records"}]
@@ -379,7 +388,7 @@ def test_prune_has_to_be_told_what(people: Project) -> None:
     for wrong in ("1", "1y", "d", "-1d", "1.5d"):
         result = prune(people, f"--older-than={wrong}", "--yes")
         assert (result.status, result.out) == (2, "")
-        assert result.err.startswith("error: this is no duration\n")
+        assert result.err.startswith("error: this is not a duration\n")
     people.run("convert", "run")
     result = prune(people, "--keep-last", "1")
     assert result.status == 2

@@ -157,7 +157,7 @@ def test_the_directory_may_lie_anywhere_in_the_repository(repository: Project) -
 def test_a_revision_that_is_not_there_is_refused(repository: Project, revision: str) -> None:
     result = repository.run("migrate", "lint", f"--base={revision}")
     assert result.status == 2
-    assert result.err.startswith("error: git knows no such revision\n")
+    assert result.err.startswith("error: git does not know this revision\n")
     assert "hint: name a branch, tag or commit" in result.err
 
 

@@ -63,7 +63,8 @@ def test_new_never_overwrites_what_another_process_wrote_meanwhile(project: Proj
         result = project.run("migrate", "new", "People")
     assert result.status == 1
     assert result.err == (
-        "error: the operating system refused: File exists\n  file: migrations/0001_people.yaml\n"
+        "error: the operating system reported an error: File exists\n"
+        "  file: migrations/0001_people.yaml\n"
     )
     assert project.file("0001_people").read_text() == MIGRATIONS["0001_people"]
 
@@ -84,7 +85,7 @@ def test_new_refuses_what_is_no_line_of_text(project: Project, summary: str) -> 
     project.migrations.rmdir()
     result = project.run("migrate", "new", summary)
     assert result.status == 2
-    assert result.err.startswith("error: a summary is a line of text\n")
+    assert result.err.startswith("error: a summary must be one line of text\n")
     assert not project.migrations.exists()
 
 
@@ -255,7 +256,7 @@ def test_up_to_a_number(project: Project) -> None:
     assert project.run("migrate", "up", "--to", "2", "--json").json["applied"] == []
     result = project.run("migrate", "up", "--to", "9")
     assert result.status == 1
-    assert result.err == "error: no migration has this number\n  number: 9\n  last: 4\n"
+    assert result.err == ("error: there is no migration with this number\n  number: 9\n  last: 4\n")
 
 
 def test_up_as_json(project: Project) -> None:

@@ -164,7 +164,10 @@ def test_a_file_that_is_not_up_to_date_is_pending(items: Project) -> None:
     assert b"remark: string, optional" in Path("models.py").read_bytes()
 
     no_file = items.run("codegen", "models", "--check")
-    assert (no_file.status, no_file.err.splitlines()[0]) == (2, "error: --check is about a file")
+    assert (no_file.status, no_file.err.splitlines()[0]) == (
+        2,
+        "error: --check compares with a file",
+    )
 
 
 def test_any_other_file_is_left_alone(items: Project) -> None:
@@ -186,7 +189,7 @@ def test_a_database_gives_the_same_module(items: Project, monkeypatch: pytest.Mo
     assert check_well(items, "--database", "sqlite:///test.db") == text
     monkeypatch.delenv("ZAPDB_DATABASE")
     nothing = items.run("codegen", "models")
-    assert (nothing.status, "no migration directory is given" in nothing.err) == (2, True)
+    assert (nothing.status, "no migration directory was given" in nothing.err) == (2, True)
     Path("pyproject.toml").write_text('[tool.zapdb]\ndatabase = "sqlite:///test.db"\n')
     assert check_well(items) == text
 
@@ -206,13 +209,13 @@ def test_names_that_are_given_stay(items: Project) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("peple=Human", "no such table or type"),
-        ("people", "a name is given as NAME=CLASS"),
-        ("=Human", "a name is given as NAME=CLASS"),
-        ("people=human", "a class is called in CamelCase"),
-        ("people=None", "a class is called in CamelCase"),
-        ("people=Hu man", "a class is called in CamelCase"),
-        ("people=TypedTable", "two classes would have one name"),
+        ("peple=Human", "there is no such table or type"),
+        ("people", "give a name as NAME=CLASS"),
+        ("=Human", "give a name as NAME=CLASS"),
+        ("people=human", "the name of a class must be in CamelCase"),
+        ("people=None", "the name of a class must be in CamelCase"),
+        ("people=Hu man", "the name of a class must be in CamelCase"),
+        ("people=TypedTable", "two classes would have the same name"),
     ],
 )
 def test_names_that_can_not_be_given(items: Project, given: str, message: str) -> None:

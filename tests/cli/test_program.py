@@ -122,7 +122,7 @@ def test_version(project: Project) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message", "command"),
     [
-        (["migrate", "foo"], "no such command 'foo'", "zapdb migrate"),
+        (["migrate", "foo"], "there is no command 'foo'", "zapdb migrate"),
         (["migrate", "up", "--foo"], "no such option: --foo", "zapdb migrate up"),
         (["catalog", "history", "--limit", "0"], "invalid value", "zapdb catalog history"),
         (["catalog", "show"], "missing argument 'table'", "zapdb catalog show"),
@@ -137,7 +137,7 @@ def test_wrong_arguments_are_wrong_usage(
     result = project.run(*arguments)
     assert (result.status, result.out) == (2, "")
     assert result.err.lower().startswith(f"error: {message}")
-    assert result.err.endswith(f"  hint: `{command} --help` says what there is\n")
+    assert result.err.endswith(f"  hint: run `{command} --help`\n")
 
     result = project.run(*arguments, "--json")
     assert (result.status, result.out) == (2, "")
@@ -149,7 +149,7 @@ def test_an_error_goes_to_standard_error_without_traceback_or_colour(project: Pr
     result = project.run_process("catalog", "list")
     assert (result.status, result.out) == (3, "")
     assert result.err == (
-        "error: the database is empty: no migration was ever applied to it\n"
+        "error: the database is empty: no migration was ever applied\n"
         "  database: sqlite:///test.db\n"
         "  hint: run `zapdb migrate up`, or open it with apply='auto'\n"
     )
@@ -160,7 +160,7 @@ def test_an_error_is_json_where_json_was_asked_for(project: Project) -> None:
     assert (result.status, result.out) == (3, "")
     assert result.error == {
         "code": "migration.pending",
-        "message": "the database is empty: no migration was ever applied to it",
+        "message": "the database is empty: no migration was ever applied",
         "hint": "run `zapdb migrate up`, or open it with apply='auto'",
         "location": None,
         "context": {"database": "sqlite:///test.db"},
@@ -171,7 +171,9 @@ def test_what_the_operating_system_refuses_is_an_error(project: Project) -> None
     (project.directory / "file").write_text("")
     result = project.run("migrate", "new", "People", "-m", "file")
     assert (result.status, result.out) == (1, "")
-    assert result.err == "error: the operating system refused: File exists\n  file: file\n"
+    assert result.err == (
+        "error: the operating system reported an error: File exists\n  file: file\n"
+    )
     assert project.run("migrate", "new", "People", "-m", "file", "--json").error["code"] == "error"
 
 

@@ -106,9 +106,9 @@ def test_an_index_or_all_of_a_table_are_built_anew(names: Project) -> None:
 
 def test_what_is_not_there_is_said(names: Project) -> None:
     for arguments, status, text in (
-        (("--index", "by_age"), 2, "an index is one of a table"),
+        (("--index", "by_age"), 2, "an index needs its table"),
         (("--table", "nothing"), 1, "no such table"),
-        (("--table", "people", "--index", "none"), 1, "no such index"),
+        (("--table", "people", "--index", "none"), 1, "there is no such index"),
     ):
         result = names.run("reindex", "run", *arguments)
         assert (result.status, result.out) == (status, "")
@@ -139,5 +139,5 @@ def test_rule_26_a_unique_index_keeps_background_away(names: Project) -> None:
     assert names.run("migrate", "up").status == 0
     result = names.run("settings", "set", "datasets", "background")
     assert result.status == 2
-    assert result.err.startswith("error: a unique index can't be rewritten in the background\n")
+    assert result.err.startswith("error: a unique index cannot be rewritten in the background\n")
     assert names.run("settings", "get", "datasets").out == "block\n"

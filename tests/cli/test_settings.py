@@ -83,40 +83,53 @@ def test_as_json(people: Project) -> None:
         (
             ["set", "on_read", "forget"],
             2,
-            "error: the setting has no such value\n  setting: on_read\n  value: forget\n"
+            "error: the setting does not allow this value\n"
+            "  setting: on_read\n"
+            "  value: forget\n"
             "  values: leave, write_back\n",
         ),
         (
             ["set", "job_records_per_second", "0"],
             2,
-            "error: the setting has no such value\n  setting: job_records_per_second\n  value: 0\n"
+            "error: the setting does not allow this value\n"
+            "  setting: job_records_per_second\n"
+            "  value: 0\n"
             "  values: none, 1 to 1000000000\n",
         ),
         (
             ["set", "level", "auto", "--table", "people"],
             2,
-            "error: the setting can't be set for a table\n  setting: level\n  scopes: database\n",
+            "error: the setting cannot be set for a table\n  setting: level\n  scopes: database\n",
         ),
         (
             ["unset", "on_read", "--table", "people", "--field", "age"],
             2,
-            "error: the setting can't be set for a field\n  setting: on_read\n"
+            "error: the setting cannot be set for a field\n"
+            "  setting: on_read\n"
             "  scopes: database, tenant, table\n",
         ),
         (
             ["set", "on_read", "leave", "--field", "name"],
             2,
-            "error: a field is one of a table\n  field: name\n  hint: name the table, too\n",
+            "error: a field needs its table\n  field: name\n  hint: add --table, or table=\n",
         ),
-        (["get", "on_write"], 1, "error: no such setting\n  setting: on_write\n  settings: prof"),
-        (["set", "on_write", "x"], 1, "error: no such setting\n  setting: on_write\n"),
+        (
+            ["get", "on_write"],
+            1,
+            "error: there is no such setting\n  setting: on_write\n  settings: prof",
+        ),
+        (["set", "on_write", "x"], 1, "error: there is no such setting\n  setting: on_write\n"),
         (["get", "on_read", "--table", "nobody"], 1, "error: no such table\n  table: nobody\n"),
         (
             ["get", "on_read", "--table", "people", "--field", "nothing"],
             1,
             "error: the table has no such field\n  table: people\n  field: nothing\n",
         ),
-        (["get", "on_read", "--tenant", "nobody"], 1, "error: no such tenant\n  tenant: nobody\n"),
+        (
+            ["get", "on_read", "--tenant", "nobody"],
+            1,
+            "error: there is no such tenant\n  tenant: nobody\n",
+        ),
     ],
 )
 def test_wrong_values_and_names_change_nothing(

@@ -42,7 +42,7 @@ def test_tenants_are_created_listed_and_removed(current: Project) -> None:
     again = current.run("tenant", "create", "acme")
     assert (again.status, again.err) == (
         2,
-        "error: there is a tenant of this name already\n  tenant: acme\n",
+        "error: a tenant of this name already exists\n  tenant: acme\n",
     )
     assert current.run("migrate", "up", "--tenant", "acme").status == 0
     removed = current.run("tenant", "remove", "acme", "--yes")
@@ -65,7 +65,9 @@ def test_a_removal_is_asked_for(current: Project) -> None:
     stays = current.run("tenant", "remove", "default", "--yes")
     assert (stays.status, stays.err) == (
         2,
-        "error: the default tenant stays\n  tenant: default\n  hint: delete its records instead\n",
+        "error: the default tenant cannot be removed\n"
+        "  tenant: default\n"
+        "  hint: delete its records instead\n",
     )
     assert current.dump() == before
     assert current.run("tenant", "remove", "acme", stdin="y\n").out == "removed acme: 0 rows\n"
@@ -77,9 +79,10 @@ def test_names_that_are_none(current: Project, name: str) -> None:
     result = current.run("tenant", "create", "--", name)
     assert result.status == 2
     assert result.err == (
-        "error: this is not the name of a tenant\n"
+        "error: this is not a valid name of a tenant\n"
         f"  name: {name}\n"
-        "  hint: use letters, digits and _ . @ -, up to 63, with a letter or digit first\n"
+        "  hint: use up to 63 letters, digits and _ . @ -, beginning with a letter or "
+        "digit\n"
     )
     assert current.dump() == before
 
@@ -92,10 +95,11 @@ def test_an_unknown_tenant(
     current.run("tenant", "create", "acme")
     before = current.dump()
     message = (
-        "error: no such tenant\n"
+        "error: there is no such tenant\n"
         "  tenant: nobody\n"
         "  tenants: acme, default\n"
-        "  hint: create it with `zapdb tenant create NAME`, or `db.admin.create_tenant(name)`\n"
+        "  hint: create it with `zapdb tenant create NAME`, or "
+        "`db.admin.create_tenant(name)`\n"
     )
     result = current.run(*command, "--tenant", "nobody")
     assert (result.status, result.err) == (1, message)
@@ -114,7 +118,9 @@ def test_a_tenant_that_is_not_there(current: Project, command: tuple[str, ...]) 
     before = current.dump()
     result = current.run(*command)
     assert result.status == 1
-    assert result.err.startswith("error: no such tenant\n  tenant: nobody\n  tenants: default\n")
+    assert result.err.startswith(
+        "error: there is no such tenant\n  tenant: nobody\n  tenants: default\n"
+    )
     assert current.dump() == before
 
 
@@ -177,9 +183,7 @@ def test_one_tenant_that_fails_does_not_keep_the_others(current: Project) -> Non
     up = current.run("migrate", "up", "--all-tenants")
     assert up.status == 1
     assert "brought up 2 more tenants\n" in up.out
-    assert up.err.startswith(
-        "tenant frozen is at 0000:\nerror: schema changes are refused by a setting\n"
-    )
+    assert up.err.startswith("tenant frozen is at 0000:\nerror: a setting refuses schema changes\n")
     assert "`zapdb settings set schema_changes allow --tenant" in up.err
     assert tenants(current) == {"default": 4, "acme": 4, "frozen": 0, "c": 4}
     failed = current.run("migrate", "up", "--all-tenants", "--json").json["fleet"]["failed"]
@@ -203,8 +207,9 @@ def test_options_that_contradict_each_other(current: Project) -> None:
     for more in (("--tenant", "default"), ("--to", "1")):
         result = current.run("migrate", "up", "--all-tenants", *more)
         assert result.err == (
-            "error: --all-tenants brings all of them to the stored end\n"
-            "  hint: leave --tenant, ZAPDB_TENANT and --to out\n"
+            "error: --all-tenants migrates all tenants to the stored end, so it cannot "
+            "be combined with a tenant or --to\n"
+            "  hint: leave out --tenant, ZAPDB_TENANT and --to\n"
         )
 
 
@@ -233,7 +238,7 @@ def test_rule_12_tenants_wait_for_running_processes(current: Project) -> None:
         assert {one["error"]["code"] for one in failed} == {"migration.activation_pending"}
         text = current.run("migrate", "up", "--all-tenants")
         assert text.status == 3
-        assert "a migration waits until all running processes have its file" in text.err
+        assert "this migration waits until every running process has its file" in text.err
         assert set(tenants(current).values()) == {5}
     assert current.run("migrate", "up", "--all-tenants").status == 0
     assert set(tenants(current).values()) == {6}

@@ -76,11 +76,11 @@ def test_a_file_begins_with_the_fields_that_are_given(people: Project) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("people.email", "a field to add is written as table.field:type"),
-        ("email:string", "a field to add is written as table.field:type"),
-        ("people.email:string(3)", "this type takes no parameter"),
-        ("people.email:string; drop", "a field to add is written as table.field:type"),
-        ("people.é:string", "a field to add is written as table.field:type"),
+        ("people.email", "write a field to add as table.field:type"),
+        ("email:string", "write a field to add as table.field:type"),
+        ("people.email:string(3)", "this type has no parameters"),
+        ("people.email:string; drop", "write a field to add as table.field:type"),
+        ("people.é:string", "write a field to add as table.field:type"),
     ],
 )
 def test_what_is_no_field_is_refused_and_nothing_is_written(
@@ -152,15 +152,15 @@ def test_an_undo_that_later_migrations_rest_on_is_refused(people: Project) -> No
     result = people.run("migrate", "new", "X", "--undo", "2")
     assert result.status == 2
     assert result.err == (
-        "error: the migration can't be taken back as it is: later ones rest on it\n"
+        "error: the migration cannot be undone directly: later migrations depend on it\n"
         "  migration: 0002_add_age\n"
         "  problem: the index 'by_age' uses 'age'\n"
-        "  hint: put a drop_index of 'by_age' before this change; "
-        "or write the change with `migrate new`\n"
+        "  hint: put a drop_index of 'by_age' before this change; or write the change "
+        "with `migrate new`\n"
     )
     assert sorted(people.migrations.iterdir()) == before
     result = people.run("migrate", "new", "X", "--undo", "9")
-    assert result.err.startswith("error: no migration has this number\n")
+    assert result.err.startswith("error: there is no migration with this number\n")
 
 
 def test_an_undone_table_is_archived_with_its_records(current: Project) -> None:

@@ -263,11 +263,11 @@ def test_an_update_conflict_names_what_changed(db: Database, items: Table) -> No
                 error = error_of(lambda a=at, s=seen: items.update(a, note="x", if_unchanged=s))
                 assert isinstance(error, UpdateConflict)
                 assert str(error) == (
-                    "the record was changed since it was read\n"
+                    "the record changed since it was read\n"
                     "  table: items\n"
                     f"  key: {at}\n"
                     "  changed: title, size\n"
-                    "  hint: nothing was written; get the record again and decide anew"
+                    "  hint: nothing was written; read the record again and decide again"
                 )
                 assert items.get(at).note is None
                 items.update(at, title=seen.title, size=seen.size)  # the same record again
@@ -276,7 +276,7 @@ def test_an_update_conflict_names_what_changed(db: Database, items: Table) -> No
     for wrong in made:
         error = error_of(lambda w=wrong: items.update(0, size=1, if_unchanged=w))
         assert isinstance(error, UsageError)
-        assert error.message == "if_unchanged is the record of this key, as it was read"
+        assert error.message == ("if_unchanged must be the record with this key, as it was read")
     seen = items.get(0)
     items.delete(0)
     gone = error_of(lambda: items.update(0, size=9, if_unchanged=seen))
@@ -343,10 +343,10 @@ def test_an_etag_stands_for_the_record_as_it_was_read(db: Database, items: Table
             error = error_of(lambda s=seen_etag: items.update(0, note="x", if_unchanged=s))
             assert isinstance(error, UpdateConflict)
             assert str(error) == (
-                "the record was changed since it was read\n"
+                "the record changed since it was read\n"
                 "  table: items\n"
                 "  key: 0\n"
-                "  hint: nothing was written; get the record again and decide anew"
+                "  hint: nothing was written; read the record again and decide again"
             )
             assert items.update(0, note="y", if_unchanged=etag(changed)).note == "y"
             items.update(0, note=None, title="as before")

@@ -106,7 +106,7 @@ CALLS: list[tuple[Call, type[ZapdbError], str]] = [
     (lambda d, t: t.exists(None), InvalidValue, "field: items.id"),
     (lambda d, t: t.delete_many([1, "2"]), InvalidValue, "field: items.id"),
     (lambda d, t: t.insert(title="x"), InvalidValue, "field: items.id"),
-    (lambda d, t: t.insert(id=1, title="x"), RecordExists, "upsert() changes it"),
+    (lambda d, t: t.insert(id=1, title="x"), RecordExists, "use upsert() to replace it"),
     (lambda d, t: t.update(1, id=2), UsageError, "insert it under the new key"),
     # Values
     (lambda d, t: t.insert(id=50), InvalidValue, "give it a value"),
@@ -142,7 +142,7 @@ CALLS: list[tuple[Call, type[ZapdbError], str]] = [
         "expected: a date",
     ),
     # Queries
-    (lambda d, t: t.order_by(3), UsageError, "an order is a field or its name"),
+    (lambda d, t: t.order_by(3), UsageError, "this is not an order: give a field or its name"),
     (lambda d, t: t.order_by("id").limit(-1), InvalidValue, "at least 0"),
     (lambda d, t: t.order_by("id").limit("3"), InvalidValue, "at least 0"),
     (lambda d, t: t.order_by("id").page(0), InvalidValue, "at least 1"),
@@ -165,7 +165,7 @@ CALLS: list[tuple[Call, type[ZapdbError], str]] = [
     (
         lambda d, t: t.update(2, size=5, if_unchanged=t.get(3)),
         UsageError,
-        "pass what get() returned for the same key",
+        "pass the record that get() returned for the same key",
     ),
     # Transactions
     (lambda d, t: d.run(lambda: t.get(99)), RecordNotFound, "key: 99"),
@@ -206,7 +206,7 @@ def test_an_update_conflict_says_what_changed(db: Database, items: Table) -> Non
     error = error_of(lambda: items.update(1, title="mine", if_unchanged=seen))
     assert isinstance(error, UpdateConflict)
     assert error.context == {"table": "items", "key": "1", "changed": "size, note"}
-    assert error.hint == "nothing was written; get the record again and decide anew"
+    assert error.hint == "nothing was written; read the record again and decide again"
     assert items.get(1).title == "Item 1"
 
 

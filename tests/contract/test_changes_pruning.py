@@ -150,7 +150,7 @@ def test_rule_29_what_can_not_be_pruned_is_refused(workspace: Workspace, db: Dat
     whole = write_some(db)
     with pytest.raises(UsageError, match="needs its time zone"):
         db.change_log.prune(datetime(2026, 1, 1))
-    with pytest.raises(UsageError, match="this is no bookmark"):
+    with pytest.raises(UsageError, match="this is not a bookmark"):
         db.change_log.prune("yesterday")
     with pytest.raises(UsageError, match="lies beyond the end"):
         db.change_log.prune("1.9999.1.1.80")

@@ -127,7 +127,7 @@ def test_rule_10_the_level_rises_once_all_support_it_and_keeps_older_releases_ou
         assert told.startswith("IncompatibleVersion | running processes do not support the level")
         assert f"nodes: {db._node}, release {release.__version__}, level {NOW}" in told
         assert newer.ask(f"require {NEXT + 1}").startswith(
-            "IncompatibleVersion | this needs a newer release"
+            "IncompatibleVersion | this operation needs a newer release"
         )
         assert dump(workspace) == before
         db.close()

@@ -461,7 +461,7 @@ def test_a_worker_that_was_taken_for_dead_writes_nothing(
         return lock(task, position, skips)
 
     monkeypatch.setattr(range_work._RangeRun, "_run_batch", run_batch)
-    with pytest.raises(LeaseLost, match="another worker took over this range"):
+    with pytest.raises(LeaseLost, match="another worker took over the range"):
         run_range(db._storage, work, Owner.here(), batch_records_max=16)
     assert stale(db) == COUNT - 32
     assert read_progress(db._storage.connection(), job.id).written == 32

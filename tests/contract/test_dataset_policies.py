@@ -645,9 +645,9 @@ def test_rule_14_the_policy_of_an_index_comes_before_that_of_its_fields(
     assert policy() == "block"
     with pytest.raises(UsageError, match="for an index"):
         db.admin.set_setting("on_read", "leave", table="items", index="both")
-    with pytest.raises(UsageError, match="a setting is for a field or for an index"):
+    with pytest.raises(UsageError, match="give a field or an index, not both"):
         db.admin.set_setting("datasets", "scan", table="items", index="both", field="title")
-    with pytest.raises(UnknownName, match="no such index"):
+    with pytest.raises(UnknownName, match="there is no such index"):
         db.admin.setting("datasets", table="items", index="none")
 
 

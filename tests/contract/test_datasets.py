@@ -144,7 +144,7 @@ def test_rule_26_a_cursor_names_the_collation_that_changed(db: Database) -> None
         forged = encode_cursor(
             replace(made, mark=replace(made.mark, data=(replace(other, version=b"\nway out: x"),)))
         )
-        with pytest.raises(InvalidCursor, match="this is no cursor"):
+        with pytest.raises(InvalidCursor, match="this is not a cursor"):
             query.page(2, forged)
 
 

@@ -542,7 +542,9 @@ def test_what_can_not_be_undone_in_part_is_undone_whole(
         monkeypatch.setattr(owner, "run", run)
         assert struck
         assert isinstance(error, TransactionConflict)
-        assert error.message == "a part of the transaction could not be undone, so all of it is"
+        assert error.message == (
+            "rolling back a savepoint failed, so the whole transaction was rolled back"
+        )
         assert content(watch) == before
     assert db.run(lambda: items.insert(id=50, title="again").id) == 50
 

@@ -538,7 +538,7 @@ def test_a_call_that_waits_on_a_loop_for_a_transaction_of_the_loop_is_refused(
                 error = error_of(act)
                 assert isinstance(error, UsageError), error
                 assert error.message == (
-                    "this call waits for a transaction that can't go on before the call returns"
+                    "this call would wait forever for a transaction of the same event loop"
                 )
                 assert HERE in error.context["begun_at"]
                 assert "zapdb.aio" in (error.hint or "")
@@ -720,7 +720,7 @@ def test_a_serializable_snapshot_waits_for_a_safe_moment_and_no_longer_than_it_m
     insert(tx, 1)
     error = error_of(lambda: db.snapshot(serializable=True).__enter__())
     assert isinstance(error, TransactionConflict)
-    assert error.message == "writers left no moment for a serializable snapshot"
+    assert error.message == ("concurrent writers left no safe moment for a serializable snapshot")
     contextvars.Context().run(writer.__exit__, None, None, None)
     assert tx is not None
     with db.snapshot(serializable=True) as snap:

@@ -527,7 +527,7 @@ def test_what_can_be_pinned_and_turned(workspace: Workspace) -> None:
     words = workspace.open().table("words")
     with pytest.raises(UnknownName, match="did you mean 'by_rank'"):
         words.using("by_rang")
-    with pytest.raises(UsageError, match="an index is given by its name"):
+    with pytest.raises(UsageError, match="give an index by its name"):
         words.using(3)
     with pytest.raises(UsageError, match="the query has no order yet"):
         words.where().reverse()

@@ -320,7 +320,7 @@ def test_inside_a_snapshot_a_lost_connection_is_an_error(
 
     error = error_of(read)
     assert type(error) is StorageError
-    assert error.message == "the database server can't be reached, or ended the connection"
+    assert error.message == ("the database server cannot be reached, or closed the connection")
     assert items.count() == 6
 
 
@@ -395,8 +395,10 @@ def check_away(db: Database) -> None:
         with attempts(db._storage) as made:
             error = error_of(act)
         assert type(error) is StorageError
-        assert error.message == "the database server can't be reached, or ended the connection"
-        assert error.hint == "check address, user and whether the server runs; then try again"
+        assert error.message == ("the database server cannot be reached, or closed the connection")
+        assert error.hint == (
+            "check the address, the user, and that the server runs; then try again"
+        )
         assert len(made) == 1
 
 

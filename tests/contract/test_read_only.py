@@ -152,7 +152,7 @@ def test_every_write_says_that_it_is_read_only(place: Workspace, db: Database) -
         assert str(error) == (
             "the database was opened read-only\n"
             f"  database: {db._storage.shown_url}\n"
-            "  hint: open it without read_only"
+            "  hint: open it without read_only=True"
         )
     with db.snapshot():
         error = error_of(lambda: items.insert(id=99, title="x"))
@@ -166,7 +166,7 @@ def test_every_write_says_that_it_is_read_only(place: Workspace, db: Database) -
 
 
 def test_read_only_and_applying_contradict(place: Workspace) -> None:
-    with pytest.raises(UsageError, match="leave one of them out"):
+    with pytest.raises(UsageError, match="leave out one of them"):
         open_read_only(place, migrations=place.directory, apply="auto")
 
 
@@ -241,9 +241,10 @@ def test_rule_06_what_would_have_to_be_brought_up_is_refused(place: Workspace) -
     before = all_rows(place)
     text = refusal(PendingMigrations, tenant="behind")
     assert text.endswith(
-        "  files_end: 2\n  position: 0\n"
+        "  files_end: 2\n"
+        "  position: 0\n"
         "  hint: run `zapdb migrate up`, or open the database once without read_only; "
-        "serve_as=N reads it in the shape of an earlier file"
+        "serve_as=N serves the schema of an earlier file"
     )
     with open_read_only(place, migrations=place.directory) as db:
         error = error_of(lambda: db.for_tenant("behind"))
@@ -358,7 +359,7 @@ def test_a_file_and_a_directory_that_can_only_be_read(place: Workspace) -> None:
             return done.stdout.splitlines()
 
         refused, read_anyway = read(closed, immutable)
-        assert refused.startswith("the database file can't be opened | the file must be there")
+        assert refused.startswith("the database file cannot be opened | the file must be there")
         assert "immutable=1" in refused
         assert read_anyway == "4"
         # While somebody else has it open, the files that readers need are there.

@@ -329,7 +329,7 @@ def test_names_of_tenants(workspace: Workspace, db: Database) -> None:
         with pytest.raises(UsageError, match="not the name of a tenant") as caught:
             db.admin.create_tenant(name)
         assert caught.value.context["name"] == name
-        with pytest.raises(UnknownName, match="no such tenant") as unknown:
+        with pytest.raises(UnknownName, match="there is no such tenant") as unknown:
             db.for_tenant(name.replace("\0", "?"))
         assert "acme" in unknown.value.context["tenants"]
     for name in ("acme", "default"):
@@ -866,7 +866,7 @@ def test_a_tenant_that_is_removed_leaves_nothing(workspace: Workspace, full: Dat
 
 def test_the_default_tenant_stays(workspace: Workspace, db: Database) -> None:
     before = dump(workspace)
-    with pytest.raises(UsageError, match="the default tenant stays"):
+    with pytest.raises(UsageError, match="the default tenant cannot be removed"):
         remove_tenant(workspace.connect(), "default")
     assert dump(workspace) == before
 

@@ -228,10 +228,10 @@ def test_a_database_is_not_closed_inside_a_transaction(db: Database, items: Tabl
             error = error_of(db.close)
             assert isinstance(error, UsageError)
             assert str(error) == (
-                "this thread has a transaction or a snapshot open\n"
+                "this thread has an open transaction or snapshot\n"
                 f"  database: {db._storage.shown_url}\n"
-                "  hint: leave its with block first: it is committed at its end, or undone by "
-                "an error"
+                "  hint: leave its with block first; the end of the block commits it, "
+                "and an error rolls it back"
             )
             assert items.count() == 0
     with suppress(UsageError), db.transaction():
@@ -329,12 +329,12 @@ def test_a_forked_process_must_open_the_database_again(
         return said.replace(str(os.getpid()), "CHILD")
 
     assert in_a_fork(use) == (
-        "the database was opened by the process that this one was forked from\n"
+        "the database was opened before this process was forked\n"
         f"  database: {db._storage.shown_url}\n"
         f"  opened_by: {os.getpid()}\n"
         "  process: CHILD\n"
-        "  hint: open it again in this process, since connections can't be shared; servers that "
-        "fork have a hook for it, and multiprocessing can start with 'spawn'"
+        "  hint: open it again in this process, because connections cannot be shared; "
+        "forking servers have a hook for it, and multiprocessing can use 'spawn'"
     )
     items.insert(id=2, title="Bread")
     assert ids(items) == [1, 2]
@@ -402,8 +402,8 @@ def test_rule_15_a_token_settles_what_a_commit_did(
     unknown = run(lambda: block(1, token=False))
     assert isinstance(unknown, CommitUnknown)
     assert unknown.hint == (
-        "look whether the change is there before you repeat it; with token=True, db.run and "
-        "db.transaction find out by themselves"
+        "check whether the change is there before repeating it; with token=True, db.run "
+        "and db.transaction find out themselves"
     )
     assert items.exists(1) == took_effect
     error = run(lambda: block(2, token=True))
@@ -412,7 +412,7 @@ def test_rule_15_a_token_settles_what_a_commit_did(
         assert error is None
     else:
         assert isinstance(error, TransactionConflict)
-        assert error.message == "COMMIT reported an error, and did not take effect"
+        assert error.message == "COMMIT reported an error and did not take effect"
     calls: list[int] = []
 
     def write() -> int:
@@ -476,5 +476,5 @@ def test_a_token_belongs_to_a_whole_transaction(db: Database, items: Table) -> N
         ):
             error = error_of(act)
             assert isinstance(error, UsageError)
-            assert error.hint == "give token=True to the outermost"
+            assert error.hint == "pass token=True to the outermost transaction"
     assert items.exists(1)

@@ -275,12 +275,12 @@ def test_rule_26_a_cursor_names_the_data_that_changed(workspace: Workspace, db: 
     shown = open_elsewhere(workspace, "2023.2", f"page {first.cursor}")
     other = index_row(workspace)["built_with"]["time zones"]["fingerprint"][:16]
     assert shown[-5:] == [
-        "the cursor was made with other collation or time zone data, which sort otherwise",
+        "the cursor was made with other collation or time zone data, which sort differently",
         "  dataset: time zones",
         f"  made_with: {here.version} (fingerprint {here.fingerprint[:16]})",
         f"  here: tz database 2023b (fingerprint {other})",
-        "  hint: begin again without a cursor; where that happens again and again, give all"
-        " processes the same ICU and time zone data",
+        "  hint: begin again without a cursor; if it happens often, give all processes "
+        "the same ICU and time zone data",
     ]
 
 
@@ -310,7 +310,7 @@ def test_rule_26_processes_with_other_time_zones_are_refused_while_others_run(
 ) -> None:
     error = open_elsewhere(workspace, "2023.2")
     assert error[0] == DatasetMismatch.__name__
-    assert "running processes use other collation or time zone data than this one" in error[1]
+    assert "other running processes use different collation or time zone data" in error[1]
     assert "  here: tz database 2023b" in error
     assert in_order(db) == [*MET]
 

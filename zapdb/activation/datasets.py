@@ -155,14 +155,14 @@ def refuse_disagreement(
         state, index = indexes[0]
         built_with, here = index.describe_difference()
         raise DatasetMismatch(
-            "running processes use other collation or time zone data than this one",
+            "other running processes use different collation or time zone data",
             table=state.table.name,
             index=index.index.name,
             built_with=built_with,
             here=here,
             processes="; ".join(others),
-            hint="stop them, or give all processes the same ICU and time zone data; under the "
-            "policy `scan` processes with different data work side by side",
+            hint="stop them, or give all processes the same ICU and time zone data; the "
+            "policy `scan` lets processes with different data work side by side",
         )
     for other in silent:
         # It may only be suspended, and have the other data when it wakes up.
@@ -173,14 +173,14 @@ def _no_background(state: TableState, index: IndexDescriptor) -> DatasetMismatch
     built_with, here = index.describe_difference()
     table, name = state.table.name, index.index.name
     return DatasetMismatch(
-        "the collation or time zone data changed, and a unique index can't be rewritten in the "
-        "background",
+        "the collation or time zone data changed, and a unique index cannot be rewritten "
+        "in the background",
         table=table,
         index=name,
         built_with=built_with,
         here=here,
-        hint=f"`zapdb settings set datasets block --table {table} --index {name}` has it built "
-        "again as a whole",
+        hint=f"run `zapdb settings set datasets block --table {table} --index {name}`, "
+        "which rebuilds the whole index",
     )
 
 

@@ -78,17 +78,17 @@ def start_rollback(
     with storage.transaction(Mode.READ) as connection:
         chain = read_chain(list_stored(connection, read_chain_state(connection)))
     if not chain.migrations:
-        raise UsageError("no migration is stored, so there is none to forget")
+        raise UsageError("no migration is stored, so there is nothing to roll back")
     newest = chain.migrations[-1]
     if digest not in (None, newest.digest):
         raise ConcurrencyError(
-            "another migration is the newest by now",
+            "a newer migration was stored in the meantime",
             found=newest.label,
-            hint="nothing was forgotten; look with `zapdb migrate status`",
+            hint="nothing was rolled back; see `zapdb migrate status`",
         )
     if newest.replaces:
         raise UsageError(
-            "a squash can't be forgotten: it stands for all that the database began with",
+            "a squash cannot be rolled back: the database begins with it",
             migration=newest.label,
         )
     precompute_fingerprints(newest.before)
@@ -128,11 +128,10 @@ def _refuse_while_in_use(connection: Connection, migration: Migration, *, evict:
             users.append(str(node.lease.owner))
     if users:
         raise UsageError(
-            "processes that use the migration are running",
+            "running processes use the migration",
             migration=migration.label,
             nodes="; ".join(users),
-            hint="stop them, or run `zapdb migrate forget --evict`: "
-            "what they write then is refused",
+            hint="stop them, or run `zapdb migrate forget --evict`, which refuses their writes",
         )
 
 
@@ -208,7 +207,7 @@ def _check_none_left(connection: Connection, tenant: int, revert: Revert) -> Non
     (left,) = connection.fetch_one(f"{records.count_sql} AND {condition}", parameters)
     if left:
         raise CorruptCatalog(
-            "records of the forgotten revision are left",
+            "some records still have the revision that was rolled back",
             table=revert.state.table.name,
             records=left,
             hint="run `zapdb migrate forget` again",
@@ -269,7 +268,7 @@ def _bring_back(connection: Connection, view: View, table: Table, number: int, d
     tenant = view.tenant
     if is_retired(connection, tenant, table.number):
         raise ConcurrencyError(
-            "the records that the migration discarded are still being deleted",
+            "the records that this migration discarded are still being deleted",
             table=table.name,
             hint="run `zapdb migrate forget` again",
         )

@@ -84,7 +84,9 @@ def read_log(connection: Connection, tenant: int, name: str) -> list[Entry]:
     if not found:
         names = {entry.table.name for log in logs.values() for entry in log}
         raise UnknownName(
-            "no table has or had this name", table=name, tables=", ".join(sorted(names)) or "(none)"
+            "no table has or ever had this name",
+            table=name,
+            tables=", ".join(sorted(names)) or "(none)",
         )
 
     return max(found, key=lambda log: (_find_end(log, name), log[-1].table_number))
@@ -113,7 +115,7 @@ def read_log_numbered(connection: Connection, tenant: int, number: int) -> list[
         logs = _read_logs(connection, tenant).items()
         tables = [f"{at} ({entries[-1].table.name})" for at, entries in logs]
         raise UnknownName(
-            "no table has or had this number",
+            "no table has or ever had this number",
             number=number,
             tables=", ".join(tables) or "(none)",
         )
@@ -132,7 +134,7 @@ def find_entry(log: Sequence[Entry], revision: int) -> Entry:
     found = next((entry for entry in log if entry.revision == revision), None)
     if found is None:
         raise UnknownName(
-            "the table's history has no such revision",
+            "the table's schema history has no such revision",
             table=log[-1].table.name,
             revision=revision,
             revisions=", ".join(str(entry.revision) for entry in log),

@@ -25,7 +25,7 @@ def load_layouts(connection: Connection, tenant: int, number: int) -> dict[int, 
         layouts[entry.revision] = Layout.of(entry.table) if known is None else known
     if not layouts:
         raise CorruptCatalog(
-            "a table has records, and no schema history",
+            "a table has records but no schema history",
             tenant=tenant,
             table=number,
             hint="restore zapdb_schema_history from a backup",

@@ -166,7 +166,7 @@ def _find_violation(
             "the table never had the schema that it is pinned to",
             **context,
             history=", ".join(dict.fromkeys(format_fingerprint(e.fingerprint) for e in log)),
-            hint="`zapdb catalog history` shows the schemas that it had: this is another "
+            hint="see its schemas with `zapdb catalog history`; this may be another "
             "database or table, or its history was pruned",
         )
     if found.is_in_force and found.current in ({pin} if known is None else known):
@@ -176,13 +176,13 @@ def _find_violation(
     look = "look at what changed with `zapdb catalog fingerprint TABLE --find FINGERPRINT`"
     if known is None:
         return FingerprintUnknown(
-            "the pinned table has another schema by now",
+            "the pinned table now has another schema",
             **context,
-            hint=f"{look}, and pin what is in force once the program is made for it; with "
-            "migration files, all schemas that those lead to are known",
+            hint=f"{look}, adapt the program, and pin the active schema; with migration "
+            "files, every schema of the files is accepted",
         )
     return FingerprintUnknown(
-        "the pinned table has a schema by now that the migration files don't know",
+        "the pinned table now has a schema that the migration files do not contain",
         **context,
-        hint=f"bring the newer migration files into the directory, and {look}",
+        hint=f"add the newer migration files to the directory, and {look}",
     )

@@ -104,7 +104,7 @@ def ensure_history(storage: Storage, tenant: int, chain: Chain, position: int) -
         missing = list_missing(connection, tenant, chain, position)
         if missing and read_chain_state(connection).forgetting is not None:
             raise CorruptCatalog(
-                "a table has no schema history, and a forget is under way",
+                "a table has no schema history while a migration is being rolled back",
                 tenant=tenant,
                 table=missing[0].name,
                 hint=WAY_OUT,
@@ -160,8 +160,7 @@ def _find_revision(connection: Connection, tenant: int, table: Table) -> int | N
     counts = {decode_prefix(p, 0)[0]: count for p, count in records.count_by_prefix(connection)}
     if len(counts) > 1:
         raise CorruptCatalog(
-            "a table has records of several revisions, and no schema history to say which "
-            "shapes those are",
+            "a table has records of several revisions but no schema history that describes them",
             tenant=tenant,
             table=table.name,
             records=", ".join(f"{count} of revision {r}" for r, count in counts.items()),
@@ -185,7 +184,7 @@ def _try_records(connection: Connection, records: RecordTable, tenant: int, tabl
             continue  # of a later release of the time zone data
         except CorruptRecord as error:
             raise CorruptCatalog(
-                "a table has no schema history, and its records are not of the shape in force",
+                "a table has no schema history, and its records do not fit the active schema",
                 tenant=tenant,
                 table=table.name,
                 record=key.hex()[:32],

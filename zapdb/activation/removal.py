@@ -58,19 +58,21 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
         tenant = find_tenant_row(connection, name)
         if tenant.number == DEFAULT_TENANT:
             raise UsageError(
-                "the default tenant stays", tenant=name, hint="delete its records instead"
+                "the default tenant cannot be removed",
+                tenant=name,
+                hint="delete its records instead",
             )
         if read_chain_state(connection).forgetting is not None:
             raise RollbackInProgress(
-                "a migration is being forgotten",
-                hint="wait until it is done, or finish it with `zapdb migrate forget`",
+                "a migration is being rolled back",
+                hint="wait until it has finished, or finish it with `zapdb migrate forget`",
             )
         rows.put(connection, structs.replace(tenant, removing=True))
         bump_activation(connection, tenant.number)  # who works with it looks again
     removed = _delete_rows(storage, tenant.number)
     with storage.transaction(Mode.CHANGE) as connection:
         if rows.get(connection, Tenant, tenant.number) is None:
-            raise UnknownName("another process has removed the tenant", tenant=name)
+            raise UnknownName("another process removed the tenant", tenant=name)
         _delete_states(connection, tenant.number)
         rows.delete(connection, Tenant, tenant.number)
         connection.run(f"DELETE FROM {CATALOG_VERSIONS.name} WHERE tenant = {tenant.number}")

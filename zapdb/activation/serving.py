@@ -30,12 +30,12 @@ def refuse_behind(view: View, serves: int) -> None:
     """Raises `PendingMigrations` where a process that can't bring the tenant up would have to."""
     if view.position < serves:
         raise PendingMigrations(
-            "a migration of the files is not in force for the tenant, and a read-only process "
-            "brings nothing up",
+            "the files contain a migration that is not active for this tenant, and a "
+            "read-only process cannot activate it",
             files_end=serves,
             position=view.position,
             hint="run `zapdb migrate up`, or open the database once without read_only; "
-            "serve_as=N reads it in the shape of an earlier file",
+            "serve_as=N serves the schema of an earlier file",
         )
 
 
@@ -49,18 +49,18 @@ def refuse_unserved(view: View, serves: int, window: str) -> None:
         return
     if serves <= view.chain.start:
         raise ServedSchemaUnavailable(
-            "the files end before the squash that the database begins with",
+            "the files end before the squash with which the database begins",
             files_end=serves,
             squash=view.chain.migrations[0].label,
-            hint="bring the newer files into the directory",
+            hint="add the newer files to the directory",
         )
     if window != ALL and behind > int(window):
         raise ServedSchemaUnavailable(
-            "the files end further back than this database serves",
+            "the files end earlier than this database serves",
             files_end=serves,
             position=view.position,
             served_window=window,
-            hint="bring the newer files into the directory, or widen the window with "
+            hint="add the newer files to the directory, or widen the window with "
             "`zapdb settings set served_window`",
         )
     for table in view.chain.schema_at(serves):
@@ -73,6 +73,6 @@ def refuse_unserved(view: View, serves: int, window: str) -> None:
                 files_end=serves,
                 table=table.name,
                 dropped_by=dropped.label,
-                hint="bring the newer files into the directory, with the code that works without "
-                "the table",
+                hint="add the newer files to the directory, and deploy code that works "
+                "without the table",
             )

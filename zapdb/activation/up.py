@@ -194,10 +194,11 @@ def refuse_changes_while_forgetting(view: View) -> None:
 
 def _in_progress(view: View, number: int) -> RollbackInProgress:
     return RollbackInProgress(
-        "a migration is being forgotten",
+        "a migration is being rolled back",
         migration=view.chain.at(number).label,
-        hint="wait until it is done; if it was interrupted, run `zapdb migrate forget` again; "
-        "with read_only=True, or files that end before the migration, the database can be read",
+        hint="wait until it has finished; if it was interrupted, run "
+        "`zapdb migrate forget` again; to read meanwhile, use read_only=True or "
+        "files that end before the migration",
     )
 
 
@@ -205,7 +206,7 @@ def _refuse_forgotten(migrations: tuple[Migration, ...], forgotten: set[tuple[in
     for migration in migrations:
         if (migration.number, migration.digest) in forgotten:
             raise PendingMigrations(
-                "a migration of the files was forgotten, and is not applied again by itself",
+                "a migration of the files was rolled back, and is not applied again automatically",
                 migration=migration.label,
                 hint="remove the file, or run `zapdb migrate up` to apply it again",
             )

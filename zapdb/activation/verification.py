@@ -98,11 +98,10 @@ def _refuse_other_digests(
         if list(replaced[at : at + 1]) != list(given[at : at + 1])
     )
     raise MigrationConflict(
-        "files and database were squashed from different migrations",
+        "the files and the database were squashed from different migrations",
         location=Location(str(file.path), 1, 1),
         first_difference=f"migration {at + 1}",
-        hint="bring back the files that the squash was made of, and compare with "
-        "`zapdb migrate diff`",
+        hint="restore the files that were squashed, and compare them with `zapdb migrate diff`",
     )
 
 
@@ -125,6 +124,6 @@ def _conflict(file: MigrationFile, row: StoredMigration, given: Migration) -> Mi
         file=f"{file.label} {given.digest}",
         difference="\n    " + "\n    ".join(lines),
         hint="revert the file and write the change as a new migration "
-        f'(`zapdb migrate new "…"`), or forget the stored ones from {row.label} on '
-        "(`zapdb migrate forget`)",
+        f'(`zapdb migrate new "…"`), or roll back the stored ones from {row.label} '
+        "on (`zapdb migrate forget`)",
     )

@@ -145,7 +145,7 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
     position = row.position
     if position > chain.end:
         raise CorruptCatalog(
-            "the tenant's position lies beyond the stored migrations",
+            "the tenant's position is beyond the stored migrations",
             position=position,
             stored=chain.end,
         )
@@ -243,13 +243,13 @@ def _check_entries(table: Table, entries: list[Entry]) -> None:
     """Raise `CorruptCatalog` where a table's log is not that of what is in force."""
     if not entries:
         raise MissingSchemaHistory(
-            "a table in force has no schema history",
+            "an active table has no schema history",
             table=table.name,
-            hint="open the database, or run `zapdb catalog history`: both begin one",
+            hint="open the database or run `zapdb catalog history`; both begin one",
         )
     if entries[-1].snapshot != canonical_bytes(table):
         raise CorruptCatalog(
-            "the schema history of a table does not end at what is in force",
+            "the schema history of a table does not end at its active schema",
             table=table.name,
             entries=len(entries),
             hint="zapdb_migrations or zapdb_schema_history was tampered with: restore both from a "

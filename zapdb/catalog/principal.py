@@ -32,7 +32,7 @@ def acting_as(principal: str) -> Iterator[None]:
     """Change the catalog as `principal` in the block; raises `UsageError` for what is no name."""
     if not 0 < len(principal) <= PRINCIPAL_LENGTH_MAX or not principal.isprintable():
         raise UsageError(
-            "this can't be the name of a principal",
+            "this is not a valid name of a principal",
             length=len(principal),
             longest=PRINCIPAL_LENGTH_MAX,
             hint="give printable characters, at least one",

@@ -38,11 +38,11 @@ class Bound:
         given = [v for v in (self.keep_last, self.before, self.older_than_us) if v is not None]
         if len(given) != 1:
             raise UsageError(
-                "what to prune has to be said in one way",
+                "give exactly one of --keep-last, --before and --older-than",
                 hint="give one of --keep-last, --before and --older-than",
             )
         if self.keep_last is not None and self.keep_last < 1:
-            raise UsageError("the newest entry can't be pruned", keep_last=self.keep_last)
+            raise UsageError("the newest revision cannot be pruned", keep_last=self.keep_last)
 
     def select(self, log: Sequence[Entry]) -> list[Entry]:
         """The entries of a log that are meant, the newest aside."""
@@ -81,9 +81,10 @@ def plan_pruning(connection: Connection, log: Sequence[Entry], bound: Bound) -> 
     """
     if read_chain_state(connection).forgetting is not None:
         raise RollbackInProgress(
-            "a migration is being forgotten, which needs the history",
+            "a migration is being rolled back, which needs the schema history",
             table=log[-1].table.name,
-            hint="wait until it is done; if it was interrupted, run `zapdb migrate forget` again",
+            hint="wait until it has finished; if it was interrupted, run "
+            "`zapdb migrate forget` again",
         )
     meant = bound.select(log)
     revisions = {entry.revision for entry in meant}
@@ -110,17 +111,18 @@ def prune(storage: Storage, pruning: Pruning) -> None:
     newest = pruning.log[-1]
     if pruning.uses:
         raise UsageError(
-            "what is stored needs the history that would be pruned",
+            "stored records or archives need the revisions that would be pruned",
             table=newest.table.name,
             needed="; ".join(f"revision {use.revision}: {use.what}" for use in pruning.uses),
-            hint="convert old records with `zapdb convert run`, and delete what is archived with "
-            "`zapdb migrate prune-archive`; or prune less; what the change log needs stays",
+            hint="convert stale records with `zapdb convert run`, delete archived values "
+            "with `zapdb migrate prune-archive`, or prune less; revisions that the "
+            "change log needs always stay",
         )
     with storage.transaction(Mode.CHANGE) as connection:
         log = tuple(read_entries(connection, newest.tenant, newest.table_number))
         if log != pruning.log or read_chain_state(connection).forgetting is not None:
             raise ConcurrencyError(
-                "the history was changed while it was looked at",
+                "the schema history changed during the check",
                 table=newest.table.name,
                 hint="nothing was pruned; try again",
             )

@@ -85,7 +85,7 @@ def decode_row(kind: type[R], key: str, text: str) -> R:
 
 def _corrupt(kind: type[CatalogRow], key: str, wrong: str) -> CorruptCatalog:
     return CorruptCatalog(
-        "a row of the catalog is not what its kind allows",
+        "a row of the catalog is not valid for its kind",
         kind=kind.KIND,
         key=key,
         wrong=wrong,

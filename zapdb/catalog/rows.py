@@ -56,7 +56,7 @@ def _write(connection: Connection, statement: sa.Executable) -> Any:
         return connection.core_execute(statement)
     except DuplicateKey:
         raise CorruptCatalog(
-            "a counter gave out a number that is in use",
+            "a counter allocated a number that is already in use",
             table="zapdb_counters",
             counter="seq",
             hint="zapdb_counters was tampered with: restore it from a backup",

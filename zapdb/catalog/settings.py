@@ -290,7 +290,7 @@ class Settings:
 def find_setting(name: str) -> Setting:
     if name not in SETTINGS:
         raise UnknownName(
-            "no such setting",
+            "there is no such setting",
             setting=name,
             settings=", ".join(SETTINGS),
             hint=suggest(name, SETTINGS),
@@ -318,12 +318,12 @@ def resolve_scope(
 ) -> Scope:
     """The scope with these names; raises `UnknownName` and `UsageError`."""
     if field is not None and index is not None:
-        raise UsageError("a setting is for a field or for an index", field=field, index=index)
+        raise UsageError("give a field or an index, not both", field=field, index=index)
     if table is None:
         if field is not None:
-            raise UsageError("a field is one of a table", field=field, hint="name the table, too")
+            raise UsageError("a field needs its table", field=field, hint="add --table, or table=")
         if index is not None:
-            raise UsageError("an index is one of a table", index=index, hint="name the table, too")
+            raise UsageError("an index needs its table", index=index, hint="add --table, or table=")
         return Scope(tenant)
     found = next((t for t in schema if t.name == table), None)
     if found is None:
@@ -332,7 +332,7 @@ def resolve_scope(
         named = next((i for i in found.indexes if i.name == index), None)
         if named is None:
             there = ", ".join(i.name for i in found.indexes) or "(none)"
-            raise UnknownName("no such index", table=table, index=index, indexes=there)
+            raise UnknownName("there is no such index", table=table, index=index, indexes=there)
         return scope_of_index(tenant, found, named)
     if field is None:
         return Scope(tenant, found.number)

@@ -35,7 +35,7 @@ def read_chain_state(connection: Connection, *, lock: bool = False) -> ChainStat
     state = rows.get(connection, ChainState, lock=lock)
     if state is None:
         raise CorruptCatalog(
-            "the row of the chain is missing",
+            "the catalog's `chain` row is missing",
             table="zapdb_catalog",
             hint="restore it from a backup",
         )
@@ -166,7 +166,7 @@ def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) ->
         migration = read_stored(row.structure, row.name, row.summary, row.drawn, before)
         if migration.number != row.number:
             raise CorruptCatalog(
-                "a stored migration stands in the place of another",
+                "a stored migration is in the place of another",
                 migration=row.label,
                 found=migration.number,
                 hint="restore the zapdb_migrations table from a backup",

@@ -69,7 +69,7 @@ def _checked(row: SettingRow) -> str:
     # A setting that this release does not know is of a later one, and is nothing to it.
     if setting is not None and setting.normalize(row.value) != row.value:
         raise CorruptCatalog(
-            "a setting has a value that it can't have",
+            "a stored setting has an invalid value",
             key=row.key,
             value=row.value,
             values=", ".join(setting.values),
@@ -87,7 +87,7 @@ def write_setting(connection: Connection, name: str, value: str, scope: Scope = 
     normal = setting.normalize(value)
     if normal is None:
         raise UsageError(
-            "the setting has no such value",
+            "the setting does not allow this value",
             setting=name,
             value=value,
             values=", ".join(setting.values),
@@ -125,12 +125,13 @@ def _check_policies(connection: Connection, name: str, scope: Scope) -> None:
             concerned = scope.key(name) in [wider.key(name) for wider in at.wider()]
             if concerned and settings.find(name, at)[0] == "background":
                 raise UsageError(
-                    "a unique index can't be rewritten in the background",
+                    "a unique index cannot be rewritten in the background",
                     setting=name,
                     table=table.name,
                     index=index.name,
-                    hint="equal values may have unequal keys meanwhile: first set "
-                    f"`zapdb settings set {name} block --table {table.name} --index {index.name}`",
+                    hint="until it is done, equal values could have unequal keys; first "
+                    f"run `zapdb settings set {name} block --table {table.name} "
+                    f"--index {index.name}`",
                 )
 
 
@@ -173,7 +174,8 @@ def _find_for(name: str, scope: Scope) -> Setting:
     setting = find_setting(name)
     if scope.level not in setting.scopes:
         raise UsageError(
-            f"the setting can't be set for {'an' if scope.level == 'index' else 'a'} {scope.level}",
+            f"the setting cannot be set for {'an' if scope.level == 'index' else 'a'} "
+            f"{scope.level}",
             setting=name,
             scopes=", ".join(setting.scopes),
         )
@@ -192,8 +194,8 @@ def require_schema_changes_allowed(connection: Connection, tenant: int | None = 
         context: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
         option = " --tenant NAME" if origin == "tenant" else ""
         raise SchemaChangesRefused(
-            "schema changes are refused by a setting",
+            "a setting refuses schema changes",
             setting="schema_changes",
             **context,
-            hint=f"`zapdb settings set schema_changes allow{option}` lets them through again",
+            hint=f"run `zapdb settings set schema_changes allow{option}` to allow them again",
         )

@@ -28,13 +28,13 @@ def add_tenant(connection: Connection, name: str) -> Tenant:
     """Enter a tenant at position 0, inside a CATALOG transaction; raises `TenantExists`."""
     if NAME.fullmatch(name) is None:
         raise UsageError(
-            "this is not the name of a tenant",
+            "this is not a valid name of a tenant",
             name=name,
-            hint="use letters, digits and _ . @ -, up to 63, with a letter or digit first",
+            hint="use up to 63 letters, digits and _ . @ -, beginning with a letter or digit",
         )
     number = rows.draw(connection, "tenant")
     if not rows.put_if_absent(connection, TenantNameRow(name, number)):
-        raise TenantExists("there is a tenant of this name already", tenant=name)
+        raise TenantExists("a tenant of this name already exists", tenant=name)
     now = connection.storage.now_us(connection)
     tenant = Tenant(number, name, 0, now, principal.current(), removing=False)
     rows.put(connection, tenant)
@@ -75,7 +75,7 @@ def find_tenant_row(connection: Connection, name: str) -> Tenant:
         names = [key for (key,) in connection.core_execute(query)]
         shown = ", ".join(names[:SHOWN_MAX]) + (" …" if len(names) > SHOWN_MAX else "")
         raise UnknownName(
-            "no such tenant",
+            "there is no such tenant",
             tenant=name,
             tenants=shown,
             hint=suggest(name, names)

@@ -127,8 +127,9 @@ def migrate_up_command(
     """
     if all_tenants and (tenant is not None or to is not None):
         raise UsageError(
-            "--all-tenants brings all of them to the stored end",
-            hint="leave --tenant, ZAPDB_TENANT and --to out",
+            "--all-tenants migrates all tenants to the stored end, so it cannot be "
+            "combined with a tenant or --to",
+            hint="leave out --tenant, ZAPDB_TENANT and --to",
         )
     output = Output(as_json)
     directory = find_migrations(migrations)

@@ -326,10 +326,10 @@ def catalog_fingerprint_command(
     newest = log[-1]
     if newest.event == "drop" or newest.table.name != table:
         raise UnknownName(
-            "no such table now, only its history",
+            "the table was dropped; only its schema history remains",
             table=table,
             became="(dropped)" if newest.event == "drop" else newest.table.name,
-            hint="`zapdb catalog history` shows it",
+            hint="run `zapdb catalog history --table NAME` to see it",
         )
     shown = format_fingerprint(newest.fingerprint)
     if verbose:
@@ -345,9 +345,9 @@ def parse_fingerprint(text: str) -> int:
     """Raises `UsageError`."""
     if FINGERPRINT.fullmatch(text) is None:
         raise UsageError(
-            "this is no fingerprint",
+            "this is not a fingerprint",
             given=text,
-            hint="give 0x and up to 16 hexadecimal digits, as `zapdb catalog history` shows them",
+            hint="give 0x and up to 16 hexadecimal digits, as `zapdb catalog history` prints them",
         )
     return int(text, 16)
 

@@ -76,9 +76,9 @@ def make_cell_reader(table: Table, field: Field) -> Callable[[str], Any]:
                 return from_plain(table, field, None)
             if text[:2] != "\\\\":
                 raise InvalidValue(
-                    "a text begins with a single backslash",
+                    "a value begins with a single backslash",
                     field=path,
-                    hint="write two for one, and \\N for null",
+                    hint="write two backslashes for one, and \\N for null",
                 )
             text = text[1:]
         plain = text if read is None else read(text)
@@ -122,7 +122,7 @@ def _reader_of(kind: ValueType, path: str) -> Callable[[str], Any] | None:
 
 def _refuse(kind: ValueType, path: str, text: str) -> InvalidValue:
     return InvalidValue(
-        "a text does not fit its field",
+        "a value does not fit its field",
         field=path,
         expected=kind.text_form,
         got=describe_value(text),
@@ -136,7 +136,7 @@ def parse_json_cell(text: str, path: str, expected: str) -> Any:
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twice)
     except (ValueError, RecursionError) as error:
         raise InvalidValue(
-            "this is not JSON",
+            "the text is not valid JSON",
             field=path,
             expected=expected,
             problem=str(error),
@@ -145,11 +145,11 @@ def parse_json_cell(text: str, path: str, expected: str) -> Any:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"JSON has no {name}")
+    raise ValueError(f"JSON has no value {name}")
 
 
 def _refuse_twice(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("an object has a name twice")
+        raise ValueError("an object has the same name twice")
     return found

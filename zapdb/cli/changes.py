@@ -266,7 +266,7 @@ def changes_remove_follower_command(
         there = {status.name: status for status in db.change_log.followers()}
         if name not in there:
             raise UnknownName(
-                "nobody follows under this name",
+                "there is no follower of this name",
                 follower=name,
                 followers=", ".join(there) or "(none)",
                 hint=suggest(name, there),
@@ -285,10 +285,12 @@ def changes_remove_follower_command(
 
 def _confirm(question: str, *, as_json: bool) -> bool:
     if as_json:
-        raise UsageError("nothing is asked with --json", hint="add --yes")
+        raise UsageError("--json does not ask for confirmation", hint="add --yes")
     answer = ask_user(f"{question} [y/N]")
     if answer is None:
-        raise UsageError("it has to be confirmed, and nobody is there to ask", hint="add --yes")
+        raise UsageError(
+            "this needs confirmation, and standard input is not a terminal", hint="add --yes"
+        )
     return answer.lower() in ("y", "yes")
 
 
@@ -361,7 +363,7 @@ def changes_prune_command(
 def _read_limit(db: Database, before: str | None, older_than: str | None) -> datetime | Bookmark:
     if (before is None) == (older_than is None):
         raise UsageError(
-            "what to prune has to be said in one way",
+            "give exactly one of --keep-last, --before and --older-than",
             hint="give one of --before and --older-than",
         )
     if older_than is not None:
@@ -376,8 +378,9 @@ def _read_limit(db: Database, before: str | None, older_than: str | None) -> dat
         moment = None
     if moment is None or moment.tzinfo is None:
         raise UsageError(
-            "--before is neither a moment with its offset nor a bookmark",
+            "--before is neither a time with its UTC offset nor a bookmark",
             given=before,
-            hint="such as 2026-01-31T00:00Z, or a bookmark that `zapdb changes list --json` shows",
+            hint="give for example 2026-01-31T00:00Z, or a bookmark that "
+            "`zapdb changes list --json` prints",
         )
     return moment

@@ -239,7 +239,7 @@ def cluster_evict_command(
     """
     output = Output(as_json)
     if bool(nodes) == expired:
-        raise UsageError("give the ids of nodes, or --expired")
+        raise UsageError("give the ids of the nodes to evict, or --expired")
     with _opened(database) as storage:
         with storage.transaction(Mode.READ) as connection:
             wanted = _find_wanted(connection, nodes or [], expired=expired)
@@ -265,11 +265,11 @@ def _find_wanted(connection: Connection, given: list[str], *, expired: bool) -> 
 
 def _confirm(count: int, *, as_json: bool) -> bool:
     if as_json:
-        raise UsageError("nothing is asked with --json", hint="add --yes")
+        raise UsageError("--json does not ask for confirmation", hint="add --yes")
     answer = ask_user(f"put {'it' if count == 1 else f'these {count} nodes'} out? [y/N]")
     if answer is None:
         raise UsageError(
-            "an eviction has to be confirmed, and nobody is there to ask", hint="add --yes"
+            "an eviction needs confirmation, and standard input is not a terminal", hint="add --yes"
         )
     return answer.lower() in ("y", "yes")
 

@@ -69,8 +69,8 @@ def _read_generated(path: Path) -> str:
         content = None
     if not isinstance(content, dict) or content.get("$comment") != MARK:
         raise UsageError(
-            "the file is there already, and is no JSON Schema that zapdb wrote",
+            "the file already exists, and zapdb did not write it",
             file=path,
-            hint="give another name, or remove it first",
+            hint="give another name, or remove the file first",
         )
     return text

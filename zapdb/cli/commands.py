@@ -158,8 +158,8 @@ class LazyGroup(typer.core.TyperGroup):
         if closest := suggest(name, self.commands):
             guess = guess or f"{closest} "
         raise UsageError(
-            f"no such command {name!r}",
-            hint=f"{guess}`{ctx.command_path} --help` says what there is",
+            f"there is no command {name!r}",
+            hint=f"{guess}`{ctx.command_path} --help` lists the commands",
         )
 
 

@@ -49,7 +49,7 @@ def read_condition(table: Table, schema: Schema, text: str) -> Predicate:
         if text[error.column - 1 : error.column] == "=":
             hint = "equal is written =="
         raise UsageError(
-            "the condition can't be read",
+            "the condition cannot be parsed",
             problem=error.message,
             condition=text,
             column=error.column,
@@ -83,7 +83,7 @@ class _Reader:
                 return self._field(node) == True  # noqa: E712 - makes a condition
             case Call(function, (Name() as name, *values), None):
                 return self._call(function, name, values, node.column)
-        raise ExpressionError("this is no condition on a field", node.column)
+        raise ExpressionError("this is not a condition on a field", node.column)
 
     def _compare(self, op: str, name: Name, value: Expression) -> Predicate:
         made: Predicate = COMPARISONS[op](self._field(name), self._value(name, value))
@@ -100,7 +100,7 @@ class _Reader:
                 return field.between(low, high)
             case "one_of", [_, *_]:
                 return field.in_(given)
-        raise ExpressionError(f"{function}() of {len(values)} values is no condition", column)
+        raise ExpressionError(f"{function}() of {len(values)} values is not a condition", column)
 
     def _is_field(self, name: Name) -> bool:
         return name.name in self._fields or name.name not in WORDS

@@ -57,13 +57,13 @@ def find_database(given: str | None) -> str:
     found = given or read_pyproject().get("database")
     if found is None:
         raise UsageError(
-            "no database is given",
+            "no database was given",
             hint='give --database URL, or set ZAPDB_DATABASE, or write database = "URL" under '
             "[tool.zapdb] in pyproject.toml",
         )
     if found in (":memory:", "sqlite://", "sqlite:///:memory:"):
         raise UsageError(
-            "a database in memory ends with the process, and a command is one",
+            "a database in memory ends with its process, so a command cannot use one",
             hint="give a file: sqlite:///path/to/file.db",
         )
     return found
@@ -78,7 +78,7 @@ def find_migrations(given: str | None) -> Path:
     found = find_migrations_if_any(given)
     if found is None:
         raise UsageError(
-            "no migration directory is given",
+            "no migration directory was given",
             hint="give --migrations DIRECTORY, or set ZAPDB_MIGRATIONS, or write "
             'migrations = "DIRECTORY" under [tool.zapdb] in pyproject.toml',
         )

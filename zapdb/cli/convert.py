@@ -84,14 +84,14 @@ def convert_run_command(
 def _runner(engine: Engine, workers: int | None, master: str | None) -> Iterator[Runner]:
     if engine == "local":
         if master is not None:
-            raise UsageError("--master is for Spark", hint="add --engine spark")
+            raise UsageError("--master needs Spark", hint="add --engine spark")
         with stopping_on_interrupt() as should_stop:
             yield partial(run_locally, workers=workers, should_stop=should_stop)
         return
     if workers is not None:
         raise UsageError(
-            "--workers is for threads of this process",
-            hint=f"say it to Spark: --master 'local[{workers}]'",
+            "--workers sets the threads of this process, which Spark does not use",
+            hint=f"use --master 'local[{workers}]'",
         )
     yield _import_spark() if master is None else partial(_import_spark(), master=master)
 

@@ -101,7 +101,7 @@ def data_get_command(
                 "no record has this key",
                 table=table,
                 key=", ".join(map(repr, values)),
-                hint=f"`zapdb data list {table}` shows those that there are",
+                hint=f"run `zapdb data list {table}` to see the keys",
             )
         if as_json:
             output.document(record_to_plain(schema, record))
@@ -204,11 +204,16 @@ def data_export_command(
     With `--json`, which needs `--output`: `{table, format, path, records}`: how many there were.
     """
     if as_json and target is None:
-        raise UsageError("the records go to standard output, and --json would, too", hint="add -o")
+        raise UsageError(
+            "the records and the --json report would both go to standard output",
+            hint="write the records to a file: -o FILE",
+        )
     if as_text and form != "parquet":
-        raise UsageError("--as-text is for Parquet", hint="in CSV all numbers are text anyway")
+        raise UsageError(
+            "--as-text is only for Parquet", hint="leave it out; in CSV all numbers are text"
+        )
     if for_spreadsheets and form != "csv":
-        raise UsageError("--safe-for-spreadsheets is for CSV", hint="add --format csv")
+        raise UsageError("--safe-for-spreadsheets is only for CSV", hint="add --format csv")
     with _opened(database, tenant, table, read_only=True) as (db, found, schema):
         # A condition answered by an index would come in its order.
         query = _query(found, schema, where).order_by(*(f.name for f in schema.key_fields))
@@ -268,10 +273,10 @@ def data_put_command(
     if stdin == bool(fields):
         raise UsageError(
             "give the fields of one record, or --stdin",
-            hint="such as: zapdb data put items id=1 title=Bread",
+            hint="for example: zapdb data put items id=1 title=Bread",
         )
     if batch is not None and not stdin:
-        raise UsageError("--batch is for --stdin")
+        raise UsageError("--batch needs --stdin")
     output = Output(as_json)
     with _opened(database, tenant, table, read_only=False) as (db, found, schema):
         if not stdin:

@@ -22,8 +22,8 @@ def parse_duration(text: str) -> int:
     match = DURATION.fullmatch(text)
     if match is None:
         raise UsageError(
-            "this is no duration",
+            "this is not a duration",
             given=text,
-            hint="give a number and s, m, h, d or w, such as 12h",
+            hint="give a number followed by s, m, h, d or w, for example 12h",
         )
     return int(match[1]) * UNITS_US[match[2]]

@@ -21,7 +21,7 @@ def plan_steps(storage: Storage, view: View, to: int | None) -> list[RollbackSte
         view = load_view(connection, view.tenant, view)
         end = view.chain.end
         if not end:
-            raise UsageError("no migration is stored, so there is none to forget")
+            raise UsageError("no migration is stored, so there is nothing to roll back")
         if to is not None and to > end:
             raise UsageError(
                 "no migration with this number is stored",
@@ -63,12 +63,12 @@ def _describe(loss: TableRollbackPreview) -> list[str]:
 def confirm(steps: list[RollbackStep], *, as_json: bool) -> bool:
     """Whether the operator wants it; raises `UsageError` where nobody can be asked."""
     if as_json:
-        raise UsageError("nothing is asked with --json", hint="add --yes")
+        raise UsageError("--json does not ask for confirmation", hint="add --yes")
     what = steps[0].migration.label if len(steps) == 1 else f"these {len(steps)} migrations"
     answer = ask_user(f"forget {what}? [y/N]")
     if answer is None:
         raise UsageError(
-            "a forget has to be confirmed, and nobody is there to ask", hint="add --yes"
+            "a rollback needs confirmation, and standard input is not a terminal", hint="add --yes"
         )
     return answer.lower() in ("y", "yes")
 

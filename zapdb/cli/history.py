@@ -94,7 +94,7 @@ def catalog_history_command(
     """
     output = Output(as_json)
     if with_snapshot and not as_json:
-        raise UsageError("a snapshot is bytes, and shown in JSON only", hint="add --json")
+        raise UsageError("a table schema is binary, so it is shown in JSON only", hint="add --json")
     with opened_for(database, tenant) as (storage, number):
         ensure_histories(storage, number)
         with storage.transaction(Mode.READ) as connection:
@@ -134,7 +134,7 @@ def find_log(
     """The log of the table that the options name; raises `UnknownName` and `UsageError`."""
     if (table is None) == (number is None):
         raise UsageError(
-            "which table is meant is not said, or twice",
+            "give exactly one of the table's name and its number",
             hint="give either --table NAME or --table-id NUMBER",
         )
     if number is not None:
@@ -165,7 +165,7 @@ def select_since(lines: list[RevisionLine], since: str, now_us: int) -> list[Rev
         raise UsageError(
             "--since is neither a revision nor a duration nor a fingerprint",
             given=since,
-            hint="such as 7, or 7d, 12h or 30m, or 0x21501dafa07d755e",
+            hint="give for example 7, or 7d, 12h or 30m, or 0x21501dafa07d755e",
         )
     if int(since) > newest.revision + 1:
         raise UsageError(
@@ -184,7 +184,7 @@ def _select_after(lines: list[RevisionLine], fingerprint: int) -> list[RevisionL
     if not found:
         known = dict.fromkeys(format_fingerprint(entry.fingerprint) for entry in log)
         raise UnknownName(
-            "the table's history has no such fingerprint",
+            "the table's schema history has no such fingerprint",
             table=log[-1].table.name,
             fingerprint=format_fingerprint(fingerprint),
             fingerprints=", ".join(known),

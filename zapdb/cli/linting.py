@@ -108,9 +108,9 @@ def find_changed(directory: Path, base: str) -> set[str]:
     found = _run_git(git, directory, *verify)
     if found is None:
         raise UsageError(
-            "git knows no such revision",
+            "git does not know this revision",
             revision=base,
-            hint="name a branch, tag or commit; a shallow clone has to fetch it first",
+            hint="give a branch, tag or commit; in a shallow clone, fetch it first",
         )
     revision = found.strip()
     known = _run_git(git, directory, "ls-tree", "--name-only", "-z", revision, "./")

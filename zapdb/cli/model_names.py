@@ -60,9 +60,9 @@ def name_classes(schema: Schema, given: Mapping[str, str], taken: Collection[str
     for name, wanted in given.items():
         if name not in known:
             there = ", ".join(sorted(known))
-            raise UnknownName("no such table or type", name=name, tables_and_types=there)
+            raise UnknownName("there is no such table or type", name=name, tables_and_types=there)
         if not CLASS_NAME.fullmatch(wanted) or iskeyword(wanted):
-            raise UsageError("a class is called in CamelCase", table=name, name=wanted)
+            raise UsageError("the name of a class must be in CamelCase", table=name, name=wanted)
     # What is given comes first: it has its name whatever the others would be called.
     records, tables, types = dict[str, str](), dict[str, str](), dict[str, str]()
     table_names = {table.name for table in schema}
@@ -84,7 +84,7 @@ def name_classes(schema: Schema, given: Mapping[str, str], taken: Collection[str
 def _candidates(given: Mapping[str, str], name: str, usual: str, suffix: str) -> Iterator[str]:
     if name in given:
         yield given[name]
-        raise UsageError("two classes would have one name", table=name, name=given[name])
+        raise UsageError("two classes would have the same name", table=name, name=given[name])
     yield to_camel(usual)
     yield to_camel(name) + suffix
     number = 2

@@ -69,7 +69,7 @@ def codegen_models_command(
     """
     out = Output(as_json)
     if check and output is None:
-        raise UsageError("--check is about a file", hint="name it: --output FILE")
+        raise UsageError("--check compares with a file", hint="add --output FILE")
     there = None if output is None else _read_generated(output)
     names = _read_names(name or [], {} if there is None else _find_names(there))
     chain, position = _load(migrations, database, tenant)
@@ -112,7 +112,7 @@ def _read_names(given: list[str], before: Mapping[str, str]) -> dict[str, str]:
         table, separator, wanted = one.partition("=")
         if not separator or not table:
             raise UsageError(
-                "a name is given as NAME=CLASS", name=one, hint="for example people=Person"
+                "give a name as NAME=CLASS", name=one, hint="for example people=Person"
             )
         names.pop(table, None)
         if wanted:
@@ -130,9 +130,9 @@ def _read_generated(path: Path) -> str | None:
         text = ""
     if MARK not in text[:1_000]:
         raise UsageError(
-            "the file is there already, and is no module that zapdb wrote",
+            "the file already exists, and zapdb did not write it",
             file=path,
-            hint="give another name, or remove it first",
+            hint="give another name, or remove the file first",
         )
     return text
 

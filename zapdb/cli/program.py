@@ -92,12 +92,10 @@ def _hide(arguments: Sequence[str]) -> Callable[[str], str]:
 def _explain_arguments(error: Any) -> UsageError:
     command = error.ctx.command_path if error.ctx is not None else "zapdb"
     message = str(error.format_message()).rstrip(".")
-    return UsageError(
-        message[:1].lower() + message[1:], hint=f"`{command} --help` says what there is"
-    )
+    return UsageError(message[:1].lower() + message[1:], hint=f"run `{command} --help`")
 
 
 def _explain_system(error: OSError) -> ZapdbError:
     context = {} if error.filename is None else {"file": error.filename}
     reason = error.strerror or str(error) or type(error).__name__
-    return ZapdbError(f"the operating system refused: {reason}", **context)
+    return ZapdbError(f"the operating system reported an error: {reason}", **context)

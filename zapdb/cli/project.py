@@ -57,8 +57,8 @@ def init_command(
     url = database or f"sqlite:///{_name_of(directory)}.db"
     if has_password(read_address(url)):
         raise UsageError(
-            "an address with a password does not belong in a file",
-            hint="leave --database out and set the variable ZAPDB_DATABASE where zapdb runs",
+            "an address with a password must not be written to a file",
+            hint="leave out --database, and set the environment variable ZAPDB_DATABASE instead",
         )
     directory.mkdir(parents=True, exist_ok=True)
     created: list[Path] = []

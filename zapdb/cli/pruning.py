@@ -82,11 +82,11 @@ def _write_archived(archived: list[ArchivedValues], output: Output) -> None:
 
 def _confirm(*, as_json: bool) -> bool:
     if as_json:
-        raise UsageError("nothing is asked with --json", hint="add --yes")
+        raise UsageError("--json does not ask for confirmation", hint="add --yes")
     answer = ask_user("delete all of it for good? [y/N]")
     if answer is None:
         raise UsageError(
-            "pruning has to be confirmed, and nobody is there to ask", hint="add --yes"
+            "pruning needs confirmation, and standard input is not a terminal", hint="add --yes"
         )
     return answer.lower() in ("y", "yes")
 

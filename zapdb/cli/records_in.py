@@ -23,7 +23,7 @@ def read_key(table: Table, texts: Sequence[str]) -> tuple[Any, ...]:
     fields = table.key_fields
     if len(texts) != len(fields):
         raise UsageError(
-            "the key has other fields",
+            "these are not the fields of the key",
             table=table.name,
             key=", ".join(field.name for field in fields),
             given=len(texts),
@@ -37,9 +37,9 @@ def read_assignments(table: Table, texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign:
-            raise UsageError("a field is given as name=value", got=text)
+            raise UsageError("give a field as name=value", got=text)
         if name in values:
-            raise UsageError("a field is given twice", field=f"{table.name}.{name}")
+            raise UsageError("a field was given twice", field=f"{table.name}.{name}")
         values[name] = from_text(table, find_input_field(table, name), value)
     return values
 
@@ -52,7 +52,7 @@ def find_input_field(table: Table, name: str) -> Field:
     names = [field.name for field in table.fields]
     closest = get_close_matches(name, names, n=1)
     raise UnknownField(
-        "no such field",
+        "there is no such field",
         table=table.name,
         field=name,
         fields=", ".join(names),
@@ -102,12 +102,14 @@ def _read_csv(table: Table, stream: TextIO) -> Iterator[Given]:
                 columns, width = _read_header(table, row), len(row)
             else:
                 if len(row) != width:
-                    raise UsageError("a row has other columns", columns=width, cells=len(row))
+                    raise UsageError(
+                        "a row has other columns than the header", columns=width, cells=len(row)
+                    )
                 cells = zip(columns, row, strict=True)
                 yield number, {name: read(cell) for (name, read), cell in cells}
             number = reader.line_num + 1
     except csv.Error as error:
-        raise UsageError("this is not CSV", problem=str(error), line=number) from None
+        raise UsageError("the input is not CSV", problem=str(error), line=number) from None
     except ZapdbError as error:
         name_line(error, number)
         raise
@@ -117,7 +119,7 @@ def _read_header(table: Table, row: Sequence[str]) -> list[tuple[str, Callable[[
     """The fields that the columns are, with what reads their cells."""
     fields = [find_input_field(table, name) for name in row]
     if len({field.name for field in fields}) < len(fields):
-        raise UsageError("a column is there twice", columns=", ".join(row))
+        raise UsageError("a column occurs twice", columns=", ".join(row))
     return [(field.name, make_cell_reader(table, field)) for field in fields]
 
 

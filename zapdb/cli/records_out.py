@@ -127,7 +127,9 @@ def _standard_output(form: Form) -> Any:
             sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
         return _Terminal() if sys.stdout.isatty() else sys.stdout
     if sys.stdout.isatty() or not hasattr(sys.stdout, "buffer"):
-        raise UsageError("Parquet is not for a terminal", hint="give --output FILE, or a pipe")
+        raise UsageError(
+            "Parquet cannot be written to a terminal", hint="add --output FILE, or use a pipe"
+        )
     return sys.stdout.buffer
 
 

@@ -83,7 +83,7 @@ def reindex_run_command(
 def _choose(view: View, table: str | None, index: str | None) -> Choice:
     if table is None:
         if index is not None:
-            raise UsageError("an index is one of a table", index=index, hint="name the table, too")
+            raise UsageError("an index needs its table", index=index, hint="add --table, or table=")
         return lambda _, found: needs_rebuilding(found)
     state = view.table(table)
     if index is None:
@@ -91,7 +91,7 @@ def _choose(view: View, table: str | None, index: str | None) -> Choice:
     named = next((i.index for i in state.indexes if i.index.name == index), None)
     if named is None:
         there = ", ".join(i.index.name for i in state.indexes) or "(none)"
-        raise UnknownName("no such index", table=table, index=index, indexes=there)
+        raise UnknownName("there is no such index", table=table, index=index, indexes=there)
     return lambda _, found: found.index.number == named.number
 
 

@@ -36,7 +36,8 @@ def create_migration(directory: Path, summary: str, changes: str = "") -> Path:
     shown = " ".join(summary.split())
     if not shown or not shown.isprintable():
         raise UsageError(
-            "a summary is a line of text", hint='for example: zapdb migrate new "Split the name"'
+            "a summary must be one line of text",
+            hint='for example: zapdb migrate new "Split the name"',
         )
     number = _next_number(directory)
     text = render_migration(shown, first=number == 1, changes=changes)
@@ -64,7 +65,7 @@ def describe_added_field(given: str) -> str:
     match = ADDED_FIELD.fullmatch(given)
     if match is None:
         raise UsageError(
-            "a field to add is written as table.field:type",
+            "write a field to add as table.field:type",
             given=given,
             hint="for example people.fax:string?, items.price:decimal(2), "
             "items.owner:reference(people)",
@@ -74,7 +75,7 @@ def describe_added_field(given: str) -> str:
     if parameter is not None:
         key = PARAMETERS.get(kind)
         if key is None:
-            raise UsageError("this type takes no parameter", type=kind, given=given)
+            raise UsageError("this type has no parameters", type=kind, given=given)
         definition += f", {key}: {parameter}"
     if optional:
         definition += ", optional: true"

@@ -60,12 +60,12 @@ def migrate_squash_command(
 
 def _confirm(replaced: list[MigrationFile], path: Path, *, as_json: bool) -> bool:
     if as_json:
-        raise UsageError("nothing is asked with --json", hint="add --yes")
+        raise UsageError("--json does not ask for confirmation", hint="add --yes")
     count = format_count(len(replaced), "file")
     answer = ask_user(f"write {path}, and delete the {count} that it replaces? [y/N]")
     if answer is None:
         raise UsageError(
-            "a squash has to be confirmed, and nobody is there to ask", hint="add --yes"
+            "a squash needs confirmation, and standard input is not a terminal", hint="add --yes"
         )
     return answer.lower() in ("y", "yes")
 

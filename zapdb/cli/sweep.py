@@ -77,6 +77,8 @@ def read_age(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
     if match is None:
         raise UsageError(
-            "this is not an age", age=text, hint="give a number and s, m, h or d, such as 15m"
+            "this is not a valid age",
+            age=text,
+            hint="give a number followed by s, m, h or d, for example 15m",
         )
     return int(match[1]) * UNITS[match[2]]

@@ -96,11 +96,11 @@ def tenant_remove_command(
 
 def _confirm(tenant: Tenant, *, as_json: bool) -> bool:
     if as_json:
-        raise UsageError("nothing is asked with --json", hint="add --yes")
+        raise UsageError("--json does not ask for confirmation", hint="add --yes")
     answer = ask_user(f"erase all that the tenant {tenant.name} has? [y/N]")
     if answer is None:
         raise UsageError(
-            "a removal has to be confirmed, and nobody is there to ask", hint="add --yes"
+            "a removal needs confirmation, and standard input is not a terminal", hint="add --yes"
         )
     return answer.lower() in ("y", "yes")
 

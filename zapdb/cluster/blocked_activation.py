@@ -19,12 +19,13 @@ class BlockedActivation:
 
     def error(self, position: int) -> ActivationPending:
         return ActivationPending(
-            "a migration waits until all running processes have its file",
+            "this migration waits until every running process has its file",
             migration=self.migration.label,
             position=position,
             nodes="; ".join(self.nodes),
-            hint="start them again with the new files, and serve_as= where their code is not ready "
-            "for it; `zapdb cluster status` names them, `zapdb cluster evict` puts one out",
+            hint="restart them with the new files, with serve_as= if their code is not "
+            "ready; `zapdb cluster status` lists them, `zapdb cluster evict` evicts "
+            "one",
         )
 
 

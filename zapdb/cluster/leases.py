@@ -70,12 +70,12 @@ def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lea
     assert held is not None, "the row that is in the way is locked"
     if held.owner != owner and not held.is_over(now):
         raise LeaseHeld(
-            "another process is at work",
+            "another process holds the lease",
             lease=name,
             owner=held.owner,
             held_seconds=round((now - held.since) / 1e6, 1),
             expires_in_seconds=round((held.expires_at - now) / 1e6, 1),
-            hint="wait until it is done; if it is dead, its lease ends by itself",
+            hint="wait until it has finished; if the process is dead, its lease expires",
         )
     if held.owner != owner and held.expires_at:  # it was not given back
         TAKEOVERS.add()
@@ -106,7 +106,7 @@ def check(connection: Connection, lease: Lease, *, lock: bool = False) -> None:
     found = read_lease(connection, lease.name, lock=lock)
     if found is None or (found.epoch, found.owner.id) != (lease.epoch, lease.owner.id):
         raise LeaseLost(
-            "another process took over, or this one was evicted",
+            "another process took over the lease, or this process was evicted",
             lease=lease.name,
             epoch=lease.epoch,
             epoch_now="none" if found is None else found.epoch,

@@ -92,7 +92,7 @@ def raise_level(connection: Connection, level: int) -> None:
     """The same inside a CHANGE transaction. Nodes whose lease is over are put out first."""
     if level > release.LEVEL:
         raise IncompatibleVersion(
-            "this needs a newer release",
+            "this operation needs a newer release",
             release=release.__version__,
             level_supported=release.LEVEL,
             level_needed=level,
@@ -111,12 +111,11 @@ def raise_level(connection: Connection, level: int) -> None:
             nodes.evict(connection, node)
     if unsupporting:
         raise IncompatibleVersion(
-            "running processes do not support the level that is needed",
+            "some running processes do not support the cluster level that is needed",
             level=current,
             level_needed=level,
             nodes="; ".join(unsupporting),
-            hint="start them again with a newer release, or put them out with "
-            "`zapdb cluster evict NODE`",
+            hint="restart them with a newer release, or evict them with `zapdb cluster evict NODE`",
         )
     now = connection.storage.now_us(connection)
     rows.put(connection, LevelRow(level, now, principal.current()))

@@ -120,12 +120,12 @@ class Heartbeat(Renewal):
                 self.renew(connection)
             self._look_after_others()
         except LeaseLost as error:
-            raise LeaseLost("this process was evicted: its writes are refused") from error
+            raise LeaseLost("this process was evicted, so its writes are refused") from error
         except IncompatibleVersion as error:
             logger.error("this process is too old now, its writes are refused: %s", error)
             with suppress(ZapdbError):  # or its lease ends by itself
                 deregister(self._storage, self._node)
-            raise LeaseLost("this process is no node any more") from error
+            raise LeaseLost("this process is no longer a node") from error
 
     def _look_after_others(self) -> None:
         self._storage.end_dead_holders()

@@ -164,11 +164,11 @@ def find_nodes(connection: Connection, given: Collection[str]) -> list[NodeStatu
                 "no such node",
                 node=text,
                 nodes=", ".join(status.node.id for status in known) or "(none)",
-                hint="`zapdb cluster nodes` lists them; it may have ended by itself",
+                hint="run `zapdb cluster nodes`; the process may have ended",
             )
         if len(fitting) > 1:
             ids = ", ".join(status.node.id for status in fitting)
-            raise UsageError("several nodes begin so", node=text, nodes=ids)
+            raise UsageError("the ids of several nodes begin with this", node=text, nodes=ids)
         found += fitting
     return found
 

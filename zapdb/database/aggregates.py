@@ -19,7 +19,7 @@ def refuse_sum(table: str, field: Field) -> None:
     """Raises `UsageError` unless the values of a field can be added."""
     if not isinstance(field.type, Integer | Decimal | Float):
         raise UsageError(
-            "only integers, decimals and floats have a sum",
+            "only integers, decimals and floats can be summed",
             field=f"{table}.{field.name}",
             type=field.type,
         )

@@ -89,8 +89,8 @@ def _mode_of(session: Session) -> Any:
 def _refuse_elsewhere(session: Session, began_in: Any) -> None:
     if began_in is not None and _mode_of(session) is not began_in:
         raise UsageError(
-            "the stream was opened in a snapshot or transaction, and read outside of it",
-            hint="read it there, in the same thread: to_arrow().read_all()",
+            "the stream was opened in a snapshot or transaction, but read outside it",
+            hint="read it inside, in the same thread: to_arrow().read_all()",
         )
 
 

@@ -51,10 +51,10 @@ class BlobStream(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         self._check_open()
         if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
-            raise ValueError(f"whence is 0, 1 or 2, and not {whence}")
+            raise ValueError(f"whence must be 0, 1 or 2, not {whence}")
         position = (0, self._position, self._blob.size)[whence] + offset
         if position < 0:
-            raise ValueError(f"a position can't be negative, as {position} is")
+            raise ValueError(f"a position cannot be negative: {position}")
         self._position = position
         return position
 
@@ -142,9 +142,10 @@ class StreamedValues:
                 file.seek(start)
             elif is_repeated:
                 raise UsageError(
-                    "the transaction met another one, and the file can't be read a second time",
+                    "the transaction conflicted with a concurrent one, and the file "
+                    "cannot be read a second time",
                     field=path,
-                    hint="give a file that can seek, or do it again with a new one",
+                    hint="pass a seekable file, or repeat the call with a new file",
                 )
             stored[name] = _store(live.blobs, connection, live.shape.file_kinds[name], path, file)
         return {**values, **stored}

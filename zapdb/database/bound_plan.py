@@ -80,9 +80,9 @@ class BoundPlan:
         index = find_index(self.live, known.index.number, known.index.name)
         if not index.keys.is_same_as(known):
             raise TransactionConflict(
-                "the keys of the index changed while it was read",
+                "the keys of the index changed during the read",
                 index=index.name,
-                hint="read it again, or inside db.snapshot()",
+                hint="run the query again, or run it inside db.snapshot()",
             )
         return index
 

@@ -86,7 +86,7 @@ def change_all(
     many."""
     if changes.keys() & set(live.shape.key_names):
         raise UsageError(
-            "records keep their keys",
+            "the key of a record cannot be changed",
             table=live.shape.table.name,
             key=", ".join(live.shape.key_names),
             hint="delete the records and insert them under new keys",

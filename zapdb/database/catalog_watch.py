@@ -99,11 +99,11 @@ class CatalogWatcher:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise CatalogBehind(
-                        "this process has not seen a change of the catalog yet",
+                        "this process has not seen a change of the catalog in time",
                         seq=seq,
                         seen="nothing" if self._view is None else self._view.seq,
                         waited_seconds=timeout_seconds,
-                        hint="wait longer, or look whether the seq is one of this database",
+                        hint="wait longer, or check that the seq belongs to this database",
                     )
                 self._wake.set()
                 self._changed.wait(min(left, CATALOG_POLL_SECONDS))

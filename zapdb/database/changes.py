@@ -128,12 +128,12 @@ def refuse_beyond(session: Session, bookmark: Bookmark, newest: int) -> None:
     """Raises `UsageError` for a bookmark that is none of this database."""
     if bookmark.stamp > newest:
         raise UsageError(
-            "the bookmark lies beyond the end of the change log",
+            "the bookmark is beyond the end of the change log",
             database=session.storage.shown_url,
             bookmark_stamp=bookmark.stamp,
             newest_stamp=newest,
-            hint="it is another database's, or this one was restored from an older backup: begin "
-            "anew",
+            hint="the bookmark belongs to another database, or this one was restored "
+            "from an older backup; begin again from db.change_log.begin()",
         )
 
 
@@ -153,9 +153,8 @@ def open_log(session: Session) -> ChangeLog:
     connection = session.storage.connection()
     if connection.mode is not None and not connection.mode.only_reads:
         raise UsageError(
-            "the change log is not read inside a writing transaction",
-            hint="read changes first, then write in db.transaction(), and advance the "
-            "follower in it",
+            "the change log cannot be read inside a writing transaction",
+            hint="read the changes first, then write and advance the follower in db.transaction()",
         )
     return ChangeLog(session.storage, session.view.tenant)
 
@@ -265,11 +264,11 @@ class _Reader:
         found = self._load_entries(table).get(revision)
         if found is None and not is_forgetting:
             raise CorruptCatalog(
-                "the change log has a revision that the schema history does not",
+                "the change log has a revision that the schema history lacks",
                 table=table,
                 revision=revision,
-                hint="restore zapdb_schema_history from a backup; where there is none, prune the "
-                "changes of before with `zapdb changes prune`",
+                hint="restore zapdb_schema_history from a backup, or prune the earlier "
+                "changes with `zapdb changes prune`",
             )
         return found
 
@@ -331,7 +330,7 @@ class ChangeFollower:
     def __init__(self, session: Session, name: str) -> None:
         if not 0 < len(name) <= NAME_LENGTH_MAX or not name.isprintable():
             raise UsageError(
-                "this can't be the name of a follower",
+                "this is not a valid name of a follower",
                 length=len(name),
                 longest=NAME_LENGTH_MAX,
                 hint="give printable characters, at least one",
@@ -402,7 +401,8 @@ class ChangeFollower:
             "another process follows under this name, and has advanced",
             follower=self.name,
             bookmark=stored or "just stored",
-            hint="nothing was written; ask for changes() again, or give each its own name",
+            hint="nothing was written; read changes() again, or give each process a name "
+            "of its own",
         )
 
     def measure_lag(self) -> Lag:

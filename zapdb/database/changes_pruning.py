@@ -41,8 +41,8 @@ def prune_changes(
     session.storage.refuse_write()
     if session.storage.is_in_transaction:
         raise UsageError(
-            "the change log is not pruned inside a transaction or a snapshot",
-            hint="end it first: pruning makes short transactions of its own",
+            "the change log cannot be pruned inside a transaction or a snapshot",
+            hint="end it first; pruning runs short transactions of its own",
         )
     pruning = ChangeLogPruning(open_log(session))
     newest = find_newest_stamp(session, pruning.log)
@@ -71,9 +71,9 @@ def _read_limit(before: datetime | Bookmark | str) -> datetime | Bookmark:
         return Bookmark.parse(str(before))
     if before.tzinfo is None:
         raise UsageError(
-            "a moment before which changes are pruned needs its time zone",
+            "the time before which changes are pruned needs a time zone",
             before=before.isoformat(),
-            hint="such as datetime(2026, 1, 1, tzinfo=UTC)",
+            hint="for example datetime(2026, 1, 1, tzinfo=UTC)",
         )
     return before
 
@@ -95,11 +95,11 @@ def _begin_behind(session: Session, pruning: ChangeLogPruning, place: Bookmark) 
         behind = pruning.list_behind(connection, place)
         if behind:
             raise UsageError(
-                "followers have not seen all the changes that would be pruned",
+                "some followers have not read all changes that would be pruned",
                 database=session.storage.shown_url,
                 followers=", ".join(behind),
-                hint="nothing was pruned; let them follow, or prune less, or take away one that is"
-                f" dead: `zapdb changes remove-follower {behind[0]}`",
+                hint="nothing was pruned; let them catch up, prune less, or remove a "
+                f"dead one: `zapdb changes remove-follower {behind[0]}`",
             )
         pruning.write_beginning(connection, place)
 

@@ -75,7 +75,7 @@ def resolve_commit(storage: Storage, token: CommitToken, unknown: CommitUnknown)
         raise unknown
     if not took_effect:
         raise TransactionConflict(
-            "COMMIT reported an error, and did not take effect",
+            "COMMIT reported an error and did not take effect",
             database=storage.shown_url,
             hint=ABSENT_HINT,
         ) from unknown

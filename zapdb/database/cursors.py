@@ -81,20 +81,20 @@ class Cursor:
         None is no query that it can be of."""
         if mark is None or self.mark.query != mark.query or len(self.mark.data) != len(mark.data):
             raise InvalidCursor(
-                "the cursor is one of another query",
-                hint="conditions, order, table and tenant must be those that the cursor was made "
-                "with; begin again without a cursor",
+                "the cursor belongs to another query",
+                hint="use the conditions, order, table and tenant with which the cursor "
+                "was made, or begin again without a cursor",
             )
         for made, here in zip(self.mark.data, mark.data, strict=True):
             if made != here:
                 raise InvalidCursor(
-                    "the cursor was made with other collation or time zone data, which sort "
-                    "otherwise",
+                    "the cursor was made with other collation or time zone data, which "
+                    "sort differently",
                     dataset=here.name,
                     made_with=str(made),
                     here=str(here),
-                    hint="begin again without a cursor; where that happens again and again, give "
-                    "all processes the same ICU and time zone data",
+                    hint="begin again without a cursor; if it happens often, give all "
+                    "processes the same ICU and time zone data",
                 )
 
 
@@ -108,10 +108,10 @@ def encode_cursor(cursor: Cursor) -> str:
     raw += len(place.order_key).to_bytes(4, "big") + place.order_key + place.record_key
     if len(raw) > CURSOR_SIZE_BYTES_MAX:
         raise UsageError(
-            "the values that the query is ordered by are too long for a cursor",
+            "the values of order_by are too long for a cursor",
             size_bytes=len(raw),
             size_bytes_max=CURSOR_SIZE_BYTES_MAX,
-            hint="order by a shorter field, or iterate",
+            hint="order by a shorter field, or iterate over the query",
         )
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
@@ -127,7 +127,8 @@ def decode_cursor(text: str) -> Cursor:
     found = _read(raw) if len(raw) <= CURSOR_SIZE_BYTES_MAX else None
     if found is None:
         raise InvalidCursor(
-            "this is no cursor", hint="pass the cursor of the page before, or None for the first"
+            "this is not a cursor",
+            hint="pass the cursor of the previous page, or None for the first page",
         )
     return found
 

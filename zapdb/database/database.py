@@ -235,10 +235,10 @@ class Database(Access):
     def _refuse_open_transaction(self) -> None:
         if self._owns_node and self._storage.is_in_transaction:
             raise UsageError(
-                "this thread has a transaction or a snapshot open",
+                "this thread has an open transaction or snapshot",
                 database=self._storage.shown_url,
-                hint="leave its with block first: it is committed at its end, or undone by an "
-                "error",
+                hint="leave its with block first; the end of the block commits it, and "
+                "an error rolls it back",
             )
 
 

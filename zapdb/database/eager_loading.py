@@ -46,7 +46,7 @@ def add_include(
     field, _ = as_field(table, name)
     if not isinstance(field.type, Reference):
         raise UsageError(
-            "only references are included", field=f"{table.name}.{name}", type=field.type
+            "only references can be included", field=f"{table.name}.{name}", type=field.type
         )
     known = next((i for i in includes if i.field == field.number), None)
     include = known or Include(field.number, name)

@@ -78,7 +78,7 @@ class FieldExpression:
         raise UsageError(
             "a field is neither true nor false by itself",
             field=self,
-            hint="compare it: == True, is_null(), …",
+            hint="compare it, for example == True or is_null()",
         )
 
     def __eq__(self, value: object) -> Predicate:  # type: ignore[override]  # a condition, not a bool
@@ -155,30 +155,30 @@ class FieldExpression:
         for one in value if op == "in" else (value,):
             if isinstance(one, FieldExpression | Predicate):
                 raise UsageError(
-                    "a field is compared with a value, not with a field or a condition",
+                    "a field can only be compared with a value, not with a field or a condition",
                     field=self,
                     hint=PARENTHESES,
                 )
         if value is None and op != "==":
             raise InvalidValue(
-                "nothing is less or greater than null, and null begins with nothing",
+                "null cannot be compared by order or prefix",
                 field=self,
-                hint="write is_null(), or != None",
+                hint="use is_null(), or != None",
             )
         return Condition(self, op, value)
 
     # What Python makes of `a == 1 | b == 2`, `a | b` and `1 in a`: no condition.
 
     def _refuse(self, _: object = None) -> NoReturn:
-        raise UsageError("a field is no condition by itself", field=self, hint=PARENTHESES)
+        raise UsageError("a field alone is not a condition", field=self, hint=PARENTHESES)
 
     __and__ = __or__ = __rand__ = __ror__ = __invert__ = _refuse
 
     def __contains__(self, value: object) -> bool:
         raise UsageError(
-            "`in` asks nothing of a field",
+            "`in` cannot be used with a field",
             field=self,
-            hint="in_([…]) is equal to one of the values, startswith('…') begins with a text",
+            hint="use in_([…]) for one of several values, startswith('…') for a prefix",
         )
 
 
@@ -275,7 +275,7 @@ def bind(table: Table, given: Any) -> Predicate:
         case Not(part):
             return Not(bind(table, part))
     raise UsageError(
-        "a condition on records is expected",
+        "this is not a condition on records",
         got=given if isinstance(given, bool) else type(given).__name__,
         table=table.name,
         hint=f"compare a field of the table: {table.name}.f.{table.fields[0].name} == …"
@@ -289,7 +289,7 @@ def _bind_condition(table: Table, condition: Condition) -> Comparison:
     op, value, kind = condition.op, condition.value, field.type
     path = f"{table.name}.{field.name}"
     if op == "starts with" and (not isinstance(kind, String) or collation is not None):
-        raise UsageError("only strings have prefixes, and those by code points", field=path)
+        raise UsageError("only strings compared by code points have prefixes", field=path)
     if op in RANGE_OPERATORS and not kind.indexable:
         raise UsageError("values of this type have no order", field=path, type=kind)
     checked = tuple(
@@ -317,7 +317,7 @@ def as_field(table: Table, given: Any) -> tuple[Field, Collation | None]:
         return _find_named(table, given), None
     if not isinstance(given, FieldExpression):
         raise UsageError(
-            "a field or its name is expected",
+            "this is neither a field nor its name",
             got=type(given).__name__,
             table=table.name,
             hint=f"fields are {table.name}.f.{table.fields[0].name}, …",
@@ -327,7 +327,7 @@ def as_field(table: Table, given: Any) -> tuple[Field, Collation | None]:
         is_ours = given._known[0].number == table.number
     if not is_ours:
         raise UsageError(
-            "a condition on another table, or its field", table=table.name, field=given
+            "this is a condition on, or a field of, another table", table=table.name, field=given
         )
     if given._known is None:
         field = _find_named(table, given._name)
@@ -347,7 +347,7 @@ def _declared_collation(table: Table, field: Field) -> Collation:
     mine = {c.collation for c in components if c.field == field.number and c.collation}
     if len(mine) != 1:
         raise UsageError(
-            "the indexes on the field do not say which collation is meant",
+            "the indexes on the field have several collations",
             field=f"{table.name}.{field.name}",
             collations=", ".join(sorted(map(str, mine))) or "(none)",
             hint="name it: .collated('en'), or .collated('en', 'primary') == value",
@@ -363,7 +363,7 @@ def as_order(table: Table, given: Any) -> Order:
         order = FieldOrder(make_field(table, name), descending=given.startswith("-"))
     if not isinstance(order, FieldOrder):
         raise UsageError(
-            "an order is a field or its name",
+            "this is not an order: give a field or its name",
             got=type(given).__name__,
             table=table.name,
             hint=f"for example -{table.name}.f.{table.fields[0].name}",

@@ -157,11 +157,12 @@ def check_class(table: object, made: type[Record]) -> None:
     if isinstance(table, type) and table is not made:
         fields = getattr(table, "_fields", ())
         raise ModelsMismatch(
-            "the class is not that of the table's records",
+            "the class is not the class of the table's records",
             table=made._name,
             fields=", ".join(made._fields),
             model=", ".join(fields) or "(no model)",
-            hint="write the models again with `zapdb codegen models`, and give them to zapdb.open",
+            hint="generate the models again with `zapdb codegen models`, and pass them "
+            "to zapdb.open",
         )
 
 
@@ -173,15 +174,15 @@ def find_models(module: ModuleType | None, serves: int | None) -> Models | None:
     found = getattr(module, MODELS, None)
     if not isinstance(found, Models):
         raise UsageError(
-            "models are a module that `zapdb codegen models` wrote",
+            "models must be a module that `zapdb codegen models` wrote",
             models=getattr(module, "__name__", type(module).__name__),
-            hint="import the module, and give the module itself: zapdb.open(…, models=models)",
+            hint="import the module, and pass the module itself: zapdb.open(…, models=models)",
         )
     if serves is None:
         raise UsageError(
-            "models are for the shapes of migration files, and none are given",
+            "models need migration files, and none were given",
             models=module.__name__,
-            hint="give migrations=, the directory of the files",
+            hint="pass migrations=, the directory of the files",
         )
     return found
 
@@ -203,7 +204,7 @@ def check_models(module: ModuleType | None, chain: Chain, serves: int | None) ->
     if len(found) > len(shown):
         shown.append(f"… and {len(found) - len(shown):,} more")
     raise ModelsMismatch(
-        "the models are not those of the schema that this process works with",
+        "the models do not match the schema of this process",
         models=module.__name__,
         made_of=models.migration,
         schema=chain.at(serves).label,

@@ -122,9 +122,10 @@ def prepare_tenant(
 def changed_while_opening(storage: Storage) -> CatalogChanged:
     """What is active must be looked at again."""
     return CatalogChanged(
-        "the schema changed again and again while the database was opened",
+        "the schema kept changing while the database was opened",
         database=storage.shown_url,
-        hint="other processes apply migrations at this moment: open it again when they are done",
+        hint="other processes are applying migrations; open the database again when they "
+        "have finished",
     )
 
 
@@ -168,15 +169,15 @@ def read_files(migrations: str | Path | None, apply: Apply, serve_as: int | None
     if migrations is None:
         if apply != "never" or serve_as is not None:
             raise UsageError(
-                "apply and serve_as are about migration files, and none are given",
-                hint="give migrations=, the directory of the files",
+                "apply and serve_as need migration files, and none were given",
+                hint="pass migrations=, the directory of the files",
             )
         return MigrationFiles(None, [], None)
     directory = Path(migrations)
     found = list_files(directory)
     if serve_as is not None and not found[0].number <= serve_as <= found[-1].number:
         raise UsageError(
-            "serve_as is the number of one of the migration files",
+            "serve_as must be the number of one of the migration files",
             serve_as=serve_as,
             first=found[0].number,
             last=found[-1].number,
@@ -188,7 +189,7 @@ def read_files(migrations: str | Path | None, apply: Apply, serve_as: int | None
 
 def _pending(first: str, count: int, storage: Storage) -> PendingMigrations:
     return PendingMigrations(
-        "the files hold migrations that the database does not store yet",
+        "the files contain migrations that the database does not store yet",
         database=storage.shown_url,
         pending=count,
         first=first,

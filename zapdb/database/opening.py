@@ -109,8 +109,8 @@ def open(
     find_models(models, files.serves)
     if read_only and apply == "auto":
         raise UsageError(
-            "read_only writes nothing, and apply='auto' applies migrations",
-            hint="leave one of them out",
+            "read_only and apply='auto' cannot be combined",
+            hint="leave out one of them",
         )
     storage = connect(url, read_only=read_only, connections_max=_check_count(max_connections))
     opening = _Opening(storage, files, pins, tenant, models)
@@ -200,7 +200,7 @@ def _open_read_only(opening: _Opening) -> Database:
     connection = storage.connection()
     if rows.get(connection, DatabaseRow) is None:
         raise PendingMigrations(
-            "the database is empty: no migration was ever applied to it",
+            "the database is empty: no migration was ever applied",
             database=storage.shown_url,
             hint="run `zapdb migrate up`",
         )

@@ -31,11 +31,11 @@ def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record | s
     table = live.shape.table
     if _key_of(live, seen) != key:
         raise UsageError(
-            "if_unchanged is the record of this key, as it was read",
+            "if_unchanged must be the record with this key, as it was read",
             table=table.name,
             key=show_key(live, key),
             given=repr(type(seen).__name__),
-            hint="pass what get() returned for the same key",
+            hint="pass the record that get() returned for the same key",
         )
     now = live.shape.reader.read(key, stored)
     types = {f.name: f.type for f in table.fields}
@@ -46,11 +46,11 @@ def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record | s
     ]
     if changed:
         raise UpdateConflict(
-            "the record was changed since it was read",
+            "the record changed since it was read",
             table=table.name,
             key=show_key(live, key),
             changed=", ".join(changed),
-            hint="nothing was written; get the record again and decide anew",
+            hint="nothing was written; read the record again and decide again",
         )
 
 
@@ -75,10 +75,10 @@ def _check_etag(live: LiveTable, key: bytes, stored: bytes, seen: str) -> None:
         raise InvalidValue.of("if_unchanged", "a record, or its etag", seen)
     if etag(live.shape.reader.read(key, stored)) != seen:
         raise UpdateConflict(
-            "the record was changed since it was read",
+            "the record changed since it was read",
             table=live.shape.table.name,
             key=show_key(live, key),
-            hint="nothing was written; get the record again and decide anew",
+            hint="nothing was written; read the record again and decide again",
         )
 
 

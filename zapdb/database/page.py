@@ -36,9 +36,9 @@ def order_of_pages(live: LiveTable, number: int) -> Ordering:
         if index.descriptor.index.number == number:
             return order_of_index(index.keys.fields, index.keys.index.components)
     raise InvalidCursor(
-        "the index whose order the pages have was dropped",
+        "the index that orders the pages was dropped",
         table=live.shape.table.name,
-        hint="begin again without a cursor; pages of a query with order_by need no index",
+        hint="begin again without a cursor, or use order_by, which needs no index",
     )
 
 

@@ -170,7 +170,9 @@ class Query:
         if len(found) == 1:
             return found[0]
         if found:
-            raise SeveralRecords("several records match", query=self, hint="first() takes one")
+            raise SeveralRecords(
+                "several records match", query=self, hint="use first() for any one of them"
+            )
         raise RecordNotFound("no record matches", query=self)
 
     def exists(self) -> bool:
@@ -233,7 +235,9 @@ class Query:
         count = check_count(size, "size", 1)
         if self._selection.limit is not None:
             raise UsageError(
-                "a page has a size, and so no limit", query=self, hint="leave out limit(…)"
+                "a page has a size, so it takes no limit",
+                query=self,
+                hint="leave out limit(…), and pass the size to page(…)",
             )
         known = None if cursor is None else decode_cursor(cursor)
         ordering, index = self._order_pages(known)

@@ -59,7 +59,9 @@ class Selection:
     def reversed(self, live: LiveTable) -> Selection:
         """The same from the end of the order; raises `UsageError` where that can't be read so."""
         if not self.is_ordered:
-            raise UsageError("the query has no order yet", hint="order_by or using comes first")
+            raise UsageError(
+                "the query has no order yet", hint="call order_by(…) or using(…) first"
+            )
         turned = replace(self, is_reversed=not self.is_reversed)
         turned.ordering(live)
         return turned
@@ -134,13 +136,13 @@ class Planning:
 def pin_index(live: LiveTable, name: str) -> PinnedIndex:
     """The index of this name; raises `UnknownName`, and `UsageError` for what is no name."""
     if not isinstance(name, str):
-        raise UsageError("an index is given by its name", got=type(name).__name__)
+        raise UsageError("give an index by its name", got=type(name).__name__)
     index = live.shape.index(name)
     if index is not None:
         return PinnedIndex(index.descriptor.index.number, name)
     there = [index.name for index in live.shape.indexes]
     raise UnknownName(
-        "no such index",
+        "there is no such index",
         table=live.shape.table.name,
         index=name,
         indexes=", ".join(there) or "(none)",

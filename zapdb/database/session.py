@@ -84,7 +84,7 @@ def changed_while_read(live: LiveTable) -> CatalogChanged:
     return CatalogChanged(
         "the schema of the table changed while it was read",
         table=live.table.name,
-        hint="read it again, or inside db.snapshot()",
+        hint="run the query again, or run it inside db.snapshot()",
     )
 
 
@@ -329,9 +329,9 @@ class Session:
                 if connection.mode is None:
                     raise
                 raise TransactionConflict(
-                    "what the snapshot reads was taken away meanwhile",
+                    "a table that the snapshot reads was removed",
                     table=found.table.name,
-                    hint="read it again in a new snapshot",
+                    hint="read again in a new snapshot",
                 ) from error
             if activation is None or activation == found.view.activation:
                 return found, answer
@@ -365,7 +365,7 @@ class Session:
             return
         if connection.mode is not None:
             raise UsageError(
-                "a snapshot reads only", hint="write after it, or use db.transaction()"
+                "a snapshot is read-only", hint="write after the snapshot, or use db.transaction()"
             )
         if connection.can_pipeline:
             with self._writing_together() as begun:
@@ -427,7 +427,7 @@ class Session:
             return error
         return CatalogChanged(
             "the schema changed since the operation was planned",
-            hint="run it again; db.run(function) does so by itself",
+            hint="run it again, or use db.run(function), which repeats it",
         )
 
     def _begin_again(self, connection: Connection) -> Exception:
@@ -525,8 +525,8 @@ class Session:
     def refuse_inner_token(self, token: bool) -> None:
         if token:
             raise UsageError(
-                "a token belongs to a whole transaction, and this one is part of another",
-                hint="give token=True to the outermost",
+                "a commit token belongs to a whole transaction, and this one is nested",
+                hint="pass token=True to the outermost transaction",
             )
 
     @contextmanager

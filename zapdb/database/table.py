@@ -81,7 +81,7 @@ class Table:
                 "no record has this key",
                 table=self.name,
                 key=_show((*key, *named.values())),
-                hint="find() returns None for it",
+                hint="use find(), which returns None for a missing record",
             )
         return record
 
@@ -182,7 +182,7 @@ class Table:
             raise UnknownField.named(self.name, field, [f.name for f in table.fields])
         if not found.type.may_be_blob:
             raise UsageError(
-                "only strings and binaries are read as files",
+                "only strings and binaries can be read as files",
                 field=f"{self.name}.{field}",
                 type=found.type,
             )
@@ -523,11 +523,11 @@ class Table:
         names = self._current().shape.key_names
         if key or named.keys() != set(names):
             raise UsageError(
-                "the key has other fields",
+                "these are not the fields of the key",
                 table=self.name,
                 key=", ".join(names),
                 given=", ".join(named),
-                hint="give all of them by name, or all of them by place",
+                hint="give all of them by name, or all of them in order",
             )
         return tuple(named[name] for name in names)
 
@@ -535,7 +535,7 @@ class Table:
         names = live.shape.key_names
         if len(key) != len(names):
             raise UsageError(
-                "the key has other fields",
+                "these are not the fields of the key",
                 table=self.name,
                 key=", ".join(names),
                 given=len(key),
@@ -565,7 +565,7 @@ class Table:
         for name in given:
             if changes[name] != held[name]:
                 raise UsageError(
-                    "a record keeps its key",
+                    "the key of a record cannot be changed",
                     table=self.name,
                     field=name,
                     hint="delete the record and insert it under the new key",
@@ -594,9 +594,9 @@ def _write(connection: Connection, live: LiveTable, plan: Write) -> Record:
 
 def _met_insert(met: RecordExists) -> TransactionConflict:
     return TransactionConflict(
-        "another transaction inserted the record at the same moment",
+        "a concurrent transaction inserted the same record",
         **met.context,
-        hint="run it again; db.run(function) does so by itself",
+        hint="run it again, or use db.run(function), which repeats it",
     )
 
 

@@ -177,7 +177,7 @@ class Block(AbstractContextManager[H]):
         """The open transaction of the task or thread that enters the block."""
         if self._open is not None:
             raise UsageError(
-                "this block was entered already", hint="call db.transaction() for each block"
+                "this block was already entered", hint="call db.transaction() again for each block"
             )
         return self._session.open_here()
 
@@ -203,10 +203,10 @@ class Block(AbstractContextManager[H]):
         begun.refuse_ended()
         if self._mode.only_reads or begun.mode.only_reads:
             raise UsageError(
-                f"a {begun.name} is open here already",
+                f"a {begun.name} is already open here",
                 begun_at=begun.place,
-                hint="a transaction reads as of one moment, too; to write, leave the snapshot "
-                "before",
+                hint="a transaction also reads as of one moment; to write, leave the "
+                "snapshot first",
             )
         self._session.refuse_inner_token(self._token)
         with self._session.bind(begun).using(), begun.use() as connection:
@@ -274,7 +274,7 @@ class Block(AbstractContextManager[H]):
             raise UsageError(
                 f"the block was left while another thread was using the {begun.name}",
                 begun_at=begun.place,
-                hint="it is undone: wait for the other thread before the block is left",
+                hint="it was rolled back; wait for the other thread before leaving the block",
             )
         if begun.is_interrupted:  # somebody asked for that, and leaves it to who has taken it
             self._session.storage.undo_taken(begun)

@@ -66,7 +66,7 @@ def check_assignable(expression: Expression, fields: Mapping[str, Type], wanted:
     """Raises `ExpressionError` unless the expression gives what may be stored as `wanted`."""
     found = infer_type(expression, fields, wanted)
     if not found.fits(wanted):
-        raise ExpressionError(f"the result must be {wanted}, this is {found}")
+        raise ExpressionError(f"the result must be {wanted}, not {found}")
 
 
 def annotate_types(
@@ -110,7 +110,9 @@ class _Checker:
             case Name(name, column):
                 if name not in self.fields:
                     there = ", ".join(sorted(self.fields))
-                    raise ExpressionError(f"no field {name!r} here", column, f"there are: {there}")
+                    raise ExpressionError(
+                        f"there is no field {name!r} here", column, f"there are: {there}"
+                    )
                 declared = self.fields[name]
                 known = Type(declared.kind) if name in self.not_null else declared
                 return TypedExpression(expression, known)
@@ -161,7 +163,7 @@ class _Checker:
         found = self.check(expression)
         if not found.type.fits(BOOLEAN_TYPE):
             raise ExpressionError(
-                f"{BOOLEAN_TYPE} is needed here, this is {found.type}", expression.column
+                f"this must be {BOOLEAN_TYPE}, not {found.type}", expression.column
             )
         return found
 
@@ -193,7 +195,7 @@ class _Checker:
         function = FUNCTIONS.get(call.function)
         if function is None:
             raise ExpressionError(
-                f"no function {call.function!r}",
+                f"there is no function {call.function!r}",
                 call.column,
                 f"there are: {', '.join(sorted([*FUNCTIONS, *SPECIAL]))}",
             )
@@ -231,7 +233,9 @@ class _Checker:
 
     def _check_coalesce(self, call: Call, wanted: ValueType | None) -> TypedExpression:
         if len(call.arguments) != 2 or call.on_failure is not None:
-            raise ExpressionError("coalesce() takes a value and what stands for null", call.column)
+            raise ExpressionError(
+                "coalesce() takes a value and a replacement for null", call.column
+            )
         wanted = self._find_enum(wanted, *call.arguments)
         value, default = (self.check(argument, wanted) for argument in call.arguments)
         if self._is_never_null(call.arguments[0], value.type):
@@ -248,7 +252,7 @@ class _Checker:
         wanted = self._find_enum(wanted, call)
         if not isinstance(wanted, Enum):
             raise ExpressionError(
-                "member() makes a member of an enum, and none is wanted here", call.column
+                "member() makes a member of an enum, but another type is expected here", call.column
             )
         fallback = self._check_fallback(call, wanted)
         united = _unite(Type(wanted), fallback.type, call.column)
@@ -286,7 +290,9 @@ def _unite(left: Type, right: Type, column: int) -> Type:
     if left.kind is None or right.kind is None:
         return Type(left.kind or right.kind, optional=True)
     if left.kind != right.kind:
-        raise ExpressionError(f"both branches need one type: {left} and {right}", column)
+        raise ExpressionError(
+            f"both branches must have the same type, not {left} and {right}", column
+        )
     return Type(left.kind, left.optional or right.optional)
 
 
@@ -297,9 +303,9 @@ def _check_comparison(operator: str, left: Type, right: Type, column: int) -> No
         )
     numbers = isinstance(left.kind, Integer | Decimal) and isinstance(right.kind, Integer | Decimal)
     if not numbers and left.kind != right.kind:
-        raise ExpressionError(f"{left} and {right} can't be compared", column)
+        raise ExpressionError(f"{left} and {right} cannot be compared", column)
     if left.kind is not None and not left.kind.comparable:
-        raise ExpressionError(f"{left} can't be compared", column)
+        raise ExpressionError(f"{left} cannot be compared", column)
     if operator not in ("==", "!=") and left.kind is not None and not left.kind.ordered:
         raise ExpressionError(f"{left} has no order", column)
 
@@ -336,9 +342,7 @@ def _check_argument(
         )
     if not isinstance(found.kind, takes):
         names = " or ".join(kind.name for kind in takes)
-        raise ExpressionError(
-            f"{call.function}() takes {names} here, this is {found}", argument.column
-        )
+        raise ExpressionError(f"{call.function}() takes {names} here, not {found}", argument.column)
 
 
 def _check_arithmetic(
@@ -348,7 +352,7 @@ def _check_arithmetic(
     kinds = [_number_of(operator, operand) for operand in operands]
     if len({isinstance(kind, Float) for kind in kinds}) > 1:
         raise ExpressionError(
-            f"`{operator}` doesn't mix {operands[0].type} and {operands[1].type}",
+            f"`{operator}` does not combine {operands[0].type} and {operands[1].type}",
             node.column,
             "make one of them the other's type: float(…, else=…), decimal(…, scale, else=…)",
         )
@@ -364,7 +368,7 @@ def _check_arithmetic(
     scale = sum(scales) if operator == "*" else max(scales)
     if scale > DECIMAL_SCALE_MAX:
         raise ExpressionError(
-            f"the product has the scale {scale}, and a scale is 0 to {DECIMAL_SCALE_MAX}",
+            f"the product has the scale {scale}; a scale is 0 to {DECIMAL_SCALE_MAX}",
             node.column,
             "take digits from a factor with round(…, scale)",
         )
@@ -387,14 +391,14 @@ def _number_of(operator: str, operand: TypedExpression) -> ValueType:
         return kind
     is_joining = operator == "+" and isinstance(kind, String)
     hint = "texts are put together by join('', a, b)" if is_joining else ""
-    raise ExpressionError(f"`{operator}` takes numbers, this is {operand.type}", column, hint)
+    raise ExpressionError(f"`{operator}` takes numbers, not {operand.type}", column, hint)
 
 
 def _check_divisor(operator: str, left: TypedExpression, right: TypedExpression) -> None:
     for operand in (left, right):
         if not isinstance(operand.type.kind, Integer):
             raise ExpressionError(
-                f"`{operator}` takes integers, this is {operand.type}",
+                f"`{operator}` takes integers, not {operand.type}",
                 operand.node.column,
                 "write divide(a, b, scale, else=…)",
             )

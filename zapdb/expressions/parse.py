@@ -78,7 +78,7 @@ def parse_expression(text: str) -> Expression:
     if len(text) > EXPRESSION_CANONICAL_LENGTH_CHARS_MAX:
         raise _too_long()
     if "\n" in text or "\r" in text:
-        raise ExpressionError("an expression stands on one line")
+        raise ExpressionError("an expression must be on one line")
     stripped = text.strip(" \t")  # leading blanks would be an indent to Python
     lead = len(text) - len(text.lstrip(" \t"))
     reader = _Reader(stripped, lead)
@@ -90,7 +90,7 @@ def parse_expression(text: str) -> Expression:
         column = (error.offset or 1) + lead
         raise ExpressionError(f"not an expression: {error.msg}", column) from None
     except (ValueError, RecursionError, MemoryError):
-        raise ExpressionError("not an expression that can be read") from None
+        raise ExpressionError("this is not a valid expression") from None
     tree = reader.read(body, 0)
     if len(text) > EXPRESSION_LENGTH_CHARS_MAX and unparse(tree) != text:
         raise _too_long()
@@ -175,7 +175,7 @@ class _Reader:
                 raise ExpressionError("one comparison at a time: write `a < b and b < c`", column)
             case ast.Call(func=ast.Name(id=function), args=arguments, keywords=keywords):
                 if any(isinstance(argument, ast.Starred) for argument in arguments):
-                    raise ExpressionError("arguments can't be unpacked here", column)
+                    raise ExpressionError("arguments cannot be unpacked", column)
                 if any(keyword.arg != ELSE_KEYWORD for keyword in keywords) or len(keywords) > 1:
                     raise ExpressionError("the only named argument is else=", column)
                 fallback = read(keywords[0].value) if keywords else None

@@ -132,7 +132,7 @@ def _expect_kind(call: Call, arguments: Sequence[TypedExpression], kind: ValueTy
     for argument in arguments:
         if argument.type.kind != kind:
             raise ExpressionError(
-                f"{call.function}() takes {kind} here, this is {argument.type}",
+                f"{call.function}() takes {kind} here, not {argument.type}",
                 argument.node.column,
             )
 
@@ -143,7 +143,7 @@ def resolve_contains(call: Call, arguments: tuple[TypedExpression, ...]) -> Reso
         _expect_kind(call, arguments[1:], STRING)
         return Resolved(BOOLEAN, str.__contains__, arguments)
     if not kind.items.comparable:
-        raise ExpressionError(f"{kind.items} can't be compared", call.column)
+        raise ExpressionError(f"{kind.items} cannot be compared", call.column)
     arguments = (arguments[0], widen(arguments[1], kind.items))
     _expect_kind(call, arguments[1:], kind.items)
     return Resolved(BOOLEAN, _containing(kind.items), arguments)

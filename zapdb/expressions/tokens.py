@@ -95,10 +95,10 @@ def _scan_one(text: str, at: int, lead: int) -> Token:
         raise ExpressionError(f"not an expression: `{text[at]}` has no meaning", column)
     if text[at] == "\\":
         raise ExpressionError(
-            "a backslash stands outside of a text", column, "an expression stands on one line"
+            "a backslash is outside of a string", column, "an expression must be on one line"
         )
     raise ExpressionError(
-        f"not an expression: the character U+{ord(text[at]):04X} stands outside of a text",
+        f"not an expression: the character U+{ord(text[at]):04X} is outside of a string",
         column,
         "only blanks and tabs separate words, and digits are 0 to 9",
     )
@@ -107,15 +107,17 @@ def _scan_one(text: str, at: int, lead: int) -> Token:
 def _scan_text(text: str, at: int, column: int) -> Token:
     found = _TEXT.match(text, at)
     if found is None:
-        raise ExpressionError("not an expression: a text has no closing quote", column)
+        raise ExpressionError("not an expression: a string has no closing quote", column)
     prefix = found["prefix"].lower()
     if prefix not in ("", "r", "u"):
         if not set(prefix) <= set("bfrtu"):  # a word that a text follows directly
             raise ExpressionError(
-                f"`{found['prefix']}` is glued to a text", column, "put a blank between them"
+                f"a blank is missing between `{found['prefix']}` and a string",
+                column,
+                "put a blank between them",
             )
         raise ExpressionError(
-            f"`{prefix}` before a text is not part of the expression language",
+            f"`{prefix}` before a string is not part of the expression language",
             column,
             "join(' ', a, b) puts values together",
         )
@@ -145,7 +147,7 @@ def _check_escape(escape: str, column: int) -> None:
         digits = {"x": "2", "u": "4", "U": "8, at most 0010ffff,"}[escape[1]]
         raise ExpressionError(f"`\\{escape[1]}` is followed by {digits} hexadecimal digits", column)
     raise ExpressionError(
-        f"`\\` is followed by U+{ord(escape[1]):04X}, which makes no escape",
+        f"`\\` is followed by U+{ord(escape[1]):04X}, which is not an escape",
         column,
         r"write \\ for a backslash, or r'…' for a text without escapes",
     )
@@ -158,7 +160,7 @@ def _check_number(number: str, column: int) -> None:
         return  # what is no integer is refused by its kind
     if number.replace("_", "").isdigit():
         if "__" in number or number.endswith("_"):
-            raise ExpressionError("an underscore stands between two digits of a number", column)
+            raise ExpressionError("an underscore must be between two digits of a number", column)
         raise ExpressionError(
             "a number begins with a zero",
             column,
@@ -166,7 +168,7 @@ def _check_number(number: str, column: int) -> None:
         )
     glued = _INTEGER.match(number)
     raise ExpressionError(
-        "a number is glued to what follows it",
+        "a blank is missing after a number",
         column + (glued.end() if glued else 0),
         "put a blank between them",
     )

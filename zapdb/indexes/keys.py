@@ -73,7 +73,7 @@ class KeyBuilder:
         """Values of leading fields in their normal form, or None; raises `InvalidValue`."""
         if len(values) > len(self.fields):
             raise UsageError(
-                "more values than the index has fields",
+                "there are more values than fields of the index",
                 index=self.index.name,
                 fields=", ".join(field.name for field in self.fields),
             )

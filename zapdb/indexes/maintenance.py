@@ -120,7 +120,7 @@ class IndexMaintainer:
         if not self.matches_datasets:
             built_with, here = self.descriptor.describe_difference()
             raise DatasetMismatch(
-                "this process has other collation or time zone data than the index is built with",
+                "this process has other collation or time zone data than the index was built with",
                 index=self.name,
                 built_with=built_with,
                 here=here,
@@ -213,11 +213,11 @@ class DisabledIndexMaintainer(IndexMaintainer):
         """Raises `DatasetMismatch` where the index is unique."""
         if self.descriptor.index.unique:
             raise DatasetMismatch(
-                "a unique index is disabled since its collation or time zone data changed, so "
-                "records can't get other values of its fields",
+                "a unique index is disabled because its collation or time zone data "
+                "changed, so its fields cannot be changed",
                 index=self.name,
                 built_with="; ".join(d.version for d in self.descriptor.built_with.values()),
-                hint="`zapdb reindex run` builds it again",
+                hint="rebuild it with `zapdb reindex run`",
             )
 
     def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:

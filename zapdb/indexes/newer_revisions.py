@@ -31,9 +31,9 @@ def compile_from_newer(
     same = _common_end(view.chain, newer.chain)
     if position > same and origin > same:
         raise TransactionConflict(
-            "the schema was changed to another one while the table was read",
+            "the schema changed while the table was read",
             table=target.name,
-            hint="read it again, or inside db.snapshot()",
+            hint="run the query again, or run it inside db.snapshot()",
         )
     chain = newer.chain if position <= same else view.chain
     program = chain.program(number, origin, position, view.zones)

@@ -50,8 +50,8 @@ class Ordering:
         order, which no order of a field says."""
         if any(order.nulls_last for order in self.fields):
             raise UsageError(
-                "an order with nulls last can't be read from its end",
-                hint="name the order that is meant: order_by('-due') has nulls last",
+                "an order with nulls last cannot be reversed",
+                hint="write the reversed order itself: order_by('-due') has nulls last",
             )
         fields = (replace(order, descending=not order.descending) for order in self.fields)
         return Ordering(tuple(fields), not self.key_descending, self.is_of_index)

@@ -58,10 +58,10 @@ class Predicate:
 
     def __bool__(self) -> bool:
         raise UsageError(
-            "a condition on records is neither true nor false by itself",
+            "a condition on records has no truth value",
             condition=self,
-            hint="combine conditions with & | ~ and parentheses, not with and, or, not, and write "
-            "between(low, high) for low <= x <= high",
+            hint="combine conditions with & | ~ and parentheses instead of and, or, not; "
+            "write between(low, high) instead of low <= x <= high",
         )
 
 
@@ -141,7 +141,10 @@ def find_field(table: Table, number: int, name: str) -> Field:
         if field.number == number:
             return field
     raise UnknownName(
-        "a field of the query was dropped", table=table.name, field=name, hint="make the query anew"
+        "a field of the query was dropped",
+        table=table.name,
+        field=name,
+        hint="make the query again",
     )
 
 
@@ -235,7 +238,7 @@ def _compile_equal(
 def _as_predicate(given: Any) -> Predicate:
     if not isinstance(given, Predicate):
         raise UsageError(
-            "a condition on records is expected",
+            "this is not a condition on records",
             got=type(given).__name__,
             hint="& and | bind more tightly than ==: put parentheses around each comparison",
         )

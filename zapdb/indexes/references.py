@@ -68,7 +68,7 @@ def target_of(view: View, field: Field) -> Table:
         if state.table.number == reference.number:
             return state.table
     raise CorruptCatalog(
-        "a reference leads to a table that is not in force",
+        "a reference leads to a table that is not active",
         field=field.name,
         table=reference.table,
     )

@@ -65,7 +65,7 @@ def collision(live: LiveTable, found: Collision, record: Record, hint: str = "")
     names, number = found.index.field_names, found.index.descriptor.index.number
     origin = _in_table(live.table.number, lambda t: any(i.number == number for i in t.indexes))
     return UniqueViolation(
-        "another record has these values, and the index allows them once",
+        "another record has the same values in a unique index",
         table=live.table.name,
         index=found.index.name,
         fields=", ".join(names),
@@ -89,7 +89,7 @@ def check_violation(
     number = check.check.number
     origin = _in_table(live.table.number, lambda t: any(c.number == number for c in t.checks))
     return CheckViolation(
-        "a check of the table is not true of the record",
+        "the record violates a check",
         table=live.table.name,
         check=check.check.name,
         expression=check.check.expression,
@@ -110,7 +110,7 @@ def missing_target(
     live: LiveTable, reference: ReferenceCheck, key: bytes, record: Record, hint: str = ""
 ) -> ReferenceViolation:
     return ReferenceViolation(
-        "a record refers to one that is not there",
+        "a record refers to a record that does not exist",
         table=live.table.name,
         field=reference.field.name,
         value=show_target(reference, record),
@@ -139,12 +139,13 @@ def still_referenced(
     count = f"{most:,} or more" if len(found) >= most else f"{len(found):,}"
     field = other.table.field_numbered(incoming.key.field).name
     return ReferenceViolation(
-        "other records refer to this one, and keep it from being deleted",
+        "the record cannot be deleted because other records refer to it",
         table=live.table.name,
         key=show_key(live, key),
         referring=f"{other.table.name}.{field}",
         records=count,
         example=show_key(other, found[0]),
         **describe_origin(live, _with_reference(other.table.number, incoming.key.field)),
-        hint=f"delete these records of {other.table.name!r} first, or let them refer to others",
+        hint=f"delete these records of {other.table.name!r} first, or make them refer to "
+        "other records",
     )

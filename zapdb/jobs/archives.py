@@ -94,7 +94,7 @@ def prune_archives(storage: Storage, tenant: int) -> int:
         for table in schema:
             if table.archived and _has_stale(connection, view, table.name):
                 raise UsageError(
-                    "records are left that are not converted yet: they would be archived later",
+                    "some records are not converted yet and would be archived later",
                     table=table.name,
                     hint="run `zapdb convert run` first",
                 )

@@ -122,7 +122,7 @@ def _insert_ranges(connection: Connection, job_id: str, bounds: list[bytes | Non
 def read_job(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
     job = rows.get(connection, Job, job_id, lock=lock)
     if job is None:
-        raise UnknownName("no such job", job=job_id)
+        raise UnknownName("there is no such job", job=job_id)
     return job
 
 
@@ -256,10 +256,10 @@ def record_progress(
     )
     if touched != 1:
         raise LeaseLost(
-            "another worker took over this range",
+            "another worker took over the range",
             job=claimed.job,
             range=claimed.number,
-            hint="nothing was lost: the other worker goes on with it",
+            hint="nothing was lost; the other worker continues with it",
         )
 
 

@@ -168,11 +168,11 @@ def _make_work(storage: Storage, view: View, job: Job) -> Work:
     work = WORK[job.kind](storage, view, state, job)
     if chain != job.chain:
         raise ExecutorMismatch(
-            "the chain of this process is not the one that the job was planned with",
+            "this process has another chain than the job was planned with",
             job=job.id,
             chain=chain,
             planned=job.chain,
-            hint="run the job again, so that it is planned anew",
+            hint="run the job again, which plans it again",
         )
     _check_datasets(state, job)
     return work
@@ -187,8 +187,8 @@ def _check_datasets(state: TableState, job: Job) -> None:
             found = dataset_of(dependency)
             if found.fingerprint != wanted:
                 raise ExecutorMismatch(
-                    "this process has other collation or time zone data than the job's index is "
-                    "built with",
+                    "this process has other collation or time zone data than the job's "
+                    "index was built with",
                     dataset=found.name,
                     version=found.version,
                     fingerprint=found.fingerprint,

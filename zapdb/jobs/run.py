@@ -164,9 +164,9 @@ def _supersede_all_but(storage: Storage, view: View, needed: set[str]) -> None:
         (activation,) = connection.fetch_one(activation_sql(view.tenant))
         if activation != view.activation:
             raise CatalogChanged(
-                "the schema changed again and again while jobs were planned",
+                "the schema kept changing while jobs were planned",
                 database=storage.shown_url,
-                hint="run it again when the migrations that are being applied are done",
+                hint="run it again when the running migrations have finished",
             )
         for job in unwanted:
             clear_findings(connection, job.id)
@@ -229,10 +229,10 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
                 logger.debug("another process ended the job %s", job.id)
             return report
     raise JobError(
-        "an index and its records do not match after it was built twice",
+        "an index does not match its records after it was built twice",
         job=job.id,
         table=job.table_name,
-        hint="run `zapdb verify`, and report this: it should not be possible",
+        hint="run `zapdb verify`, and report this as a bug",
     )
 
 
@@ -271,9 +271,9 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
     with storage.transaction(Mode.READ) as connection:
         if open_ranges(connection, job.id):
             raise JobError(
-                "a runner stopped before its job was done",
+                "a runner stopped before its job was finished",
                 job=job.id,
-                hint="run it again: it goes on where it stopped",
+                hint="run it again; it continues where it stopped",
             )
         complete = _is_complete(storage, work)
         findings = () if complete else _find_duplicates(connection, work, is_last=is_last)

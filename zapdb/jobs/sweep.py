@@ -75,7 +75,7 @@ def sweep_blobs(
     can't be read: nothing more is deleted then.
     """
     if not 0 <= older_than_seconds < float("inf"):
-        raise UsageError("an age has at least no seconds", older_than_seconds=older_than_seconds)
+        raise UsageError("an age cannot be negative", older_than_seconds=older_than_seconds)
     started = time.perf_counter()
     age_ms = int(older_than_seconds * 1000)
     now_ms = storage.now_us(storage.connection()) // 1000

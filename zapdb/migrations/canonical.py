@@ -79,7 +79,7 @@ def reading_stored(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise CorruptCatalog(
-            "a stored migration can't be read",
+            "a stored migration cannot be read",
             migration=name,
             cause=f"{type(error).__name__}: {error}".splitlines()[0],
             hint="restore the zapdb_migrations table from a backup",

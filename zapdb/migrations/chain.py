@@ -201,7 +201,7 @@ def list_files(directory: Path) -> list[MigrationFile]:
         raise InvalidMigration(violations)
     if not files:
         raise UsageError(
-            "the directory has no migrations",
+            "the directory contains no migrations",
             directory=directory,
             hint='write the first one with `zapdb migrate new "…"`',
         )
@@ -283,4 +283,6 @@ def find_file(files: list[MigrationFile], number: int) -> MigrationFile:
     for file in files:
         if file.number == number:
             return file
-    raise UnknownName("no migration has this number", number=number, last=files[-1].number)
+    raise UnknownName(
+        "there is no migration with this number", number=number, last=files[-1].number
+    )

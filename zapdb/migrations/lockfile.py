@@ -50,7 +50,7 @@ def read_lock(directory: Path) -> list[LockLine] | None:
             if merging:
                 hint = "settle the merge: renumber one of the two migrations, then " + CURE
             raise LockfileMismatch(
-                "a line of the lock file is not a migration and its digest",
+                "a line of the lock file does not consist of a migration and its digest",
                 file=f"{path}:{at}",
                 hint=hint,
             )
@@ -67,7 +67,10 @@ def check_lock(directory: Path, chain: Chain) -> None:
     for at, migration in enumerate(chain.migrations):
         if at >= len(locked):
             raise LockfileMismatch(
-                "a migration is not locked yet", file=path, migration=migration.label, hint=CURE
+                "a migration is not in the lock file yet",
+                file=path,
+                migration=migration.label,
+                hint=CURE,
             )
         if locked[at] != LockLine(migration.label, migration.digest):
             raise LockfileMismatch(
@@ -80,7 +83,7 @@ def check_lock(directory: Path, chain: Chain) -> None:
             )
     if len(locked) > chain.end:
         raise LockfileMismatch(
-            "a locked migration has no file",
+            "a migration in the lock file has no file",
             file=path,
             migration=locked[chain.end].label,
             hint=CURE,

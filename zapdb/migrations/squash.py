@@ -52,7 +52,7 @@ def squash(chain: Chain, to: int) -> Migration:
     rebuilt = (rebuild_table(table) for table, _ in planned)
     changes += tuple(operation for _, *rest in rebuilt for operation in rest)
     if not changes:
-        raise UsageError("there is nothing to squash: no table is left", to=to)
+        raise UsageError("there is nothing to squash: no table is active", to=to)
     replaced = tuple(
         digest for m in chain.up_to(to).migrations for digest in m.replaces or (m.digest,)
     )
@@ -88,7 +88,7 @@ def _refuse_restored(chain: Chain, to: int) -> None:
         for operation in migration.changes:
             if isinstance(operation, RestoreField | RestoreTable) and operation.archived_by <= to:
                 raise UsageError(
-                    "a later migration restores what one of these archived",
+                    "a later migration restores values that one of these archived",
                     migration=migration.label,
                     archived_by=chain.at(operation.archived_by).label,
                     hint=f"squash up to {operation.archived_by - 1:04d}, "

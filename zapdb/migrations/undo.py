@@ -36,7 +36,7 @@ def undo(chain: Chain, number: int) -> tuple[Operation, ...]:
     undone = chain.at(number)
     changes = tuple(_archive_drops(operation, undone) for operation in undone.rollback)
     following = chain.end + 1
-    source = DocumentText(f"the undoing of {undone.label}", b"")
+    source = DocumentText(f"the undo of {undone.label}", b"")
     place = Location(source.name)
     parsed = ParsedMigration(following, "undo", "", changes, None, source, place)
     try:
@@ -44,7 +44,7 @@ def undo(chain: Chain, number: int) -> tuple[Operation, ...]:
     except InvalidMigration as error:
         first = error.violations[0]
         raise UsageError(
-            "the migration can't be taken back as it is: later ones rest on it",
+            "the migration cannot be undone directly: later migrations depend on it",
             migration=undone.label,
             problem=first.message,
             hint="; ".join(filter(None, [first.hint, "or write the change with `migrate new`"])),

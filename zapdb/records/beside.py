@@ -41,7 +41,8 @@ class ReadConflict(Exception):
         """What the record is now; raises `TransactionConflict` where it was deleted."""
         if self.value is None:
             raise TransactionConflict(
-                "a record was deleted while it was read", hint="read again, or in db.snapshot()"
+                "a record was deleted while it was read",
+                hint="read it again, or inside db.snapshot()",
             )
         return self.value
 

@@ -103,7 +103,7 @@ def missing_field(table: str, names: tuple[str, ...], values: Mapping[str, Any])
     return InvalidValue(
         "a required field is missing",
         field=f"{table}.{name}",
-        hint="give it a value: it is neither optional nor has it a default",
+        hint="give it a value; it is not optional and has no default",
     )
 
 

@@ -72,10 +72,10 @@ def _run_open_ranges(
         raise
     except Exception as error:  # whatever Spark makes of a task that failed for good
         raise JobError(
-            "Spark gave the job up",
+            "Spark gave up on the job",
             job=job.id,
             cause=_last_line(str(error)),
-            hint="run it again: it goes on where it stopped",
+            hint="run it again; it continues where it stopped",
         ) from error
     for row in rows:
         if row.error is not None:

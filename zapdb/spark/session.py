@@ -50,7 +50,7 @@ def start_session(master: str = LOCAL_MASTER) -> SparkSession:
         return builder.getOrCreate()
     except (PySparkRuntimeError, FileNotFoundError) as error:
         raise JobError(
-            "Spark can't be started",
+            "Spark could not be started",
             cause=str(error).splitlines()[0],
             hint="Spark needs a Java of 17 or later: install a JRE, or set JAVA_HOME",
         ) from error
@@ -67,7 +67,7 @@ def check_session(spark: SparkSession, storage: Storage) -> None:
     master = conf.get("spark.master", "") or ""
     if storage.dialect == "sqlite" and not master.startswith("local"):
         raise UsageError(
-            "a SQLite file can't be reached by the machines of a cluster",
+            "the machines of a cluster cannot reach a SQLite file",
             master=master,
             hint="use --master 'local[*]', or a PostgreSQL database",
         )

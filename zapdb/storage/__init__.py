@@ -60,8 +60,8 @@ def connect(
                 return SQLite(url, read_only=read_only, connections_max=connections_max)
             if read_only:
                 raise UsageError(
-                    "a database in memory is empty when it is opened, and read_only fills nothing",
-                    hint="leave read_only out, or give a file: sqlite:///path/to/file.db",
+                    "a database in memory is empty at first, so read_only is of no use",
+                    hint="leave out read_only, or give a file: sqlite:///path/to/file.db",
                 )
             return SQLite(private.url, connections_max=connections_max, private=private)
         case "postgresql" | "postgres" | "postgresql+psycopg":
@@ -70,5 +70,5 @@ def connect(
             url = url.set(drivername="postgresql+psycopg")
             return PostgreSQL(url, read_only=read_only, connections_max=connections_max)
     raise UsageError(
-        "zapdb has no storage of this kind", kind=url.drivername, hint=f"give {SCHEMES}"
+        "zapdb does not support this kind of database", kind=url.drivername, hint=f"give {SCHEMES}"
     )

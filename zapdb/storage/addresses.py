@@ -59,7 +59,7 @@ def check_options(url: URL, known: Collection[str]) -> None:
     for number, name in enumerate(url.query, 1):
         if name not in known:  # its name may be a part of a password with an unquoted `&`
             raise UsageError(
-                "the database address has an option that is not known",
+                "the database address has an unknown option",
                 option=f"number {number}",
                 hint="write & in a password as %26; known are: " + ", ".join(sorted(known)),
             )
@@ -74,7 +74,7 @@ def attempt(url: URL, make: Callable[[], T]) -> T:
     raise UsageError(
         "this is not a database address",
         kind=url.drivername,
-        hint=f"a part of it has a value that its driver refuses; give {SCHEMES}",
+        hint=f"the driver refuses a part of it; give {SCHEMES}",
     )
 
 
@@ -188,7 +188,7 @@ def _refuse_misread(url: URL, parts: re.Match[str]) -> None:
     if url.drivername.startswith("sqlite"):
         if any((url.username, url.password, url.host, url.port)):
             raise UsageError(
-                "the address of a file names a server or a user",
+                "the address of a file contains a server or a user",
                 kind=url.drivername,
                 hint="write three slashes before a relative path, and four before an absolute one",
             )

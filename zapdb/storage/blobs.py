@@ -148,13 +148,13 @@ def _missing(blob: Blob) -> BlobMissing:
         blob=blob.id.hex(),
         size_bytes=blob.size,
         found_bytes=0,
-        hint="its record was changed or deleted since it was read: read it again",
+        hint="its record changed or was deleted since it was read; read it again",
     )
 
 
 def _corrupt(made: bytes, number: int, what: str) -> CorruptBlob:
     return CorruptBlob(
-        "a large value is not what was written",
+        "a large value does not match its checksum",
         what=f"chunk {number} of blob {made.hex()} is {what}",
         blob=made.hex(),
         chunk=number,

@@ -53,7 +53,9 @@ def as_time(cell: Any) -> datetime:
     try:
         return EPOCH + timedelta(microseconds=as_number(cell))
     except OverflowError:
-        raise CorruptCatalog("a stored time lies beyond all years", found=cell, hint=HINT) from None
+        raise CorruptCatalog(
+            "a stored time is outside the years 1 to 9999", found=cell, hint=HINT
+        ) from None
 
 
 @contextmanager
@@ -66,7 +68,7 @@ def reading(table: str) -> Iterator[None]:
         if isinstance(error, ZapdbError):
             raise
         raise CorruptCatalog(
-            "rows of zapdb's own tables contradict each other, or hold what nothing wrote",
+            "rows of zapdb's own tables are invalid or contradict each other",
             table=table,
             cause=f"{type(error).__name__}: {error}".splitlines()[0],
             hint=HINT,
@@ -88,7 +90,7 @@ def check_rows(statement: sa.Executable, rows: Sequence[Any]) -> None:
             found = type(row[at])
             if found is not kind and not (row[at] is None and column.nullable):
                 raise CorruptCatalog(
-                    "a cell has not the type of its column",
+                    "a cell does not have the type of its column",
                     table=getattr(column.table, "name", "?"),
                     column=column.name,
                     found=found.__name__,
@@ -99,7 +101,7 @@ def check_rows(statement: sa.Executable, rows: Sequence[Any]) -> None:
 def wrong_counter(counter: str) -> CorruptCatalog:
     """A row of the counters is missing, or no number."""
     return CorruptCatalog(
-        "a counter is missing, or no number",
+        "a counter is missing or not a number",
         table="zapdb_counters",
         counter=counter,
         hint="restore the row from a backup",
@@ -109,7 +111,7 @@ def wrong_counter(counter: str) -> CorruptCatalog:
 def empty_change(table: int, transaction: int) -> CorruptCatalog:
     """A row of the change log says nothing of a record."""
     return CorruptCatalog(
-        "a change has no record, neither before nor after",
+        "a change has neither a record before nor one after",
         table=table,
         transaction=transaction,
         hint="restore zapdb_changes from a backup, or prune the change log",

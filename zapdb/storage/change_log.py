@@ -78,7 +78,7 @@ class Bookmark:
             return cls(int(stamp), int(commit_order), int(table), bytes.fromhex(key))
         except (AttributeError, ValueError):
             raise UsageError(
-                "this is no bookmark",
+                "this is not a bookmark",
                 hint="give the bookmark of a change, or None for the beginning of the log",
             ) from None
 
@@ -179,12 +179,13 @@ class ChangeLog:
 
     def pruned(self, place: Bookmark, beginning: Bookmark) -> ChangesPruned:
         return ChangesPruned(
-            "changes behind the bookmark were pruned from the change log",
+            "changes after the bookmark were pruned from the change log",
             database=self.storage.shown_url,
             bookmark=f"{place.stamp}.{place.commit_order}, and a key",
             log_begins_behind=f"{beginning.stamp}.{beginning.commit_order}, and a key",
-            hint="take db.change_log.end(), read the records themselves anew, and go on from that "
-            "bookmark; or go on from db.change_log.begin(), and do without what is missing",
+            hint="take db.change_log.end(), read the records themselves again, and "
+            "continue from that bookmark; or continue from db.change_log.begin() "
+            "without the pruned changes",
         )
 
     # Timestamps

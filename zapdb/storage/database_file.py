@@ -39,7 +39,7 @@ class DatabaseFile:
             options = given | options
         if database in ("", ":memory:") or options.get("mode") == "memory":
             raise UsageError(
-                "a database in memory has no options: SQLite's own can't be shared by threads",
+                "a database in memory takes no options",
                 hint="give sqlite:///:memory:, or a file: sqlite:///path/to/file.db",
             )
         # Absolute: the process may change its working directory between two connections.
@@ -93,9 +93,9 @@ class DatabaseFile:
             else "another file was put in the place of the open database's",
             database=self._shown_url,
             file=self.path,
-            hint="put the former file back, or close the database in all processes, remove "
-            f"{self.path}-wal and {self.path}-shm, which belong to the former file, and open it "
-            "again",
+            hint="put the former file back; or close the database in all processes, "
+            f"remove {self.path}-wal and {self.path}-shm, which belong to the former "
+            "file, and open it again",
         )
 
     def _look(self) -> tuple[int, int] | None:

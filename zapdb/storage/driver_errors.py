@@ -38,7 +38,7 @@ def disk_full(error: BaseException, database: str) -> DiskFull:
         "the disk of the database is full",
         database=database,
         detail=_first_line(error),
-        hint="it was not written: make room, and run it again",
+        hint="nothing was written; free some space, and run it again",
     )
 
 
@@ -49,7 +49,7 @@ def connection_lost(database: str, detail: str) -> TransactionConflict:
         "the connection was lost inside a transaction",
         database=database,
         detail=detail,
-        hint="nothing was written; run it again; db.run(function) does so by itself",
+        hint="nothing was written; run it again, or use db.run(function), which repeats it",
     )
 
 

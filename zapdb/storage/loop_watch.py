@@ -33,10 +33,10 @@ _NOTHING: Final = nullcontext()
 def refuse_waiting(blocker: OpenTransaction) -> UsageError:
     """What a call raises that waits for a transaction which can't go on before the call returns."""
     return UsageError(
-        f"this call waits for a {blocker.name} that can't go on before the call returns",
+        f"this call would wait forever for a {blocker.name} of the same event loop",
         begun_at=blocker.place,
-        hint="leave that block before, or work through its handle; on an event loop, use "
-        "zapdb.aio, or make the call in a thread: await asyncio.to_thread(...)",
+        hint="leave that block first, or work through its handle; on an event loop, use "
+        "zapdb.aio, or call it in a thread: await asyncio.to_thread(...)",
     )
 
 

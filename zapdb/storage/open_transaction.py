@@ -160,8 +160,8 @@ class OpenTransaction:
             raise UsageError(
                 f"the {self.name} has ended",
                 begun_at=self.place,
-                hint="what was made from its handle ends with it: read what you need inside the "
-                "block, or ask the database again",
+                hint="tables and queries of its handle end with it; read inside the "
+                "block, or use the database again",
             )
 
     def refuse_heir(self) -> None:
@@ -170,7 +170,7 @@ class OpenTransaction:
             return
         self.storage.refuse_use()
         raise UsageError(
-            f"this task or thread inherited an open {self.name}, and did not begin it",
+            f"this task or thread inherited an open {self.name} that it did not begin",
             begun_at=self.place,
             hint=HEIR_HINT,
         )

@@ -61,7 +61,7 @@ class Owner(Struct, frozen=True, forbid_unknown_fields=True):
             return msgspec.convert(json.loads(text), cls)
         except (ValueError, RecursionError):
             raise CorruptCatalog(
-                "the owner of a lease is not what was written",
+                "the owner of a lease is not valid",
                 owner=text[:100],
                 hint="zapdb_leases or zapdb_ranges was tampered with: restore it from a backup",
             ) from None

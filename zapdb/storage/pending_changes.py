@@ -261,7 +261,7 @@ class PendingChanges:
 
 def _moved_here(connection: Connection) -> CorruptCatalog:
     return CorruptCatalog(
-        "the change log has a transaction of this number already",
+        "the change log already has a transaction of this number",
         database=connection.storage.shown_url,
         hint=MOVED_HINT,
     )

@@ -149,8 +149,8 @@ class PipelinedConnection(Connection):
         if outcome.answers[-1].status != COMMIT:
             # A transaction that failed answers COMMIT with a rollback and no error.
             raise TransactionConflict(
-                "the transaction had failed before its end",
-                hint="an error inside it was caught and not raised on; run it again",
+                "the transaction had already failed",
+                hint="an error inside it was caught and not raised again; run it again",
             )
 
     def roll_back(self) -> None:

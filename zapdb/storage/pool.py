@@ -122,12 +122,13 @@ class ConnectionPool(ABC):
         """Raises `UsageError` where the database is closed, or another process opened it."""
         if self.is_inherited:
             raise UsageError(
-                "the database was opened by the process that this one was forked from",
+                "the database was opened before this process was forked",
                 database=self.shown_url,
                 opened_by=self._process,
                 process=os.getpid(),
-                hint="open it again in this process, since connections can't be shared; servers "
-                "that fork have a hook for it, and multiprocessing can start with 'spawn'",
+                hint="open it again in this process, because connections cannot be "
+                "shared; forking servers have a hook for it, and multiprocessing "
+                "can use 'spawn'",
             )
         if self._closed:
             raise UsageError(
@@ -244,7 +245,7 @@ class ConnectionPool(ABC):
             max_connections=self.connections_max,
             waited_seconds=CONNECTION_WAIT_SECONDS,
             held_by="; ".join(sorted(one.place for one in self.list_open())[:_HOLDERS_SHOWN]),
-            hint="leave blocks sooner, or open the database with a larger max_connections",
+            hint="leave blocks earlier, or open the database with a larger max_connections",
         )
 
     def connect_lent(self) -> Connection:

@@ -175,11 +175,11 @@ class PostgreSQL(Storage):
 
     def _lacking(self, name: str, detail: str) -> UnsupportedServer:
         return UnsupportedServer(
-            "the server lacks a feature in use",
+            "the server lacks a feature that zapdb needs",
             database=self.shown_url,
             feature=name,
             detail=detail,
-            hint="use PostgreSQL 13 or later, itself",
+            hint="use PostgreSQL 13 or later, not a compatible server",
         )
 
     def begin(self, connection: Connection, mode: Mode, *, exclusive: bool) -> None:
@@ -219,10 +219,10 @@ class PostgreSQL(Storage):
             driver.execute("SET LOCAL statement_timeout TO DEFAULT")
         except driver_errors.QueryCanceled as error:
             raise TransactionConflict(
-                "writers left no moment for a serializable snapshot",
+                "concurrent writers left no safe moment for a serializable snapshot",
                 database=self.shown_url,
                 waited_seconds=SERIAL_WAIT_SECONDS,
-                hint="try again when long transactions have ended, or do without serializable=True",
+                hint="try again when long transactions have ended, or leave out serializable=True",
             ) from error
 
     def _take_gate_exclusively(self, connection: Connection) -> None:
@@ -287,7 +287,7 @@ class PostgreSQL(Storage):
             )
             hint += "; GRANT pg_signal_backend, pg_read_all_stats to this role lets zapdb end it"
         return GateTimeout(
-            "writers did not let a change of state through",
+            "the schema change could not get the gate: writers held it too long",
             database=self.shown_url,
             waited_seconds=GATE.seconds,
             **context,
@@ -344,8 +344,8 @@ class PostgreSQL(Storage):
         cursor = connection.driver.execute("COMMIT")
         if cursor.statusmessage != "COMMIT":
             raise TransactionConflict(
-                "the transaction had failed before its end",
-                hint="an error inside it was caught and not raised on; run it again",
+                "the transaction had already failed",
+                hint="an error inside it was caught and not raised again; run it again",
             )
 
     def is_refused_commit(self, connection: Connection, error: BaseException) -> bool:
@@ -377,20 +377,21 @@ class PostgreSQL(Storage):
                 return error
             case driver_errors.UndefinedTable():
                 return MissingTable(
-                    "a table is not there",
+                    "a table does not exist",
                     database=self.shown_url,
                     detail=str(error).splitlines()[0],
-                    hint="a migration took it away meanwhile: try again",
+                    hint="a migration dropped it in the meantime; try again",
                 )
             case driver_errors.UniqueViolation():
                 return DuplicateKey(str(error))
             case driver_errors.InsufficientPrivilege():
                 return StorageError(
-                    "the role may not do this in the database",
+                    "the database role lacks a privilege",
                     database=self.shown_url,
                     detail=str(error).splitlines()[0],
-                    hint="grant it what it lacks: read_only=True needs SELECT on all tables of the "
-                    "schema, those that migrations will make, too (ALTER DEFAULT PRIVILEGES)",
+                    hint="grant it; read_only=True needs SELECT on all tables of the "
+                    "schema, including those of later migrations (ALTER DEFAULT "
+                    "PRIVILEGES)",
                 )
             case (
                 driver_errors.SerializationFailure()
@@ -398,20 +399,20 @@ class PostgreSQL(Storage):
                 | driver_errors.LockNotAvailable()
             ):
                 return TransactionConflict(
-                    "the transaction met another one",
+                    "the transaction conflicted with a concurrent one",
                     database=self.shown_url,
                     cause=type(error).__name__,
-                    hint="run it again; db.run(function) does so by itself",
+                    hint="run it again, or use db.run(function), which repeats it",
                 )
             case driver_errors.DiskFull():
                 return disk_full(error, self.shown_url)
             case psycopg.OperationalError():
                 detail = str(error).strip().splitlines()
                 return StorageError(
-                    "the database server can't be reached, or ended the connection",
+                    "the database server cannot be reached, or closed the connection",
                     database=self.shown_url,
                     detail=detail[0] if detail else "",
-                    hint="check address, user and whether the server runs; then try again",
+                    hint="check the address, the user, and that the server runs; then try again",
                 )
         return unknown_driver_error(error)
 
@@ -578,7 +579,7 @@ def _split_prepared(url: URL) -> tuple[URL, bool]:
     said = url.query.get(PREPARED, "on")
     if said not in ("on", "off"):
         raise UsageError(
-            "the database address says neither on nor off",
+            "an option of the database address is neither on nor off",
             option=PREPARED,
             hint=f"write {PREPARED}=off for a pooler that shares sessions between transactions",
         )

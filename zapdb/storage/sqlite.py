@@ -189,9 +189,9 @@ class SQLite(Storage):
             return
         if connection.fetch_one("PRAGMA journal_mode = WAL")[0] != "wal":
             raise TransactionConflict(
-                "the database file can't be switched to write-ahead logging",
+                "the database file cannot be switched to write-ahead logging",
                 database=self.shown_url,
-                hint="its file system must allow shared memory: network file systems do not",
+                hint="put it on a local file system; network file systems lack shared memory",
             )
 
     def begin(self, connection: Connection, mode: Mode, *, exclusive: bool) -> None:
@@ -276,11 +276,11 @@ class SQLite(Storage):
         if holder is None or holder.lent_to is None or (begun := holder.lent_to()) is None:
             return None
         return TransactionConflict(
-            "a transaction of this process held the database for too long",
+            "a transaction of this process held the database too long",
             database=self.shown_url,
             begun_at=begun.place,
             waited_ms=BUSY_TIMEOUT_MS,
-            hint="leave its block sooner; what is part of it works through its handle: "
+            hint="leave its block earlier; if this call is part of it, use its handle: "
             "`with db.transaction() as tx`, tx.table(...)",
         )
 
@@ -332,17 +332,16 @@ class SQLite(Storage):
             context["nodes"] = "; ".join(map(str, nodes))
         if mode is Mode.CHANGE:
             return GateTimeout(
-                "writers did not let a change of state through",
+                "the schema change could not get the gate: writers held it too long",
                 **context,
                 waited_seconds=BUSY_TIMEOUT_MS / 1000,
-                hint="a process has had a transaction open for long: let it go on or end it, and "
-                "try again",
+                hint="a process has a long open transaction; wait for it or end it, and try again",
             )
         return TransactionConflict(
-            "another process held the database for too long",
+            "another process held the database too long",
             **context,
             waited_ms=BUSY_TIMEOUT_MS,
-            hint="try again; long transactions of other processes keep all writers out",
+            hint="try again; a long transaction of one process keeps all other writers waiting",
         )
 
     def before_commit(self, connection: Connection, seconds: float) -> None:
@@ -393,10 +392,10 @@ class SQLite(Storage):
         match error:
             case sqlite3.OperationalError() if "no such table" in str(error):
                 return MissingTable(
-                    "a table is not there",
+                    "a table does not exist",
                     database=self.shown_url,
                     detail=str(error),
-                    hint="a migration took it away meanwhile: try again",
+                    hint="a migration dropped it in the meantime; try again",
                 )
             case sqlite3.IntegrityError():
                 return DuplicateKey(str(error))
@@ -412,25 +411,26 @@ class SQLite(Storage):
                 return CorruptCatalog(
                     "a stored text is not UTF-8",
                     database=self.shown_url,
-                    hint="somebody wrote to the database beside zapdb: restore it from a backup",
+                    hint="another program wrote to the database; restore it from a backup",
                 )
             case sqlite3.OperationalError() if _is_busy(error):
                 return TransactionConflict(
-                    "another process held the database for too long",
+                    "another process held the database too long",
                     database=self.shown_url,
                     waited_ms=BUSY_TIMEOUT_MS,
-                    hint="try again; long transactions of other processes keep all writers out",
+                    hint="try again; a long transaction of one process keeps all other "
+                    "writers waiting",
                 )
             case sqlite3.OperationalError() if _is_closed_to_readers(error) and self.read_only:
                 return StorageError(
-                    "the database file can't be opened",
+                    "the database file cannot be opened",
                     database=self.shown_url,
                     detail=str(error),
                     hint=READ_ONLY_HINT,
                 )
             case sqlite3.OperationalError() if "unable to open" in str(error):
                 return StorageError(
-                    "the database file can't be opened",
+                    "the database file cannot be opened",
                     database=self.shown_url,
                     hint="its directory must exist and be writable",
                 )
@@ -438,8 +438,8 @@ class SQLite(Storage):
                 return StorageError(
                     "the database is read-only",
                     database=self.shown_url,
-                    hint="let this process write the file and its directory, or open it with "
-                    "read_only=True",
+                    hint="give this process write access to the file and its directory, "
+                    "or open it with read_only=True",
                 )
         return unknown_driver_error(error)
 

@@ -59,10 +59,10 @@ def read_storage_version(storage: Storage) -> str | None:
             return None
         shown = ", ".join(tables[:5]) + (" …" if len(tables) > 5 else "")
         raise NotZapdb(
-            "the database holds tables, and none of them are zapdb's",
+            "the database contains tables of something else",
             database=storage.shown_url,
             tables=shown,
-            hint="give a database of its own, or on PostgreSQL a schema of its own "
+            hint="give zapdb a database of its own, or on PostgreSQL a schema of its own "
             "(…?options=-csearch_path%3Dzapdb)",
         )
     row = connection.fetch_one(f"SELECT version_num FROM {VERSION_TABLE}")
@@ -104,7 +104,7 @@ def ensure_storage(storage: Storage, *, create: bool) -> None:
     version = read_storage_version(storage)
     if version is None and not create:
         raise PendingMigrations(
-            "the database is empty: no migration was ever applied to it",
+            "the database is empty: no migration was ever applied",
             database=storage.shown_url,
             hint="run `zapdb migrate up`, or open it with apply='auto'",
         )

@@ -49,8 +49,8 @@ class Transactions(ConnectionPool):
         connection = self.connection()
         if connection.mode is not None:
             raise UsageError(
-                "this thread or task is in a transaction already",
-                hint="finish it first; a change of state can't run inside a transaction",
+                "this thread or task is already in a transaction",
+                hint="end it first; a schema change cannot run inside a transaction",
             )
         if not mode.only_reads:
             self.refuse_write()
@@ -199,7 +199,7 @@ class Transactions(ConnectionPool):
             raise UsageError(
                 "the database was opened read-only",
                 database=self.shown_url,
-                hint="open it without read_only",
+                hint="open it without read_only=True",
             )
 
     def _begin_measured(self, connection: Connection, mode: Mode, *, exclusive: bool) -> None:
@@ -301,11 +301,11 @@ class Transactions(ConnectionPool):
             if mode.only_reads:  # nothing was to take effect
                 raise translated from error
             raise CommitUnknown(
-                "COMMIT reported an error, so it is not known whether it took effect",
+                "COMMIT reported an error, and its outcome is unknown",
                 database=self.shown_url,
                 cause=error,
-                hint="look whether the change is there before you repeat it; with token=True, "
-                "db.run and db.transaction find out by themselves",
+                hint="check whether the change is there before repeating it; with "
+                "token=True, db.run and db.transaction find out themselves",
             ) from error
         except BaseException:
             self.discard_connection(connection)
@@ -315,9 +315,9 @@ class Transactions(ConnectionPool):
         """Raises `TransactionConflict` where a part of it could not be undone."""
         if connection.is_doomed:
             raise TransactionConflict(
-                "a part of the transaction could not be undone, so all of it is",
+                "rolling back a savepoint failed, so the whole transaction was rolled back",
                 database=self.shown_url,
-                hint="the database reported an error meanwhile; nothing was written; run it again",
+                hint="nothing was written; run it again",
             )
 
     def refusing_deadlock(self, connection: Connection) -> AbstractContextManager[object]:

@@ -124,8 +124,8 @@ class _Server:
             raise UsageError(
                 "this is not the address of a PostgreSQL server",
                 kind=url.drivername,
-                hint=f"give postgresql+psycopg://user@host/database, or {EMBEDDED!r}; without a "
-                "server, tests are on SQLite",
+                hint=f"give postgresql+psycopg://user@host/database, or {EMBEDDED!r}; "
+                "without a server, tests use SQLite",
             )
         self._url = url.set(drivername="postgresql+psycopg")
         self._engine = sqlalchemy.create_engine(

@@ -105,13 +105,13 @@ def _explain_key(
         return _conflict(live, "another transaction inserted the record, and may undo it")
     if len(keys) > 1:
         return RecordExists(
-            "one of the records has the key of another", table=live.shape.table.name, hint=hint
+            "two of the records have the same key", table=live.shape.table.name, hint=hint
         )
     return RecordExists(
-        "there is a record with this key already",
+        "a record with this key already exists",
         table=live.shape.table.name,
         key=", ".join(map(repr, live.codec.decode_key(keys[0]))),
-        hint="upsert() changes it",
+        hint="use upsert() to replace it",
     )
 
 
@@ -119,7 +119,7 @@ def _conflict(live: LiveTable, message: str) -> TransactionConflict:
     return TransactionConflict(
         message,
         table=live.shape.table.name,
-        hint="run it again; db.run(function) does so by itself",
+        hint="run it again, or use db.run(function), which repeats it",
     )
 
 

@@ -110,7 +110,7 @@ def test_values_of_a_lookup_are_checked() -> None:
     builder = build_keys(TABLE, Index(1, "by_it", (IndexComponent(2), IndexComponent(3))))
     assert builder.check(["a"]) == ["a"]
     assert builder.check([None, None]) == [None, None]
-    with pytest.raises(UsageError, match="more values than the index has fields"):
+    with pytest.raises(UsageError, match="there are more values than fields of the index"):
         builder.check(["a", 1, 2])
     with pytest.raises(InvalidValue):
         builder.check([1])

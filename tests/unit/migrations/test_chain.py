@@ -102,7 +102,7 @@ def test_strangers_are_refused(directory: Path, name: str) -> None:
 
 
 def test_an_empty_or_missing_directory_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the directory has no migrations") as caught:
+    with pytest.raises(UsageError, match="the directory contains no migrations") as caught:
         list_files(tmp_path)
     assert "zapdb migrate new" in caught.value.hint
     for missing in (tmp_path / "none", tmp_path / "file"):

@@ -65,7 +65,7 @@ def test_a_missing_lock_file_is_a_mismatch(tmp_path: Path) -> None:
 def test_a_migration_that_is_not_locked_yet_is_named(locked: Path) -> None:
     longer = resolve_documents(*TEXTS, document("rename_table: {table: people, to: persons}"))
     error = refused(locked, longer)
-    assert error.message == "a migration is not locked yet"
+    assert error.message == "a migration is not in the lock file yet"
     assert error.context["migration"] == "0004_test"
 
 
@@ -81,7 +81,7 @@ def test_an_edited_migration_is_named_with_both_digests(locked: Path) -> None:
 
 def test_a_locked_migration_without_a_file_is_named(locked: Path) -> None:
     error = refused(locked, CHAIN.up_to(2))
-    assert error.message == "a locked migration has no file"
+    assert error.message == "a migration in the lock file has no file"
     assert error.context["migration"] == "0003_test"
 
 
@@ -97,7 +97,9 @@ def test_a_broken_line_is_refused_at_its_number(locked: Path, line: str) -> None
     with (locked / FILE).open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
     error = refused(locked)
-    assert error.message == "a line of the lock file is not a migration and its digest"
+    assert error.message == (
+        "a line of the lock file does not consist of a migration and its digest"
+    )
     assert error.context["file"] == f"{locked / FILE}:5"
 
 

@@ -289,7 +289,7 @@ BROKEN: dict[str, Any] = {
 
 @pytest.mark.parametrize("changes", BROKEN.values(), ids=BROKEN.keys())
 def test_what_cannot_have_been_stored_is_a_corrupt_catalog(changes: dict[str, Any]) -> None:
-    with pytest.raises(CorruptCatalog, match="a stored migration can't be read"):
+    with pytest.raises(CorruptCatalog, match="a stored migration cannot be read"):
         stored(BASE, **changes)
 
 
@@ -301,7 +301,7 @@ def test_a_rollback_that_cannot_have_been_stored_is_found_when_it_is_looked_at(
     rollback: list[Any],
 ) -> None:
     read = stored(BASE, structure=content(rollback=rollback))
-    with pytest.raises(CorruptCatalog, match="a stored migration can't be read"):
+    with pytest.raises(CorruptCatalog, match="a stored migration cannot be read"):
         assert read.rollback
     with pytest.raises(AttributeError, match="no_such_name"):
         assert read.no_such_name

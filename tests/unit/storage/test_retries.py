@@ -76,7 +76,7 @@ def test_after_the_deadline_nothing_is_tried_again(repeat: Any) -> None:
 
 @BOTH
 def test_other_errors_are_raised_at_once(repeat: Any) -> None:
-    calls, act = failing(1, lambda: LeaseHeld("another process is at work"))
+    calls, act = failing(1, lambda: LeaseHeld("another process holds the lease"))
     with pytest.raises(LeaseHeld):
         repeat(QUICK, act)
     assert len(calls) == 1

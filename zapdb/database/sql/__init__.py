@@ -14,9 +14,9 @@ from zapdb.errors import MissingExtra, UsageError
 
 if not hasattr(os, "fork"):
     raise UsageError(
-        "db.sql needs a system that can fork",
+        "db.sql needs an operating system that can fork",
         platform=sys.platform,
-        hint="table.to_arrow() and query.to_arrow() are read by a DuckDB of the application's own",
+        hint="query table.to_arrow() or query.to_arrow() with a DuckDB connection of your own",
     )
 if find_spec("duckdb") is None:  # which is imported in other processes alone
     raise MissingExtra.named("sql", "duckdb")

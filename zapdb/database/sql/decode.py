@@ -51,11 +51,11 @@ def decode_column(name: str, kind: Kind, array: Any) -> list[Any]:
 def refuse(name: str, kind: Kind, reason: str) -> SqlError:
     """The error for a column that has a value which can't be given."""
     return SqlError(
-        "a value of the answer can't be had in Python",
+        "a value of the result has no equivalent in Python",
         column=name,
         type=kind["text"],
         problem=reason,
-        hint="cast the column to VARCHAR in the statement, or read the answer with to_arrow()",
+        hint="cast the column to VARCHAR in the statement, or read the result with to_arrow()",
     )
 
 
@@ -100,14 +100,14 @@ def _json(text: str) -> Any:
 def _json_float(text: str) -> float:
     value = float(text)
     if value in (float("inf"), float("-inf")):
-        raise Unfit("a number of JSON is beyond all floats")
+        raise Unfit("a JSON number is too large for a float")
     return value
 
 
 def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise Unfit("an object of JSON has a name twice")
+        raise Unfit("a JSON object has the same name twice")
     return value
 
 
@@ -115,7 +115,7 @@ def _date(days: int) -> datetime.date:
     try:
         return EPOCH.date() + datetime.timedelta(days=days)
     except OverflowError:
-        raise Unfit("a date is infinite, or outside of the years 1 to 9999") from None
+        raise Unfit("a date is infinite, or outside the years 1 to 9999") from None
 
 
 def _timestamp(nanoseconds: int) -> datetime.datetime:
@@ -123,7 +123,7 @@ def _timestamp(nanoseconds: int) -> datetime.datetime:
     try:
         return EPOCH + datetime.timedelta(microseconds=microseconds)
     except OverflowError:
-        raise Unfit("a time is infinite, or outside of the years 1 to 9999") from None
+        raise Unfit("a time is infinite, or outside the years 1 to 9999") from None
 
 
 def _instant(nanoseconds: int) -> datetime.datetime:
@@ -168,7 +168,7 @@ def _interval(text: str) -> Any:
 
 
 def _refuse(value: Any) -> Any:
-    raise Unfit("its type has no values in Python")
+    raise Unfit("its type has no equivalent in Python")
 
 
 INTEGERS: Final[dict[str, Callable[[int], Any]]] = {
@@ -239,7 +239,7 @@ def _make_map(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
     except TypeError:
         raise Unfit("the keys of a map are lists, structs or maps") from None
     if len(found) != len(keys):
-        raise Unfit("keys of a map are different, and equal in Python")
+        raise Unfit("different keys of a map are equal in Python")
     return found
 
 

@@ -32,7 +32,9 @@ def explain_kinds(kinds: Sequence[str]) -> UsageError:
     """What is not one SELECT: the kinds of its statements."""
     if len(kinds) != 1:
         return UsageError(
-            "db.sql takes one statement", statements=len(kinds), hint="call it once for each"
+            "db.sql takes exactly one statement",
+            statements=len(kinds),
+            hint="call db.sql once for each statement",
         )
     return UsageError(
         "db.sql only reads",
@@ -56,26 +58,27 @@ def explain_end(ended: Mapping[str, Any], allowance: Allowance) -> SqlError:
     """What it means that the process of a statement ended before its answer did."""
     if "error" in ended:
         return SqlError(
-            "the SQL statement can't be begun",
+            "the SQL statement could not be started",
             problem=ended["error"],
-            hint="look at the directory to spill to, and at the limits of processes and memory",
+            hint="check the directory spill_to, and the limits of processes and memory",
         )
     if ended.get("signal") in TIMES:
         return too_late(allowance)
     return SqlLimitExceeded(
-        "the SQL statement ended its process",
+        "the process of the SQL statement crashed",
         max_memory=allowance.max_memory,
-        hint="it takes too much memory, or is nested too deeply: simplify it, or raise max_memory",
+        hint="the statement needs too much memory or is nested too deeply; simplify it, "
+        "or raise max_memory",
     )
 
 
 def interrupted() -> SqlError:
-    return SqlError("the SQL statement was interrupted", hint="ask it again")
+    return SqlError("the SQL statement was interrupted", hint="run it again")
 
 
 def too_late(allowance: Allowance) -> SqlLimitExceeded:
     return SqlLimitExceeded(
-        "the SQL statement takes longer than it may",
+        "the SQL statement exceeded its time limit",
         seconds=allowance.seconds,
         hint="read less, or raise seconds",
     )
@@ -83,15 +86,15 @@ def too_late(allowance: Allowance) -> SqlLimitExceeded:
 
 def too_much_memory(allowance: Allowance) -> SqlLimitExceeded:
     return SqlLimitExceeded(
-        "the SQL statement takes more memory than it may",
+        "the SQL statement exceeded its memory limit",
         max_memory=allowance.max_memory,
-        hint="read or sort less, name a directory with spill_to, or raise max_memory",
+        hint="read or sort less, pass a directory as spill_to, or raise max_memory",
     )
 
 
 def too_many_rows(allowance: Allowance) -> SqlLimitExceeded:
     return SqlLimitExceeded(
-        "the SQL statement finds more rows than it may",
+        "the SQL statement returned more rows than its limit",
         max_rows=allowance.max_rows,
         hint="add a LIMIT, or raise max_rows",
     )
@@ -118,7 +121,7 @@ def explain_error(failure: Mapping[str, Any], statement: str, tables: tuple[str,
     if missing is not None:
         return _no_table(missing[1], context, tables)
     return SqlError(
-        "the SQL statement can't be answered",
+        "the SQL statement failed",
         problem=problem,
         **context,
         hint=" ".join(hint.strip() for hint in hints if hint.strip()),
@@ -129,7 +132,7 @@ def _no_table(name: str, context: dict[str, Any], tables: tuple[str, ...]) -> Sq
     closest = get_close_matches(name.lower(), tables, n=1)
     shown = [table for table in tables if not table.startswith("zapdb_")]
     return SqlError(
-        "the SQL statement can't be answered",
+        "the SQL statement failed",
         problem=f"no such table: {name}",
         **context,
         tables=", ".join(shown) or "(none)",

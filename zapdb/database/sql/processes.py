@@ -180,9 +180,9 @@ def _begin_statement(spill_to: str | None) -> tuple[socket.socket, socket.socket
         leash.close()
         if isinstance(error, OSError):
             raise StorageError(
-                "no process for SQL statements can be started",
+                "no process for SQL statements could be started",
                 problem=error.strerror or str(error),
-                hint="look at the limits of processes, memory and open files",
+                hint="check the limits of processes, memory and open files",
             ) from None
         raise
     return ours, leash

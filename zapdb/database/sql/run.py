@@ -104,7 +104,7 @@ class _Offer:
             names = [f.name for f in self._session.bind_served(table).shape.table.fields]
             if field not in names:
                 raise UnknownName(
-                    "as_text names a field as `table.field`", field=path, fields=", ".join(names)
+                    "as_text takes fields as `table.field`", field=path, fields=", ".join(names)
                 )
 
 

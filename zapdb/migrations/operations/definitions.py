@@ -72,8 +72,8 @@ class TypeDefinition:
         for key, value in given.items():
             if (value is not ABSENT) != (key == wanted):
                 raise InvalidValue(
-                    f"wrong parameters for type {self.type!r}",
-                    hint=f"beside the type it takes {wanted or 'nothing'}",
+                    f"these are not the parameters of type {self.type!r}",
+                    hint="its parameters are {wanted or 'none'}",
                 )
         match self.type:
             case Decimal.name:
@@ -91,7 +91,7 @@ def _unknown_type(name: str, schema: Schema) -> InvalidValue:
     hint = hint_at(name, there, TYPE_HABITS, TYPE_NOTES)
     if name in DECLARED:
         hint = f"declare the {name} with create_type and use the name that it has there"
-    return InvalidValue(f"no type {name!r}", hint=hint)
+    return InvalidValue(f"there is no type {name!r}", hint=hint)
 
 
 def _decimal(scale: int) -> Decimal:
@@ -113,7 +113,7 @@ def _reference(to: str, schema: Schema) -> Reference:
     target = schema.table_named(to)
     if target is None:
         there = ", ".join(table.name for table in schema) or "none"
-        raise InvalidValue(f"no table {to!r} to refer to", hint=f"there are: {there}")
+        raise InvalidValue(f"there is no table {to!r} to refer to", hint=f"there are: {there}")
     return Reference(target.name, target.number, tuple(f.type for f in target.key_fields))
 
 

@@ -80,7 +80,7 @@ def decode_batch(
         return pyarrow.RecordBatch.from_pylist([], decoder.schema)
     if batch.num_rows < len(rows):
         raise UsageError(
-            "the records have too many bytes for one batch",
+            "the records are too large for one batch",
             size_bytes_max=ARROW_BATCH_SIZE_BYTES,
             hint="use decode_batches",
         )
@@ -107,7 +107,7 @@ def encode_batch(
     names = tuple(batch.schema.names)
     check_names(table.name, frozenset(f.name for f in table.fields), dict.fromkeys(names))
     if len(set(names)) < len(names):
-        raise InvalidValue("a column is there twice", table=table.name, columns=", ".join(names))
+        raise InvalidValue("a column occurs twice", table=table.name, columns=", ".join(names))
     codec, columns = codec_for(table, zones), []
     for f in bind_zones(table, zones).fields:
         if f.name in names:

@@ -105,7 +105,7 @@ class ArrowDecoder:
             except NumberTooLarge as error:
                 field = error.path.removeprefix(f"{self.table.name}.").split(".")[0].split("[")[0]
                 raise InvalidValue(
-                    "a number is too large for its Arrow column",
+                    "an integer is too large for its Arrow column",
                     field=error.path,
                     key=", ".join(map(repr, codec_for(self.table).decode_key(key))),
                     expected=error.expected,

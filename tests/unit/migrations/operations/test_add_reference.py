@@ -84,14 +84,14 @@ def test_the_rollback_of_a_drop_adds_it_again() -> None:
 @pytest.mark.parametrize(
     ("operation", "violation"),
     [
-        (add("fax"), "no field 'fax' in 'people' here"),
+        (add("fax"), "there is no field 'fax' in 'people' here"),
         (add("name"), "'name' is string, and refers to nothing"),
         (add("boss"), "neither the key nor an index of 'people' begins with 'boss'"),
         (add("place"), "neither the key nor an index of 'people' begins with 'place'"),
         (add("boss", "set_null"), "'boss' is required, and can't be set to null"),
         (add("home", "set_null"), "'home' is part of the key: a record keeps its key"),
         (drop("born"), "what 'born' of 'people' refers to need not exist as it is"),
-        (drop("fax"), "no field 'fax' in 'people' here"),
+        (drop("fax"), "there is no field 'fax' in 'people' here"),
     ],
 )
 def test_this_reference_is_refused_here(operation: str, violation: str) -> None:

@@ -52,7 +52,7 @@ def test_rule_05_remove_false_is_no_other_spelling() -> None:
 @pytest.mark.parametrize(
     ("field", "rest", "violation"),
     [
-        ("fax", "default: 5", "no field 'fax' in 'people' here"),
+        ("fax", "default: 5", "there is no field 'fax' in 'people' here"),
         ("age", "remove: true", "'age' has no default to remove"),
         ("age", "default: null", "'age' has no default to remove"),
         ("age", "remove: false", "exactly one of default and remove: true is needed here"),

@@ -108,9 +108,12 @@ def test_an_explicit_rollback_makes_it_exhaustive() -> None:
 @pytest.mark.parametrize(
     ("operation", "violation"),
     [
-        (change("fax", "type: integer, up: '1'"), "no field 'fax' in 'people' here"),
-        (change("name", "type: intager, up: '1'"), "no type 'intager'"),
-        (change("name", "type: decimal, up: '1'"), "wrong parameters for type 'decimal'"),
+        (change("fax", "type: integer, up: '1'"), "there is no field 'fax' in 'people' here"),
+        (change("name", "type: intager, up: '1'"), "there is no type 'intager'"),
+        (
+            change("name", "type: decimal, up: '1'"),
+            "these are not the parameters of type 'decimal'",
+        ),
         (change("name", "type: string, up: name, down: name"), "'name' is of that type already"),
         (
             change("name", "type: integer, up: name, down: text(name)"),

@@ -58,7 +58,7 @@ MANY = ", ".join(f"{{field: f{at}}}" for at in range(INDEX_COMPONENTS_MAX + 1))
     ("operation", "violation"),
     [
         (index("{field: name}", table="nobody"), "no table 'nobody' here"),
-        (index("{field: fax}"), "no field 'fax' in 'people' here"),
+        (index("{field: fax}"), "there is no field 'fax' in 'people' here"),
         (index(""), "an index has 1 to 16 fields"),
         (index(MANY), "an index has 1 to 16 fields"),
         (index("{field: age}, {field: age}"), "a field stands in an index once"),

@@ -87,9 +87,9 @@ def field(text: str) -> str:
         ),
         ("create_table: {table: t, key: [id], fields: [§id]}", "a mapping is needed here"),
         (TOWNS % ", §{name: id, type: string}", "the field 'id' stands twice"),
-        (field("type: intager"), "no type 'intager'"),
-        (field("type: decimal"), "wrong parameters for type 'decimal'"),
-        (field("type: integer, scale: 2"), "wrong parameters for type 'integer'"),
+        (field("type: intager"), "there is no type 'intager'"),
+        (field("type: decimal"), "these are not the parameters of type 'decimal'"),
+        (field("type: integer, scale: 2"), "these are not the parameters of type 'integer'"),
         (
             field("type: decimal, scale: true").replace("§", "").replace("true", "§true"),
             "an integer is needed here",

@@ -113,7 +113,7 @@ def test_a_field_of_an_index_is_dropped_after_the_index_only() -> None:
 @pytest.mark.parametrize(
     ("operation", "violation"),
     [
-        (drop("fax"), "no field 'fax' in 'people' here"),
+        (drop("fax"), "there is no field 'fax' in 'people' here"),
         (drop("age").replace("people", "nobody"), "no table 'nobody' here"),
         (drop("name", ", restore: §{value: null}"), "'name' is required and can't be null"),
         (drop("name", ", restore: §{value: 5}"), f"a value of 'name' {NOT_TEXT}"),

@@ -43,7 +43,7 @@ def test_without_default_and_fill_no_rollback_can_be_inferred() -> None:
 @pytest.mark.parametrize(
     ("operation", "violation"),
     [
-        (make("fax"), "no field 'fax' in 'people' here"),
+        (make("fax"), "there is no field 'fax' in 'people' here"),
         (make("age"), "'age' is optional already"),
         (make("name", ", fill: §{value: null}"), "'name' is required and can't be null"),
         (make("name", ", fill: §{}"), "exactly one of value and expression is needed here"),

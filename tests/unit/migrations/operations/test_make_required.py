@@ -52,7 +52,7 @@ def test_without_fill_null_becomes_the_default() -> None:
 @pytest.mark.parametrize(
     ("operation", "violation"),
     [
-        (make("fax"), "no field 'fax' in 'people' here"),
+        (make("fax"), "there is no field 'fax' in 'people' here"),
         (make("name"), "'name' is required already"),
         (make("id"), "'id' is required already"),
         (make(), "what do records get whose 'age' is null?"),

@@ -37,7 +37,7 @@ def test_rule_21_any_field_can_stand_elsewhere_and_no_record_changes(
         ("age", 2, "'age' stands there already"),
         ("age", 6, "the position must be 0 to 5"),
         ("age", -1, "the position must be 0 to 5"),
-        ("fax", 0, "no field 'fax' in 'people' here"),
+        ("fax", 0, "there is no field 'fax' in 'people' here"),
     ],
 )
 def test_this_order_is_refused_here(field: str, position: int, violation: str) -> None:

@@ -164,7 +164,10 @@ def transform(source: str, into: str, up: str, rest: str = "") -> str:
     [
         (transform("", "a: string", "a: \"''\""), "from and into each name one field or more"),
         (transform("name: string", "", ""), "from and into each name one field or more"),
-        (transform("fax: string", "a: string", "a: fax"), "no field 'fax' in 'people' here"),
+        (
+            transform("fax: string", "a: string", "a: fax"),
+            "there is no field 'fax' in 'people' here",
+        ),
         (
             transform("name: §integer", "a: string", "a: name"),
             "'name' is string, not as it is said here",
@@ -181,7 +184,7 @@ def transform(source: str, into: str, up: str, rest: str = "") -> str:
             transform("name: string", "age: §string", "age: name"),
             "there is a field 'age' in 'people' already",
         ),
-        (transform("name: string", "a: §strin", "a: name"), "no type 'strin'"),
+        (transform("name: string", "a: §strin", "a: name"), "there is no type 'strin'"),
         (
             transform("name: string", "a: §{type: string, default: 5}", "a: name"),
             f"a value of 'a' {NOT_TEXT}",

@@ -117,4 +117,4 @@ def _read_json(text: str) -> Any:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"JSON has no {name}")
+    raise ValueError(f"JSON has no value {name}")
