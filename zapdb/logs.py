@@ -20,10 +20,10 @@ ROOT: Final = "zapdb"
 EVENT, FIELDS = "zapdb_event", "zapdb_fields"
 
 EVENTS: Final = {
-    "migration.applied": "A migration was put in force for a tenant.",
-    "migration.forgotten": "A migration was taken out of force.",
-    "node.evicted": "A process was put out: what it writes is refused from now on.",
-    "lease.taken_over": "A lease was taken over from a process that is gone.",
+    "migration.applied": "A migration was activated for a tenant.",
+    "migration.rolled_back": "A migration was rolled back.",
+    "node.evicted": "A process was evicted: its writes are refused from now on.",
+    "lease.taken_over": "A lease was taken over from a dead process.",
     "job.done": "A job was run to its end: said once, by the process that ended it.",
     "job.blocked": "A job ended, and records are in its way: said once, as `job.done` is.",
     "gate.waited": "A transaction waited long for the gate.",

@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0010"
+revision = "0011"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -26,7 +26,8 @@ COUNTERS = (
     "index",
     "type",
     "check",
-    "physical",
+    "entry_table",
+    "index_build",
     "zone",
 )
 CLOCK = ("change", "change_at")

@@ -122,7 +122,7 @@ def test_list_some(logged: Project) -> None:
 def test_followers(logged: Project) -> None:
     result = logged.run("changes", "followers")
     header, _, row = result.out.splitlines()
-    assert header.split() == ["follower", "moved", "at", "behind", "for", "bookmark"]
+    assert header.split() == ["follower", "advanced", "at", "behind", "for", "bookmark"]
     assert re.fullmatch(r"search +\d{4}\S+ [\d:]{8} +5 +\d+s +1\.2\.9223372036854775807\.0\.", row)
     shown = run_json(logged, "followers")
     (follower,) = shown["followers"]

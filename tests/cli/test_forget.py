@@ -199,7 +199,7 @@ def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
     assert result.out.endswith(
         "\nforgetting 0004 was interrupted: run `zapdb migrate forget` to finish it\n"
     )
-    assert current.run("migrate", "status", "--json").json["forgetting"] == 4
+    assert current.run("migrate", "status", "--json").json["rolling_back"] == 4
     for command in (("migrate", "up"), ("convert", "run")):
         result = current.run(*command)
         assert result.status == 1
@@ -208,7 +208,7 @@ def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
     result = current.run("migrate", "forget", "--yes")
     assert without_times(result.out) == PREVIEW_4 + "forgot 0004_split_name: 20 records, 0 ms\n"
     assert current.run("verify").status == 0
-    assert current.run("migrate", "status", "--json").json["forgetting"] is None
+    assert current.run("migrate", "status", "--json").json["rolling_back"] is None
 
 
 def test_it_does_not_forget_what_was_not_asked_for(current: Project) -> None:

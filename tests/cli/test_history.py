@@ -52,9 +52,9 @@ def test_history(rolled_back: Project) -> None:
         ("2", "0002_add_age", "change"),
         ("3", "0003_index_age", "change"),
         ("4", "0004_split_name", "change"),
-        ("5", "0003_index_age", "forget (rollback from gen 4)"),
+        ("5", "0003_index_age", "rollback (rollback from gen 4)"),
         ("6", "0004_split_name", "change (rollback from gen 5)"),
-        ("7", "0003_index_age", "forget (rollback from gen 6)"),
+        ("7", "0003_index_age", "rollback (rollback from gen 6)"),
     ]
     prints = [fingerprint for _, fingerprint, *_ in found]
     assert prints[2] == prints[4] == prints[6]

@@ -64,14 +64,23 @@ def states(project: Project, status: int) -> list[tuple[str, str, str | None, bo
 
 def test_rule_26_an_operator_rebuilds_what_nobody_keeps(names: Project) -> None:
     assert states(names, 0) == [
-        ("by_name", "readable", "block", True),
+        ("by_name", "readable", "rebuild", True),
         ("by_age", "readable", None, True),
     ]
     assert names.run("reindex", "run").out == (
         "nothing to do: every index fits the collation and time zone data in use\n"
     )
-    set_it = ("settings", "set", "datasets", "scan", "--table", "people", "--index", "by_name")
-    assert names.run(*set_it).out == "datasets of table people of index by_name is scan\n"
+    set_it = (
+        "settings",
+        "set",
+        "on_dataset_change",
+        "scan",
+        "--table",
+        "people",
+        "--index",
+        "by_name",
+    )
+    assert names.run(*set_it).out == "on_dataset_change of table people of index by_name is scan\n"
     have_changed(names)
     assert states(names, 3)[0] == ("by_name", "readable", "scan", False)
     reopen()
@@ -116,17 +125,17 @@ def test_what_is_not_there_is_said(names: Project) -> None:
 
 
 def test_rule_26_a_rewriting_is_run_as_any_job(names: Project) -> None:
-    names.run("settings", "set", "datasets", "background")
+    names.run("settings", "set", "on_dataset_change", "rewrite")
     have_changed(names)
     reopen()
-    assert states(names, 3)[0] == ("by_name", "rewriting", "background", True)
+    assert states(names, 3)[0] == ("by_name", "rewriting", "rewrite", True)
     found = names.run("catalog", "show", "people", "--json").json["indexes"][0]
     assert found["state"] == "rewriting"
     assert list(found["built_with"]) == list(found["rewritten_from"]) == ["collation:und/tertiary"]
     assert names.run("convert", "status").status == 3
     out = names.run("convert", "run").out
     assert out.startswith("rewrote index by_name of people: 10 records")
-    assert states(names, 0)[0] == ("by_name", "readable", "background", True)
+    assert states(names, 0)[0] == ("by_name", "readable", "rewrite", True)
     assert names.run("verify").status == 0
 
 
@@ -137,7 +146,7 @@ def test_rule_26_a_unique_index_keeps_background_away(names: Project) -> None:
         "        {field: name, collation: {locale: und}}]}\nrollback: inferred\n"
     )
     assert names.run("migrate", "up").status == 0
-    result = names.run("settings", "set", "datasets", "background")
+    result = names.run("settings", "set", "on_dataset_change", "rewrite")
     assert result.status == 2
     assert result.err.startswith("error: a unique index cannot be rewritten in the background\n")
-    assert names.run("settings", "get", "datasets").out == "block\n"
+    assert names.run("settings", "get", "on_dataset_change").out == "rebuild\n"

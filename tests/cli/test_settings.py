@@ -97,7 +97,7 @@ def test_as_json(people: Project) -> None:
             "  values: none, 1 to 1000000000\n",
         ),
         (
-            ["set", "level", "auto", "--table", "people"],
+            ["set", "raise_level", "auto", "--table", "people"],
             2,
             "error: the setting cannot be set for a table\n  setting: level\n  scopes: database\n",
         ),

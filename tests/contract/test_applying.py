@@ -47,7 +47,7 @@ def counters(place: Workspace) -> dict[str, int]:
 def test_rule_06_a_migration_takes_force_whole_or_not_at_all(
     workspace: Workspace, way: Way, lasting: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Structure, digest, numbers, physical tables, index states, position and history entries."""
+    """Structure, digest, numbers, entry tables, index states, position and history entries."""
     workspace.write(1, ITEMS)
     with workspace.open() as db:
         db.table("items").insert(id=1, title="Milk")
@@ -94,7 +94,8 @@ def test_rule_06_a_migration_takes_force_whole_or_not_at_all(
         "field": 6,
         "index": 1,
         "type": 0,
-        "physical": 2,  # a table, and the building of an index in it
+        "entry_table": 1,
+        "index_build": 1,
         "check": 0,
         "horizon": 0,
     }

@@ -49,7 +49,7 @@ def db(workspace: Workspace) -> Database:
 
 def set_auto(storage: Storage) -> None:
     with storage.transaction(Mode.CATALOG) as connection:
-        write_setting(connection, "level", "auto")
+        write_setting(connection, "raise_level", "auto")
 
 
 def only_node(storage: Storage) -> nodes.Node:
@@ -72,12 +72,16 @@ def test_rule_10_a_node_registers_with_what_others_have_to_know(
     assert node == registered
     row = node.row
     assert (row.release, row.level) == (release.__version__, release.LEVEL)
-    assert (row.files_end, row.serves) == (7, 5)
-    assert row.pending == {6: "z1:a", 7: "z1:b"}
+    assert (row.files_end, row.served_position) == (7, 5)
+    assert row.pending_digests == {6: "z1:a", 7: "z1:b"}
     assert row.datasets == {"tz": ("2025b", "f0")}
     second = registration.register(storage, 7)
     assert second.id not in (node.id, db._node.id)
-    assert (second.row.serves, second.row.pending, second.row.datasets) == (7, {}, {})
+    assert (second.row.served_position, second.row.pending_digests, second.row.datasets) == (
+        7,
+        {},
+        {},
+    )
 
 
 @pytest.mark.parametrize(
@@ -420,7 +424,7 @@ def test_rule_09_processes_whose_clocks_are_wrong_change_nothing(
         for key, peer in enumerate((slow, fast)):
             assert peer.answer() == "open"
             assert peer.ask(f"insert {key}") == "written"
-        found = {n.lease.owner.process: n for n, alive in _list(db) if alive}
+        found = {n.lease.owner.pid: n for n, alive in _list(db) if alive}
         now = db._storage.now_us(db._storage.connection())
         for peer in (slow, fast):
             left_us = found[peer.pid].lease.expires_at - now
@@ -428,7 +432,7 @@ def test_rule_09_processes_whose_clocks_are_wrong_change_nothing(
             assert abs(now - found[peer.pid].lease.since) < 1_800_000_000  # half of what is wrong
 
         def are_renewed() -> bool:
-            at = {n.lease.owner.process: n.lease.expires_at for n, _ in _list(db)}
+            at = {n.lease.owner.pid: n.lease.expires_at for n, _ in _list(db)}
             return all(
                 at[peer.pid] > found[peer.pid].lease.expires_at + 500_000 for peer in (slow, fast)
             )

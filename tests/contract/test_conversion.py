@@ -205,7 +205,9 @@ def test_ranges_are_read_in_the_order_of_the_key_before_there_are_statistics(
         )
         assert "Index" in plan, sql
         assert "Bitmap" not in plan, sql
-        assert "Sort" not in plan, sql
+        _, _, limited = plan.partition("Limit")
+        assert limited, sql
+        assert "Sort" not in limited, sql  # above the limit one page is sorted, which is little
 
 
 def test_rule_17_writers_lose_nothing_to_a_conversion(

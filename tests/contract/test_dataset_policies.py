@@ -140,7 +140,7 @@ def check_whole(db: Database) -> None:
 def test_rule_26_block_builds_another_table_of_entries_and_scans_meanwhile(
     workspace: Workspace, db: Database
 ) -> None:
-    assert db.admin.setting("datasets", table="items", index="by_title") == "block"
+    assert db.admin.setting("on_dataset_change", table="items", index="by_title") == "rebuild"
     before = row_of(workspace, 1)
     db.close()
     change_data(workspace, 2)
@@ -166,7 +166,7 @@ def test_rule_26_block_builds_another_table_of_entries_and_scans_meanwhile(
 def test_rule_26_background_leaves_entries_alone_whose_key_is_unchanged(
     workspace: Workspace, db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    db.admin.set_setting("datasets", "background")
+    db.admin.set_setting("on_dataset_change", "rewrite")
     before, key_of = row_of(workspace, 1), db.table("items")._live.codec.encode_key
     db.close()
     change_data(workspace, 3)
@@ -198,7 +198,7 @@ def test_rule_26_background_leaves_entries_alone_whose_key_is_unchanged(
 def test_rule_26_background_warns_on_every_query_that_needs_the_index(
     workspace: Workspace, db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    db.admin.set_setting("datasets", "background", table="items", index="by_title")
+    db.admin.set_setting("on_dataset_change", "rewrite", table="items", index="by_title")
     db.close()
     change_data(workspace, 2)
     db = workspace.open()
@@ -250,7 +250,7 @@ def test_rule_26_writers_beside_a_rewriting_leave_nothing_behind(
     workspace: Workspace, db: Database
 ) -> None:
     """They can't compute the old keys of what they change and delete."""
-    db.admin.set_setting("datasets", "background")
+    db.admin.set_setting("on_dataset_change", "rewrite")
     db.close()
     change_data(workspace, 1)
     db = workspace.open()
@@ -274,7 +274,7 @@ def test_rule_26_entries_of_records_that_are_gone_are_deleted_at_the_end_only(
     workspace: Workspace, db: Database
 ) -> None:
     """Its key may be the right one of a record that is being inserted: nobody could tell."""
-    db.admin.set_setting("datasets", "background")
+    db.admin.set_setting("on_dataset_change", "rewrite")
     db.close()
     change_data(workspace, 2)
     db = workspace.open()
@@ -305,7 +305,7 @@ def test_rule_26_entries_of_records_that_are_gone_are_deleted_at_the_end_only(
 def test_rule_26_any_writes_between_the_batches_of_a_rewriting(
     workspace: Workspace, db: Database, seed: int
 ) -> None:
-    db.admin.set_setting("datasets", "background")
+    db.admin.set_setting("on_dataset_change", "rewrite")
     items, chance = db.table("items"), random.Random(seed)
     items.insert_many({"id": at, "title": f"t{at % 7}", "size": 0} for at in range(10, 60))
     db.close()
@@ -338,7 +338,7 @@ def test_rule_26_any_writes_between_the_batches_of_a_rewriting(
 def test_rule_26_writers_at_the_same_moment_as_a_rewriting(
     workspace: Workspace, db: Database
 ) -> None:
-    db.admin.set_setting("datasets", "background")
+    db.admin.set_setting("on_dataset_change", "rewrite")
     db.table("items").insert_many(
         {"id": at, "title": f"t{at % 7}", "size": 0} for at in range(10, 200)
     )
@@ -375,7 +375,7 @@ def test_rule_26_writers_at_the_same_moment_as_a_rewriting(
 def test_rule_26_data_that_change_again_while_entries_are_rewritten(
     workspace: Workspace, db: Database
 ) -> None:
-    db.admin.set_setting("datasets", "background")
+    db.admin.set_setting("on_dataset_change", "rewrite")
     db.close()
     change_data(workspace, 2)
     db = workspace.open()
@@ -397,7 +397,7 @@ def test_rule_26_data_that_change_again_while_entries_are_rewritten(
 def test_rule_26_an_index_that_was_not_built_yet_is_built_as_a_whole(
     workspace: Workspace, db: Database
 ) -> None:
-    db.admin.set_setting("datasets", "background")
+    db.admin.set_setting("on_dataset_change", "rewrite")
     db.close()
     storage = workspace.connect()
     with storage.transaction(Mode.READ) as connection:
@@ -415,7 +415,7 @@ def test_rule_26_an_index_that_was_not_built_yet_is_built_as_a_whole(
 def test_rule_26_background_is_refused_while_processes_have_other_data(
     workspace: Workspace, db: Database
 ) -> None:
-    db.admin.set_setting("datasets", "background")
+    db.admin.set_setting("on_dataset_change", "rewrite")
     change_data(workspace, 2)
     have_other_data(workspace, db)
     before = dump(workspace)
@@ -437,18 +437,18 @@ def test_rule_26_background_is_refused_for_unique_indexes(workspace: Workspace) 
         {"tenant": "default"},
     ):
         with pytest.raises(UsageError, match="a unique index can't be rewritten") as caught:
-            db.admin.set_setting("datasets", "background", **scope)
+            db.admin.set_setting("on_dataset_change", "rewrite", **scope)
         assert caught.value.context["index"] == "one_title"
         assert "--table items --index one_title" in str(caught.value.hint)
     assert dump(workspace) == before
-    db.admin.set_setting("datasets", "background", table="items", index="by_title")
+    db.admin.set_setting("on_dataset_change", "rewrite", table="items", index="by_title")
     db.admin.set_setting(
-        "datasets", "block"
+        "on_dataset_change", "rebuild"
     )  # what keeps the unique one out is not taken back, either
-    db.admin.set_setting("datasets", "block", table="items", index="one_title")
-    db.admin.set_setting("datasets", "background", table="items")
+    db.admin.set_setting("on_dataset_change", "rebuild", table="items", index="one_title")
+    db.admin.set_setting("on_dataset_change", "rewrite", table="items")
     with pytest.raises(UsageError, match="a unique index can't be rewritten"):
-        db.admin.set_setting("datasets", None, table="items", index="one_title")
+        db.admin.set_setting("on_dataset_change", None, table="items", index="one_title")
 
 
 def test_rule_26_a_unique_index_that_would_be_rewritten_is_refused_when_opening(
@@ -457,7 +457,7 @@ def test_rule_26_a_unique_index_that_would_be_rewritten_is_refused_when_opening(
     workspace.write(1, ITEMS)
     db = workspace.open()
     fill(db)
-    db.admin.set_setting("datasets", "background")
+    db.admin.set_setting("on_dataset_change", "rewrite")
     db.close()
     workspace.write(1, ITEMS)
     workspace.write(2, UNIQUE_TITLE)
@@ -469,10 +469,12 @@ def test_rule_26_a_unique_index_that_would_be_rewritten_is_refused_when_opening(
     with pytest.raises(DatasetMismatch, match="a unique index can't be rewritten") as caught:
         workspace.open()
     assert caught.value.context["index"] == "one_title"
-    assert "settings set datasets block --table items --index one_title" in str(caught.value.hint)
+    assert "settings set on_dataset_change rebuild --table items --index one_title" in str(
+        caught.value.hint
+    )
     assert dump(workspace) == before
     with workspace.connect().transaction(Mode.CATALOG) as connection:
-        write_setting(connection, "datasets", "block")
+        write_setting(connection, "on_dataset_change", "rebuild")
     db = workspace.open()
     db.admin.run_jobs()
     with pytest.raises(UniqueViolation):
@@ -487,7 +489,7 @@ def test_rule_26_a_unique_index_that_would_be_rewritten_is_refused_when_opening(
 def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
     workspace: Workspace, db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    db.admin.set_setting("datasets", "scan", table="items", field="title")
+    db.admin.set_setting("on_dataset_change", "scan", table="items", field="title")
     before = row_of(workspace, 1)
     db.close()
     change_data(workspace, 2)
@@ -535,11 +537,11 @@ def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
 def test_rule_26_a_rewriting_ends_where_the_policy_is_scan_by_then(
     workspace: Workspace, db: Database
 ) -> None:
-    db.admin.set_setting("datasets", "background")
+    db.admin.set_setting("on_dataset_change", "rewrite")
     db.close()
     change_data(workspace, 2)
     db = workspace.open()
-    db.admin.set_setting("datasets", "scan")
+    db.admin.set_setting("on_dataset_change", "scan")
     (job,) = plan_jobs(db._storage, 1)
     db.close()
     change_data(workspace, 3, "1" * 64)
@@ -556,7 +558,7 @@ def test_rule_26_a_unique_index_that_nobody_keeps_lets_no_new_value_in(
     workspace.write(1, ITEMS, UNIQUE_TITLE)
     db = workspace.open()
     fill(db)
-    db.admin.set_setting("datasets", "scan")
+    db.admin.set_setting("on_dataset_change", "scan")
     change_data(workspace, 2)
     have_other_data(workspace, db)
     with pytest.raises(DatasetMismatch, match="running processes use other"):
@@ -589,7 +591,7 @@ def test_rule_26_a_unique_index_that_nobody_keeps_lets_no_new_value_in(
 def test_rule_26_a_rebuild_is_refused_while_processes_have_other_data(
     workspace: Workspace, db: Database
 ) -> None:
-    db.admin.set_setting("datasets", "scan")
+    db.admin.set_setting("on_dataset_change", "scan")
     change_data(workspace, 2)
     have_other_data(workspace, db)
     workspace.open()
@@ -630,25 +632,29 @@ def test_rule_14_the_policy_of_an_index_comes_before_that_of_its_fields(
     def policy() -> str:
         (index,) = table.indexes
         settings = read_settings(db._storage.connection(), 1)
-        named = db.admin.setting("datasets", table="items", index="both")
+        named = db.admin.setting("on_dataset_change", table="items", index="both")
         assert settings.dataset_policy(table, index) == named
         return named
 
-    db.admin.set_setting("datasets", "scan", table="items", field="size")  # depends on no data
-    values = ["block", "scan", "background"]
+    db.admin.set_setting(
+        "on_dataset_change", "scan", table="items", field="size"
+    )  # depends on no data
+    values = ["rebuild", "scan", "rewrite"]
     for at, scope in enumerate(scopes):
-        db.admin.set_setting("datasets", values[at % 3], **scope)
+        db.admin.set_setting("on_dataset_change", values[at % 3], **scope)
         assert policy() == values[at % 3]
     for at in reversed(range(len(scopes))):
         assert policy() == values[at % 3]
-        db.admin.set_setting("datasets", None, **scopes[at])
-    assert policy() == "block"
+        db.admin.set_setting("on_dataset_change", None, **scopes[at])
+    assert policy() == "rebuild"
     with pytest.raises(UsageError, match="for an index"):
         db.admin.set_setting("on_read", "leave", table="items", index="both")
     with pytest.raises(UsageError, match="give a field or an index, not both"):
-        db.admin.set_setting("datasets", "scan", table="items", index="both", field="title")
+        db.admin.set_setting(
+            "on_dataset_change", "scan", table="items", index="both", field="title"
+        )
     with pytest.raises(UnknownName, match="there is no such index"):
-        db.admin.setting("datasets", table="items", index="none")
+        db.admin.setting("on_dataset_change", table="items", index="none")
 
 
 # --- two releases of the time zone data -----------------------------------------------------------
@@ -706,7 +712,7 @@ def test_rule_26_two_processes_with_different_data_both_give_right_answers(
     workspace: Workspace, visits: Database
 ) -> None:
     """Beirut kept winter time until 20 April 2023, by the older data: 5 and 8 are an hour later."""
-    visits.admin.set_setting("datasets", "scan")
+    visits.admin.set_setting("on_dataset_change", "scan")
     nine = ("2023-03-26T08:30:00", "2023-03-26T09:15:00")
     asked = ("order", "query", f"between {nine[0]} {nine[1]}")
     other = Elsewhere.with_release(
@@ -742,7 +748,7 @@ def test_rule_26_two_processes_with_different_data_both_give_right_answers(
 def test_rule_26_background_rewrites_the_instants_that_moved(
     workspace: Workspace, visits: Database
 ) -> None:
-    visits.admin.set_setting("datasets", "background", table="visits", index="by_met")
+    visits.admin.set_setting("on_dataset_change", "rewrite", table="visits", index="by_met")
     here = visits._view.tables["visits"].indexes[0].built_with["time zones"].version
     visits.close()
     other = Elsewhere.with_release(

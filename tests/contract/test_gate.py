@@ -420,7 +420,7 @@ def test_rule_09_a_suspended_process_that_was_put_out_wakes_up(
 
 def node_of(db: Database, process: int) -> nodes.Node:
     found = nodes.list_nodes(db._storage.connection())
-    (node,) = [node for node, _ in found if node.lease.owner.process == process]
+    (node,) = [node for node, _ in found if node.lease.owner.pid == process]
     return node
 
 

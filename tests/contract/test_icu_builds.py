@@ -176,7 +176,7 @@ def test_rule_26_a_build_is_refused_while_a_process_has_another(place: Workspace
 
 def test_rule_26_two_builds_at_once_both_give_right_answers(place: Workspace) -> None:
     with place.open() as db:
-        db.admin.set_setting("datasets", "scan")
+        db.admin.set_setting("on_dataset_change", "scan")
         asked = ("sorted", "wait", "upsert 1000 ₨ 5", "delete 0", "sorted", "wait")
         with running_elsewhere(place, "wait", *asked) as other:
             check_here(db, TITLES_OF)
@@ -187,7 +187,7 @@ def test_rule_26_two_builds_at_once_both_give_right_answers(place: Workspace) ->
 
 def test_rule_26_background_rewrites_the_keys_that_differ_both_ways(place: Workspace) -> None:
     with place.open() as db:
-        db.admin.set_setting("datasets", "background")
+        db.admin.set_setting("on_dataset_change", "rewrite")
     there = text_of(find_build().order)
     shown = ask_elsewhere(place, "sorted", "run", "readable", "order", "index", "verify")
     assert [line for line in shown if not line.startswith("warned: ")] == [

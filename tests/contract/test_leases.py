@@ -195,7 +195,7 @@ def test_rule_09_heartbeats_renew(workspace: Workspace, monkeypatch: pytest.Monk
 
     node, alive = look()
     assert alive
-    assert (node.id, node.row.files_end, node.lease.owner.process) == (db._node.id, 1, os.getpid())
+    assert (node.id, node.row.files_end, node.lease.owner.pid) == (db._node.id, 1, os.getpid())
     for _ in range(3):  # again and again, each for as long from then on
         before, _ = look()
         advance_clock(monkeypatch, db._storage, registration.NODE_LEASE_SECONDS - 1)
@@ -407,7 +407,7 @@ def test_a_process_that_ends_without_closing_does_no_harm(workspace: Workspace) 
     workspace.write(2, ADD_COLOR)
     db = workspace.open()
     listed = nodes.list_nodes(db._storage.connection())
-    assert {node.lease.owner.process: alive for node, alive in listed} == {
+    assert {node.lease.owner.pid: alive for node, alive in listed} == {
         process.pid: False,
         os.getpid(): True,
     }

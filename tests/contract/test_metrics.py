@@ -49,15 +49,15 @@ def test_metrics_say_what_is_in_the_database(workspace: Workspace) -> None:
     found = parse(other.admin.metrics())
     wanted = {
         ("zapdb_stored_end",): 2,
-        ("zapdb_forgetting",): 0,
+        ("zapdb_rollback_in_progress",): 0,
         ("zapdb_tenants",): 2,
         ("zapdb_tenants_behind",): 1,
         ("zapdb_tenant_position", "default"): 2,
         ("zapdb_tenant_position", "behind"): 0,
-        ("zapdb_catalog_token",): seq,
-        ("zapdb_catalog_view_lag",): 0,
+        ("zapdb_catalog_seq",): seq,
+        ("zapdb_catalog_cache_lag",): 0,
         ("zapdb_nodes", "live"): 2,
-        ("zapdb_nodes", "gone"): 0,
+        ("zapdb_nodes", "dead"): 0,
         ("zapdb_leases", "held"): 2,
         ("zapdb_records", "items", "default"): 6,
         ("zapdb_stale_records", "items", "default"): 5,
@@ -185,9 +185,9 @@ def test_what_happens_is_logged_with_its_fields(
     done = events(log)["job.done"]
     assert (done["kind"], done["table"], done["written"]) == ("convert", "items", 1)
     roll_back_newest(newer._storage, evict=True)
-    assert events(log)["migration.forgotten"]["migration"] == "0002_test"
+    assert events(log)["migration.rolled_back"]["migration"] == "0002_test"
     assert events(log)["node.evicted"]["node"] == newer._node.id
-    gone = Owner("gone", "elsewhere", dead_process())
+    gone = Owner("dead", "elsewhere", dead_process())
     leases.acquire(db._storage, "a", gone, 0.01)
     time.sleep(0.02)
     leases.acquire(db._storage, "a", Owner.here(), 1)

@@ -194,7 +194,7 @@ def test_rule_09_a_process_of_another_boot_is_live_until_its_lease_ends(
         of_peer = "substr(name, 1, 5) = 'node/'"
         ((text,),) = workspace.execute(f"SELECT owner FROM zapdb_leases WHERE {of_peer}")
         owner = Owner.parse(text)
-        assert owner.process == peer.pid
+        assert owner.pid == peer.pid
         owner = replace(owner, process=dead_process(), **ELSEWHERE.get(differs, {}))
         workspace.execute(f"UPDATE zapdb_leases SET owner = ? WHERE {of_peer}", (owner.to_text(),))
         refused = error_of(lambda: roll_back_newest(workspace.connect()))

@@ -778,7 +778,9 @@ def of_others(place: Workspace, number: int) -> dict[str, list[Any]]:
         if table not in ("zapdb_counters", "zapdb_catalog", "zapdb_ranges", "zapdb_blobs")
     }
     others["catalog"] = [
-        row for row in found["zapdb_catalog"] if row[0] != "physical" and not mentioned(row, number)
+        row
+        for row in found["zapdb_catalog"]
+        if row[0] != "entry-table" and not mentioned(row, number)
     ]
     return others
 

@@ -168,7 +168,7 @@ def create_index(
     empty: bool,
     former: dict[str, tuple[str, ...]] | None = None,
 ) -> IndexDescriptor:
-    """Start an index in a physical table of its own; readable at once if there are no records.
+    """Start an index in an entry table of its own; readable at once if there are no records.
 
     `former` are the fingerprints of the data that it was built with before.
     """
@@ -178,7 +178,7 @@ def create_index(
         dependencies,
         "readable" if empty else "building",
         assign(connection, tenant, index),
-        rows.draw(connection, "physical"),
+        rows.draw(connection, "index_build"),
         format_to_write(connection, "key"),
         {dataset.name: dataset for dataset in map(dataset_of, dependencies)},
         former=former or {},
@@ -218,7 +218,7 @@ def rewrite_index(
     connection: Connection, tenant: int, table: Table, index: IndexDescriptor
 ) -> None:
     """Begin to bring its entries to the datasets of this process, where they are (rule 26)."""
-    build = rows.draw(connection, "physical")
+    build = rows.draw(connection, "index_build")
     _put_index(connection, tenant, table, index.rewriting(build))
     bump_activation(connection, tenant)
 
@@ -228,7 +228,7 @@ def disable_index(
 ) -> None:
     """Throw the entries away; nobody reads or writes the index until it is rebuilt."""
     retire(connection, tenant, index.index.number, index.entry_table)
-    build = rows.draw(connection, "physical")
+    build = rows.draw(connection, "index_build")
     _put_index(connection, tenant, table, index.disabled(build))
     bump_activation(connection, tenant)
 

@@ -2,12 +2,12 @@
 
 An index whose collation or time zone data are not this process's is not read or written: old
 entries under new bounds miss rows without an error. What becomes of it, the setting `datasets`
-says. `block` starts it anew with the data of this process, `background` brings its entries to them
+says. `rebuild` starts it anew with the data of this process, `rewrite` brings its entries to them
 one by one; both only where no live process has other data, since the two must not mix. `scan` takes
 it out of use for everybody, so that processes with different data can work side by side, until an
 operator has it built again.
 
-Under `block` an index goes forward only: it remembers the data that it was built with before, and
+Under `rebuild` an index goes forward only: it remembers the data that it was built with before, and
 a process that has those leaves it alone. Else two releases of the data that are used in turn would
 throw each other's work away. That process scans, and its writes to the index are refused, until an
 operator has it built again: that may be with the former data, which then are the newest.
@@ -80,7 +80,7 @@ def settle_datasets(storage: Storage, view: View, node: Node) -> View:
             for state, index in mismatched_indexes(view)
         ]
         for state, index, policy in mismatched:
-            if policy == "background" and index.index.unique:
+            if policy == "rewrite" and index.index.unique:
                 raise _no_background(state, index)
         # Where nobody keeps the index any more, it does not matter what data others have. A unique
         # one goes on binding them.
@@ -102,8 +102,8 @@ def _settle(
     index: IndexDescriptor,
     policy: DatasetPolicy,
 ) -> None:
-    rewrites = policy == "background" and _is_whole(index)
-    stays = policy == "block" and index.is_ahead
+    rewrites = policy == "rewrite" and _is_whole(index)
+    stays = policy == "rebuild" and index.is_ahead
     fate = "is built again, and queries on it scan until then"
     if stays:
         fate = (
@@ -179,7 +179,7 @@ def _no_background(state: TableState, index: IndexDescriptor) -> DatasetMismatch
         index=name,
         built_with=built_with,
         here=here,
-        hint=f"run `zapdb settings set datasets block --table {table} --index {name}`, "
+        hint=f"run `zapdb settings set on_dataset_change rebuild --table {table} --index {name}`, "
         "which rebuilds the whole index",
     )
 

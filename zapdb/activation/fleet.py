@@ -37,7 +37,7 @@ class Brought:
 
 def read_fleet(storage: Storage) -> FleetStatus:
     with storage.transaction(Mode.READ) as connection:
-        end = read_chain_state(connection).end
+        end = read_chain_state(connection).stored_end
         tenants = [tenant for tenant in list_tenants(connection) if not tenant.removing]
     positions: dict[int, int] = {}
     for tenant in tenants:

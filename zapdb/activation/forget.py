@@ -101,7 +101,7 @@ def start_rollback(
             for tenant in list_tenants(connection)
             if tenant.position >= newest.number and not tenant.removing
         ]
-        if read_chain_state(connection, lock=True).forgetting is None:
+        if read_chain_state(connection, lock=True).rolling_back is None:
             _require_schema_changes_allowed(connection, tenants)
             mark_forgetting(connection, newest.number)
             bump_all_activations(connection)
@@ -137,8 +137,8 @@ def _refuse_while_in_use(connection: Connection, migration: Migration, *, evict:
 
 def list_reverts(view: View) -> list[Revert]:
     """The tables of a tenant whose records go back, of the forget that the view shows."""
-    assert view.forgetting is not None
-    number = view.forgetting.number
+    assert view.rolling_back is not None
+    number = view.rolling_back.number
     before = view.chain.schema_at(number - 1)
     reverts = []
     for state in view.tables.values():
@@ -146,7 +146,7 @@ def list_reverts(view: View) -> list[Revert]:
         if table is None:
             reverts.append(Revert(state, 0, None))
         elif not is_same_layout(view.chain, state.table, table, number, number - 1):
-            revision = view.forgetting.revisions[table.number]
+            revision = view.rolling_back.revisions[table.number]
             reverts.append(Revert(state, _last_kept(state, number, revision), revision))
     return reverts
 
@@ -171,11 +171,11 @@ def publish(storage: Storage, tenant: int, lease: Lease, migration: Migration) -
     with storage.transaction(Mode.CHANGE) as connection:
         leases.check(connection, lease)
         view = load_view(connection, tenant)
-        if view.forgetting is None:
+        if view.rolling_back is None:
             return
         for revert in list_reverts(view):
             _check_none_left(connection, tenant, revert)
-        _restore_tables(connection, view, view.forgetting)
+        _restore_tables(connection, view, view.rolling_back)
         set_position(connection, tenant, migration.number - 1)
 
 

@@ -35,11 +35,11 @@ def load_layouts(connection: Connection, tenant: int, number: int) -> dict[int, 
 
 def _reserved(connection: Connection, tenant: int, number: int) -> dict[int, Layout]:
     """The revision that a forget under way converts records to: it has no entry until its end."""
-    if read_chain_state(connection).forgetting is None:
+    if read_chain_state(connection).rolling_back is None:
         return {}
     view = load_view(connection, tenant)
-    if view.forgetting is None or number not in view.forgetting.revisions:
+    if view.rolling_back is None or number not in view.rolling_back.revisions:
         return {}
-    table = view.chain.schema_at(view.forgetting.number - 1).table_active_or_archived(number)
+    table = view.chain.schema_at(view.rolling_back.number - 1).table_active_or_archived(number)
     assert table is not None
-    return {view.forgetting.revisions[number]: Layout.of(table)}
+    return {view.rolling_back.revisions[number]: Layout.of(table)}

@@ -102,7 +102,7 @@ def ensure_history(storage: Storage, tenant: int, chain: Chain, position: int) -
         if now.position != position or now.removing:
             return []  # it was moved meanwhile, which nobody can without the logs
         missing = list_missing(connection, tenant, chain, position)
-        if missing and read_chain_state(connection).forgetting is not None:
+        if missing and read_chain_state(connection).rolling_back is not None:
             raise CorruptCatalog(
                 "a table has no schema history while a migration is being rolled back",
                 tenant=tenant,

@@ -62,7 +62,7 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
                 tenant=name,
                 hint="delete its records instead",
             )
-        if read_chain_state(connection).forgetting is not None:
+        if read_chain_state(connection).rolling_back is not None:
             raise RollbackInProgress(
                 "a migration is being rolled back",
                 hint="wait until it has finished, or finish it with `zapdb migrate forget`",

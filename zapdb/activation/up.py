@@ -162,7 +162,7 @@ def _ends_when_done(
         with storage.transaction(Mode.READ) as connection:
             check_level(connection)
             view = load_view(connection, tenant, known)
-        if view is known or view.chain_state.forgetting is not None:
+        if view is known or view.chain_state.rolling_back is not None:
             return
         known = view
         pending = compare_files(files, list(view.stored), view.chain).pending
@@ -182,14 +182,14 @@ def _require_schema_changes_allowed(connection: Connection, tenant: int) -> None
 
 def refuse_while_forgetting(view: View) -> None:
     """Refuse writes to a tenant whose records are being taken back."""
-    if view.forgetting is not None:
-        raise _in_progress(view, view.forgetting.number)
+    if view.rolling_back is not None:
+        raise _in_progress(view, view.rolling_back.number)
 
 
 def refuse_changes_while_forgetting(view: View) -> None:
     """Refuse changes of state while a forget is under way, for whatever tenant."""
-    if view.chain_state.forgetting is not None:
-        raise _in_progress(view, view.chain_state.forgetting)
+    if view.chain_state.rolling_back is not None:
+        raise _in_progress(view, view.chain_state.rolling_back)
 
 
 def _in_progress(view: View, number: int) -> RollbackInProgress:

@@ -89,7 +89,7 @@ class View:
     tenant: int
     activation: int
     position: int
-    forgetting: Forgetting | None
+    rolling_back: Forgetting | None
     chain_state: ChainState
     stored: tuple[StoredMigration, ...]
     chain: Chain
@@ -188,7 +188,7 @@ def _load_chain(
     connection: Connection, state: ChainState, known: View | None
 ) -> tuple[tuple[StoredMigration, ...], Chain]:
     """The stored migrations and their chain; what `known` has read of them is not read again."""
-    if known is not None and known.chain_state.newest == state.newest:
+    if known is not None and known.chain_state.newest_id == state.newest_id:
         return known.stored, known.chain
     stored = tuple(list_stored(connection, state))
     ids = [m.id for m in stored]
@@ -200,7 +200,7 @@ def _load_chain(
 def _find_forgetting(
     state: ChainState, chain: Chain, position: int, entries: dict[int, list[Entry]]
 ) -> Forgetting | None:
-    number = state.forgetting
+    number = state.rolling_back
     if number is None or position < number:
         return None
     before, after = chain.schema_at(number - 1), chain.schema_at(number)

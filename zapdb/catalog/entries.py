@@ -1,4 +1,4 @@
-"""Which physical table holds the entries of a tenant's index (rules 23 and 27).
+"""Which entry table holds the entries of a tenant's index (rules 23 and 27).
 
 Tenants share the physical tables of an index. One that begins an index anew, while its old entries
 are still there, gets another table of the same index, one that holds nothing of its own; a new one
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import IndexRow, PhysicalRow, RetiredEntries
+from zapdb.catalog.kinds import EntryTableRow, IndexRow, RetiredEntries
 from zapdb.catalog.row_values import load_row
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.schema import Index
@@ -20,34 +20,34 @@ from zapdb.storage.statements import create_index_table, delete_index_entries, d
 
 
 def assign(connection: Connection, tenant: int, index: Index) -> int:
-    """The number of a physical table without entries of the tenant, inside a CHANGE transaction."""
-    for row in rows.list_rows(connection, PhysicalRow, index.number):
-        waiting = rows.get(connection, RetiredEntries, index.number, row.physical, tenant)
+    """The number of an entry table without entries of the tenant, inside a CHANGE transaction."""
+    for row in rows.list_rows(connection, EntryTableRow, index.number):
+        waiting = rows.get(connection, RetiredEntries, index.number, row.entry_table, tenant)
         if row.unique == index.unique and waiting is None:
-            return row.physical
-    physical = rows.draw(connection, "physical")
-    create_index_table(connection, physical, unique=index.unique)
-    rows.put(connection, PhysicalRow(index.number, physical, index.unique))
-    return physical
+            return row.entry_table
+    entry_table = rows.draw(connection, "entry_table")
+    create_index_table(connection, entry_table, unique=index.unique)
+    rows.put(connection, EntryTableRow(index.number, entry_table, index.unique))
+    return entry_table
 
 
-def retire(connection: Connection, tenant: int, index: int, physical: int) -> None:
+def retire(connection: Connection, tenant: int, index: int, entry_table: int) -> None:
     """Note that a tenant's entries are no longer needed."""
-    rows.put(connection, RetiredEntries(index, physical, tenant))
+    rows.put(connection, RetiredEntries(index, entry_table, tenant))
 
 
 def sweep_entries(storage: Storage, retired: RetiredEntries) -> None:
-    """Drop a physical table that nobody uses, or delete the tenant's entries where others do.
+    """Drop an entry table that nobody uses, or delete the tenant's entries where others do.
 
     Raises `ConcurrencyError` where somebody is still reading the table.
     """
-    index, physical = retired.index, retired.physical
+    index, entry_table = retired.index, retired.entry_table
     with storage.transaction(Mode.ASIDE) as connection:
         if rows.get(connection, RetiredEntries, retired.key, lock=True) is None:
             return  # another sweep was faster
-        if not _is_needed(connection, index, physical, but=retired):
-            drop_index_table(connection, physical)
-            rows.delete(connection, PhysicalRow, index, physical)
+        if not _is_needed(connection, index, entry_table, but=retired):
+            drop_index_table(connection, entry_table)
+            rows.delete(connection, EntryTableRow, index, entry_table)
             rows.delete(connection, RetiredEntries, retired.key)
             return
     while True:
@@ -55,7 +55,7 @@ def sweep_entries(storage: Storage, retired: RetiredEntries) -> None:
             # Once the row is gone, the tenant may have begun the index anew in this very table.
             if rows.get(connection, RetiredEntries, retired.key, lock=True) is None:
                 return
-            if not delete_index_entries(connection, physical, retired.tenant, PAGE_RECORDS_MAX):
+            if not delete_index_entries(connection, entry_table, retired.tenant, PAGE_RECORDS_MAX):
                 rows.delete(connection, RetiredEntries, retired.key)
                 return
 
@@ -65,18 +65,18 @@ def drop_unused_entry_tables(storage: Storage) -> None:
 
     Raises `ConcurrencyError` where somebody is still reading one.
     """
-    for row in rows.list_rows(storage.connection(), PhysicalRow):
+    for row in rows.list_rows(storage.connection(), EntryTableRow):
         with storage.transaction(Mode.ASIDE) as connection:
-            if not _is_needed(connection, row.index, row.physical):
-                drop_index_table(connection, row.physical)
-                rows.delete(connection, PhysicalRow, row.key)
+            if not _is_needed(connection, row.index, row.entry_table):
+                drop_index_table(connection, row.entry_table)
+                rows.delete(connection, EntryTableRow, row.key)
 
 
 def _is_needed(
-    connection: Connection, index: int, physical: int, but: RetiredEntries | None = None
+    connection: Connection, index: int, entry_table: int, but: RetiredEntries | None = None
 ) -> bool:
     """Whether a state of the index names the table, or entries in it are still to be deleted."""
-    if any(row != but for row in rows.list_rows(connection, RetiredEntries, index, physical)):
+    if any(row != but for row in rows.list_rows(connection, RetiredEntries, index, entry_table)):
         return True
     states = sa.select(CATALOG.c.key, CATALOG.c.value).where(
         CATALOG.c.kind == IndexRow.KIND,
@@ -84,6 +84,6 @@ def _is_needed(
         CATALOG.c.value.is_not(None),
     )
     return any(
-        load_row(IndexRow, key, text).entry_table == physical
+        load_row(IndexRow, key, text).entry_table == entry_table
         for key, text in connection.core_execute(states)
     )

@@ -28,7 +28,7 @@ KindName = Literal[
     "node",
     "index",
     "constraint",
-    "physical",
+    "entry-table",
     "retired-entries",
     "retired-records",
     "job",
@@ -85,19 +85,19 @@ class LevelRow(CatalogRow, frozen=True):
 
 
 class ChainState(CatalogRow, frozen=True):
-    """Where the stored migrations end, and the one that is being forgotten.
+    """Where the stored migrations end, and the one that is being rolled back.
 
-    It changes with every migration stored or forgotten. `newest` is the id of the newest stored
-    migration: ids are never used again, so the same id stands for the same migrations. `forgetting`
-    is the number of one that is being forgotten.
+    It changes with every migration that is stored or rolled back. `newest_id` is the id of the
+    newest stored migration: ids are never used again, so the same id stands for the same
+    migrations. `rolling_back` is the number of one that is being rolled back.
     """
 
     KIND = "chain"
 
-    end: Number
-    newest: Number
+    stored_end: Number
+    newest_id: Number
     digest: str
-    forgetting: Positive | None
+    rolling_back: Positive | None
 
 
 class Tenant(CatalogRow, frozen=True):
@@ -138,8 +138,9 @@ class NodeRow(CatalogRow, frozen=True):
     """A process that has the database open: what it is, and what its files hold.
 
     `level` is the highest that its release supports, `files_end` the number of the newest migration
-    that its files hold, and `serves` the position whose shapes it has its tables in. `pending` are
-    the digests, by number, of those that the database did not store when the process registered.
+    that its files hold, and `served_position` the one at whose schema it has its tables.
+    `pending_digests` has, by number, those that the database did not store when the process
+    registered.
     `datasets` are by name their version, for people, and their fingerprint, which decides.
     """
 
@@ -150,8 +151,8 @@ class NodeRow(CatalogRow, frozen=True):
     release: str
     level: Number
     files_end: Number
-    serves: Number
-    pending: dict[Positive, str]
+    served_position: Number
+    pending_digests: dict[Positive, str]
     datasets: dict[str, tuple[str, str]]
 
 
@@ -196,14 +197,14 @@ class ConstraintRow(CatalogRow, frozen=True):
     state: ConstraintState
 
 
-class PhysicalRow(CatalogRow, frozen=True):
+class EntryTableRow(CatalogRow, frozen=True):
     """A table that holds entries of an index, of whatever tenants use it."""
 
-    KIND = "physical"
-    KEY = ("index", "physical")
+    KIND = "entry-table"
+    KEY = ("index", "entry_table")
 
     index: Positive
-    physical: Positive
+    entry_table: Positive
     unique: bool
 
 
@@ -211,10 +212,10 @@ class RetiredEntries(CatalogRow, frozen=True):
     """Entries of a tenant's index that nothing uses any more, for the next sweep to take away."""
 
     KIND = "retired-entries"
-    KEY = ("index", "physical", "tenant")
+    KEY = ("index", "entry_table", "tenant")
 
     index: Positive
-    physical: Positive
+    entry_table: Positive
     tenant: Positive
 
 
@@ -304,7 +305,7 @@ KINDS: Final[dict[str, type[CatalogRow]]] = {
         NodeRow,
         IndexRow,
         ConstraintRow,
-        PhysicalRow,
+        EntryTableRow,
         RetiredEntries,
         RetiredRecords,
         Job,

@@ -79,7 +79,7 @@ def plan_pruning(connection: Connection, log: Sequence[Entry], bound: Bound) -> 
 
     Raises `RollbackInProgress`: a forget needs the history that it found.
     """
-    if read_chain_state(connection).forgetting is not None:
+    if read_chain_state(connection).rolling_back is not None:
         raise RollbackInProgress(
             "a migration is being rolled back, which needs the schema history",
             table=log[-1].table.name,
@@ -120,7 +120,7 @@ def prune(storage: Storage, pruning: Pruning) -> None:
         )
     with storage.transaction(Mode.CHANGE) as connection:
         log = tuple(read_entries(connection, newest.tenant, newest.table_number))
-        if log != pruning.log or read_chain_state(connection).forgetting is not None:
+        if log != pruning.log or read_chain_state(connection).rolling_back is not None:
             raise ConcurrencyError(
                 "the schema history changed during the check",
                 table=newest.table.name,

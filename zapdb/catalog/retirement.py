@@ -1,7 +1,7 @@
 """What nothing in force uses any more: retired at once, deleted and dropped when nobody reads it.
 
 The records of a table that a tenant discarded are deleted in batches, with what is archived beside
-them; the physical table is dropped once no tenant has records in it. A change of state holds the
+them; the record table is dropped once no tenant has records in it. A change of state holds the
 gate, and DROP TABLE waits for every open snapshot that read the table: inside the change it would
 keep all writers out for as long. So the change only notes what is retired, and a sweep does the
 rest later, as far as it can without waiting (rule 27).

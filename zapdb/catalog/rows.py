@@ -29,7 +29,8 @@ Counter = Literal[
     "index",
     "type",
     "check",
-    "physical",
+    "entry_table",
+    "index_build",
     "zone",
 ]
 

@@ -25,11 +25,11 @@ from zapdb.storage import Mode
 Level = Literal["database", "tenant", "table", "field", "index"]
 LEVELS: Final[tuple[Level, ...]] = ("database", "tenant", "table", "field", "index")
 Origin = Level | Literal["profile", "default"]
-DatasetPolicy = Literal["block", "background", "scan"]
+DatasetPolicy = Literal["rebuild", "rewrite", "scan"]
 
 PROFILE: Final = "profile"
 CHANGE_LOG: Final = "change_log"
-DATASETS: Final = "datasets"
+ON_DATASET_CHANGE: Final = "on_dataset_change"
 ANY: Final = "*"
 INDEX_PREFIX: Final = "index-"
 DATABASE: Final[tuple[Level, ...]] = ("database",)
@@ -119,13 +119,13 @@ SETTINGS: Final[dict[str, Setting]] = {
             IntegerRange(1, 1_000_000_000),
         ),
         Setting(
-            DATASETS,
-            "block",
+            ON_DATASET_CHANGE,
+            "rebuild",
             LEVELS,
-            ("block", "background", "scan"),
+            ("rebuild", "rewrite", "scan"),
             "What becomes of an index whose collation or time zone data changed. Queries scan in "
-            "any case, until it fits again. `block`: it is thrown away and built again. "
-            "`background`: its entries are rewritten one by one where they are, those that stay "
+            "any case, until it fits again. `rebuild`: it is thrown away and built again. "
+            "`rewrite`: its entries are rewritten one by one where they are, those that stay "
             "the same are left alone, and each query that needs it logs a warning; not for unique "
             "indexes. `scan`: nobody keeps it, and processes with different data work side by "
             "side, until `zapdb reindex run`.",
@@ -138,7 +138,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "Whether migrations may be stored, put in force, forgotten or squashed.",
         ),
         Setting(
-            "level",
+            "raise_level",
             "on_demand",
             DATABASE,
             ("on_demand", "auto"),
@@ -267,7 +267,7 @@ class Settings:
 
     def dataset_policy(self, table: Table, index: Index) -> DatasetPolicy:
         """What becomes of an index when this process's data are not those of its keys."""
-        found, _ = self.find(DATASETS, scope_of_index(self.tenant, table, index))
+        found, _ = self.find(ON_DATASET_CHANGE, scope_of_index(self.tenant, table, index))
         return cast("DatasetPolicy", found)
 
     @property

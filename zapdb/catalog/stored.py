@@ -24,7 +24,7 @@ from zapdb.storage import Connection
 from zapdb.storage.fixed_tables import MIGRATIONS
 from zapdb.values.json import dumps
 
-NO_MIGRATIONS: Final = ChainState(end=0, newest=0, digest="", forgetting=None)
+NO_MIGRATIONS: Final = ChainState(stored_end=0, newest_id=0, digest="", rolling_back=None)
 
 STORED = "stored"
 ROLLED_BACK = "rolled_back"
@@ -118,11 +118,11 @@ def list_stored(connection: Connection, state: ChainState) -> list[StoredMigrati
                 hint="the zapdb_migrations table was tampered with: restore it from a backup",
             )
     last = (found[-1].number, found[-1].id, found[-1].digest) if found else (0, 0, "")
-    if last != (state.end, state.newest, state.digest):
+    if last != (state.stored_end, state.newest_id, state.digest):
         raise CorruptCatalog(
             "the stored migrations do not end where the catalog says",
             stored=found[-1].label if found else "(none)",
-            end=state.end,
+            stored_end=state.stored_end,
             hint="zapdb_migrations or zapdb_catalog was tampered with: restore both from a backup",
         )
     return found
@@ -228,4 +228,4 @@ def mark_forgotten(connection: Connection, forgotten: int) -> None:
 def mark_forgetting(connection: Connection, number: int) -> None:
     """Say that a migration is being forgotten, inside a CHANGE transaction."""
     state = read_chain_state(connection, lock=True)
-    rows.put(connection, structs.replace(state, forgetting=number))
+    rows.put(connection, structs.replace(state, rolling_back=number))

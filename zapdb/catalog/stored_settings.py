@@ -17,8 +17,8 @@ from zapdb.catalog.row_values import load_row
 from zapdb.catalog.settings import (
     ANY,
     CHANGE_LOG,
-    DATASETS,
     EVERYWHERE,
+    ON_DATASET_CHANGE,
     SETTINGS,
     Scope,
     Setting,
@@ -113,7 +113,7 @@ def unset_setting(connection: Connection, name: str, scope: Scope = EVERYWHERE) 
 def _check_policies(connection: Connection, name: str, scope: Scope) -> None:
     """Raises `UsageError` where unique indexes would be rewritten in the background: while some
     keys are old and some new, equal values may have unequal keys (rule 26)."""
-    if name != DATASETS:
+    if name != ON_DATASET_CHANGE:
         return
     settings = read_settings(connection, scope.tenant or 0)
     chain = read_chain(list_stored(connection, read_chain_state(connection)))
@@ -123,7 +123,7 @@ def _check_policies(connection: Connection, name: str, scope: Scope) -> None:
                 continue
             at = scope_of_index(scope.tenant, table, index)
             concerned = scope.key(name) in [wider.key(name) for wider in at.wider()]
-            if concerned and settings.find(name, at)[0] == "background":
+            if concerned and settings.find(name, at)[0] == "rewrite":
                 raise UsageError(
                     "a unique index cannot be rewritten in the background",
                     setting=name,

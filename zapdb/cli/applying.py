@@ -266,10 +266,10 @@ def migrate_status_command(
     Exit status 3 if something is pending, 1 if there is a conflict. With `--all-tenants`, also how
     many tenants are at which migration, and which are behind.
 
-    With `--json`: `{position, pending, forgetting, migrations: [{number, name, state}], fleet}`.
-    `pending` is a count; `forgetting` is the number of a migration whose forget was interrupted, or
-    null; `fleet` is null without `--all-tenants`, else `{tenants, positions: {POSITION: COUNT},
-    behind: [{tenant, position}]}`.
+    With `--json`: `{position, pending, rolling_back, migrations: [{number, name, state}], fleet}`.
+    `pending` is a count; `rolling_back` is the number of a migration whose rollback was
+    interrupted, or null; `fleet` is null without `--all-tenants`, else `{tenants, positions:
+    {POSITION: COUNT}, behind: [{tenant, position}]}`.
     """
     output = Output(as_json)
     files = list_files(find_migrations(migrations))
@@ -277,7 +277,7 @@ def migrate_status_command(
         view = read_view_if_any(storage, tenant)
         fleet = read_fleet(storage) if all_tenants and view is not None else None
     states = list_migration_states(files, view)
-    forgetting = None if view is None else view.chain_state.forgetting
+    forgetting = None if view is None else view.chain_state.rolling_back
     pending = sum(state.phase == "pending" for state in states)
     output.table(
         ("number", "name", "state"),
@@ -294,7 +294,7 @@ def migrate_status_command(
         {
             "position": 0 if view is None else view.position,
             "pending": pending,
-            "forgetting": forgetting,
+            "rolling_back": forgetting,
             "migrations": [{"number": s.number, "name": s.name, "state": s.phase} for s in states],
             "fleet": None if fleet is None else _status_to_json(fleet),
         }

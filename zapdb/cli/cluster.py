@@ -37,10 +37,10 @@ def cluster_status_command(database: DatabaseOption = None, as_json: JsonOption 
     """Show the level, the releases at work, where tenants stand, and what waits for whom.
 
     With `--json`: `{level, level_possible, level_policy, layout, layout_pending, releases, nodes:
-    {alive, expired}, stored, forgetting, tenants: [{position, tenants}], waiting: [{number, label,
-    lacking: [NODE]}], jobs: [{id, kind, table, state}], leases: [LEASE]}`. A NODE and a LEASE are
-    as `cluster nodes` and `cluster leases` give them. `waiting` are the stored migrations that are
-    not in force for every tenant, with the running processes whose files do not hold them.
+    {alive, expired}, stored, rolling_back, tenants: [{position, tenants}], waiting: [{number,
+    label, lacking: [NODE]}], jobs: [{id, kind, table, state}], leases: [LEASE]}`. A NODE and a
+    LEASE are as `cluster nodes` and `cluster leases` give them. `waiting` are the stored migrations
+    that are not in force for every tenant, with the running processes whose files do not hold them.
     """
     output = Output(as_json)
     with _opened(database) as storage, storage.transaction(Mode.READ) as connection:
@@ -63,9 +63,11 @@ def _write_status(status: ClusterStatus, jobs: list[Job], output: Output) -> Non
         f": {releases}" if releases else "",
         f"; {expired} expired" if expired else "",
     )
-    output.write(f"{format_count(status.chain.end, 'migration')} stored; at {_positions(status)}")
-    if status.chain.forgetting is not None:
-        output.write((f"forgetting {status.chain.forgetting:04}", "yellow"))
+    output.write(
+        f"{format_count(status.chain.stored_end, 'migration')} stored; at {_positions(status)}"
+    )
+    if status.chain.rolling_back is not None:
+        output.write((f"forgetting {status.chain.rolling_back:04}", "yellow"))
     for inactive in status.inactive_migrations:
         lacking = "; ".join(map(str, inactive.waiting_for))
         said = f": not in the files of {lacking}" if lacking else ": in the files of all nodes"
@@ -94,8 +96,8 @@ def _status_to_json(status: ClusterStatus, jobs: list[Job]) -> dict[str, Any]:
         "layout_pending": [upgrade.version for upgrade in status.pending],
         "releases": status.releases,
         "nodes": {"alive": alive, "expired": len(status.nodes) - alive},
-        "stored": status.chain.end,
-        "forgetting": status.chain.forgetting,
+        "stored": status.chain.stored_end,
+        "rolling_back": status.chain.rolling_back,
         "tenants": [
             {"position": position, "tenants": count} for position, count in status.positions.items()
         ],
@@ -143,11 +145,11 @@ def _node_row(status: NodeStatus) -> tuple[Part, ...]:
     return (
         (node.id, "bold"),
         node.lease.owner.host,
-        str(node.lease.owner.process),
+        str(node.lease.owner.pid),
         node.row.release,
         str(node.row.level),
         str(node.row.files_end),
-        str(node.row.serves),
+        str(node.row.served_position),
         format_seconds(status.age_seconds),
         format_seconds(status.lease_seconds) if status.is_alive else OVER,
     )
@@ -157,11 +159,11 @@ def _node_to_json(node: Node) -> dict[str, Any]:
     return {
         "id": node.id,
         "host": node.lease.owner.host,
-        "process": node.lease.owner.process,
+        "process": node.lease.owner.pid,
         "release": node.row.release,
         "level": node.row.level,
         "files_end": node.row.files_end,
-        "serves": node.row.serves,
+        "serves": node.row.served_position,
     }
 
 
@@ -193,7 +195,7 @@ def cluster_leases_command(database: DatabaseOption = None, as_json: JsonOption 
                 (status.lease.name, "bold"),
                 status.lease.owner.id,
                 status.lease.owner.host,
-                str(status.lease.owner.process),
+                str(status.lease.owner.pid),
                 str(status.lease.epoch),
                 format_seconds(status.age_seconds),
                 format_seconds(status.lease_seconds) if status.is_held else "free",
@@ -212,7 +214,7 @@ def _lease_to_json(status: LeaseStatus) -> dict[str, Any]:
         "name": lease.name,
         "owner": lease.owner.id,
         "host": lease.owner.host,
-        "process": lease.owner.process,
+        "process": lease.owner.pid,
         "epoch": lease.epoch,
         "held": status.is_held,
         "age_seconds": status.age_seconds,

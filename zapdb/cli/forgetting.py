@@ -88,7 +88,7 @@ def run_step(
         try:
             roll_back_newest(storage, digest=expected.digest, evict=evict, runner=runner)
         except KeyboardInterrupt:
-            if read_view(storage).chain_state.forgetting is not None:
+            if read_view(storage).chain_state.rolling_back is not None:
                 note("half done, and writes wait: run `zapdb migrate forget` again to finish it")
             raise
     seconds = time.perf_counter() - started

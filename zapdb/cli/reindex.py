@@ -118,8 +118,8 @@ def reindex_status_command(
     Exit status 3 if an index can't be read by a process with the data of this one.
 
     With `--json`: `{pending, indexes: [{table, index, state, policy, fits, built_with, here}]}`:
-    `policy` is the setting `datasets`; `built_with` and `here` map the names of datasets to
-    versions.
+    `policy` is the setting `on_dataset_change`; `built_with` and `here` map the names of datasets
+    to versions.
     """
     output = Output(as_json)
     with opened(database, tenant) as (storage, view):

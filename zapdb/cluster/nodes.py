@@ -35,7 +35,7 @@ class Node:
 
 def has_migration(node: Node, number: int, digest: str) -> bool:
     """Whether the node's files hold this migration: not fewer, and no other one of this number."""
-    return node.row.files_end >= number and node.row.pending.get(number, digest) == digest
+    return node.row.files_end >= number and node.row.pending_digests.get(number, digest) == digest
 
 
 def lease_name(node_id: str) -> str:

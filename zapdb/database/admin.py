@@ -269,7 +269,7 @@ class DatabaseAdmin:
         return render_metrics(
             self._storage,
             self._session.view,
-            view_seq=None if known is None else known.seq,
+            cache_seq=None if known is None else known.seq,
             count_records=count_records,
         )
 

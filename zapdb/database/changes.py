@@ -260,7 +260,7 @@ class _Reader:
         if found is not None:
             return found
         connection = self._session.storage.connection()
-        is_forgetting = read_chain_state(connection).forgetting is not None  # looked at first
+        is_forgetting = read_chain_state(connection).rolling_back is not None  # looked at first
         found = self._load_entries(table).get(revision)
         if found is None and not is_forgetting:
             raise CorruptCatalog(

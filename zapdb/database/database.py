@@ -103,7 +103,7 @@ class Database(Access):
             )
             view, _ = retry(CATALOG, prepare, on=CatalogChanged)
         check_pins(self._storage, view, self._node_context.pins)
-        if self._node is not None and view.chain_state.forgetting is None:
+        if self._node is not None and view.chain_state.rolling_back is None:
             view = settle_datasets(self._storage, view, self._node)
             view = rebuild(self._storage, view)
         return Database(self._node_context, view, name, tuple(applied), shares=self)

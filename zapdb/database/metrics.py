@@ -62,15 +62,17 @@ class _Family:
 
 LEVEL = _gauge("cluster_level", "The level that every process must support.")
 STORED_END = _gauge("stored_end", "The number of the newest stored migration.")
-FORGETTING = _gauge("forgetting", "Whether a migration is being forgotten: writes are refused.")
+ROLLBACK_IN_PROGRESS = _gauge(
+    "rollback_in_progress", "Whether a migration is being rolled back: writes are refused."
+)
 TENANTS = _gauge("tenants", "How many tenants there are.")
 BEHIND = _gauge("tenants_behind", "How many tenants are behind the newest stored migration.")
 POSITION = _gauge("tenant_position", "The newest migration in force for a tenant.", "tenant")
 SEQ = _gauge("catalog_seq", "The seq of the newest change of the catalog.")
-VIEW_SEQ = _gauge("catalog_view_token", "The seq up to which this process has followed.")
-VIEW_LAG = _gauge("catalog_view_lag", "How many changes this process has not seen yet.")
+CACHE_SEQ = _gauge("catalog_cache_seq", "The seq of this process's catalog cache.")
+CACHE_LAG = _gauge("catalog_cache_lag", "How many changes this process has not seen yet.")
 HORIZON = _gauge("catalog_horizon", "The seq up to which tombstones were purged.")
-NODES = _gauge("nodes", "Processes that have the database open, by state: live or gone.", "state")
+NODES = _gauge("nodes", "Processes that have the database open, by state: live or dead.", "state")
 LEASES = _gauge("leases", "Leases by state: held or expired.", "state")
 JOBS = _gauge("jobs", "Jobs of the tenant, by kind and state.", "kind", "state")
 RECORDS = _gauge("records", "Records of a table.", "tenant", "table")
@@ -100,13 +102,13 @@ FOLLOWER_BEHIND = _gauge(
 FAMILIES: Final = (
     LEVEL,
     STORED_END,
-    FORGETTING,
+    ROLLBACK_IN_PROGRESS,
     TENANTS,
     BEHIND,
     POSITION,
     SEQ,
-    VIEW_SEQ,
-    VIEW_LAG,
+    CACHE_SEQ,
+    CACHE_LAG,
     HORIZON,
     NODES,
     LEASES,
@@ -121,46 +123,46 @@ FAMILIES: Final = (
 
 
 def render_metrics(
-    storage: Storage, view: View, *, view_seq: int | None = None, count_records: bool = True
+    storage: Storage, view: View, *, cache_seq: int | None = None, count_records: bool = True
 ) -> str:
-    """The text, for the view's tenant as of now; `view_seq` is that of the process's local view,
+    """The text, for the view's tenant as of now; `cache_seq` is that of the process's local view,
     if it has one.
 
     Counting records reads all of them: without `count_records` they are left out.
     """
     return ShownText(
-        _to_text(read_gauges(storage, view, view_seq=view_seq, count_records=count_records))
+        _to_text(read_gauges(storage, view, cache_seq=cache_seq, count_records=count_records))
     )
 
 
 def read_gauges(
-    storage: Storage, view: View, *, view_seq: int | None = None, count_records: bool = True
+    storage: Storage, view: View, *, cache_seq: int | None = None, count_records: bool = True
 ) -> list[Gauge]:
     """The state of the database, as of one moment."""
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, view.tenant, view)
-        return list(_read(connection, view, view_seq, count_records))
+        return list(_read(connection, view, cache_seq, count_records))
 
 
 def _read(
-    connection: Connection, view: View, view_seq: int | None, count_records: bool
+    connection: Connection, view: View, cache_seq: int | None, count_records: bool
 ) -> Iterator[Gauge]:
     seq, end = read_seq(connection), view.chain.end
     yield LEVEL.of(read_level(connection))
     yield STORED_END.of(end)
-    yield FORGETTING.of(view.chain_state.forgetting is not None)
+    yield ROLLBACK_IN_PROGRESS.of(view.chain_state.rolling_back is not None)
     yield SEQ.of(seq)
     yield HORIZON.of(read_horizon(connection))
-    if view_seq is not None:
-        yield VIEW_SEQ.of(view_seq)
-        yield VIEW_LAG.of(max(0, seq - view_seq))
+    if cache_seq is not None:
+        yield CACHE_SEQ.of(cache_seq)
+        yield CACHE_LAG.of(max(0, seq - cache_seq))
     tenants = sorted(list_tenants(connection), key=lambda tenant: (tenant.position, tenant.number))
     yield TENANTS.of(len(tenants))
     yield BEHIND.of(sum(tenant.position < end for tenant in tenants))
     named = tenants[:METRICS_TENANTS_MAX]
     yield POSITION.each(((tenant.name,), tenant.position) for tenant in named)
-    nodes = Tally("live" if alive else "gone" for _, alive in list_nodes(connection))
-    yield NODES.each(((state,), nodes[state]) for state in ("live", "gone"))
+    nodes = Tally("live" if alive else "dead" for _, alive in list_nodes(connection))
+    yield NODES.each(((state,), nodes[state]) for state in ("live", "dead"))
     now = connection.storage.now_us(connection)
     leases = Tally(
         "expired" if lease.is_over(now) else "held"

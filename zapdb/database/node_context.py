@@ -92,7 +92,7 @@ def prepare_tenant(
     """
     serves = files.serves or 0
     view = load_checked(storage, tenant, known)
-    if files.end >= (view.chain_state.forgetting or files.end + 1):
+    if files.end >= (view.chain_state.rolling_back or files.end + 1):
         refuse_changes_while_forgetting(view)
     pending: tuple[MigrationFile, ...] = ()
     if known is None or view.stored is not known.stored:
@@ -104,7 +104,7 @@ def prepare_tenant(
         raise changed_while_opening(storage)
     if pending and serves > view.chain.end:
         raise _pending(pending[0].label, len(pending), storage)
-    if view.position < view.chain.end and view.chain_state.forgetting is None:
+    if view.position < view.chain.end and view.chain_state.rolling_back is None:
         # It stays where it is, as far as that can be served.
         with suppress(SchemaChangesRefused, RollbackInProgress):
             applied.extend(catch_up(storage, tenant, known=view)[0])

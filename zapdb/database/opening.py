@@ -172,7 +172,7 @@ def _open_as_node(
         if (current.chain_state, current.position) != (view.chain_state, view.position):
             raise changed_while_opening(storage)
         check_pins(storage, current, opening.pins)
-        if current.chain_state.forgetting is None:
+        if current.chain_state.rolling_back is None:
             current = settle_datasets(storage, current, node)
             sweep_retired(storage)
             if list_rebuilds(current):

@@ -401,7 +401,7 @@ class Session:
         """Look what a writing transaction looks at first; where statements wait for each other, by
         one that fails where it is not as this process knows it. `explain` is called then."""
         view, node = self._shared.loaded.view, self.node
-        if not connection.is_pipelined or view.forgetting is not None or node is None:
+        if not connection.is_pipelined or view.rolling_back is not None or node is None:
             self.check_writer(connection)
             return
         known = (view.activation, node.lease.epoch)

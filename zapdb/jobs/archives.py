@@ -35,7 +35,7 @@ def sweep_archives(storage: Storage, tenant: int) -> int:
         if not kept:
             return 0
         view = load_view(connection, tenant)
-        if view.forgetting is not None:
+        if view.rolling_back is not None:
             return 0
         fields = [
             field.number

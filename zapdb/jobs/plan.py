@@ -101,7 +101,7 @@ def make_migration_plan(storage: Storage, view: View, chain: Chain, sample: int)
             _plan_process(node, pending)
             for node, is_alive in nodes.list_nodes(connection)
             # One without files works with whatever is in force.
-            if is_alive and node.row.files_end and node.row.serves < chain.end
+            if is_alive and node.row.files_end and node.row.served_position < chain.end
         ]
     return MigrationPlan(pending, tuple(tables), tuple(older))
 
@@ -115,7 +115,7 @@ def _plan_process(node: Node, pending: tuple[Migration, ...]) -> ProcessPlan:
     first = next(waiting, None)
     label = None if first is None else first.label
     row = node.row
-    return ProcessPlan(str(node), row.release, row.files_end, row.serves, label)
+    return ProcessPlan(str(node), row.release, row.files_end, row.served_position, label)
 
 
 def _plan_table(

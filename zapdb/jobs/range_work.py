@@ -64,7 +64,7 @@ class ConvertWork(Work):
 
     def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
         super().__init__(storage, view, state, job)
-        if state.layout_revision != job.target or view.forgetting is not None:
+        if state.layout_revision != job.target or view.rolling_back is not None:
             raise Superseded
         self.live = LiveTable(storage, view, state)
 
@@ -83,12 +83,12 @@ class RollbackWork(Work):
 
     def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
         super().__init__(storage, view, state, job)
-        if view.forgetting is None:
+        if view.rolling_back is None:
             raise Superseded
         self.rollback: Revert = find_revert(view, job.table)
         self.convert: Callable[[bytes, bytes, Beside], bytes] | None = None
         if self.rollback.revision is not None:
-            position = view.forgetting.number - 1
+            position = view.rolling_back.number - 1
             self.convert = make_reader(
                 storage, view, state, position, self.rollback.revision
             ).convert
@@ -115,7 +115,7 @@ class RollbackWork(Work):
     ) -> None:
         """What is lost on the way back is a change: where the way there would make another record
         of what comes out (rule 22)."""
-        forgetting = self.view.forgetting
+        forgetting = self.view.rolling_back
         if not self.state.logs_changes or forgetting is None:
             return
         number, table = forgetting.number, self.state.table.number

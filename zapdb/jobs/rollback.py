@@ -56,7 +56,7 @@ def roll_back_newest(
         sweep_archives(storage, tenant)
     log_event(
         logger,
-        "migration.forgotten",
+        "migration.rolled_back",
         "a migration was taken out of force",
         migration=marked.migration.label,
         tenants=len(marked.tenants),

@@ -94,7 +94,7 @@ def plan_jobs(
 def _plan_jobs(storage: Storage, tenant: int, kinds: Collection[JobKind]) -> list[Job]:
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, tenant)
-    if view.forgetting is not None:
+    if view.rolling_back is not None:
         return []
     needed = _needed_jobs(view)
     _supersede_all_but(storage, view, {job.id for job in needed})

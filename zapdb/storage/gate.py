@@ -60,7 +60,7 @@ class NodeLease:
 
     def is_process(self, number: int) -> bool:
         """Whether it is the process that has the number here."""
-        return self.owner.process == number and self.owner.is_visible()
+        return self.owner.pid == number and self.owner.is_visible()
 
     def __str__(self) -> str:
         return str(self.owner)

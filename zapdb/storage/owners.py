@@ -37,7 +37,7 @@ class Owner(Struct, frozen=True, forbid_unknown_fields=True):
 
     id: str
     host: str
-    process: Annotated[int, Meta(ge=0)]
+    pid: Annotated[int, Meta(ge=0)]
     boot: str = UNKNOWN
     namespace: str = UNKNOWN
     started: str = UNKNOWN
@@ -71,7 +71,7 @@ class Owner(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __str__(self) -> str:
         # Of a row of the database, where anybody may have written anything.
-        return one_line(f"{self.id} (host {self.host}, process {self.process})")
+        return one_line(f"{self.id} (host {self.host}, process {self.pid})")
 
     def is_visible(self) -> bool:
         """Whether its process number means to this process what it meant there."""
@@ -87,14 +87,14 @@ class Owner(Struct, frozen=True, forbid_unknown_fields=True):
         if self.started == UNKNOWN or not self.is_visible():
             return False
         try:
-            os.kill(self.process, 0)
+            os.kill(self.pid, 0)
         except ProcessLookupError:
             return True
         except OSError:  # it is another user's
             pass
         if not _shows_this_namespace():
             return False
-        started = _read_start(str(self.process))
+        started = _read_start(str(self.pid))
         return started not in (UNKNOWN, self.started)
 
 

@@ -28,21 +28,21 @@ def record_table_name(number: int) -> str:
     return f"zapdb_records_{int(number)}"
 
 
-def index_table_name(physical: int) -> str:
-    return f"zapdb_entries_{int(physical)}"
+def index_table_name(entry_table: int) -> str:
+    return f"zapdb_entries_{int(entry_table)}"
 
 
 def create_record_table(connection: Connection, number: int) -> None:
     connection.run(connection.storage.create_record_table_sql(record_table_name(number)))
 
 
-def create_index_table(connection: Connection, physical: int, *, unique: bool) -> None:
-    name = index_table_name(physical)
+def create_index_table(connection: Connection, entry_table: int, *, unique: bool) -> None:
+    name = index_table_name(entry_table)
     connection.run(connection.storage.create_index_table_sql(name, unique=unique))
 
 
-def drop_index_table(connection: Connection, physical: int) -> None:
-    connection.run(f"DROP TABLE IF EXISTS {index_table_name(physical)}")
+def drop_index_table(connection: Connection, entry_table: int) -> None:
+    connection.run(f"DROP TABLE IF EXISTS {index_table_name(entry_table)}")
 
 
 def list_tenant_tables(connection: Connection) -> dict[str, list[str]]:
@@ -71,9 +71,9 @@ def delete_of_tenant(
     )
 
 
-def delete_index_entries(connection: Connection, physical: int, tenant: int, limit: int) -> int:
+def delete_index_entries(connection: Connection, entry_table: int, tenant: int, limit: int) -> int:
     """Delete some of a tenant's entries; returns how many."""
-    name, mark = index_table_name(physical), connection.storage.mark
+    name, mark = index_table_name(entry_table), connection.storage.mark
     rows = connection.fetch_all(
         f"SELECT key, record FROM {name} WHERE tenant = {int(tenant)} LIMIT {int(limit)}"
     )
@@ -344,13 +344,13 @@ class IndexTable:
     """The statements on one index's entries of one tenant."""
 
     def __init__(
-        self, storage: Storage, physical: int, records: RecordTable, *, unique: bool = False
+        self, storage: Storage, entry_table: int, records: RecordTable, *, unique: bool = False
     ) -> None:
         self.storage = storage
         self.unique = unique
         self.tenant = records.tenant
-        self.physical = physical
-        self.name = index_table_name(physical)
+        self.entry_table = entry_table
+        self.name = index_table_name(entry_table)
         self.records = records
         mark, mine = storage.mark, f"tenant = {self.tenant}"
         self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
