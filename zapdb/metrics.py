@@ -72,7 +72,9 @@ GATE_WAITS: Final = Histogram(
     ("gate",),
 )
 CONFLICTS: Final = Counter(
-    "zapdb_transaction_conflicts", "Transactions that met another one and were undone.", ("mode",)
+    "zapdb_transaction_conflicts",
+    "Transactions that conflicted with a concurrent one and were rolled back.",
+    ("mode",),
 )
 RETRIES: Final = Counter(
     "zapdb_retries", "What was tried again, such as a write after a conflict.", ("policy",)

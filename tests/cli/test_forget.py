@@ -11,9 +11,9 @@ import zapdb
 from tests.cli.program import Project
 from zapdb.activation.forget import start_rollback
 from zapdb.activation.up import CHAIN_LEASE
-from zapdb.cli.forgetting import plan_steps, run_step
 from zapdb.cli.opening import read_view
 from zapdb.cli.output import Output
+from zapdb.cli.rollback import preview_steps, run_step
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
 from zapdb.errors import ConcurrencyError
@@ -214,7 +214,7 @@ def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
 def test_it_does_not_forget_what_was_not_asked_for(current: Project) -> None:
     """Another operator was faster: the newest migration is not the one that was shown."""
     storage = connect("sqlite:///test.db")
-    (step,) = plan_steps(storage, read_view(storage), None)
+    (step,) = preview_steps(storage, read_view(storage), None)
     current.run("migrate", "forget", "--yes")
     before = current.dump()
     with pytest.raises(ConcurrencyError) as caught:

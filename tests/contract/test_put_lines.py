@@ -9,8 +9,8 @@ import pytest
 
 from tests.support import Faults, Workspace
 from zapdb import asdict
-from zapdb.cli.counting import ProgressCounter
 from zapdb.cli.data import put_lines
+from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.database import Database
 from zapdb.errors import ZapdbError
 

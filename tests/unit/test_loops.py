@@ -30,7 +30,7 @@ LOOPS = {
     "catalog/entries.py": DELETES,
     "catalog/retirement.py": DELETES,
     "cli/model_names.py": "makes names without end, of which a caller takes the first that is free",
-    "cli/watching.py": WORK,
+    "cli/job_watch.py": WORK,
     "database/arrow.py": PAGES,
     "database/background.py": WORK,
     "database/changes_pruning.py": DELETES,

@@ -892,7 +892,7 @@ async def open(
     Without `migrations`, the database is opened as it is, and its shapes are those in force at any
     moment: for tools and prompts, whose code is not written for one shape.
 
-    While a migration is being forgotten, or after that was interrupted, processes whose files end
+    While a migration is being rolled back, or after that was interrupted, processes whose files end
     before it can open the database, and read; their writes raise `RollbackInProgress` until it is
     done. Those whose files hold it get that error from here, unless they are `read_only`.
 

@@ -26,9 +26,9 @@ from zapdb.cli.configuration import (
     find_migrations,
     find_tenant_name,
 )
+from zapdb.cli.job_progress import JobRun, progress_bar, run_jobs, stopping_on_interrupt
 from zapdb.cli.opening import connected, read_view, read_view_if_any
-from zapdb.cli.output import Output, format_count, note, report_error
-from zapdb.cli.running import Ran, progress_bar, run_jobs, stopping_on_interrupt
+from zapdb.cli.output import Output, format_count, print_note, report_error
 from zapdb.cluster import ensure_rows
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, ActivationPending, UsageError
 from zapdb.jobs import Job, plan_jobs, run_locally
@@ -55,7 +55,7 @@ class _Done:
     """What one run of the command has done so far; `fleet` only with --all-tenants."""
 
     applied: list[Applied] = field(default_factory=list)
-    built: list[Ran] = field(default_factory=list)
+    built: list[JobRun] = field(default_factory=list)
     fleet: list[Brought] | None = None
 
     @property
@@ -195,11 +195,11 @@ def _bring_up(storage: Storage, output: Output) -> list[Brought]:
 def _report_failed(failed: list[Brought]) -> None:
     for brought in failed[:FAILED_SHOWN_MAX]:
         assert brought.error is not None
-        note(f"tenant {brought.tenant.name} is at {brought.position:04d}:")
+        print_note(f"tenant {brought.tenant.name} is at {brought.position:04d}:")
         report_error(brought.error, as_json=False)
     if len(failed) > FAILED_SHOWN_MAX:
         count = format_count(len(failed) - FAILED_SHOWN_MAX, "more tenant")
-        note(f"{count} could not be brought up: --json names all")
+        print_note(f"{count} could not be brought up: --json names all")
 
 
 def _check_pending(
@@ -220,7 +220,9 @@ def _check_pending(
     return wanted
 
 
-def _build_indexes(storage: Storage, tenant: str | None, output: Output, built: list[Ran]) -> None:
+def _build_indexes(
+    storage: Storage, tenant: str | None, output: Output, built: list[JobRun]
+) -> None:
     view = read_view(storage, tenant)
     if not any(index.needs_build for state in view.tables.values() for index in state.indexes):
         return
@@ -233,7 +235,7 @@ def _build_indexes(storage: Storage, tenant: str | None, output: Output, built: 
         try:
             run_jobs(storage, view, jobs, runner, output, built.append)
         except KeyboardInterrupt:
-            note("the migrations are applied; `zapdb convert run` goes on with the indexes")
+            print_note("the migrations are applied; `zapdb convert run` goes on with the indexes")
             raise
 
 

@@ -22,8 +22,8 @@ from zapdb.cli.configuration import (
     find_tenant_name,
 )
 from zapdb.cli.durations import parse_duration
-from zapdb.cli.output import Output, Part, ask_user, format_count, note
-from zapdb.cli.records_out import format_cell
+from zapdb.cli.output import Output, Part, ask_user, format_count, print_note
+from zapdb.cli.record_output import format_cell
 from zapdb.database import Change, Database, SchemaEvent
 from zapdb.database.changes import FollowerStatus
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
@@ -98,9 +98,11 @@ def changes_list_command(
             rows = [_to_row(made) for made in listed]
             output.table(columns, rows, solid=("made at",), empty="no changes")
         if last is None and not any(state.logs_changes for state in db._view.tables.values()):
-            note("the change log is switched off: `zapdb settings set change_log on` begins it")
+            print_note(
+                "the change log is switched off: `zapdb settings set change_log on` begins it"
+            )
         if last is not None and next(found, None) is not None:
-            note(f"there is more: --since {last.bookmark}")
+            print_note(f"there is more: --since {last.bookmark}")
 
 
 def _find_table(db: Database, name: str) -> int:

@@ -14,9 +14,9 @@ from zapdb.activation import View
 from zapdb.activation.up import refuse_while_forgetting
 from zapdb.catalog.changelog import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
+from zapdb.cli.job_progress import JobRun, name_job, run_jobs, stopping_on_interrupt, write_findings
 from zapdb.cli.opening import opened
-from zapdb.cli.output import Output, note
-from zapdb.cli.running import Ran, name_job, run_jobs, stopping_on_interrupt, write_findings
+from zapdb.cli.output import Output, print_note
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, MissingExtra, UsageError
 from zapdb.jobs import Job, Progress, Runner, plan_jobs, run_locally
 from zapdb.jobs.job_status import (
@@ -61,22 +61,22 @@ def convert_run_command(
     `index`, `convert` or `validate`.
     """
     output = Output(as_json)
-    ran: list[Ran] = []
+    runs: list[JobRun] = []
     with _runner(engine, workers, master) as runner, opened(database, tenant) as (storage, view):
         refuse_while_forgetting(view)
         jobs = plan_jobs(storage, view.tenant)
         try:
-            run_jobs(storage, view, jobs, runner, output, ran.append)
+            run_jobs(storage, view, jobs, runner, output, runs.append)
         except KeyboardInterrupt:
-            note("nothing is lost: `zapdb convert run` goes on where this stopped")
+            print_note("nothing is lost: `zapdb convert run` goes on where this stopped")
             raise
         seq = read_seq(storage.connection())
-    if not ran:
+    if not runs:
         output.write("nothing to do: every index is built, and every record is current")
-    is_blocked = any(one.job.findings for one in ran)
+    is_blocked = any(one.job.findings for one in runs)
     if is_blocked:
         output.write("change or delete these records, and run `zapdb convert run` again")
-    output.document({"jobs": [one.to_json() for one in ran], "seq": seq})
+    output.document({"jobs": [one.to_json() for one in runs], "seq": seq})
     return EXIT_ERROR if is_blocked else 0
 
 

@@ -22,9 +22,9 @@ from zapdb.cli.configuration import (
     find_database,
     find_tenant_name,
 )
-from zapdb.cli.counting import ProgressCounter
-from zapdb.cli.output import Output, format_count, note
-from zapdb.cli.records_in import (
+from zapdb.cli.output import Output, format_count, print_note
+from zapdb.cli.progress_counter import ProgressCounter
+from zapdb.cli.record_input import (
     Given,
     Lines,
     name_line,
@@ -32,7 +32,7 @@ from zapdb.cli.records_in import (
     read_key,
     read_lines,
 )
-from zapdb.cli.records_out import (
+from zapdb.cli.record_output import (
     Form,
     format_cell,
     key_texts,
@@ -162,7 +162,7 @@ def _write_page(schema: Schema, page: Page, output: Output) -> None:
         empty="(no records)",
     )
     if page.cursor is not None:
-        note(f"more: --cursor {page.cursor}")
+        print_note(f"more: --cursor {page.cursor}")
 
 
 def data_export_command(
@@ -220,7 +220,7 @@ def data_export_command(
         with opened_output(target, form) as stream, db.snapshot(), ProgressCounter() as counter:
             if form == "parquet":
                 reader = found.to_arrow if where is None else query.to_arrow
-                with _told_to_people():
+                with _naming_the_option():
                     write_parquet(reader(as_text=as_text or ()), stream, counter)
             else:
                 records = found.scan() if where is None else iter(query)
@@ -232,11 +232,11 @@ def data_export_command(
         Output(as_json).document(written)
         return
     where_to = "" if target is None else f" to {target}"
-    note(f"exported {format_count(counter.count, 'record')}{where_to}")
+    print_note(f"exported {format_count(counter.count, 'record')}{where_to}")
 
 
 @contextmanager
-def _told_to_people() -> Iterator[None]:
+def _naming_the_option() -> Iterator[None]:
     """Errors in the block name the option, and not the argument."""
     try:
         yield

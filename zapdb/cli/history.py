@@ -21,8 +21,8 @@ from zapdb.catalog.history import (
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.differences import difference_to_json, write_differences
 from zapdb.cli.durations import DURATION, parse_duration
+from zapdb.cli.opening import opened_for
 from zapdb.cli.output import Output
-from zapdb.cli.tenancy import opened_for
 from zapdb.errors import UnknownName, UsageError
 from zapdb.schema import compare_tables
 from zapdb.storage import Connection, Mode

@@ -12,8 +12,8 @@ from zapdb.catalog.pruning import Bound, Pruning, plan_pruning, prune
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.durations import parse_duration
 from zapdb.cli.history import TableNumberOption, TableOption, find_log, show_time
+from zapdb.cli.opening import opened_for
 from zapdb.cli.output import Output, Part, ask_user
-from zapdb.cli.tenancy import opened_for
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.storage import Mode
 

@@ -14,9 +14,9 @@ from zapdb.cli.configuration import (
     MigrationsOption,
     find_migrations,
 )
-from zapdb.cli.forgetting import confirm, plan_steps, run_step, step_to_json, write_step
 from zapdb.cli.opening import opened, read_view
 from zapdb.cli.output import Output, format_count
+from zapdb.cli.rollback import confirm, preview_steps, run_step, step_to_json, write_step
 from zapdb.cli.scaffold import create_migration, describe_added_field
 from zapdb.errors import EXIT_ERROR
 from zapdb.migrations import (
@@ -134,7 +134,7 @@ def migrate_forget_command(
     """
     output = Output(as_json)
     with opened(database) as (storage, view):
-        steps = plan_steps(storage, view, to)
+        steps = preview_steps(storage, view, to)
         if not steps:
             output.write(f"nothing to forget: the newest migration is {_newest(view)}")
         for step in steps:

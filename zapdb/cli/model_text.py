@@ -75,7 +75,7 @@ def write_module(chain: Chain, position: int, given: Mapping[str, str]) -> str:
         *writer.models(last, given),
         *writer.aliases(),
         *(line for kind in schema.types for line in writer.struct(kind)),
-        *(line for t in schema for line in writer.table(t, _tell_history(chain, position, t))),
+        *(line for t in schema for line in writer.table(t, _describe_history(chain, position, t))),
     ]
     return "\n".join(
         [
@@ -95,7 +95,7 @@ def write_module(chain: Chain, position: int, given: Mapping[str, str]) -> str:
     )
 
 
-def _tell_history(chain: Chain, position: int, table: Table) -> list[str]:
+def _describe_history(chain: Chain, position: int, table: Table) -> list[str]:
     """Which migrations made the table and changed it last, with what they say of themselves."""
     made = changed = None
     before = None
@@ -234,7 +234,7 @@ class _Writer:
         yield from head(
             f"@{MODELS}.record({quote_literal(table.name)})", f'class {record}(Model["{name}"]):'
         )
-        said = [f"{f.name}: {_say(table, f)}" for f in table.fields]
+        said = [f"{f.name}: {_describe(table, f)}" for f in table.fields]
         yield from docstring(f"A record of {table.name}.", [*history, "", *said])
         held = {f.name: self.types.held(f.type) + " | None" * f.optional for f in table.fields}
         columns = {
@@ -334,7 +334,7 @@ def _entry(kind: str, *, is_needed: bool) -> str:
     return kind if is_needed else f"NotRequired[{kind}]"
 
 
-def _say(table: Table, f: Field) -> str:
+def _describe(table: Table, f: Field) -> str:
     """A field in words."""
     said = describe_type(f.type) + ", optional" * f.optional + ", generated" * f.generated
     said += ", has a default" * (f.has_default and not f.generated)

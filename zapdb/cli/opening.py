@@ -1,4 +1,4 @@
-"""How commands get at a database: connected only, or with the view of what is in force."""
+"""How commands open a database: only connected, for a tenant, or with what is active for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.cluster import ensure_rows
 from zapdb.cluster.level import check_level
-from zapdb.storage import Storage, connect, ensure_storage, read_storage_version
+from zapdb.storage import Mode, Storage, connect, ensure_storage, read_storage_version
 
 
 @contextmanager
@@ -33,6 +33,21 @@ def opened(database: str | None, tenant: str | None = None) -> Iterator[tuple[St
         ensure_storage(storage, create=False)
         ensure_rows(storage)
         yield storage, read_view(storage, tenant)
+
+
+@contextmanager
+def opened_for(database: str | None, tenant: str | None) -> Iterator[tuple[Storage, int]]:
+    """A database with migrations, and the number of the tenant; no missing history begins.
+
+    Raises `PendingMigrations` for a database that is empty or missing, and `UnknownName`.
+    """
+    with connected(database) as storage:
+        ensure_storage(storage, create=False)
+        ensure_rows(storage)
+        with storage.transaction(Mode.READ) as connection:
+            check_level(connection)
+            number = find_tenant(connection, find_tenant_name(tenant)).number
+        yield storage, number
 
 
 def read_view(storage: Storage, tenant: str | None = None) -> View:

@@ -165,7 +165,7 @@ def _write_error_line(label: str, style: str, text: str) -> None:
     _write_to_stderr([(label, style), text, "\n"])
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """A line to people that is no part of the output."""
     _write_to_stderr([(text, "dim"), "\n"])
 

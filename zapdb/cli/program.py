@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from zapdb.cli.commands import COMMANDS, load_function, make_group, show_help_without_command
-from zapdb.cli.output import note, report_error
+from zapdb.cli.output import print_note, report_error
 from zapdb.errors import EXIT_ERROR, UsageError, ZapdbError
 from zapdb.logs import log_as_json
 from zapdb.release import __version__
@@ -79,7 +79,7 @@ def run_program(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
     if status == EXIT_INTERRUPTED:
-        note("interrupted")
+        print_note("interrupted")
     return int(status or 0)
 
 

@@ -11,9 +11,9 @@ from zapdb.activation import load_view
 from zapdb.activation.up import refuse_while_forgetting
 from zapdb.catalog.changelog import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
+from zapdb.cli.job_progress import run_jobs, stopping_on_interrupt
 from zapdb.cli.opening import opened, read_view
 from zapdb.cli.output import Output, Part, ask_user, format_count
-from zapdb.cli.running import run_jobs, stopping_on_interrupt
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.jobs import Job, plan_jobs, run_locally
 from zapdb.jobs.archives import ArchivedValues, list_archived, prune_archives

@@ -14,9 +14,9 @@ from zapdb.catalog.changelog import read_seq
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
+from zapdb.cli.job_progress import JobRun, run_jobs, stopping_on_interrupt
 from zapdb.cli.opening import opened, read_view
-from zapdb.cli.output import Output, note
-from zapdb.cli.running import Ran, run_jobs, stopping_on_interrupt
+from zapdb.cli.output import Output, print_note
 from zapdb.datasets import dataset_of
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UnknownName, UsageError
 from zapdb.jobs import Job, plan_jobs, run_locally
@@ -51,7 +51,7 @@ def reindex_run_command(
     With `--json`: `{indexes: [{table, index}], jobs, seq}`, with the jobs as of `convert run`.
     """
     output = Output(as_json)
-    ran: list[Ran] = []
+    runs: list[JobRun] = []
     with opened(database, tenant) as (storage, view):
         refuse_while_forgetting(view)
         found = restart_indexes(storage, view, _choose(view, table, index))
@@ -63,9 +63,9 @@ def reindex_run_command(
                 run_locally(storage, job, workers=workers, should_stop=should_stop)
 
             try:
-                run_jobs(storage, view, jobs, runner, output, ran.append)
+                run_jobs(storage, view, jobs, runner, output, runs.append)
             except KeyboardInterrupt:
-                note("nothing is lost: `zapdb convert run` goes on where this stopped")
+                print_note("nothing is lost: `zapdb convert run` goes on where this stopped")
                 raise
         seq = read_seq(storage.connection())
     if not found:
@@ -73,11 +73,11 @@ def reindex_run_command(
     output.document(
         {
             "indexes": [{"table": s.table.name, "index": i.index.name} for s, i in found],
-            "jobs": [one.to_json() for one in ran],
+            "jobs": [one.to_json() for one in runs],
             "seq": seq,
         }
     )
-    return EXIT_ERROR if any(one.job.findings for one in ran) else 0
+    return EXIT_ERROR if any(one.job.findings for one in runs) else 0
 
 
 def _choose(view: View, table: str | None, index: str | None) -> Choice:

@@ -3,7 +3,7 @@
 Indexes whose collation or time zone data changed are built again whatever it says.
 
 They begin when the database is opened and whenever the schema of the tenant changes, and end with
-the batch that they are at when the database is closed, the setting changes, or a forget begins.
+the batch that they are at when the database is closed, the setting changes, or a rollback begins.
 What several processes do at once, they share range by range.
 """
 

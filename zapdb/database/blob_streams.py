@@ -103,8 +103,8 @@ def open_field(
 class StreamedValues:
     """Open binary files among the values of one record; stores what is in them.
 
-    An operation that meets another transaction is repeated: each file is then read again from where
-    it stood at first.
+    An operation that conflicts with a concurrent transaction is repeated: each file is then read
+    again from where it stood at first.
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:

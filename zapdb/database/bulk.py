@@ -67,13 +67,13 @@ def remove_all(
     Who refers to them is looked at at the end, so their keys are held until then, if anybody can.
     Raises `ReferenceViolation`.
     """
-    stream, deleted, gone = iter(keys), 0, _Keys()
+    stream, deleted, removed = iter(keys), 0, _Keys()
     while some := list(islice(stream, KEYS_PER_STATEMENT)):
         found = _remove(connection, live, some)
         if live.incoming_references:
-            gone.add(found)
+            removed.add(found)
         deleted += len(found)
-    left = iter(gone)
+    left = iter(removed)
     while some := list(islice(left, KEYS_PER_STATEMENT)):
         apply_on_delete(session, connection, live, some)
     return deleted

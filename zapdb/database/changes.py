@@ -44,7 +44,7 @@ class Change:
     are the values of the key's fields. `transaction` is equal for all that one transaction did,
     `stamp` for all that became visible together; `stamped_at`, its time, never decreases from
     change to change. `made_at` is when the transaction wrote its changes, by the database's clock.
-    `schema_before` and `schema_after` are the table's schema at each side: one, but for a forget.
+    `schema_before` and `schema_after` are the table's schema at each side: one, but for a rollback.
     """
 
     table: str
@@ -162,7 +162,7 @@ def open_log(session: Session) -> ChangeLog:
 def find_newest_stamp(session: Session, log: ChangeLog) -> int:
     """The newest stamp, once what is visible now has one.
 
-    A snapshot, a read-only process, and whoever reads during a forget see what has one already.
+    A snapshot, a read-only process, and whoever reads during a rollback see what has one already.
     """
     connection = session.storage.connection()
     if connection.mode is None and not session.is_read_only and log.needs_stamp(connection):
@@ -193,7 +193,7 @@ class _Reader:
         self._beside = Beside(BlobTable(session.storage).load, make_uuid7)
 
     def decode(self, row: ChangeRow) -> Change | SchemaEvent | None:
-        """None for a record of a revision that is not in force yet: a forget is under way."""
+        """None for a record of a revision that is not in force yet: a rollback is under way."""
         if row.event is not None:
             return self._decode_event(row, row.event)
         value = row.before if row.after is None else row.after
@@ -215,7 +215,7 @@ class _Reader:
             revision=revision,
             schema_before=schema_before,
             schema_after=schema_after,
-            **_say(row),
+            **_common_members(row),
         )
 
     def _read(self, row: ChangeRow, value: bytes | None) -> tuple[Table | None, Record | None]:
@@ -223,7 +223,7 @@ class _Reader:
             return None, None
         revision, start = decode_prefix(value, 0)
         opened = self._open(row.table, revision)
-        assert opened is not None, "what a forget goes back from has been in force"
+        assert opened is not None, "what a rollback goes back from has been in force"
         schema, codec = opened
         return schema, codec.decode(row.key, value, start, self._beside)
 
@@ -241,7 +241,7 @@ class _Reader:
         elif row.after:
             position, _ = decode_prefix(row.after, 0)
         return SchemaEvent(
-            event=event, table=table, revision=revision, position=position, **_say(row)
+            event=event, table=table, revision=revision, position=position, **_common_members(row)
         )
 
     def _open(self, table: int, revision: int) -> tuple[Table, Codec] | None:
@@ -260,9 +260,9 @@ class _Reader:
         if found is not None:
             return found
         connection = self._session.storage.connection()
-        is_forgetting = read_chain_state(connection).rolling_back is not None  # looked at first
+        is_rolling_back = read_chain_state(connection).rolling_back is not None  # looked at first
         found = self._load_entries(table).get(revision)
-        if found is None and not is_forgetting:
+        if found is None and not is_rolling_back:
             raise CorruptCatalog(
                 "the change log has a revision that the schema history lacks",
                 table=table,
@@ -285,7 +285,7 @@ def _name_operation(row: ChangeRow) -> Operation:
     return "delete" if row.after is None else "update"
 
 
-def _say(row: ChangeRow) -> dict[str, Any]:
+def _common_members(row: ChangeRow) -> dict[str, Any]:
     """What changes and events have in common."""
     made = row.transaction
     return {
@@ -363,21 +363,21 @@ class ChangeFollower:
         and no change is lost. Raises `ConcurrencyError` where another process has advanced it, and
         `ChangesPruned` for a place from which it could not go on.
         """
-        wanted = Bookmark.parse(str(bookmark))
+        target = Bookmark.parse(str(bookmark))
         if not self._known:
             self._known = {str(self._read(self._session.storage.connection()))}
 
         def advance() -> None:
             with self._session.writing() as connection:
-                self._store(connection, wanted)
+                self._store(connection, target)
 
         self._session.run(advance)
-        self._known.add(str(wanted))
+        self._known.add(str(target))
 
-    def _store(self, connection: Connection, wanted: Bookmark) -> None:
+    def _store(self, connection: Connection, target: Bookmark) -> None:
         storage, tenant = self._session.storage, self._session.view.tenant
         mark, now = storage.mark, storage.now_us(connection)
-        ChangeLog(storage, tenant).refuse_pruned(connection.fetch_all, wanted)
+        ChangeLog(storage, tenant).refuse_pruned(connection.fetch_all, target)
         stored = self._find(connection)
         if str(stored or START) not in self._known:
             raise self._advanced_elsewhere(stored)
@@ -385,13 +385,13 @@ class ChangeFollower:
             connection.run(
                 f"UPDATE zapdb_followers SET bookmark = {mark}, advanced_at = {mark}"
                 f" WHERE tenant = {tenant} AND name = {mark}",
-                (str(wanted), now, self.name),
+                (str(target), now, self.name),
             )
             return
         try:
             connection.run(
                 f"INSERT INTO zapdb_followers VALUES ({tenant}, {mark}, {mark}, {mark})",
-                (self.name, str(wanted), now),
+                (self.name, str(target), now),
             )
         except DuplicateKey:
             raise self._advanced_elsewhere(None) from None

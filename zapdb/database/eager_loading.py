@@ -104,10 +104,10 @@ def _fetch(
     session: Session, live: LiveTable, keys: Iterable[bytes | None]
 ) -> tuple[LiveTable, dict[bytes, Record]]:
     """The records with these keys, as far as they are there."""
-    wanted = list(dict.fromkeys(key for key in keys if key is not None))
+    unique = list(dict.fromkeys(key for key in keys if key is not None))
     loaded = dict[bytes, Record]()
-    for start in range(0, len(wanted), KEYS_PER_STATEMENT):
-        some = wanted[start : start + KEYS_PER_STATEMENT]
+    for start in range(0, len(unique), KEYS_PER_STATEMENT):
+        some = unique[start : start + KEYS_PER_STATEMENT]
 
         def fetch(
             connection: Connection, live: LiveTable, some: Sequence[bytes] = some

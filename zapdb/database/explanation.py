@@ -96,7 +96,7 @@ class Explanation:
         return [*lines, f"  gives {_show_count(self.estimated_rows, about=self._is_estimated)}"]
 
     def _describe_reading(self) -> str:
-        return f"reads {self._what()} ({_show_count(self.records_read)})"
+        return f"reads {self._describe_source()} ({_show_count(self.records_read)})"
 
     def _list_conditions(self) -> list[str]:
         named = (
@@ -110,16 +110,18 @@ class Explanation:
     def _is_estimated(self) -> bool:
         return bool(self.rechecked or self.residual) or any(u._is_estimated for u in self.branches)
 
-    def _what(self) -> str:
+    def _describe_source(self) -> str:
         if self.branches:
             count = len(self.branches)
             return f"{count} set{'s' * (count > 1)} of ranges, which have no record in common"
-        what = f"the index {self.index}" if self.index else "the table by its keys"
+        source = f"the index {self.index}" if self.index else "the table by its keys"
         if self.is_scan:
-            what = "all of the table, since no index fits" if not self.index else f"all of {what}"
-        way = ", backwards" if self.is_reversed else ""
+            source = (
+                "all of the table, since no index fits" if not self.index else f"all of {source}"
+            )
+        direction = ", backwards" if self.is_reversed else ""
         ranges = "" if self.is_scan else f", {self.ranges} range{'' if self.ranges == 1 else 's'}"
-        return f"{what}{ranges}{way}"
+        return f"{source}{ranges}{direction}"
 
     def to_json(self) -> dict[str, Any]:
         """All members under their names, lists for tuples."""
@@ -249,7 +251,7 @@ def _estimate_share(session: Session, live: LiveTable, plan: Plan) -> float:
     if plan.filter == EVERYTHING:
         return 1.0
     bound, seen, true = BoundPlan(plan, live, frozenset()), 0, 0
-    entries = read_spans(session, bound, wanted=ESTIMATE_SAMPLE_RECORDS)
+    entries = read_spans(session, bound, expected=ESTIMATE_SAMPLE_RECORDS)
     for _, record in islice(entries, ESTIMATE_SAMPLE_RECORDS):
         seen += 1
         true += bound.matches is None or bound.matches(record)
@@ -269,8 +271,8 @@ def count_spans(session: Session, live: LiveTable, plan: Plan, limit: int | None
         if left is not None and left <= 0:
             break
         count = partial(rows.count_range, lower=lower, upper=upper, limit=left)
-        moved, found = session.read_active(live, partial(_count_if_still, live, count))
-        if moved is not live:
+        rebound, found = session.read_active(live, partial(_count_if_still, live, count))
+        if rebound is not live:
             return None
         counted += found
     return counted

@@ -141,8 +141,8 @@ def describe_type(kind: ValueType) -> str:
 
 def _describe(f: Field) -> str:
     """A field as far as a program depends on it: the value of a default is no part of that."""
-    said = describe_type(f.type) + ", optional" * f.optional + ", generated" * f.generated
-    return said + ", has a default" * (f.has_default and not f.generated)
+    text = describe_type(f.type) + ", optional" * f.optional + ", generated" * f.generated
+    return text + ", has a default" * (f.has_default and not f.generated)
 
 
 def table_name(table: object) -> Any:

@@ -86,7 +86,7 @@ def prepare_tenant(
     Returns what is in force then, and the digests of the files that are not stored, by number. The
     files are not compared again with a chain that they agreed with: that of `known`.
 
-    While a migration is being forgotten nothing is activated. Raises `RollbackInProgress` where
+    While a migration is being rolled back nothing is activated. Raises `RollbackInProgress` where
     that is needed, and where the files hold the migration: its node would keep it in use. Raises
     `CatalogChanged` where it must be called again, to look at what there is now.
     """

@@ -95,10 +95,10 @@ def find_referrers(
 ) -> list[Stored]:
     """Some of the records that refer to any of the records with these keys: all, or `limit`."""
     pages = _find_pages(connection, live, keys, other, incoming, limit)
-    target_of, wanted, found = _target_of(other, incoming), set(keys), dict[bytes, bytes]()
+    target_of, targets, found = _target_of(other, incoming), set(keys), dict[bytes, bytes]()
     for page in pages:
         for key, stored in page:
-            if target_of(key, stored) in wanted:
+            if target_of(key, stored) in targets:
                 found[key] = stored
                 if len(found) == limit:
                     return list(found.items())
@@ -161,10 +161,10 @@ def _search(
         return
     # Whoever goes on after a full page was not content with it: others are in the ranges, too.
     for low, high in ranges:
-        yield from _walk(connection, index, low, high)
+        yield from _read_range(connection, index, low, high)
 
 
-def _walk(
+def _read_range(
     connection: Connection, index: IndexMaintainer, low: bytes, high: bytes
 ) -> Iterator[list[Stored]]:
     after = None

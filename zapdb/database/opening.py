@@ -78,7 +78,7 @@ def open(
     Without `migrations`, the database is opened as it is, and its shapes are those in force at any
     moment: for tools and prompts, whose code is not written for one shape.
 
-    While a migration is being forgotten, or after that was interrupted, processes whose files end
+    While a migration is being rolled back, or after that was interrupted, processes whose files end
     before it can open the database, and read; their writes raise `RollbackInProgress` until it is
     done. Those whose files hold it get that error from here, unless they are `read_only`.
 
@@ -161,7 +161,7 @@ class _Opening:
 def _open_as_node(
     opening: _Opening, view: View, pending: dict[int, str], applied: list[Applied]
 ) -> Database:
-    """Register, and open. Only from then on do others know of this process: a forget, or the
+    """Register, and open. Only from then on do others know of this process: a rollback, or the
     activation of a migration that waits for processes, may have been faster. Raises
     `CatalogChanged` then."""
     storage, files = opening.storage, opening.files

@@ -35,22 +35,22 @@ Fetch = Callable[[Connection, Last, int], tuple[int | None, list[Row]]]
 
 
 def read_spans(
-    session: Session, bound: BoundPlan, behind: Place | None = None, wanted: int | None = None
+    session: Session, bound: BoundPlan, behind: Place | None = None, expected: int | None = None
 ) -> Iterator[Found]:
     """All records in the spans of a plan in the order of its path, whether the rest of the plan is
     true of them or not.
 
-    `wanted` is how many will be asked for, if that is known: about so many are read. Some that
-    are not behind the place may come, too.
+    `expected` is how many records the caller is expected to take, None if unknown: about so many
+    are read. Some that are not behind the place may come, too.
     """
     spans, last = _find_start(bound.plan, behind)
     for span in reversed(spans) if bound.plan.order.is_reversed else spans:
-        for _, key, record in _read_span(session, bound, span, last, wanted):
+        for _, key, record in _read_span(session, bound, span, last, expected):
             yield key, record
 
 
 def _read_span(
-    session: Session, bound: BoundPlan, span: Span, last: Last, wanted: int | None
+    session: Session, bound: BoundPlan, span: Span, last: Last, expected: int | None
 ) -> Iterator[Entry]:
     """The records of one span behind `last`, with their full keys on the path."""
     descending, tries = bound.plan.order.is_reversed, attempts(READ)
@@ -59,7 +59,7 @@ def _read_span(
         if live is not bound.live:
             bound.first_page.require_unread()
             bound.bind(live)
-        entries = _list_entries(session, bound, _rest_of(span, last, descending), last, wanted)
+        entries = _list_entries(session, bound, _remainder(span, last, descending), last, expected)
         if last is not None:
             entries = dropwhile(_is_up_to(last, descending), entries)
         found = None
@@ -82,21 +82,21 @@ def _is_up_to(last: tuple[bytes, bytes], descending: bool) -> Callable[[Entry], 
 
 
 def _list_entries(
-    session: Session, bound: BoundPlan, span: Span, last: Last, wanted: int | None
+    session: Session, bound: BoundPlan, span: Span, last: Last, expected: int | None
 ) -> Iterator[Entry]:
     """What lies in a span, in order; some that are not behind `last` may be left out."""
     index, descending = bound.index, bound.plan.order.is_reversed
     if index is None:
-        return _list_records(session, bound, span, last, wanted)
+        return _list_records(session, bound, span, last, expected)
     if not index.is_readable:
         warn(bound.live, index)
         return _scan(session, bound, index, span)
-    stored = _list_stored(session, bound, index, span, last, wanted)
+    stored = _list_stored(session, bound, index, span, last, expected)
     return sort_ties(stored, span, unique=index.descriptor.index.unique, descending=descending)
 
 
 def _list_records(
-    session: Session, bound: BoundPlan, span: Span, last: Last, wanted: int | None
+    session: Session, bound: BoundPlan, span: Span, last: Last, expected: int | None
 ) -> Iterator[Entry]:
     """Records by their own keys."""
     records, read, descending = bound.live.records, bound.read, bound.plan.order.is_reversed
@@ -104,7 +104,7 @@ def _list_records(
     def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[Row]]:
         return records.page(connection, span.lower, span.upper, after, limit, descending=descending)
 
-    for page in _list_pages(session, bound, fetch, last, wanted):
+    for page in _list_pages(session, bound, fetch, last, expected):
         for key, record_key, value in page:
             yield key, record_key, read(record_key, value)
 
@@ -115,7 +115,7 @@ def _list_stored(
     index: IndexMaintainer,
     span: Span,
     last: Last,
-    wanted: int | None,
+    expected: int | None,
 ) -> Iterator[Entry]:
     """What lies in a span as an index has it: keys that tie there are in no order yet."""
     unique, read, build = index.descriptor.index.unique, bound.read, index.keys.build
@@ -127,7 +127,7 @@ def _list_stored(
     def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[Row]]:
         return index.entries.page(connection, lower, upper, after, limit, descending=descending)
 
-    for page in _list_pages(session, bound, fetch, last, wanted):
+    for page in _list_pages(session, bound, fetch, last, expected):
         for key, record_key, value in page:
             record = read(record_key, value)
             yield build(record) if index.may_be_truncated(key) else key, record_key, record
@@ -155,12 +155,12 @@ def _scan(
 
 
 def _list_pages(
-    session: Session, bound: BoundPlan, fetch: Fetch, after: Last, wanted: int | None
+    session: Session, bound: BoundPlan, fetch: Fetch, after: Last, expected: int | None
 ) -> Iterator[list[Row]]:
     """Page after page; raises `CatalogChanged` for one that was read under another
     schema."""
     live = bound.live
-    for limit in page_sizes(wanted):
+    for limit in page_sizes(expected):
 
         def read_page(
             connection: Connection, now: LiveTable, after: Last = after, limit: int = limit
@@ -178,9 +178,9 @@ def _list_pages(
         after = page[-1][:2]
 
 
-def page_sizes(wanted: int | None) -> Iterator[int]:
-    """How many rows to fetch, time after time: few at first, or as many as are wanted."""
-    size = PAGE_RECORDS_FIRST if wanted is None else max(wanted, 1)
+def page_sizes(expected: int | None) -> Iterator[int]:
+    """How many rows to fetch, time after time: few at first, or as many as are expected."""
+    size = PAGE_RECORDS_FIRST if expected is None else max(expected, 1)
     while True:
         size = min(size, PAGE_RECORDS_MAX)
         yield size
@@ -209,21 +209,21 @@ def _find_key(order: TotalOrder, behind: Place) -> bytes | None:
     """What full keys of the path begin with that are not before a place; None: that of any may."""
     if order.lead is None:
         return None
-    way = behind.order_key
+    order_key = behind.order_key
     if order.is_of_nulls:
-        if not way.startswith(NULL_LAST):
+        if not order_key.startswith(NULL_LAST):
             return None
-        way = NULL + way[len(NULL_LAST) :]
-    return order.lead + (way.translate(INVERTED) if order.is_reversed else way)
+        order_key = NULL + order_key[len(NULL_LAST) :]
+    return order.lead + (order_key.translate(INVERTED) if order.is_reversed else order_key)
 
 
 def _cut_spans(spans: tuple[Span, ...], key: bytes, *, is_reversed: bool) -> tuple[Span, ...]:
     """What is left of spans from a key on, in the direction of reading; that key included."""
-    left = (_rest_of(span, (key, b""), is_reversed) for span in spans)
+    left = (_remainder(span, (key, b""), is_reversed) for span in spans)
     return tuple(s for s in left if s.lower is None or s.upper is None or s.lower < s.upper)
 
 
-def _rest_of(span: Span, last: Last, descending: bool) -> Span:
+def _remainder(span: Span, last: Last, descending: bool) -> Span:
     """What is left of a span from the full key of a row on; that key is read again."""
     if last is None:
         return span

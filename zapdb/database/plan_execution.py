@@ -89,10 +89,10 @@ class PlanExecution:
             alternative = self._planning.plan_in_order(self.live)
             if alternative is not None:
                 return self._race(self._bind(alternative), limit, behind)
-        wanted = limit if plan.sorting != "all" else None
-        if wanted is not None and behind is not None:
-            wanted += 1  # the record at the place is read again
-        streams = [self._read_branch(bound, wanted, behind) for bound in self._bound]
+        expected = limit if plan.sorting != "all" else None
+        if expected is not None and behind is not None:
+            expected += 1  # the record at the place is read again
+        streams = [self._read_branch(bound, expected, behind) for bound in self._bound]
         if plan.sorting == "all":
             keyed = chain.from_iterable(streams)
             if limit is None:
@@ -130,10 +130,10 @@ class PlanExecution:
         return isinstance(self.plan, UnionPlan) and self.plan.is_merged
 
     def _read_branch(
-        self, bound: BoundPlan, wanted: int | None, behind: Place | None
+        self, bound: BoundPlan, expected: int | None, behind: Place | None
     ) -> Iterator[tuple[bytes, Found]]:
         """The records of one branch, each after its place in the order, where that is needed."""
-        plan, found = self.plan, _filter(self._session, bound, behind, wanted)
+        plan, found = self.plan, _filter(self._session, bound, behind, expected)
         if plan.sorting != "all" and bound.plan.sorting == "ties":
             found = _sort_ties(found, bound)
         if behind is not None:
@@ -150,10 +150,10 @@ def _sort_ties(found: Iterator[Found], bound: BoundPlan) -> Iterator[Found]:
 
 
 def _filter(
-    session: Session, bound: BoundPlan, behind: Place | None, wanted: int | None
+    session: Session, bound: BoundPlan, behind: Place | None, expected: int | None
 ) -> Iterator[Found]:
     # What is filtered out is not counted: how many entries are needed is not known then.
-    entries = read_spans(session, bound, behind, None if bound.matches else wanted)
+    entries = read_spans(session, bound, behind, None if bound.matches else expected)
     for found in entries:
         matches = bound.matches
         if matches is None or matches(found[1]):

@@ -152,7 +152,7 @@ class Session:
             yield None
             return
         with begun.use() as connection:
-            self._begin_now(connection)
+            self._flush_beginning(connection)
             yield begun
 
     @contextmanager
@@ -313,7 +313,7 @@ class Session:
         begun = self.open_here()
         if begun is not None:
             with begun.use() as connection:
-                self._begin_now(connection)
+                self._flush_beginning(connection)
                 return self._read_active(live, read)
         if self.is_read_only and not self.storage.is_in_transaction:
             return self.run(lambda: self._read_active_at_once(live, read))
@@ -358,7 +358,7 @@ class Session:
             try:
                 if self._shared not in connection.checked:
                     self.check_writer(connection)  # another tenant's session began the transaction
-                with self.storage.savepoint(connection), self._known_again(connection):
+                with self.storage.savepoint(connection), self._recheck_after_error(connection):
                     yield connection
             except StatementRefused as refused:
                 raise refused.explain(connection) from None
@@ -385,9 +385,9 @@ class Session:
         self._token_purger.run_if_due()
         try:
             with self.storage.transaction(Mode.WRITE, exclusive=self._local.exclusive) as begun:
-                self._require_current(begun, self._look_again)
+                self._require_current(begun, self._explain_refusal)
                 begun.note_begun()
-                with self._known_again(begun):
+                with self._recheck_after_error(begun):
                     yield begun
                 token = self._send_token(begun)
         except StatementRefused as refused:
@@ -409,7 +409,7 @@ class Session:
         connection.checked.add(self._shared)
 
     @contextmanager
-    def _known_again(self, connection: Connection) -> Iterator[None]:
+    def _recheck_after_error(self, connection: Connection) -> Iterator[None]:
         """What is wrong in the block may be right under what is in force: where nothing was asked
         yet, that is looked at before the error is believed."""
         try:
@@ -419,7 +419,7 @@ class Session:
                 connection.flush()
             raise
 
-    def _look_again(self, connection: Connection) -> Exception:
+    def _explain_refusal(self, connection: Connection) -> Exception:
         """Why the guard stopped a transaction: what is to be raised, behind the rollback."""
         try:
             self.check_writer(connection)
@@ -430,7 +430,7 @@ class Session:
             hint="run it again, or use db.run(function), which repeats it",
         )
 
-    def _begin_again(self, connection: Connection) -> Exception:
+    def _restart(self, connection: Connection) -> Exception:
         """The same for a transaction that stays open: nothing was done in it, so that it is begun
         again, and what was to be done first is done again."""
         connection.checked.discard(self._shared)
@@ -443,7 +443,7 @@ class Session:
             return error
         return _CatalogReloaded()
 
-    def _begin_now(self, connection: Connection) -> None:
+    def _flush_beginning(self, connection: Connection) -> None:
         """Before questions: begin a transaction whose beginning still waits."""
         try:
             connection.flush()
@@ -499,7 +499,7 @@ class Session:
         if not connection.is_pipelined:
             self.check_writer(connection)
         else:
-            self._require_current(connection, self._begin_again)
+            self._require_current(connection, self._restart)
         connection.note_begun()
         if token:
             assert self.node is not None  # it would not write
@@ -569,7 +569,8 @@ class Session:
         connection.checked.add(self._shared)
 
     def run(self, action: Callable[[], T], *, may_be_exclusive: bool = True) -> T:
-        """A single operation: repeated when it meets another transaction, unless inside one.
+        """A single operation: repeated when it conflicts with a concurrent transaction, unless
+        inside one.
 
         Of transactions that meet, the database lets the one go on that ends first: a long one,
         such as a deletion with all that refers to the record, would be beaten by short ones for

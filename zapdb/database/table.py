@@ -91,7 +91,7 @@ class Table:
             key = self._join_key(key, named)
         session = self._session
         if session.is_read_only or session.open is not None or has_begun():
-            return self._find_again(key)
+            return self._find_in_full(key)
         live = self._live
         encoded = self._encode_key(live, key)
         connection = session.storage.own_connection()
@@ -103,9 +103,9 @@ class Table:
         is_current = row is not None and row[1] == live.view.activation
         if is_current and not self._session.writes_back(live):
             return live.shape.reader.read(encoded, row[0])
-        return self._find_again(key)
+        return self._find_in_full(key)
 
-    def _find_again(self, key: tuple[Any, ...]) -> Record | None:
+    def _find_in_full(self, key: tuple[Any, ...]) -> Record | None:
         """The same with all that may come between: another shape, no record, a write-back."""
 
         def fetch(connection: Connection, live: LiveTable) -> tuple[int | None, Any]:
@@ -339,8 +339,8 @@ class Table:
                     stored = as_bytes(row[0])
                     plan = self._plan_change(connection, live, key, stored, changes, streamed)
                     return _write(connection, live, plan)
-            except RecordExists as met:  # it came since it was looked for
-                raise _met_insert(met) from met
+            except RecordExists as existing:  # it came since it was looked for
+                raise _concurrent_insert(existing) from existing
 
         return self._session.run(upsert)
 
@@ -592,10 +592,10 @@ def _write(connection: Connection, live: LiveTable, plan: Write) -> Record:
     return live.shape.to_served(plan.key, plan.record, plan.after)
 
 
-def _met_insert(met: RecordExists) -> TransactionConflict:
+def _concurrent_insert(existing: RecordExists) -> TransactionConflict:
     return TransactionConflict(
         "a concurrent transaction inserted the same record",
-        **met.context,
+        **existing.context,
         hint="run it again, or use db.run(function), which repeats it",
     )
 

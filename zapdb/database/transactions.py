@@ -320,11 +320,11 @@ class Block(AbstractContextManager[H]):
         error: BaseException | None,
         message: str,
         hint: str = "use blocks in with statements; all of it was undone",
-        **said: Any,
+        **context: Any,
     ) -> None:
         """Raise what is wrong with how the block was left; log it where that would hide that a task
         is cancelled, or a generator closed."""
-        refusal = UsageError(message, begun_at=begun.place, **said, hint=hint)
+        refusal = UsageError(message, begun_at=begun.place, **context, hint=hint)
         if error is None or isinstance(error, Exception):
             raise refusal
         log_event(

@@ -1,4 +1,4 @@
-"""Background work: range tasks (conversion, index builds, forgets), verification, the sweep."""
+"""Jobs: conversion, index builds, validation, rollbacks; verification and the sweep."""
 
 from zapdb.catalog.kinds import ConstraintFinding, Job
 from zapdb.jobs.job import Progress, list_jobs, read_progress

@@ -100,6 +100,6 @@ def prune_archives(storage: Storage, tenant: int) -> int:
                 )
     fields = [archived.field.number for table in schema for archived in table.archived]
     deleted = _delete(storage, tenant, fields)
-    for gone in schema.archived:
-        deleted += delete_records(storage, tenant, gone.table.number)
+    for dropped in schema.archived:
+        deleted += delete_records(storage, tenant, dropped.table.number)
     return deleted

@@ -1,6 +1,6 @@
 """What jobs find in the way: how many records violate what, and some of them in words.
 
-Range tasks keep what they find by range, in the transaction that notes their progress: so a range
+Jobs keep what they find by range, in the transaction that notes their progress: so a range
 that is gone through again by another worker counts each record once.
 """
 
@@ -22,13 +22,13 @@ def _add(one: ConstraintFinding, other: ConstraintFinding) -> ConstraintFinding:
     return ConstraintFinding(one.what, one.count + other.count, examples)
 
 
-def unite(findings: Iterable[ConstraintFinding]) -> tuple[ConstraintFinding, ...]:
+def merge_findings(findings: Iterable[ConstraintFinding]) -> tuple[ConstraintFinding, ...]:
     """One finding for each thing that is violated, in the order of their first ones."""
-    united: dict[str, ConstraintFinding] = {}
+    merged: dict[str, ConstraintFinding] = {}
     for finding in findings:
-        known = united.get(finding.what)
-        united[finding.what] = finding if known is None else _add(known, finding)
-    return tuple(united.values())
+        earlier = merged.get(finding.what)
+        merged[finding.what] = finding if earlier is None else _add(earlier, finding)
+    return tuple(merged.values())
 
 
 def add_findings(
@@ -37,13 +37,13 @@ def add_findings(
     """Add what a batch of a range found, in the transaction that notes its progress."""
     row = rows.get(connection, FindingsRow, job, number)
     known = () if row is None else row.findings
-    rows.put(connection, FindingsRow(job, number, unite([*known, *findings])))
+    rows.put(connection, FindingsRow(job, number, merge_findings([*known, *findings])))
 
 
 def read_findings(connection: Connection, job: str) -> tuple[ConstraintFinding, ...]:
     """What the ranges of a job found so far, in the order of the ranges."""
     found = sorted(rows.list_rows(connection, FindingsRow, job), key=lambda row: row.range)
-    return unite(finding for row in found for finding in row.findings)
+    return merge_findings(finding for row in found for finding in row.findings)
 
 
 def clear_findings(connection: Connection, job: str) -> None:

@@ -4,11 +4,11 @@ A job's key ranges are fixed when it is planned, so progress is a set of finishe
 grows. Each range has a lease and a fence: claiming raises the fence, and every batch commits under
 the fence it was claimed with, so a worker that was taken for dead can do no harm.
 
-    planned ──▶ done            superseded: its target is no longer wanted
+    planned ──▶ done            superseded: its target is no longer needed
        ├──────▶ superseded      blocked: records are in the way, which its findings name
        ╰──────▶ blocked
 
-A job that was superseded or blocked is planned again when its target is wanted again: blocked ones
+A job that was superseded or blocked is planned again when its target is needed again: blocked ones
 by the next run, which finds out whether the records are still in the way.
 """
 
@@ -32,7 +32,7 @@ from zapdb.storage.cells import as_bytes
 from zapdb.storage.fixed_tables import RANGES
 
 REPLANNED_STATES: Final[tuple[JobState, ...]] = ("superseded", "blocked")
-"""The states of jobs that begin anew when they are wanted."""
+"""The states of jobs that are planned again when they are needed."""
 
 FREE, RUNNING, DONE = "free", "running", "done"
 
@@ -69,13 +69,13 @@ def plan_job(storage: Storage, job: Job, entries: IndexTable | None = None) -> J
 
     The ranges are those of the table's records, or of `entries` where these are gone through.
 
-    One that was superseded is wanted again, after a forget: it begins anew. So does one that was
+    One that was superseded is needed again, after a rollback: it begins anew. So does one that was
     blocked: what blocked it may have been repaired.
     """
     with storage.transaction(Mode.READ) as connection:
-        known = rows.get(connection, Job, job.id)
-        if known is not None and known.state not in REPLANNED_STATES:
-            return known
+        stored = rows.get(connection, Job, job.id)
+        if stored is not None and stored.state not in REPLANNED_STATES:
+            return stored
         records = RecordTable(storage, job.table, job.tenant)
         (count,) = connection.fetch_one(records.count_sql)
         every = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))

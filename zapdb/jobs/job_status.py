@@ -1,4 +1,4 @@
-"""What there is to do and what a forget would do, counted: nothing here changes anything."""
+"""What there is to do and what a rollback would do, counted: nothing here changes anything."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def count_reads(storage: Storage, job: Job) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TableRollbackPreview:
-    """What a forget does to one table.
+    """What a rollback does to one table.
 
     `records` are deleted with it, or converted back, or kept as they are. The `indexes` go, and so
     do the values of `fields`: nothing on the way back is made of them.
@@ -113,7 +113,7 @@ class TableRollbackPreview:
 
 @dataclass(frozen=True, slots=True)
 class RollbackStep:
-    """One migration that a forget takes out of force, for how many tenants.
+    """One migration that a rollback deactivates, and for how many tenants.
 
     `lossy` is true for one that declares that values don't come back exactly as they were. The
     losses are those of all tenants together.
@@ -130,7 +130,7 @@ class RollbackStep:
 
 
 def preview_rollback(connection: Connection, view: View, to: int) -> list[RollbackStep]:
-    """What forgetting everything above `to` does, newest first, in a READ transaction."""
+    """What rolling back everything above `to` does, newest first, in a READ transaction."""
     migrations = tuple(reversed(view.chain.after(to)))
     reached = dict.fromkeys((m.number for m in migrations), 0)
     losses: dict[int, dict[str, TableRollbackPreview]] = {m.number: {} for m in migrations}

@@ -1,8 +1,8 @@
-"""Range tasks: the pure unit of background work, the same for every runner.
+"""Work on one range of a job, the same for every runner.
 
-A task claims one range of a job and works through it in batches. Each batch is one transaction: it
-locks a slice of records in key order, writes what follows from them, and notes its progress under
-the range's fence. A retry, a twin or a concurrent writer loses nothing.
+`run_range` claims one range of a job and works through it in batches. Each batch is one
+transaction: it locks a slice of records in key order, writes what follows from them, and notes its
+progress under the range's fence. A retry, a twin or a concurrent writer loses nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ConvertWork(Work):
 
 
 class RollbackWork(Work):
-    """Records of forgotten revisions go back to the layout before, or away with their table."""
+    """Records of rolled back revisions go back to the layout before, or away with their table."""
 
     skips_locked = False
 
@@ -110,7 +110,7 @@ class RollbackWork(Work):
         # needs what it takes from the archive.
         return self.rewrite(connection, batch, convert, consumes=True)
 
-    def note(
+    def log_change(
         self, connection: Connection, key: bytes, old: bytes, new: bytes, beside: Beside
     ) -> None:
         """What is lost on the way back is a change: where the way there would make another record
@@ -181,18 +181,18 @@ def _make_work(storage: Storage, view: View, job: Job) -> Work:
 def _check_datasets(state: TableState, job: Job) -> None:
     for index in state.table.indexes:
         for dependency in state.table.datasets_of(index):
-            wanted = job.datasets.get(dependency.dataset)
-            if wanted is None:
+            expected = job.datasets.get(dependency.dataset)
+            if expected is None:
                 continue
             found = dataset_of(dependency)
-            if found.fingerprint != wanted:
+            if found.fingerprint != expected:
                 raise ExecutorMismatch(
                     "this process has other collation or time zone data than the job's "
                     "index was built with",
                     dataset=found.name,
                     version=found.version,
                     fingerprint=found.fingerprint,
-                    wanted=wanted,
+                    expected=expected,
                     hint="install the same ICU and time zone data on every machine that runs jobs",
                 )
 
@@ -214,16 +214,16 @@ def run_range(
     claimed = claim(storage, work.job.id, owner, number)
     if claimed is None:
         return None
-    task = _RangeRun(
+    run = _RangeRun(
         storage, work, claimed, batch_records_max, throttle or Throttle.of(storage, work.job)
     )
     try:
-        finished = task.run()
+        finished = run.run()
     except Stopped:
         give_back(storage, claimed)
         raise
     seconds = time.perf_counter() - started
-    return RangeResult(claimed.number, task.read, task.written, task.conflicts, finished, seconds)
+    return RangeResult(claimed.number, run.read, run.written, run.conflicts, finished, seconds)
 
 
 class _RangeRun:

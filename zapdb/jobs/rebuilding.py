@@ -34,14 +34,14 @@ def run_rebuilds(
     storage: Storage, view: View, should_stop: Callable[[], bool], workers: int | None = None
 ) -> None:
     """Build what the view says is to be built at once, until it is done or it should stop."""
-    wanted = list_rebuilds(view)
-    if not wanted or should_stop():
+    builds = list_rebuilds(view)
+    if not builds or should_stop():
         return
     runner = partial(run_locally, workers=workers, should_stop=should_stop)
     for job in plan_jobs(storage, view.tenant, ["index"]):
         if should_stop():
             return
-        if job.target in wanted:
+        if job.target in builds:
             run_job(storage, job, runner)
 
 

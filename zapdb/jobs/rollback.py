@@ -1,4 +1,4 @@
-"""Forgetting the newest migration, from its mark to its publication (rule 13)."""
+"""Rolling back the newest migration, from its mark to its publication (rule 13)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("zapdb.jobs")
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """A migration that is out of force, and the jobs that took its records back."""
+    """A migration that was rolled back, and the jobs that converted its records back."""
 
     number: int
     label: str
@@ -36,7 +36,7 @@ def roll_back_newest(
     evict: bool = False,
     runner: Runner = run_locally,
 ) -> RolledBack:
-    """Take the newest stored migration out of force for every tenant that reached it.
+    """Roll back the newest stored migration for every tenant for which it is active.
 
     Resumes one that was interrupted. With a `digest`, it must be the newest migration's: what
     somebody agreed to, and no other. Raises `UsageError` while live processes use the migration,
@@ -57,7 +57,7 @@ def roll_back_newest(
     log_event(
         logger,
         "migration.rolled_back",
-        "a migration was taken out of force",
+        "a migration was rolled back",
         migration=marked.migration.label,
         tenants=len(marked.tenants),
     )

@@ -174,7 +174,7 @@ def _supersede_all_but(storage: Storage, view: View, needed: set[str]) -> None:
 
 
 def plan_table_rollback(storage: Storage, view: View, rollback: Revert) -> Job:
-    """The job that takes a table's records back, of the forget that is under way."""
+    """The job that converts a table's records back, of the rollback that is under way."""
     return plan_job(
         storage,
         _new_job(view, rollback.state, "roll_back", rollback.revision or 0, view.position, {}),
@@ -189,7 +189,7 @@ def _new_job(
     position: int,
     datasets: dict[str, str],
 ) -> Job:
-    # The chain is part of the name: after a forget and another migration, the same revision may
+    # The chain is part of the name: after a rollback and another migration, the same revision may
     # be needed again by way of other changes.
     chain = digest_chain(view.chain, position)
     return Job(
@@ -257,10 +257,10 @@ def _log(report: JobReport) -> None:
 def _find_ended(storage: Storage, job: Job) -> _EndedJob | None:
     """The job if a twin ended it; otherwise nobody wants it any more, and that is noted."""
     with storage.transaction(Mode.CATALOG) as connection:
-        known = read_job(connection, job.id, lock=True)
-        if known.state == "planned":
-            set_state(connection, known, "superseded")
-        return _EndedJob(known, ended_here=False) if known.state in ("done", "blocked") else None
+        stored = read_job(connection, job.id, lock=True)
+        if stored.state == "planned":
+            set_state(connection, stored, "superseded")
+        return _EndedJob(stored, ended_here=False) if stored.state in ("done", "blocked") else None
 
 
 def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
@@ -293,13 +293,15 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
 
 def _end_job(storage: Storage, job: Job, findings: tuple[ConstraintFinding, ...]) -> _EndedJob:
     with storage.transaction(Mode.CATALOG) as connection:
-        known = read_job(connection, job.id, lock=True)
+        stored = read_job(connection, job.id, lock=True)
         if not findings:
-            return _EndedJob(set_state(connection, known, "done"), ended_here=known.state != "done")
-        if known.state != "planned" or open_ranges(connection, job.id):
+            return _EndedJob(
+                set_state(connection, stored, "done"), ended_here=stored.state != "done"
+            )
+        if stored.state != "planned" or open_ranges(connection, job.id):
             # a twin was faster, and somebody has begun anew
-            return _EndedJob(known, ended_here=False)
-        blocked = set_state(connection, structs.replace(known, findings=findings), "blocked")
+            return _EndedJob(stored, ended_here=False)
+        blocked = set_state(connection, structs.replace(stored, findings=findings), "blocked")
         return _EndedJob(blocked, ended_here=True)
 
 
@@ -349,7 +351,7 @@ def _is_complete(storage: Storage, work: Work) -> bool:
             f"{records.count_sql} AND value < {storage.mark}", (encode_prefix(work.job.target),)
         )
         return not stale
-    return True  # a forget counts for itself, under the gate
+    return True  # a rollback counts for itself, under the gate
 
 
 def _publish(storage: Storage, work: IndexWork) -> None:

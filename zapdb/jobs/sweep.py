@@ -9,8 +9,8 @@ No writer waits for it, and none can be hurt. A blob is stored in the transactio
 first record which owns it, so a snapshot shows both or neither: what is being written is no
 candidate. And a blob that no record of the snapshot owns can't be owned later. Its id stands in
 records, and in the change log as their past, and who writes a record takes ids over from the
-version that it replaces, which it locks, compares or reads serializably; conversions and forgets do
-so, too. What an older snapshot still reads, the database keeps for it.
+version that it replaces, which it locks, compares or reads serializably; conversions and rollbacks
+do so, too. What an older snapshot still reads, the database keeps for it.
 
 The age is a margin on top: for clocks that differ, and for whoever has just read a record and looks
 at its blob in a moment. A record that can't be read may own anything: it ends the sweep.
@@ -121,7 +121,7 @@ def mark_slice(connection: Connection, after: bytes, before: bytes | None) -> Sw
     if not ids:
         return None
     left = set(ids)
-    for owned in _walk(connection):
+    for owned in _iter_owned(connection):
         left.difference_update(owned)
         if not left:
             break
@@ -139,20 +139,20 @@ def delete_blobs(storage: Storage, ids: list[bytes]) -> int:
     return deleted
 
 
-def _walk(connection: Connection) -> Iterator[list[bytes]]:
+def _iter_owned(connection: Connection) -> Iterator[list[bytes]]:
     """The blobs that records, archives and the change log own, of all tables and tenants, page
     by page."""
-    yield from _walk_archives(connection)
-    yield from _walk_changes(connection)
+    yield from _iter_archives(connection)
+    yield from _iter_changes(connection)
     for number in list_record_tables(connection):
         for tenant in list_tenants_with_records(connection, number):
             owned = OwnedBlobs(load_layouts(connection, tenant, number))
             if owned.are_possible:
                 records = RecordTable(connection.storage, number, tenant)
-                yield from _walk_records(connection, records, owned)
+                yield from _iter_records(connection, records, owned)
 
 
-def _walk_archives(connection: Connection) -> Iterator[list[bytes]]:
+def _iter_archives(connection: Connection) -> Iterator[list[bytes]]:
     large_fields: dict[int, set[int]] = {}
     for tenant, field in list_archived_fields(connection):
         if tenant not in large_fields:
@@ -165,7 +165,7 @@ def _walk_archives(connection: Connection) -> Iterator[list[bytes]]:
                 yield [read_blob(encoded, 0)[0][0] for encoded in page if is_blob(encoded)]
 
 
-def _walk_changes(connection: Connection) -> Iterator[list[bytes]]:
+def _iter_changes(connection: Connection) -> Iterator[list[bytes]]:
     """What records were before and after their changes."""
     owners: dict[tuple[int, int], OwnedBlobs] = {}
     for page in iter_changes(connection, REFERENCE_SIZE_BYTES_MIN):
@@ -180,7 +180,7 @@ def _walk_changes(connection: Connection) -> Iterator[list[bytes]]:
         yield found
 
 
-def _walk_records(
+def _iter_records(
     connection: Connection, records: RecordTable, owned: OwnedBlobs
 ) -> Iterator[list[bytes]]:
     sql, after = records.large_page_sql, b""

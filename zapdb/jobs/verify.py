@@ -60,7 +60,7 @@ class _Problems:
         self.count = 0
         self.shown: list[str] = []
 
-    def note(self, text: str) -> None:
+    def add(self, text: str) -> None:
         self.count += 1
         if len(self.shown) < VIOLATIONS_SHOWN_MAX:
             self.shown.append(text)
@@ -90,7 +90,7 @@ def verify_tenant(storage: Storage, tenant: int) -> list[TableReport]:
 
 def _verify_log(log: list[Entry], view: View, problems: _Problems) -> None:
     for entry, fault in find_faults(log, view.chain):
-        problems.note(f"revision {entry.revision} of the schema history: {fault}")
+        problems.add(f"revision {entry.revision} of the schema history: {fault}")
 
 
 def _report_log(number: int, log: list[Entry], problems: _Problems) -> TableReport:
@@ -123,12 +123,12 @@ class _Blobs:
             self.count += 1
             found, is_whole = self._table.measure(self._connection, made)
             if (found, is_whole) != (size, True):
-                problems.note(f"record {key.hex()[:32]}: {found} of the {size} bytes of a blob")
+                problems.add(f"record {key.hex()[:32]}: {found} of the {size} bytes of a blob")
                 continue
             try:
                 self._table.check(self._connection, made, size)
             except CorruptBlob as error:
-                problems.note(f"record {key.hex()[:32]}: {error.context['what']}")
+                problems.add(f"record {key.hex()[:32]}: {error.context['what']}")
         return problems.count == before
 
 
@@ -152,11 +152,11 @@ def _verify_table(connection: Connection, live: LiveTable, problems: _Problems) 
             except (BlobMissing, CorruptBlob):  # a conversion needs one, and it is noted already
                 continue
             except CorruptRecord as error:
-                problems.note(f"record {key.hex()[:32]}: {error.context['what']}")
+                problems.add(f"record {key.hex()[:32]}: {error.context['what']}")
                 continue
             except UnknownZone as error:
                 zone, data = error.context["zone"], error.context["data"]
-                problems.note(f"record {key.hex()[:32]}: time zone {zone} is not in {data}")
+                problems.add(f"record {key.hex()[:32]}: time zone {zone} is not in {data}")
                 continue
             if not has_blobs:
                 continue  # keys of entries and checks may need them
@@ -167,11 +167,11 @@ def _verify_table(connection: Connection, live: LiveTable, problems: _Problems) 
                     (index.entry_key(record, key), key),
                 )
                 if row is None:
-                    problems.note(f"record {key.hex()[:32]}: no entry in {index.name!r}")
+                    problems.add(f"record {key.hex()[:32]}: no entry in {index.name!r}")
             if demands:
                 whole.append((key, record))
         for what, text in find_violations(connection, live, whole, validated=True):
-            problems.note(f"{what}: {text}")
+            problems.add(f"{what}: {text}")
         records += len(page)
         after = as_bytes(page[-1][0])
     for prefix, count in live.records.count_by_prefix(connection):
@@ -181,7 +181,7 @@ def _verify_table(connection: Connection, live: LiveTable, problems: _Problems) 
         # Each record has its entry; as many entries as records means that there is no other.
         (entries[index.name],) = connection.fetch_one(index.entries.count_sql)
         if entries[index.name] != records:
-            problems.note(
+            problems.add(
                 f"index {index.name!r}: {entries[index.name]} entries for {records} records"
             )
     return TableReport(

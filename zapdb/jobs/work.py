@@ -15,7 +15,7 @@ from zapdb.storage.rewriting import rewrite_records
 
 
 class Superseded(Exception):
-    """What the job works towards is no longer wanted."""
+    """What the job works towards is no longer needed."""
 
 
 class Work(ABC):
@@ -77,10 +77,16 @@ class Work(ABC):
     ) -> int:
         """Write the batch's records converted: see `rewrite_records`."""
         return rewrite_records(
-            connection, self.records, self.archives, batch, convert, self.note, consumes=consumes
+            connection,
+            self.records,
+            self.archives,
+            batch,
+            convert,
+            self.log_change,
+            consumes=consumes,
         )
 
-    def note(  # noqa: B027 - only one kind has something to note
+    def log_change(  # noqa: B027 - only one kind logs changes
         self, connection: Connection, key: bytes, old: bytes, new: bytes, beside: Beside
     ) -> None:
         """A record is about to be written; most kinds of work leave nothing in the change log."""

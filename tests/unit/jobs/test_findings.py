@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from zapdb.catalog.kinds import ConstraintFinding, FindingsRow
 from zapdb.catalog.row_values import dump_row, load_row
-from zapdb.jobs.findings import EXAMPLES_MAX, unite
+from zapdb.jobs.findings import EXAMPLES_MAX, merge_findings
 
 
 def test_findings_are_added_up_by_what_is_violated() -> None:
-    found = unite(
+    found = merge_findings(
         [
             ConstraintFinding("check a", 1, ("1",)),
             ConstraintFinding("check b", 2, ("2", "3")),
@@ -22,7 +22,7 @@ def test_findings_are_added_up_by_what_is_violated() -> None:
 
 
 def test_a_finding_names_some_and_counts_all() -> None:
-    (found,) = unite(ConstraintFinding("check a", 1, (str(at),)) for at in range(100))
+    (found,) = merge_findings(ConstraintFinding("check a", 1, (str(at),)) for at in range(100))
     assert found.count == 100
     assert found.examples == tuple(map(str, range(EXAMPLES_MAX)))
     row = FindingsRow("a", 1, (found,))

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, Any, Final, Literal, TextIO
 
 from zapdb.cli.cell_format import record_to_plain, to_cell
-from zapdb.cli.counting import ProgressCounter
 from zapdb.cli.output import Part
+from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.errors import UsageError
 from zapdb.printing import one_line, printable
 from zapdb.records import Record, raw_value

@@ -55,7 +55,7 @@ def _find_index(view: View, build: int) -> IndexDescriptor | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class JobRun:
     """A job that was run here, as it ended; `progress` counts this run alone, `superseded` ones did
     nothing."""
 
@@ -91,20 +91,20 @@ def run_jobs(
     jobs: Iterable[Job],
     runner: Runner,
     output: Output,
-    on_ran: Callable[[Ran], None] = lambda ran: None,
+    on_run: Callable[[JobRun], None] = lambda run: None,
 ) -> None:
-    """Run planned jobs one after the other; `on_ran` hears of each as it ends."""
+    """Run planned jobs one after the other; `on_run` hears of each as it ends."""
     watched = with_bar(runner, view, output)
     for job in jobs:
         before = read_progress(storage.connection(), job.id)
-        ran = _count_run(job, before, run_job(storage, job, watched))
-        on_ran(ran)
-        write_ran(ran, view, output)
+        run = _count_run(job, before, run_job(storage, job, watched))
+        on_run(run)
+        write_job_run(run, view, output)
 
 
-def _count_run(job: Job, before: Progress, report: JobReport | None) -> Ran:
+def _count_run(job: Job, before: Progress, report: JobReport | None) -> JobRun:
     if report is None:
-        return Ran(job, True, Progress(0, 0, 0, 0, 0), 0.0)
+        return JobRun(job, True, Progress(0, 0, 0, 0, 0), 0.0)
     after = report.progress
     progress = Progress(
         after.ranges,
@@ -113,23 +113,23 @@ def _count_run(job: Job, before: Progress, report: JobReport | None) -> Ran:
         after.written - before.written,
         after.conflicts - before.conflicts,
     )
-    return Ran(report.job, False, progress, report.seconds)
+    return JobRun(report.job, False, progress, report.seconds)
 
 
-def write_ran(ran: Ran, view: View, output: Output) -> None:
-    name = name_job(view, ran.job)
-    if ran.superseded:
+def write_job_run(run: JobRun, view: View, output: Output) -> None:
+    name = name_job(view, run.job)
+    if run.superseded:
         output.write(("superseded ", "yellow"), f"{name.doing}: something else is wanted by now")
         return
-    if ran.job.findings:
+    if run.job.findings:
         output.write(("blocked ", "bold red"), name.doing)
-        write_findings(ran.job, output)
+        write_findings(run.job, output)
         return
-    records = format_count(ran.progress.read, "record")
+    records = format_count(run.progress.read, "record")
     verb, _, rest = name.done.partition(" ")
     output.write(
         (verb, "green"),
-        f" {rest}: {records} in {format_seconds(ran.seconds)} ({ran.rate:,.0f}/s)",
+        f" {rest}: {records} in {format_seconds(run.seconds)} ({run.rate:,.0f}/s)",
     )
 
 

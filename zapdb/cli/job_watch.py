@@ -11,9 +11,9 @@ import typer
 from zapdb.activation import load_view
 from zapdb.catalog.localview import LocalView
 from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.job_progress import JobRun, run_jobs, stopping_on_interrupt
 from zapdb.cli.opening import opened
-from zapdb.cli.output import Output, note
-from zapdb.cli.running import Ran, run_jobs, stopping_on_interrupt
+from zapdb.cli.output import Output, print_note
 from zapdb.database.catalog_watch import CatalogWatcher, ChangedRows, concerns
 from zapdb.jobs import plan_jobs, run_locally
 from zapdb.storage import Mode, Storage
@@ -56,7 +56,7 @@ def convert_watch_command(
     with stopping_on_interrupt() as should_stop, opened(database) as (storage, view):
         watcher, trigger = CatalogWatcher(storage), _JobTrigger(view.tenant)
         watcher.add_listener(trigger)
-        note("following the catalog; Ctrl-C ends it")
+        print_note("following the catalog; Ctrl-C ends it")
         runner = partial(run_locally, workers=workers, should_stop=should_stop)
         try:
             while True:
@@ -70,8 +70,8 @@ def convert_watch_command(
 
 
 def _run_all(storage: Storage, tenant: int, runner: Any, output: Output) -> None:
-    def report(ran: Ran) -> None:
-        output.lines([ran.to_json()])
+    def report(run: JobRun) -> None:
+        output.lines([run.to_json()])
 
     jobs = plan_jobs(storage, tenant)
     if jobs:

@@ -6,16 +6,16 @@ import time
 from typing import Any
 
 from zapdb.activation import View, load_view
+from zapdb.cli.job_progress import stopping_on_interrupt, with_bar
 from zapdb.cli.opening import read_view
-from zapdb.cli.output import Output, ask_user, format_count, format_seconds, note
-from zapdb.cli.running import stopping_on_interrupt, with_bar
+from zapdb.cli.output import Output, ask_user, format_count, format_seconds, print_note
 from zapdb.errors import UsageError
 from zapdb.jobs import Job, roll_back_newest, run_locally
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
 from zapdb.storage import Mode, Storage
 
 
-def plan_steps(storage: Storage, view: View, to: int | None) -> list[RollbackStep]:
+def preview_steps(storage: Storage, view: View, to: int | None) -> list[RollbackStep]:
     """The migrations above `to`, newest first, each with what its forget does."""
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, view.tenant, view)
@@ -89,7 +89,9 @@ def run_step(
             roll_back_newest(storage, digest=expected.digest, evict=evict, runner=runner)
         except KeyboardInterrupt:
             if read_view(storage).chain_state.rolling_back is not None:
-                note("half done, and writes wait: run `zapdb migrate forget` again to finish it")
+                print_note(
+                    "half done, and writes wait: run `zapdb migrate forget` again to finish it"
+                )
             raise
     seconds = time.perf_counter() - started
     records = format_count(sum(loss.records for loss in step.tables), "record")
