@@ -10,7 +10,7 @@ import sqlalchemy as sa
 import zapdb
 from tests.bench.databases import ENGINES, TITLES, Bench, Engine, Migrations, opened
 from tests.bench.measure import Row, take_turns
-from zapdb.activation.fleet import bring_up_all, read_fleet
+from zapdb.activation.fleet import migrate_all_tenants, read_all_tenants
 from zapdb.catalog.tenants import add_tenant
 from zapdb.storage import Mode, Storage, connect
 from zapdb.storage.fixed_tables import CATALOG
@@ -50,8 +50,8 @@ def _measure(bench: Bench, engine: Engine) -> list[Row]:
     _pretend_all_are_up(storage)
 
     def look() -> None:
-        assert bring_up_all(storage) == []
-        assert not read_fleet(storage).behind
+        assert migrate_all_tenants(storage) == []
+        assert not read_all_tenants(storage).behind
 
     (idle,) = take_turns(ROUNDS, look)
     one = _open_one(address, migrations)
@@ -73,7 +73,7 @@ def _measure(bench: Bench, engine: Engine) -> list[Row]:
 
 def _bring_up(storage: Storage) -> float:
     """Tenants per second, of some; the others stay behind."""
-    status = read_fleet(storage)
+    status = read_all_tenants(storage)
     some = min(BROUGHT, len(status.behind))
 
     class Enough(Exception):
@@ -87,9 +87,9 @@ def _bring_up(storage: Storage) -> float:
 
     started = time.perf_counter()
     with contextlib.suppress(Enough):
-        bring_up_all(storage, note)
+        migrate_all_tenants(storage, note)
     seconds = time.perf_counter() - started
-    brought = len(status.behind) - len(read_fleet(storage).behind)
+    brought = len(status.behind) - len(read_all_tenants(storage).behind)
     return brought / seconds
 
 

@@ -79,7 +79,7 @@ def test_nobody_there_to_ask_is_wrong_usage(current: Project) -> None:
     assert current.dump() == before
 
 
-def test_it_forgets_several_newest_first(current: Project) -> None:
+def test_it_rolls_back_several_newest_first(current: Project) -> None:
     result = current.run("migrate", "forget", "--to", "0", stdin="yes\n")
     assert result.status == 0
     assert result.err == "forget these 4 migrations? [y/N] \n"
@@ -157,7 +157,7 @@ def test_as_json(current: Project) -> None:
     }
 
 
-def test_nothing_to_forget(current: Project) -> None:
+def test_nothing_to_roll_back(current: Project) -> None:
     result = current.run("migrate", "forget", "--to", "4")
     assert (result.status, result.out) == (
         0,
@@ -211,7 +211,7 @@ def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
     assert current.run("migrate", "status", "--json").json["rolling_back"] is None
 
 
-def test_it_does_not_forget_what_was_not_asked_for(current: Project) -> None:
+def test_it_does_not_roll_back_what_was_not_asked_for(current: Project) -> None:
     """Another operator was faster: the newest migration is not the one that was shown."""
     storage = connect("sqlite:///test.db")
     (step,) = preview_steps(storage, read_view(storage), None)

@@ -273,7 +273,7 @@ def test_up_as_json(project: Project) -> None:
     }
 
 
-def test_rule_13_up_applies_again_what_was_forgotten(project: Project) -> None:
+def test_rule_13_up_applies_again_what_was_rolled_back(project: Project) -> None:
     project.write()
     project.run("migrate", "up")
     project.run("migrate", "forget", "--yes")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from zapdb.activation.removal import remove_tenant
-from zapdb.activation.up import Wanted, migrate_up
+from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.settings import Scope
 from zapdb.catalog.stored import read_chain_state
@@ -78,7 +78,7 @@ class Operator:
     def up(self, variant: str) -> str:
         directory = next(path for path in self.directories if path.name == variant)
         try:
-            done = migrate_up(self.storage, DEFAULT_TENANT, directory, Wanted(again=True))
+            done = migrate_up(self.storage, DEFAULT_TENANT, directory, MigrationChoice(again=True))
         except MigrationConflict:
             return "conflict"
         return "applied" if done else "nothing"

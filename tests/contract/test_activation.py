@@ -12,7 +12,7 @@ import pytest
 from tests.contract.peer import OFTEN, QUICK, open_peer
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
 from tests.support import GUARD_SECONDS, Workspace, advance_clock, dump, error_of, wait_until
-from zapdb.activation.up import Applied, await_activation, migrate_up
+from zapdb.activation.up import AppliedMigration, await_activation, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster import nodes, registration
 from zapdb.cluster.status import read_status
@@ -35,7 +35,7 @@ def write_waiting(place: Workspace, number: int, *operations: str) -> None:
     path.write_text(path.read_text() + "activation: known\n")
 
 
-def up(place: Workspace, **options: Any) -> list[Applied]:
+def up(place: Workspace, **options: Any) -> list[AppliedMigration]:
     return migrate_up(place.connect(), DEFAULT_TENANT, place.directory, **options)
 
 
@@ -63,7 +63,7 @@ def test_rule_12_a_migration_waits_and_names_who_lacks_it(
         write_waiting(workspace, 2, ADD_COLOR)
     else:
         workspace.write(2, DROP, name="waits")
-    applied: list[Applied] = []
+    applied: list[AppliedMigration] = []
     refused = error_of(lambda: up(workspace, on_applied=applied.append))
     assert isinstance(refused, ActivationPending)
     assert refused.context == {
@@ -96,7 +96,7 @@ def test_rule_12_what_follows_a_waiting_one_is_stored_behind_it(
     workspace.write(2, ADD_COLOR)
     write_waiting(workspace, 3, ADD_WEIGHT)
     workspace.write(4, "rename_table: {table: items, to: goods}")
-    applied: list[Applied] = []
+    applied: list[AppliedMigration] = []
     refused = error_of(lambda: up(workspace, on_applied=applied.append))
     assert isinstance(refused, ActivationPending)
     assert refused.context["migration"] == "0003_waits"

@@ -45,7 +45,7 @@ from tests.contract.model import Key, Model, Row
 from tests.documents import document
 from tests.support import PostgresServer
 from zapdb import etag
-from zapdb.activation.up import Wanted, migrate_up
+from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import (
@@ -757,7 +757,7 @@ class Program(RuleBasedStateMachine):
         (self.migrations / f"{number:04d}_drawn.yaml").write_text(document(operation))
         storage = connect(self.address)
         try:
-            migrate_up(storage, DEFAULT_TENANT, self.migrations, Wanted(again=True))
+            migrate_up(storage, DEFAULT_TENANT, self.migrations, MigrationChoice(again=True))
         finally:
             storage.close()
         event(operation.partition(":")[0])

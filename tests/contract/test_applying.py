@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
-from zapdb.activation.up import Applied, Wanted, migrate_up
+from zapdb.activation.up import AppliedMigration, MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.errors import CommitUnknown, LeaseLost
 from zapdb.jobs import roll_back_newest
@@ -128,7 +128,7 @@ def test_rule_09_who_lost_the_chain_applies_nothing(
     def lose(*_: object) -> None:
         end_leases(workspace)
 
-    monkeypatch.setattr("zapdb.activation.up._refuse_forgotten", lose)
+    monkeypatch.setattr("zapdb.activation.up._require_none_rolled_back", lose)
     with pytest.raises(LeaseLost):
         up(workspace, storage)
     assert dump(workspace) == before
@@ -164,10 +164,10 @@ def test_rule_06_a_lease_is_not_waited_for_once_all_is_done(workspace: Workspace
     workspace.open().close()
     for number, operation in ((2, ADD_COLOR), (3, ADD_WEIGHT)):
         workspace.write(number, operation)
-    storage, other, found = workspace.connect(), workspace.connect(), list[list[Applied]]()
+    storage, other, found = workspace.connect(), workspace.connect(), list[list[AppliedMigration]]()
 
-    def apply_too(applied: Applied) -> None:
-        wanted = Wanted(to=applied.number)
+    def apply_too(applied: AppliedMigration) -> None:
+        wanted = MigrationChoice(to=applied.number)
         found.append(migrate_up(other, DEFAULT_TENANT, workspace.directory, wanted))
 
     migrate_up(storage, DEFAULT_TENANT, workspace.directory, on_applied=apply_too)
@@ -235,7 +235,7 @@ def test_rule_03_numbers_are_never_used_again(workspace: Workspace) -> None:
         if not drawn:
             workspace.open().close()
         else:
-            migrate_up(storage, DEFAULT_TENANT, workspace.directory, Wanted(again=True))
+            migrate_up(storage, DEFAULT_TENANT, workspace.directory, MigrationChoice(again=True))
         with workspace.open() as db:
             items, tags = db._view.table("items").table, db._view.table("tags").table
             color = items.field_named("color")
@@ -267,7 +267,7 @@ def test_rule_06_up_stops_at_the_number_that_is_given(workspace: Workspace) -> N
         storage,
         DEFAULT_TENANT,
         workspace.directory,
-        Wanted(to=2),
+        MigrationChoice(to=2),
         on_applied=lambda one: seen.append(one.label),
     )
     assert [one.label for one in applied] == seen == ["0001_test", "0002_test"]

@@ -50,7 +50,7 @@ def contents(db: Database, table: str = "items") -> list[dict[str, Any]]:
     return [asdict(record) for record in db.table(table).scan()]
 
 
-def forget(place: Workspace, number: int) -> None:
+def roll_back(place: Workspace, number: int) -> None:
     storage = connect(place.address)
     try:
         assert roll_back_newest(storage).number == number
@@ -73,7 +73,7 @@ def without_title(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("converted", [0, 1, 2])
-def test_rule_19_a_forget_brings_archived_values_back_exactly(
+def test_rule_19_a_rollback_brings_archived_values_back_exactly(
     workspace: Workspace, base: list[dict[str, Any]], converted: int
 ) -> None:
     """Whether no record, some or all were converted in between."""
@@ -99,7 +99,7 @@ def test_rule_19_a_forget_brings_archived_values_back_exactly(
                 count_archives(workspace) == (COUNT if converted == 2 else COUNT // 3) - converted
             )
         assert_clean(db)
-    forget(workspace, 2)
+    roll_back(workspace, 2)
     expected = [record for record in base if record["id"] not in (1, 3)]
     expected.append({"id": COUNT, "title": str(COUNT), "size": 1, "note": None})
     with workspace.open() as db:
@@ -110,7 +110,7 @@ def test_rule_19_a_forget_brings_archived_values_back_exactly(
         assert contents(db) == expected
 
 
-def test_rule_19_a_forget_consumes_the_archive_record_by_record(
+def test_rule_19_a_rollback_consumes_the_archive_record_by_record(
     workspace: Workspace, base: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that dies before its sweep leaves no value behind that a new record could get."""
@@ -119,7 +119,7 @@ def test_rule_19_a_forget_consumes_the_archive_record_by_record(
     with workspace.open() as db:
         db.admin.run_jobs()
         assert count_archives(workspace) == COUNT
-    forget(workspace, 2)
+    roll_back(workspace, 2)
     assert count_archives(workspace) == 0
     with workspace.open() as db:
         assert contents(db) == base
@@ -150,12 +150,12 @@ def test_rule_19_a_restored_field_has_its_archived_values(
         assert count_archives(workspace) == 0
         assert_clean(db)
         assert db.admin.sweep(older_than_seconds=0).deleted == 0
-    forget(workspace, 3)
+    roll_back(workspace, 3)
     with workspace.open() as db:
         assert contents(db) == without_title(expected)
         # The values went back to where they had come from: into the archive of migration 2.
         assert count_archives(workspace) == len(expected)
-    forget(workspace, 2)
+    roll_back(workspace, 2)
     with workspace.open() as db:
         assert contents(db) == expected
         assert count_archives(workspace) == 0
@@ -196,7 +196,7 @@ def test_rule_19_pruning_leaves_what_is_declared(
     assert count_archives(workspace) == 0
     assert db.admin.sweep(older_than_seconds=0).deleted == COUNT // 50
     db.close()
-    forget(workspace, 2)
+    roll_back(workspace, 2)
     with workspace.open() as db:
         assert contents(db) == [record | {"title": str(record["id"])} for record in base]
 
@@ -224,10 +224,10 @@ def test_rule_19_an_archived_table_comes_back_with_its_records(
         assert_clean(db)
         assert [e.event for e in db.admin.schema_history("items")] == ["create", "drop", "restore"]
         assert len({e.fingerprint for e in db.admin.schema_history("items")}) == 2
-    forget(workspace, 3)
+    roll_back(workspace, 3)
     with workspace.open() as db:
         assert db._view.tables == {}
-    forget(workspace, 2)
+    roll_back(workspace, 2)
     with workspace.open() as db:
         assert contents(db) == base
         assert_clean(db)
@@ -251,11 +251,11 @@ def test_rule_27_a_discarded_table_is_deleted_and_comes_back_empty(
         assert "zapdb_records_1" not in names
         assert count_archives(workspace) == 0
         assert db.admin.sweep(older_than_seconds=0).deleted == COUNT // 50
-    forget(workspace, 3)
+    roll_back(workspace, 3)
     with workspace.open() as db:
         assert contents(db) == []
         db.table("items").insert(id=1, size=2)
         assert_clean(db)
-    forget(workspace, 2)
+    roll_back(workspace, 2)
     with workspace.open() as db:
         assert contents(db) == [{"id": 1, "title": "1", "size": 2, "note": None}]

@@ -565,7 +565,7 @@ def test_rule_19_an_update_of_a_stale_record_stores_what_its_conversion_makes(
 
 
 @pytest.mark.parametrize("is_converted", [True, False])
-def test_rule_13_a_forget_takes_large_values_back(
+def test_rule_13_a_rollback_takes_large_values_back(
     workspace: Workspace, stale: Database, is_converted: bool
 ) -> None:
     if is_converted:

@@ -16,7 +16,7 @@ from tests.support import GUARD_SECONDS, Faults, Workspace, dump, error_of, fini
 from zapdb.activation.removal import remove_tenant
 from zapdb.catalog import principal
 from zapdb.catalog.history import read_entries
-from zapdb.catalog.pruning import Bound, plan_pruning, prune
+from zapdb.catalog.pruning import PruneBound, plan_pruning, prune
 from zapdb.database import Database
 from zapdb.database.changes import Change, SchemaEvent
 from zapdb.errors import (
@@ -359,7 +359,7 @@ def test_rule_22_conversions_indexing_and_write_backs_write_none(
     assert records_of(db) == before
 
 
-def test_rule_22_a_lossy_forget_writes_what_is_lost(workspace: Workspace, db: Database) -> None:
+def test_rule_22_a_lossy_rollback_writes_what_is_lost(workspace: Workspace, db: Database) -> None:
     db.table("items").insert(id=1, title="a", note="kept")
     workspace.write(
         2,
@@ -391,7 +391,9 @@ def test_rule_22_a_lossy_forget_writes_what_is_lost(workspace: Workspace, db: Da
 
 
 @pytest.mark.long_on("postgresql")
-def test_rule_22_forgetting_a_table_deletes_its_records(workspace: Workspace, db: Database) -> None:
+def test_rule_22_rolling_back_a_table_deletes_its_records(
+    workspace: Workspace, db: Database
+) -> None:
     workspace.write(2, ITEMS.replace("items", "others"))
     newer = workspace.open()
     newer.table("others").insert_many({"id": n, "title": "x"} for n in range(3))
@@ -408,7 +410,7 @@ def test_rule_22_forgetting_a_table_deletes_its_records(workspace: Workspace, db
     ]
 
 
-def test_rule_29_what_a_forget_under_way_did_is_told_when_it_is_over(
+def test_rule_29_what_a_rollback_under_way_did_is_told_when_it_is_over(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace.write(2, ADD_COLOR)
@@ -422,7 +424,7 @@ def test_rule_29_what_a_forget_under_way_did_is_told_when_it_is_over(
     def stop(*_: object) -> None:
         raise RuntimeError("interrupted")
 
-    monkeypatch.setattr(rollback, "publish", stop)
+    monkeypatch.setattr(rollback, "publish_rollback", stop)
     with pytest.raises(RuntimeError):
         roll_back_newest(storage)
     monkeypatch.undo()
@@ -864,13 +866,15 @@ def test_rule_31_pruning_refuses_while_the_log_has_changes_of_a_revision(
     db = workspace.open()
     db.table("items").delete(1)  # no record is left
     with db._storage.transaction(Mode.READ) as connection:
-        planned = plan_pruning(connection, _entries(db), Bound(keep_last=1))
-    assert [(use.revision, use.what) for use in planned.uses] == [(1, "1 change")]
+        planned = plan_pruning(connection, _entries(db), PruneBound(keep_last=1))
+    assert [(requirement.revision, requirement.what) for requirement in planned.required_by] == [
+        (1, "1 change")
+    ]
     with pytest.raises(UsageError, match="what is stored needs the history"):
         prune(db._storage, planned)
     workspace.execute("DELETE FROM zapdb_changes")
     with db._storage.transaction(Mode.READ) as connection:
-        planned = plan_pruning(connection, _entries(db), Bound(keep_last=1))
+        planned = plan_pruning(connection, _entries(db), PruneBound(keep_last=1))
     prune(db._storage, planned)
     assert [entry.revision for entry in db.admin.schema_history("items")] == [2]
 

@@ -19,7 +19,7 @@ from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.contract.test_changes import Hand, tell, tell_all
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
 from zapdb.catalog.history import read_entries
-from zapdb.catalog.pruning import Bound, plan_pruning, prune
+from zapdb.catalog.pruning import PruneBound, plan_pruning, prune
 from zapdb.database import Database
 from zapdb.database.changes import Change, SchemaEvent, open_log
 from zapdb.errors import ChangesPruned, TransactionConflict, UsageError
@@ -561,7 +561,7 @@ def test_rule_29_what_stays_is_decoded_under_the_schema_of_its_time(
     time.sleep(0.01)  # blobs of this very millisecond are left alone
     assert db.admin.sweep(older_than_seconds=0).unowned == 0
     entries = list(read_entries(db._storage.connection(), db._view.tenant, 1))
-    assert _plan(db, entries).uses != ()
+    assert _plan(db, entries).required_by != ()
     # Once the changes of the first revision are gone, nothing needs it, nor the large value.
     db.change_log.prune(whole[5].bookmark)
     assert [repr(made.after) for made in db.change_log.read()] == [
@@ -570,7 +570,7 @@ def test_rule_29_what_stays_is_decoded_under_the_schema_of_its_time(
     ]
     assert db.admin.sweep(older_than_seconds=0).unowned == 1
     planned = _plan(db, entries)
-    assert planned.uses == ()
+    assert planned.required_by == ()
     prune(db._storage, planned)
     assert len(tell_all(db)) == 2
     assert [report.problems for report in db.admin.verify()] == [()]
@@ -578,4 +578,4 @@ def test_rule_29_what_stays_is_decoded_under_the_schema_of_its_time(
 
 def _plan(db: Database, entries: Any) -> Any:
     with db._storage.transaction(Mode.READ) as connection:
-        return plan_pruning(connection, entries, Bound(keep_last=1))
+        return plan_pruning(connection, entries, PruneBound(keep_last=1))

@@ -48,7 +48,7 @@ def activate(workspace: Workspace, *operations: str, number: int = 2) -> None:
     storage.close()
 
 
-def forget(workspace: Workspace) -> None:
+def roll_back(workspace: Workspace) -> None:
     storage = connect(workspace.address)
     roll_back_newest(storage, evict=True)
     storage.close()
@@ -110,7 +110,7 @@ def test_rule_08_a_table_that_was_taken_away_is_named(workspace: Workspace, db: 
     db.table("items").get(1)
     tags = db.table("tags")
     tags.insert(name="dairy")
-    forget(workspace)
+    roll_back(workspace)
     for read in (
         lambda: tags.find("dairy"),
         lambda: list(tags.scan()),

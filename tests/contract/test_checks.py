@@ -10,7 +10,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of
-from zapdb.activation.up import Wanted, migrate_up
+from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database, Table
 from zapdb.errors import CheckViolation, CommitUnknown
@@ -197,7 +197,7 @@ def test_rule_23_verification_checks_what_is_validated(workspace: Workspace, db:
     assert report.problems == ("check positive: 1 has size=-5",)
 
 
-def test_rule_13_a_forget_takes_checks_away_and_brings_dropped_ones_back(
+def test_rule_13_a_rollback_takes_checks_away_and_brings_dropped_ones_back(
     workspace: Workspace,
 ) -> None:
     workspace.write(1, ITEMS, POSITIVE)
@@ -241,7 +241,7 @@ def test_rule_13_a_check_that_is_applied_again_is_validated_again(workspace: Wor
     with workspace.open() as between:
         between.table("items").insert(id=2, title="a", size=-1)
     workspace.write(2, POSITIVE)
-    migrate_up(storage, DEFAULT_TENANT, workspace.directory, Wanted(again=True))
+    migrate_up(storage, DEFAULT_TENANT, workspace.directory, MigrationChoice(again=True))
     (report,) = run_jobs(storage)
     assert report.job.findings[0].count == 1
 

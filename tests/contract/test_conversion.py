@@ -554,7 +554,7 @@ def test_a_migration_that_leaves_the_layout_alone_stops_nothing(
     assert stale(db) == 0
 
 
-def test_a_conversion_that_is_wanted_again_after_a_forget_is_run(
+def test_a_conversion_that_is_wanted_again_after_a_rollback_is_run(
     workspace: Workspace, db: Database, small_ranges: None
 ) -> None:
     """Superseded by a migration that is forgotten: what it worked towards is wanted again."""

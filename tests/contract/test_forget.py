@@ -24,7 +24,7 @@ from tests.contract.tables import (
 from tests.lookups import find
 from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of, finish
 from zapdb.activation import load_view
-from zapdb.activation.up import Wanted, migrate_up
+from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster import nodes
 from zapdb.database import Database
@@ -47,7 +47,7 @@ TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: str
 COUNT = 300
 
 
-def forget(place: Workspace, **options: Any) -> RolledBack:
+def roll_back(place: Workspace, **options: Any) -> RolledBack:
     storage = connect(place.address)
     try:
         return roll_back_newest(storage, **options)
@@ -58,7 +58,7 @@ def forget(place: Workspace, **options: Any) -> RolledBack:
 def up(place: Workspace, *, again: bool = False) -> None:
     storage = connect(place.address)
     try:
-        migrate_up(storage, DEFAULT_TENANT, place.directory, Wanted(again=again))
+        migrate_up(storage, DEFAULT_TENANT, place.directory, MigrationChoice(again=again))
     finally:
         storage.close()
 
@@ -98,7 +98,7 @@ def apply(workspace: Workspace, number: int, *operations: str) -> None:
 
 def take_back(workspace: Workspace, number: int) -> RolledBack:
     """Forget the newest, and remove its file."""
-    forgotten = forget(workspace)
+    forgotten = roll_back(workspace)
     assert forgotten.number == number
     workspace.remove(number)
     return forgotten
@@ -120,7 +120,7 @@ REVERSIBLE: dict[str, str] = {
 
 
 @pytest.mark.parametrize("kind", REVERSIBLE)
-def test_rule_13_a_forget_brings_values_and_the_fingerprint_back(
+def test_rule_13_a_rollback_brings_values_and_the_fingerprint_back(
     workspace: Workspace, base: list[dict[str, Any]], kind: str
 ) -> None:
     apply(workspace, 2, REVERSIBLE[kind])
@@ -152,7 +152,7 @@ def test_rule_13_a_forget_brings_values_and_the_fingerprint_back(
         assert db.table("items").count() == COUNT + 1
 
 
-def test_rule_13_only_records_of_the_forgotten_revision_are_converted(
+def test_rule_13_only_records_of_the_rolled_back_revision_are_converted(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
     apply(workspace, 2, ADD_COLOR)
@@ -166,7 +166,7 @@ def test_rule_13_only_records_of_the_forgotten_revision_are_converted(
         assert contents(db) == base
 
 
-def test_rule_13_a_forget_of_a_created_table(
+def test_rule_13_a_rollback_of_a_created_table(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
     apply(
@@ -192,7 +192,7 @@ def test_rule_13_a_forget_of_a_created_table(
         assert db._view.table("tags").table.number == number + 1
 
 
-def test_rule_13_a_forget_of_the_first_migration_leaves_an_empty_database(
+def test_rule_13_a_rollback_of_the_first_migration_leaves_an_empty_database(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
     take_back(workspace, 1)
@@ -201,12 +201,12 @@ def test_rule_13_a_forget_of_the_first_migration_leaves_an_empty_database(
         view = load_view(connection, DEFAULT_TENANT)
     assert (view.position, view.tables, view.chain.end) == (0, {}, 0)
     with pytest.raises(UsageError, match="no migration is stored"):
-        forget(workspace)
+        roll_back(workspace)
     workspace.write(1, TAGS)
     assert workspace.open().table("tags").count() == 0
 
 
-def test_rule_13_a_forget_of_a_dropped_index_builds_it_again(
+def test_rule_13_a_rollback_of_a_dropped_index_builds_it_again(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
     apply(workspace, 2, INDEX_SIZE)
@@ -222,7 +222,7 @@ def test_rule_13_a_forget_of_a_dropped_index_builds_it_again(
         assert_clean(db)
 
 
-def test_rule_13_a_forget_keeps_the_indexes_whose_keys_stay(
+def test_rule_13_a_rollback_keeps_the_indexes_whose_keys_stay(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
     apply(workspace, 2, INDEX_SIZE, INDEX_TITLE)
@@ -256,7 +256,7 @@ def test_rule_13_a_forget_keeps_the_indexes_whose_keys_stay(
         assert_clean(db)
 
 
-def test_rule_13_forgets_of_several_migrations_one_after_another(
+def test_rule_13_rollbacks_of_several_migrations_one_after_another(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
     steps = [(ADD_COLOR, "color"), (DROP_NOTE, ""), (INDEX_SIZE, ""), (ADD_WEIGHT, "weight")]
@@ -383,11 +383,11 @@ def test_rule_02_bytes_that_one_layout_reads_as_the_other_are_told_apart(
 # Not by itself
 
 
-def test_rule_13_a_forgotten_migration_is_not_applied_again_by_itself(
+def test_rule_13_a_rolled_back_migration_is_not_applied_again_by_itself(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
     apply(workspace, 2, ADD_COLOR)
-    forget(workspace)
+    roll_back(workspace)
     before = dump(workspace)
     for apply_ in ("auto", "never"):
         with pytest.raises(PendingMigrations) as caught:
@@ -407,16 +407,16 @@ def refusal(workspace: Workspace) -> PendingMigrations:
     return caught.value
 
 
-def test_rule_13_a_changed_file_under_a_forgotten_number_is_applied(
+def test_rule_13_a_changed_file_under_a_rolled_back_number_is_applied(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
     apply(workspace, 2, ADD_COLOR)
-    forget(workspace)
+    roll_back(workspace)
     apply(workspace, 2, ADD_COLOR.replace("red", "blue"))
     assert workspace.open().table("items").get(1).color == "blue"
 
 
-def test_rule_13_none_of_several_is_applied_if_one_was_forgotten(
+def test_rule_13_none_of_several_is_applied_if_one_was_rolled_back(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
     apply(workspace, 2, ADD_COLOR)
@@ -433,20 +433,20 @@ def test_rule_13_none_of_several_is_applied_if_one_was_forgotten(
 # In use
 
 
-def test_rule_13_a_forget_is_refused_while_a_process_uses_the_migration(
+def test_rule_13_a_rollback_is_refused_while_a_process_uses_the_migration(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
     apply(workspace, 2, ADD_COLOR)
     db = workspace.open()
     before = dump(workspace)
     with pytest.raises(UsageError, match="running processes use the migration") as caught:
-        forget(workspace)
+        roll_back(workspace)
     assert db._node.id in caught.value.context["nodes"]
     assert "--evict" in caught.value.hint
     assert dump(workspace) == before
     db.table("items").update(1, color="blue")
     db.close()
-    forget(workspace)
+    roll_back(workspace)
 
 
 def test_rule_09_an_evicted_process_writes_nothing(
@@ -457,7 +457,7 @@ def test_rule_09_an_evicted_process_writes_nothing(
     try:
         assert ask(process, "") == str(process.pid)
         assert ask(process, "-1") == "written"
-        forgotten = forget(workspace, evict=True)
+        forgotten = roll_back(workspace, evict=True)
         assert forgotten.number == 2
         assert ask(process, "-2") == "LeaseLost"
         assert ask(process, "-3") == "LeaseLost"
@@ -488,7 +488,7 @@ def test_rule_09_an_evicted_process_reads_what_is_in_force(
     db = workspace.open()
     items = db.table("items")
     items.update(1, color="blue")
-    forget(workspace, evict=True)
+    roll_back(workspace, evict=True)
     assert [asdict(record) for record in items.scan()] == base
     db.admin.set_setting("on_read", "write_back")
     assert items.get(1).title == "title 1"
@@ -511,7 +511,7 @@ def test_rule_09_a_process_that_is_gone_or_silent_is_put_out(
         "UPDATE zapdb_leases SET expires_at = 1 WHERE name = ?",
         (f"node/{db._node.id}",),
     )
-    forget(workspace)
+    roll_back(workspace)
     with pytest.raises(LeaseLost):
         db.table("items").insert(id=-1, title="late")
 
@@ -525,28 +525,28 @@ def test_rule_13_a_process_whose_files_end_before_it_does_not_hinder(
     db.table("items").update(1, size=7)
     assert db.position == 2
     db.table("items").update(1, size=base[1]["size"])
-    forget(workspace)
+    roll_back(workspace)
     assert contents(db) == base
     db.table("items").insert(id=-1, title="new")
 
 
-def test_rule_09_two_forgets_at_once(workspace: Workspace, base: list[dict[str, Any]]) -> None:
+def test_rule_09_two_rollbacks_at_once(workspace: Workspace, base: list[dict[str, Any]]) -> None:
     apply(workspace, 2, ADD_COLOR)
     with workspace.open() as db:
         db.table("items").update(1, color="blue")
 
     def runner(storage: Storage, job: Any) -> None:
         with pytest.raises(LeaseHeld, match="another process holds the lease"):
-            forget(workspace)
+            roll_back(workspace)
         run_locally(storage, job)
 
-    assert forget(workspace, runner=runner).number == 2
+    assert roll_back(workspace, runner=runner).number == 2
     workspace.remove(2)
     with workspace.open() as db:
         assert db.position == 1
 
 
-def test_rule_13_a_process_that_opens_while_it_is_forgotten_does_not_slip_through(
+def test_rule_13_a_process_that_opens_while_it_is_rolled_back_does_not_slip_through(
     workspace: Workspace, base: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between what it read and its registration, the migration went."""
@@ -557,7 +557,7 @@ def test_rule_13_a_process_that_opens_while_it_is_forgotten_does_not_slip_throug
 
     def forget_first(*arguments: Any, **said: Any) -> Any:
         monkeypatch.undo()
-        forget(workspace)
+        roll_back(workspace)
         return register(*arguments, **said)
 
     monkeypatch.setattr(opening, "register", forget_first)
@@ -581,8 +581,8 @@ def half_way(workspace: Workspace) -> Iterator[Callable[[], RolledBack]]:
         raise Stopped
 
     with pytest.raises(Stopped):
-        forget(workspace, runner=stop)
-    yield lambda: forget(workspace)
+        roll_back(workspace, runner=stop)
+    yield lambda: roll_back(workspace)
 
 
 @pytest.fixture
@@ -624,11 +624,11 @@ def test_rule_13_writes_are_refused_while_it_is_under_way(
     assert contents(ahead)[2:] == base[2:]
 
 
-def test_rule_13_a_forget_that_began_during_a_transaction_waits_for_it(
+def test_rule_13_a_rollback_that_began_during_a_transaction_waits_for_it(
     workspace: Workspace, ahead: Database
 ) -> None:
     forgotten: list[RolledBack] = []
-    runner = threading.Thread(target=lambda: forgotten.append(forget(workspace)))
+    runner = threading.Thread(target=lambda: forgotten.append(roll_back(workspace)))
     with ahead.transaction():
         ahead.table("items").update(1, color="green")
         runner.start()
@@ -671,7 +671,7 @@ def test_rule_13_records_are_read_right_in_the_middle(
             range_work._RangeRun._run_batch = run
 
     with pytest.raises(Stopped):
-        forget(workspace, runner=stop_half_way)
+        roll_back(workspace, runner=stop_half_way)
     assert ahead.admin.count_by_revision("items") == {1: 200, 2: 52, 3: 48}
     found = contents(ahead)
     assert [record["id"] for record in found] == list(range(COUNT))
@@ -679,7 +679,7 @@ def test_rule_13_records_are_read_right_in_the_middle(
     (report,) = ahead.admin.verify()
     assert report.problems == ()
     workspace.execute("UPDATE zapdb_ranges SET expires_at = 0")
-    forget(workspace)
+    roll_back(workspace)
     assert ahead.admin.count_by_revision("items") == {1: 200, 3: 100}
     assert contents(ahead) == base
 
@@ -694,12 +694,12 @@ def test_rule_13_records_are_read_right_in_the_middle(
         ("range_work", "record_progress", 1),
         ("range_work", "record_progress", 2),
         ("rollback", "sweep_retired", 1),
-        ("rollback", "publish", 1),
+        ("rollback", "publish_rollback", 1),
         ("rollback", "sweep_retired", 2),
         ("rollback", "sweep_archives", 1),
     ],
 )
-def test_rule_13_a_forget_goes_on_after_its_process_was_killed(
+def test_rule_13_a_rollback_goes_on_after_its_process_was_killed(
     workspace: Workspace, base: list[dict[str, Any]], module: str, function: str, kill_at: int
 ) -> None:
     apply(workspace, 2, ADD_COLOR, TAGS, INDEX_SIZE)
@@ -714,7 +714,7 @@ def test_rule_13_a_forget_goes_on_after_its_process_was_killed(
         if function != "start_rollback":
             with pytest.raises(RollbackInProgress):
                 workspace.open()
-        assert forget(workspace).number == 2
+        assert roll_back(workspace).number == 2
     workspace.remove(2)
     with workspace.open() as db:
         assert db.position == 1
@@ -742,7 +742,7 @@ def one_worker(storage: Storage, job: Any) -> None:
 
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
-def test_rule_13_a_forget_survives_a_fault_at_each_statement(
+def test_rule_13_a_rollback_survives_a_fault_at_each_statement(
     workspace: Workspace, base: list[dict[str, Any]], way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zapdb.jobs.job.RANGE_LEASE_SECONDS", 0.0)
@@ -777,7 +777,7 @@ def test_rule_13_a_forget_survives_a_fault_at_each_statement(
             db.table("items").get(-1)
 
 
-def test_a_forget_is_not_stuck_by_a_process_that_planned_before_it_began(
+def test_a_rollback_is_not_stuck_by_a_process_that_planned_before_it_began(
     workspace: Workspace, base: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would give up what it does not know of: the jobs of the forget."""
@@ -795,7 +795,7 @@ def test_a_forget_is_not_stuck_by_a_process_that_planned_before_it_began(
             supersede(*arguments)
             run_locally(storage, job)
 
-        assert forget(workspace, runner=runner).number == 2
+        assert roll_back(workspace, runner=runner).number == 2
         return True
 
     monkeypatch.setattr(run, "_supersede_all_but", meanwhile)
@@ -805,7 +805,7 @@ def test_a_forget_is_not_stuck_by_a_process_that_planned_before_it_began(
         assert contents(db) == base
 
 
-def test_rule_01_a_forget_is_not_published_while_a_record_is_left(
+def test_rule_01_a_rollback_is_not_published_while_a_record_is_left(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
     """Counted for itself, whatever the jobs say of theirs."""
@@ -819,7 +819,7 @@ def test_rule_01_a_forget_is_not_published_while_a_record_is_left(
     with pytest.raises(
         CorruptCatalog, match="some records still have the revision that was rolled back"
     ) as caught:
-        forget(workspace, runner=pretend)
+        roll_back(workspace, runner=pretend)
     assert caught.value.context == {"table": "items", "records": 1}
     with pytest.raises(RollbackInProgress):
         workspace.open()

@@ -11,10 +11,10 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, error_of, finish
 from zapdb.activation.inspection import read_log
-from zapdb.activation.up import Wanted, migrate_up
+from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT, history, principal
 from zapdb.catalog.history import Entry, find_rollbacks, read_entries
-from zapdb.catalog.pruning import Bound, plan_pruning, prune
+from zapdb.catalog.pruning import PruneBound, plan_pruning, prune
 from zapdb.cluster import ensure_rows
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.jobs import roll_back_newest
@@ -40,7 +40,7 @@ def up(place: Workspace, number: int, *operations: str) -> None:
     place.write(number, *operations)
     ensure_storage(place.control, create=True)
     ensure_rows(place.control)
-    migrate_up(place.control, DEFAULT_TENANT, place.directory, Wanted(again=True))
+    migrate_up(place.control, DEFAULT_TENANT, place.directory, MigrationChoice(again=True))
 
 
 def test_rule_01_an_unchanged_schema_writes_nothing(workspace: Workspace) -> None:
@@ -55,7 +55,7 @@ def test_rule_01_an_unchanged_schema_writes_nothing(workspace: Workspace) -> Non
     assert [e.revision for e in before] == [1]
 
 
-def test_rule_04_a_forget_that_returns_to_a_schema_repeats_its_fingerprint(
+def test_rule_04_a_rollback_that_returns_to_a_schema_repeats_its_fingerprint(
     workspace: Workspace,
 ) -> None:
     up(workspace, 1, ITEMS)
@@ -128,7 +128,7 @@ def run_threads(*actions: Callable[[], object]) -> list[BaseException]:
 
 
 def test_rule_01_revisions_rise_strictly_under_concurrency(workspace: Workspace) -> None:
-    """Some apply, some forget, one prunes, all at once: each revision is written once."""
+    """Some apply, some roll_back, one prunes, all at once: each revision is written once."""
     up(workspace, 1, ITEMS)
     workspace.write(2, ADD_COLOR)
     seen: dict[int, tuple[str, int]] = {}
@@ -137,9 +137,9 @@ def test_rule_01_revisions_rise_strictly_under_concurrency(workspace: Workspace)
     def apply() -> None:
         storage = workspace.connect()
         for _ in range(4):
-            migrate_up(storage, DEFAULT_TENANT, workspace.directory, Wanted(again=True))
+            migrate_up(storage, DEFAULT_TENANT, workspace.directory, MigrationChoice(again=True))
 
-    def forget() -> None:
+    def roll_back() -> None:
         storage = workspace.connect()
         for _ in range(4):
             if _end(storage) == 2:
@@ -156,7 +156,7 @@ def test_rule_01_revisions_rise_strictly_under_concurrency(workspace: Workspace)
     watcher = threading.Thread(target=lambda: errors.extend(run_threads(watch)))
     errors: list[BaseException] = []
     watcher.start()
-    errors += run_threads(apply, apply, forget, forget)
+    errors += run_threads(apply, apply, roll_back, roll_back)
     stop.set()
     watcher.join()
     unexpected = [e for e in errors if not isinstance(e, ConcurrencyError)]
@@ -184,7 +184,7 @@ def test_rule_01_appending_from_many_threads_gives_each_a_revision_of_its_own(
         storage = workspace.connect()
         for _ in range(10):
             with storage.transaction(Mode.CHANGE) as connection:
-                revision = history.append(connection, made)
+                revision = history.append_revision(connection, made)
             drawn.append(revision)
 
     assert run_threads(*[append] * 5) == []
@@ -202,7 +202,7 @@ def _end(storage: Storage) -> int:
 
 
 def test_rule_01_a_revision_is_never_used_again(workspace: Workspace) -> None:
-    """Not after a drop, a forget, a prune, and another migration under the same number."""
+    """Not after a drop, a roll_back, a prune, and another migration under the same number."""
     storage, used = workspace.control, dict[int, tuple[str, bytes]]()
 
     def look() -> list[int]:
@@ -235,7 +235,7 @@ def test_rule_01_a_revision_is_never_used_again(workspace: Workspace) -> None:
     assert look() == [1, 2, 3, 4, 5, 6]
     with storage.transaction(Mode.READ) as connection:
         log = read_log(connection, DEFAULT_TENANT, "items")
-        pruning = plan_pruning(connection, log, Bound(keep_last=1))
+        pruning = plan_pruning(connection, log, PruneBound(keep_last=1))
     prune(storage, pruning)
     assert look() == [6]
     up(workspace, 3, RENAME_SIZE)

@@ -10,7 +10,11 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, dump, error_of
 from zapdb.activation import load_view
-from zapdb.activation.prehistory import ensure_histories, load_or_recover, walk
+from zapdb.activation.prehistory import (
+    load_or_recover,
+    recover_all_tenants,
+    recover_schema_histories,
+)
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.history import Entry, read_entries
@@ -92,7 +96,7 @@ def test_rule_01_a_lost_history_begins_at_the_revision_that_the_records_have(
         assert entry.snapshot == whole[2].snapshot
         assert entry.fingerprint == whole[2].fingerprint
     # A second time there is nothing to do; and all goes on from there.
-    assert ensure_histories(workspace.control, DEFAULT_TENANT) == []
+    assert recover_schema_histories(workspace.control, DEFAULT_TENANT) == []
     up(
         workspace,
         4,
@@ -136,14 +140,14 @@ def test_rule_01_records_of_another_shape_than_the_one_in_force_are_refused(
     up(workspace, 2, ADD_COLOR)
     lose(workspace)
     before = dump(workspace)
-    error = error_of(lambda: ensure_histories(workspace.control, DEFAULT_TENANT))
+    error = error_of(lambda: recover_schema_histories(workspace.control, DEFAULT_TENANT))
     assert isinstance(error, CorruptCatalog)
     assert "not of the shape in force" in error.message
     assert dump(workspace) == before
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_a_history_that_is_lost_while_a_forget_is_under_way_is_refused(
+def test_a_history_that_is_lost_while_a_rollback_is_under_way_is_refused(
     workspace: Workspace,
 ) -> None:
     up(workspace, 1, ITEMS)
@@ -159,7 +163,7 @@ def test_a_history_that_is_lost_while_a_forget_is_under_way_is_refused(
     with pytest.raises(Stopped):
         roll_back_newest(workspace.control, runner=stop)
     lose(workspace)
-    error = error_of(lambda: ensure_histories(workspace.control, DEFAULT_TENANT))
+    error = error_of(lambda: recover_schema_histories(workspace.control, DEFAULT_TENANT))
     assert isinstance(error, CorruptCatalog)
     assert "a forget is under way" in error.message
     assert log(workspace) == []
@@ -175,7 +179,7 @@ def test_rule_01_many_find_at_once_that_a_history_is_missing(workspace: Workspac
     def look() -> None:
         storage = workspace.connect()
         try:
-            begun.append(ensure_histories(storage, DEFAULT_TENANT))
+            begun.append(recover_schema_histories(storage, DEFAULT_TENANT))
             load_or_recover(storage, DEFAULT_TENANT)
         except BaseException as error:
             errors.append(error)
@@ -204,7 +208,7 @@ def test_rule_01_an_open_process_learns_of_a_history_that_begins_anew(
         db.table("items").insert(id=1, title="t")
         db.table("items").delete(1)
         lose(workspace)
-        ensure_histories(workspace.control, DEFAULT_TENANT)
+        recover_schema_histories(workspace.control, DEFAULT_TENANT)
         db.table("items").insert(id=2, title="t")
         (revision,) = db.admin.count_by_revision("items")
         assert revision == db._view.table("items").revision > 3
@@ -247,7 +251,7 @@ def test_rule_01_records_of_before_do_not_bring_the_last_number_back(workspace: 
         db.table("items").insert(id=2, title="second")
         db.table("items").delete(2)
     lose(workspace)
-    ensure_histories(workspace.control, DEFAULT_TENANT)
+    recover_schema_histories(workspace.control, DEFAULT_TENANT)
     up(workspace, 3, ADD_COLOR)
     with workspace.open() as db:
         assert db.table("items").get(1).title == "first"
@@ -271,7 +275,7 @@ def test_rule_01_no_revision_is_above_the_activation_number(workspace: Workspace
             view = load_view(connection, DEFAULT_TENANT)
         assert max(entry.revision for entry in log(workspace)) <= view.activation
         lose(workspace)
-        ensure_histories(workspace.control, DEFAULT_TENANT)
+        recover_schema_histories(workspace.control, DEFAULT_TENANT)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -280,7 +284,7 @@ def test_an_archived_table_gets_its_history_back(workspace: Workspace) -> None:
     records = insert(workspace)
     up(workspace, 2, "drop_table: {table: items, records: archive}")
     lose(workspace)
-    assert ensure_histories(workspace.control, DEFAULT_TENANT) == ["tags", "items"]
+    assert recover_schema_histories(workspace.control, DEFAULT_TENANT) == ["tags", "items"]
     up(workspace, 3, "restore_table: {table: items, archived_by: 2}")
     with workspace.open() as db:
         assert [asdict(record) for record in db.table("items").scan()] == records
@@ -299,22 +303,22 @@ def test_the_walk_looks_at_all_tenants(workspace: Workspace) -> None:
         migrate_up(workspace.control, number, workspace.directory)
     lose(workspace)
     lose(workspace, numbers[0])
-    assert walk(workspace.control, lambda: True) == {}
+    assert recover_all_tenants(workspace.control, lambda: True) == {}
     # What is refused for one tenant is done for the others; the last has no tables yet.
-    assert walk(workspace.control) == {numbers[0]: ["items"]}
+    assert recover_all_tenants(workspace.control) == {numbers[0]: ["items"]}
     ((_, revision, event),) = stamps(workspace, numbers[0])  # it has no records
     assert (revision > 1, event) == (True, "recovered")
     assert stamps(workspace, numbers[1]) == [("items", 1, "create")]
     assert stamps(workspace) == stamps(workspace, numbers[2]) == []
-    assert walk(workspace.control) == {}
+    assert recover_all_tenants(workspace.control) == {}
 
 
-def test_rule_13_a_forget_after_a_history_began_anew(workspace: Workspace) -> None:
+def test_rule_13_a_rollback_after_a_history_began_anew(workspace: Workspace) -> None:
     up(workspace, 1, ITEMS)
     up(workspace, 2, ADD_COLOR)
     records = insert(workspace)
     lose(workspace)
-    ensure_histories(workspace.control, DEFAULT_TENANT)
+    recover_schema_histories(workspace.control, DEFAULT_TENANT)
     roll_back_newest(workspace.control)
     workspace.remove(2)
     with workspace.open() as db:

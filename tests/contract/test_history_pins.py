@@ -12,11 +12,11 @@ from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, error_of
 from zapdb.activation import load_view
 from zapdb.activation.inspection import read_log
-from zapdb.activation.pinning import Pins, Stamped, find_fingerprint, list_fingerprints
+from zapdb.activation.pinning import FingerprintMatch, Pins, find_fingerprint, list_fingerprints
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.changelog import read_seq
-from zapdb.catalog.pruning import Bound, plan_pruning, prune
+from zapdb.catalog.pruning import PruneBound, plan_pruning, prune
 from zapdb.cluster import ensure_rows
 from zapdb.errors import FingerprintUnknown, UnknownName
 from zapdb.jobs import roll_back_newest
@@ -35,7 +35,7 @@ def up(place: Workspace, number: int, *operations: str) -> None:
     migrate_up(place.control, DEFAULT_TENANT, place.directory)
 
 
-def find(place: Workspace, wanted: int, name: str = "items") -> Stamped:
+def find(place: Workspace, wanted: int, name: str = "items") -> FingerprintMatch:
     with place.control.transaction(Mode.READ) as connection:
         return find_fingerprint(connection, DEFAULT_TENANT, name, wanted)
 
@@ -158,7 +158,7 @@ def test_a_fingerprint_whose_entry_was_pruned_was_never_stamped(
 ) -> None:
     with workspace.control.transaction(Mode.READ) as connection:
         log = read_log(connection, DEFAULT_TENANT, "items")
-        pruning = plan_pruning(connection, log, Bound(keep_last=1))
+        pruning = plan_pruning(connection, log, PruneBound(keep_last=1))
     prune(workspace.control, pruning)
     assert find(workspace, stamped[2]).revisions == ()
     assert find(workspace, stamped[1]).is_current

@@ -13,7 +13,7 @@ from zapdb.activation.inspection import read_log
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.history import Entry
-from zapdb.catalog.pruning import Bound, Pruning, plan_pruning, prune
+from zapdb.catalog.pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.cluster import ensure_rows
 from zapdb.errors import ConcurrencyError, RollbackInProgress, UnknownName, UsageError
 from zapdb.jobs import Job, roll_back_newest, sweep_blobs
@@ -34,7 +34,7 @@ ARCHIVE_ITEMS = "drop_table: {table: items, records: archive}"
 def plan(place: Workspace, name: str = "items", **bound: Any) -> Pruning:
     with place.control.transaction(Mode.READ) as connection:
         log = read_log(connection, DEFAULT_TENANT, name)
-        return plan_pruning(connection, log, Bound(**bound))
+        return plan_pruning(connection, log, PruneBound(**bound))
 
 
 def prune_log(place: Workspace, name: str = "items", **bound: Any) -> list[int]:
@@ -98,7 +98,9 @@ def test_rule_31_pruning_is_refused_while_records_of_a_revision_exist(base: Work
         assert db.admin.count_by_revision("items") == {1: COUNT, 3: COUNT}
     before = dump(base)
     pruning = plan(base, keep_last=1)
-    assert [(use.revision, use.what) for use in pruning.uses] == [(1, f"{COUNT} records")]
+    assert [(requirement.revision, requirement.what) for requirement in pruning.required_by] == [
+        (1, f"{COUNT} records")
+    ]
     error = error_of(lambda: prune(base.control, pruning))
     assert isinstance(error, UsageError)
     assert error.context == {"table": "items", "needed": f"revision 1: {COUNT} records"}
@@ -113,7 +115,7 @@ def test_rule_31_a_single_record_is_enough(base: Workspace) -> None:
     with base.open() as db:
         for at in range(1, COUNT):
             db.table("items").update(at, weight=1)
-    assert [use.what for use in plan(base, keep_last=1).uses] == ["1 record"]
+    assert [requirement.what for requirement in plan(base, keep_last=1).required_by] == ["1 record"]
     with base.open() as db:
         db.table("items").delete(0)
     assert prune_log(base, keep_last=1) == [3]
@@ -123,9 +125,9 @@ def test_rule_31_pruning_is_refused_while_archives_of_a_revision_exist(base: Wor
     up(base, 4, ARCHIVE_NOTE)
     up(base, 5, RENAME_SIZE)
     convert(base)
-    uses = plan(base, keep_last=1).uses
+    required_by = plan(base, keep_last=1).required_by
     # It has the field in 1, 2 and 3; in 4 it is gone, and that it is archived is known from 5.
-    assert [(use.revision, use.what) for use in uses] == [
+    assert [(requirement.revision, requirement.what) for requirement in required_by] == [
         (at, f"{COUNT} archived values of note") for at in (1, 2, 3)
     ]
     assert error_of(lambda: prune_log(base, keep_last=1)) is not None
@@ -146,7 +148,12 @@ def test_rule_31_what_says_that_a_field_was_archived_stays_as_long_as_its_values
     base.execute(  # as if the sweep had not come to it yet
         "INSERT INTO zapdb_archives SELECT 1, 4, key, ? FROM zapdb_records_1", (b"",)
     )
-    assert {use.revision for use in plan(base, keep_last=1).uses} == {1, 2, 3, 4}
+    assert {requirement.revision for requirement in plan(base, keep_last=1).required_by} == {
+        1,
+        2,
+        3,
+        4,
+    }
     base.execute("DELETE FROM zapdb_archives")
     assert prune_log(base, keep_last=1) == [5]
 
@@ -154,13 +161,13 @@ def test_rule_31_what_says_that_a_field_was_archived_stays_as_long_as_its_values
 @pytest.mark.parametrize("engine", ["sqlite"])
 def test_rule_31_records_of_an_archived_table_count(base: Workspace) -> None:
     up(base, 4, ARCHIVE_ITEMS)
-    assert [use.revision for use in plan(base, keep_last=1).uses] == [1]
+    assert [requirement.revision for requirement in plan(base, keep_last=1).required_by] == [1]
     assert error_of(lambda: prune_log(base, keep_last=1)) is not None
     # What nobody has goes all the same, and the table comes back whole.
     assert [e.revision for e in plan(base, before=4).pruned] == [1, 2, 3]
 
 
-def test_rule_31_pruning_is_refused_while_a_forget_is_under_way(base: Workspace) -> None:
+def test_rule_31_pruning_is_refused_while_a_rollback_is_under_way(base: Workspace) -> None:
     with base.open() as db:
         db.table("items").update(0, weight=1)
 
@@ -216,7 +223,7 @@ def test_rule_31_an_entry_stays_whose_layout_a_later_one_has(workspace: Workspac
     pruning = plan(workspace, keep_last=1)
     assert [e.revision for e in pruning.layouts] == [1]
     assert [e.revision for e in pruning.pruned] == [2]
-    assert pruning.uses == ()
+    assert pruning.required_by == ()
     prune(workspace.control, pruning)
     assert revisions(workspace) == [1, 3]
     assert len(contents(workspace)) == 2 * COUNT
@@ -252,7 +259,7 @@ def test_rule_31_after_pruning_everything_goes_on(base: Workspace) -> None:
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["written", "untouched"])
-def test_rule_13_a_forget_after_pruning_brings_everything_back(
+def test_rule_13_a_rollback_after_pruning_brings_everything_back(
     base: Workspace, written: bool
 ) -> None:
     convert(base)
@@ -283,7 +290,7 @@ def test_rule_13_a_forget_after_pruning_brings_everything_back(
     assert contents(base) == []
 
 
-def test_rule_13_a_forget_after_pruning_of_a_migration_that_left_the_layout_alone(
+def test_rule_13_a_rollback_after_pruning_of_a_migration_that_left_the_layout_alone(
     workspace: Workspace,
 ) -> None:
     up(workspace, 1, ITEMS)
@@ -344,4 +351,4 @@ def test_pruning_begins_no_history_of_a_table_without_one(workspace: Workspace) 
 )
 def test_what_to_prune_is_said_in_one_way(bound: dict[str, int]) -> None:
     with pytest.raises(UsageError):
-        Bound(**bound)
+        PruneBound(**bound)

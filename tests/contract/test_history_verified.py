@@ -9,7 +9,7 @@ import pytest
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.contract.test_history_missing import TAGS, log, up
 from tests.support import Workspace
-from zapdb.activation.up import Wanted, migrate_up
+from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog.history import format_fingerprint
 from zapdb.errors import CorruptCatalog
 from zapdb.jobs import TableReport, roll_back_newest
@@ -54,7 +54,7 @@ def test_rule_03_a_migration_that_is_stored_again_has_other_numbers(workspace: W
     up(workspace, 1, ITEMS)
     up(workspace, 2, INDEX_SIZE)
     roll_back_newest(workspace.control)
-    migrate_up(workspace.control, 1, workspace.directory, Wanted(again=True))
+    migrate_up(workspace.control, 1, workspace.directory, MigrationChoice(again=True))
     first, _, again = log(workspace)[1:]
     assert (first.digest, first.fingerprint) == (again.digest, again.fingerprint)
     assert first.snapshot != again.snapshot

@@ -24,7 +24,7 @@ import zapdb
 from tests.contract.model import Key, Model
 from tests.strategies import DECLARATIONS, Author, document_of, records_of, values_of
 from tests.support import PostgresServer
-from zapdb.activation.up import Wanted, migrate_up
+from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.errors import (
     ActivationPending,
@@ -106,7 +106,7 @@ class Life(RuleBasedStateMachine):
         self.db.close()
         storage = connect(self.address)
         try:
-            migrate_up(storage, DEFAULT_TENANT, self.migrations, Wanted(again=True))
+            migrate_up(storage, DEFAULT_TENANT, self.migrations, MigrationChoice(again=True))
             event(next(iter(operation)))
         except ActivationPending:
             assert self.older is not None  # it could not go on without the table

@@ -55,7 +55,7 @@ def convert(place: Workspace) -> None:
         db.admin.run_jobs()
 
 
-def forget(place: Workspace, number: int) -> None:
+def roll_back(place: Workspace, number: int) -> None:
     assert roll_back_newest(place.connect()).number == number
     place.remove(number)
 
@@ -65,12 +65,12 @@ def seen(records: Any) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize("read", READS)
-def test_rule_11_no_read_fails_where_a_migration_is_forgotten(
+def test_rule_11_no_read_fails_where_a_migration_is_rolled_back(
     workspace: Workspace, older: Database, read: str
 ) -> None:
     found = READS[read](older.table("items"))
     first = next(found)
-    forget(workspace, 2)
+    roll_back(workspace, 2)
     assert seen([first, *found]) == ALL
     assert seen(READS[read](older.table("items"))) == ALL
 
@@ -82,7 +82,7 @@ def test_rule_11_no_read_fails_where_another_takes_its_place(
     """What that one archives is read, too."""
     found = READS[read](older.table("items"))
     first = next(found)
-    forget(workspace, 2)
+    roll_back(workspace, 2)
     workspace.write(2, DROP_TITLE, name="other")
     convert(workspace)
     assert seen([first, *found]) == ALL
@@ -120,7 +120,7 @@ def do_between(
 def test_rule_11_what_is_decoded_at_once_is_read_on(
     workspace: Workspace, older: Database, read: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    struck = do_between(older, monkeypatch, lambda: forget(workspace, 2))
+    struck = do_between(older, monkeypatch, lambda: roll_back(workspace, 2))
     assert seen(AT_ONCE[read](older.table("items"))) == ALL
     assert struck
 
@@ -136,7 +136,7 @@ def test_rule_11_of_several_dropped_fields_some_come_back(
     workspace.write(2, drops[0])
     workspace.write(3, drops[1])
     convert(workspace)
-    struck = do_between(older, monkeypatch, lambda: forget(workspace, 3))
+    struck = do_between(older, monkeypatch, lambda: roll_back(workspace, 3))
     assert seen(older.table("items").get_many(range(COUNT))) == ALL
     assert struck
 
@@ -153,7 +153,7 @@ def test_rule_11_a_record_is_read_as_of_one_moment(
     assert (record.size, record.note) in {(1, "note 1"), (99, "new")}
 
 
-def test_rule_11_a_position_that_was_forgotten_is_read_to_the_end(
+def test_rule_11_a_position_that_was_rolled_back_is_read_to_the_end(
     workspace: Workspace, older: Database
 ) -> None:
     """Of a process that sees whatever is in force; and not where there is no way to it any more."""
@@ -162,8 +162,8 @@ def test_rule_11_a_position_that_was_forgotten_is_read_to_the_end(
         follower = workspace.follow()
     scans = [follower.table("items").scan() for _ in range(2)]
     first = [next(scan) for scan in scans]
-    forget(workspace, 3)
-    forget(workspace, 2)
+    roll_back(workspace, 3)
+    roll_back(workspace, 2)
     assert seen([first[0], *scans[0]]) == ALL
     workspace.write(2, DROP_TITLE, name="other")
     convert(workspace)

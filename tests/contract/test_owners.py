@@ -172,7 +172,7 @@ def test_rule_12_known_waits_for_a_process_in_another_namespace(
 
 
 @linux_only
-def test_rule_13_a_forget_does_not_put_out_a_process_in_another_namespace(
+def test_rule_13_a_rollback_does_not_put_out_a_process_in_another_namespace(
     workspace: Workspace, contained: Peer
 ) -> None:
     storage = workspace.connect()

@@ -10,7 +10,7 @@ from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS, RENAME_SIZE
 from tests.documents import document
 from tests.support import Workspace, dump, wait_until
 from zapdb.activation import View, load_view
-from zapdb.activation.up import Wanted, migrate_up
+from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.errors import (
@@ -77,7 +77,9 @@ def test_rule_06_nothing_is_applied_before_all_is_proven(
         assert dump(workspace) == before
         assert workspace.execute("SELECT count(*) FROM zapdb_migrations") == [(1,)]
     with pytest.raises(RollbackNotProven):
-        migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory, Wanted(again=True))
+        migrate_up(
+            workspace.connect(), DEFAULT_TENANT, workspace.directory, MigrationChoice(again=True)
+        )
     workspace.write(3, LOSSY_SPLIT)
     with workspace.open() as db:
         assert db.position == 3
@@ -91,7 +93,7 @@ def test_only_what_is_to_be_applied_is_proven(workspace: Workspace) -> None:
     with pytest.raises(RollbackNotProven):
         workspace.open()
     storage = workspace.connect()
-    applied = migrate_up(storage, DEFAULT_TENANT, workspace.directory, Wanted(to=2))
+    applied = migrate_up(storage, DEFAULT_TENANT, workspace.directory, MigrationChoice(to=2))
     assert [one.number for one in applied] == [1, 2]
 
 

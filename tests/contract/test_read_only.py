@@ -255,7 +255,7 @@ def test_rule_06_what_would_have_to_be_brought_up_is_refused(place: Workspace) -
     refusal(MigrationConflict)
 
 
-def test_rule_13_a_forgotten_migration_of_the_files_is_noticed(
+def test_rule_13_a_rolled_back_migration_of_the_files_is_noticed(
     place: Workspace, db: Database
 ) -> None:
     items = db.table("items")

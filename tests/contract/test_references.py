@@ -474,7 +474,7 @@ def test_rule_25_those_found_by_the_key_need_few_statements(
     assert_clean(db)
 
 
-def test_rule_13_a_forget_takes_references_of_a_key_away(workspace: Workspace) -> None:
+def test_rule_13_a_rollback_takes_references_of_a_key_away(workspace: Workspace) -> None:
     db = make_sitters(workspace, "restrict")
     run_jobs(workspace.connect())
     db.close()
@@ -544,7 +544,7 @@ def test_rule_25_what_dangles_is_counted_and_listed_until_it_is_gone(workspace: 
     assert problems[0] == "reference owner: 0 refers to (2, 'Bob'), which is not in owners"
 
 
-def test_rule_13_a_forget_takes_references_away(workspace: Workspace) -> None:
+def test_rule_13_a_rollback_takes_references_away(workspace: Workspace) -> None:
     workspace.write(1, *TABLES)
     workspace.open().close()
     workspace.write(2, refer("pets", "owner", "restrict"))

@@ -114,7 +114,7 @@ def run_round(workspace: Workspace, tmp_path: Path, turn: int) -> int:
         (report,) = tool.admin.verify()
         assert report.problems == ()
         assert tool.admin.schema_history("items")[-1].event == "change"
-    killed = workspace.run("rollback_dying", "rollback", "publish", "1")
+    killed = workspace.run("rollback_dying", "rollback", "publish_rollback", "1")
     assert killed.returncode == -9, killed.stderr
     assert position(workspace) == 2
     assert roll_back_newest(workspace.connect()).number == 2

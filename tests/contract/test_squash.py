@@ -93,12 +93,12 @@ def test_rule_06_a_new_database_begins_with_it(place: Workspace, tmp_path: Path)
         for report in db.admin.verify():
             assert report.problems == ()
     for number in (5, 4):
-        forget(address, number)
+        roll_back(address, number)
     with pytest.raises(UsageError, match="a squash can't be forgotten"):
-        forget(address, 3)
+        roll_back(address, 3)
 
 
-def forget(address: str, number: int) -> None:
+def roll_back(address: str, number: int) -> None:
     storage = zapdb.storage.connect(address)
     try:
         assert roll_back_newest(storage).number == number

@@ -16,9 +16,9 @@ from tests.lookups import find
 from tests.support import GUARD_SECONDS, LIVE, Workspace, dump, finish
 from zapdb.activation import activate as activation
 from zapdb.activation import load_view
-from zapdb.activation.fleet import bring_up_all, read_fleet
+from zapdb.activation.fleet import migrate_all_tenants, read_all_tenants
 from zapdb.activation.removal import remove_tenant
-from zapdb.activation.up import Wanted, catch_up, migrate_up
+from zapdb.activation.up import MigrationChoice, catch_up, migrate_up
 from zapdb.catalog import DEFAULT_TENANT, retirement, rows, tenants
 from zapdb.catalog.kinds import IndexRow, RetiredRecords, SettingRow
 from zapdb.catalog.tenants import create_tenant, find_tenant
@@ -98,7 +98,7 @@ def physical_tables(place: Workspace) -> list[str]:
 
 
 def up(place: Workspace, tenant: str = "default", to: int | None = None) -> None:
-    migrate_up(place.connect(), number_of(place, tenant), place.directory, Wanted(to=to))
+    migrate_up(place.connect(), number_of(place, tenant), place.directory, MigrationChoice(to=to))
 
 
 @pytest.fixture
@@ -366,7 +366,7 @@ def freeze(db: Database, tenant: str | None = None) -> None:
     db.admin.set_setting("schema_changes", "refuse", tenant=tenant)
 
 
-def test_rule_06_a_database_that_refuses_schema_changes_stores_and_forgets_nothing(
+def test_rule_06_a_database_that_refuses_schema_changes_stores_and_rolls_back_nothing(
     workspace: Workspace, db: Database
 ) -> None:
     freeze(db)
@@ -389,7 +389,7 @@ def test_rule_06_a_database_that_refuses_schema_changes_stores_and_forgets_nothi
         db.for_tenant("acme")
     with workspace.follow() as tool:
         assert tool.for_tenant("acme").position == 0
-    (brought,) = bring_up_all(workspace.connect())
+    (brought,) = migrate_all_tenants(workspace.connect())
     assert isinstance(brought.error, SchemaChangesRefused)
     assert dump(workspace) == before
     db.admin.set_setting("schema_changes", None)
@@ -412,7 +412,7 @@ def test_rule_06_a_tenant_that_refuses_schema_changes_stays_where_it_is(
     again = db.for_tenant("acme")  # this process's files end at 1
     assert again.position == 1
     assert contents(again) == records
-    found = {one.tenant.name: one.error for one in bring_up_all(workspace.connect())}
+    found = {one.tenant.name: one.error for one in migrate_all_tenants(workspace.connect())}
     assert isinstance(found.pop("acme"), SchemaChangesRefused)
     assert found == {"other": None}
     # What never took force for it is forgotten; what has, is not.
@@ -425,7 +425,7 @@ def test_rule_06_a_tenant_that_refuses_schema_changes_stays_where_it_is(
     }
 
 
-def test_rule_13_a_forget_that_began_before_the_freeze_is_finished(
+def test_rule_13_a_rollback_that_began_before_the_freeze_is_finished(
     workspace: Workspace, db: Database
 ) -> None:
     fill(db, "mine")
@@ -535,14 +535,14 @@ def check_forgotten(place: Workspace, before: dict[str, Any]) -> None:
 
 
 @pytest.mark.short
-def test_rule_13_a_forget_goes_through_all_tenants_that_reached_it(
+def test_rule_13_a_rollback_goes_through_all_tenants_that_reached_it(
     workspace: Workspace, spread: dict[str, Any]
 ) -> None:
     assert roll_back_newest(workspace.connect()).number == 3
     check_forgotten(workspace, spread)
 
 
-def test_rule_13_a_forget_that_is_killed_between_tenants_goes_on(
+def test_rule_13_a_rollback_that_is_killed_between_tenants_goes_on(
     workspace: Workspace, spread: dict[str, Any]
 ) -> None:
     workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
@@ -554,8 +554,8 @@ def test_rule_13_a_forget_that_is_killed_between_tenants_goes_on(
     positions = []
     for function, kill_at in [
         ("run_job", 3),
-        ("publish", 2),
-        ("end", 1),
+        ("publish_rollback", 2),
+        ("finish_rollback", 1),
     ]:
         killed = workspace.run("rollback_dying", "rollback", function, str(kill_at))
         assert killed.returncode == -9, killed.stderr
@@ -665,10 +665,12 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     db.close()
     # Once nobody has it any more, it goes.
     workspace.write(3, DROP_ITEMS)
-    migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory, Wanted(again=True))
+    migrate_up(
+        workspace.connect(), DEFAULT_TENANT, workspace.directory, MigrationChoice(again=True)
+    )
     names = workspace.control.table_names(workspace.control.connection())
     assert "zapdb_records_1" in names
-    bring_up_all(workspace.connect())
+    migrate_all_tenants(workspace.connect())
     retirement.sweep_retired(workspace.connect())
     assert physical_tables(workspace) == ["zapdb_records_2"]
 
@@ -889,7 +891,7 @@ def test_a_removal_that_is_killed_is_finished(workspace: Workspace, full: Databa
         # The others go on: nothing that goes through all tenants stumbles over it.
         assert_clean(full)
         assert full.admin.sweep(older_than_seconds=0).deleted <= 2
-        assert [b.tenant.name for b in bring_up_all(workspace.connect()) if b.error] == []
+        assert [b.tenant.name for b in migrate_all_tenants(workspace.connect()) if b.error] == []
         retirement.sweep_retired(full._storage)
         # Its process goes on following the catalog, for its other tenants.
         seq = full.admin.set_setting("on_read", "leave")
@@ -904,7 +906,7 @@ def test_a_removal_that_is_killed_is_finished(workspace: Workspace, full: Databa
     assert full.admin.sweep(older_than_seconds=0).blobs == 2
 
 
-def test_a_forget_goes_past_a_tenant_that_is_half_removed(
+def test_a_rollback_goes_past_a_tenant_that_is_half_removed(
     workspace: Workspace, db: Database
 ) -> None:
     fill(db.for_tenant("acme"), "theirs")
@@ -972,10 +974,10 @@ def test_a_fleet_with_nothing_to_do_costs_no_statement_per_tenant(
         with storage.transaction(Mode.CATALOG) as connection:
             for at in range(more):
                 tenants.add_tenant(connection, f"t{more}-{at}")
-        bring_up_all(storage)
+        migrate_all_tenants(storage)
         statements = count_statements(monkeypatch, storage)
-        assert bring_up_all(storage) == []
-        status = read_fleet(storage)
+        assert migrate_all_tenants(storage) == []
+        status = read_all_tenants(storage)
         assert status.behind == ()
         assert status.positions == {1: status.tenants}
         counts.append(next(statements))
@@ -1023,7 +1025,7 @@ def test_a_fleet_goes_on_where_one_tenant_fails(workspace: Workspace, db: Databa
         "UPDATE zapdb_catalog_versions SET tenant = 999 WHERE tenant = ?", (position,)
     )
     heard: list[str] = []
-    brought = bring_up_all(workspace.connect(), lambda one: heard.append(one.tenant.name))
+    brought = migrate_all_tenants(workspace.connect(), lambda one: heard.append(one.tenant.name))
     assert heard == ["acme", "b", "c", "d"]
     assert [(one.position, type(one.error).__name__) for one in brought] == [
         (1, "NoneType"),
@@ -1031,7 +1033,7 @@ def test_a_fleet_goes_on_where_one_tenant_fails(workspace: Workspace, db: Databa
         (0, "CorruptCatalog"),
         (1, "NoneType"),
     ]
-    status = read_fleet(workspace.connect())
+    status = read_all_tenants(workspace.connect())
     assert (status.end, status.tenants, status.positions) == (1, 5, {0: 2, 1: 3})
     assert [tenant.name for tenant in status.behind] == ["b", "c"]
 

@@ -67,7 +67,7 @@ def test_rule_08_another_tenants_snapshot_ends_for_all(workspace: Workspace) -> 
 @pytest.mark.parametrize(
     "newest", [INDEX_SIZE, BOXES, "rename_field: {table: items, field: size, to: extent}"]
 )
-def test_rule_13_a_forget_of_a_part_of_a_jump_leaves_records_readable(
+def test_rule_13_a_rollback_of_a_part_of_a_jump_leaves_records_readable(
     workspace: Workspace, newest: str
 ) -> None:
     """Of the two migrations that acme jumped over, the newest left the layout as it was."""

@@ -18,10 +18,10 @@ from zapdb.activation.descriptors import (
 )
 from zapdb.activation.view import TableState, View
 from zapdb.catalog import history, rows
-from zapdb.catalog.entries import assign, retire
+from zapdb.catalog.entries import assign_entry_table, retire_entries
 from zapdb.catalog.formats import format_to_write
 from zapdb.catalog.kinds import ConstraintRow, ConstraintState, IndexRow, Tenant
-from zapdb.catalog.recording import note_position
+from zapdb.catalog.recording import append_position_event
 from zapdb.catalog.retirement import retire_record_table
 from zapdb.datasets import dataset_of
 from zapdb.migrations import Chain
@@ -74,7 +74,7 @@ def _append_entry(
     digest = chain.at(target).digest
     layout = find_layout(connection, view.tenant, chain, table, target)
     made = history.NewRevision(view.tenant, table, event, target, digest, layout)
-    history.append(connection, made)
+    history.append_revision(connection, made)
 
 
 def find_layout(
@@ -100,8 +100,8 @@ def find_layout(
 def is_same_layout(chain: Chain, old: Table, new: Table, source: int, target: int) -> bool:
     """Whether records of the two shapes have the same bytes but for their prefix, both ways.
 
-    One way is not enough: an enum that gets a member leaves older records as they are, but a forget
-    has to find those that were written with it.
+    One way is not enough: an enum that gets a member leaves older records as they are, but a
+    rollback has to find those that were written with it.
     """
     if Layout.of(old) != Layout.of(new):
         return False
@@ -177,7 +177,7 @@ def create_index(
         index,
         dependencies,
         "readable" if empty else "building",
-        assign(connection, tenant, index),
+        assign_entry_table(connection, tenant, index),
         rows.draw(connection, "index_build"),
         format_to_write(connection, "key"),
         {dataset.name: dataset for dataset in map(dataset_of, dependencies)},
@@ -195,13 +195,15 @@ def drop_table(
         drop_index(connection, tenant, index)
     for kind, number, _ in constraints_of(table):
         rows.delete(connection, ConstraintRow, tenant, kind, number)
-    history.append(connection, history.NewRevision(tenant, table, "drop", position, digest))
+    history.append_revision(
+        connection, history.NewRevision(tenant, table, "drop", position, digest)
+    )
 
 
 def drop_index(connection: Connection, tenant: int, index: Index) -> None:
     row = rows.get(connection, IndexRow, tenant, index.number)
     if row is not None:
-        retire(connection, tenant, index.number, row.entry_table)
+        retire_entries(connection, tenant, index.number, row.entry_table)
         rows.delete(connection, IndexRow, row.key)
 
 
@@ -227,7 +229,7 @@ def disable_index(
     connection: Connection, tenant: int, table: Table, index: IndexDescriptor
 ) -> None:
     """Throw the entries away; nobody reads or writes the index until it is rebuilt."""
-    retire(connection, tenant, index.index.number, index.entry_table)
+    retire_entries(connection, tenant, index.index.number, index.entry_table)
     build = rows.draw(connection, "index_build")
     _put_index(connection, tenant, table, index.disabled(build))
     bump_activation(connection, tenant)
@@ -278,7 +280,7 @@ def set_position(connection: Connection, tenant: int, position: int) -> None:
     row = rows.get(connection, Tenant, tenant, lock=True)
     assert row is not None
     rows.put(connection, structs.replace(row, position=position))
-    note_position(connection, tenant, row.position, position)
+    append_position_event(connection, tenant, row.position, position)
     bump_activation(connection, tenant)
 
 

@@ -17,7 +17,7 @@ from zapdb.storage import Mode, Storage
 
 
 @dataclass(frozen=True, slots=True)
-class FleetStatus:
+class AllTenantsStatus:
     """How many tenants are at each position, and those that are behind the stored `end`."""
 
     end: int
@@ -27,7 +27,7 @@ class FleetStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class TenantResult:
     """What became of one tenant: where it is now, or why it could not be brought further."""
 
     tenant: Tenant
@@ -35,7 +35,7 @@ class Brought:
     error: ZapdbError | None = None
 
 
-def read_fleet(storage: Storage) -> FleetStatus:
+def read_all_tenants(storage: Storage) -> AllTenantsStatus:
     with storage.transaction(Mode.READ) as connection:
         end = read_chain_state(connection).stored_end
         tenants = [tenant for tenant in list_tenants(connection) if not tenant.removing]
@@ -43,48 +43,48 @@ def read_fleet(storage: Storage) -> FleetStatus:
     for tenant in tenants:
         positions[tenant.position] = positions.get(tenant.position, 0) + 1
     behind = tuple(tenant for tenant in tenants if tenant.position < end)
-    return FleetStatus(end, len(tenants), dict(sorted(positions.items())), behind)
+    return AllTenantsStatus(end, len(tenants), dict(sorted(positions.items())), behind)
 
 
-def bring_up_all(
-    storage: Storage, on_brought: Callable[[Brought], None] = lambda brought: None
-) -> list[Brought]:
+def migrate_all_tenants(
+    storage: Storage, on_result: Callable[[TenantResult], None] = lambda result: None
+) -> list[TenantResult]:
     """Bring every tenant to the stored end, each in one jump; returns those that were behind.
 
     One that can't be brought there is reported, and the others go on. Safe to interrupt.
     """
-    behind = read_fleet(storage).behind
+    behind = read_all_tenants(storage).behind
     if not behind:
         return []
     with storage.transaction(Mode.READ) as connection:
         known = load_view(connection, behind[0].number)
     workers = 1 if storage.dialect == "sqlite" else min(TENANT_WORKERS, len(behind))
     if workers == 1:
-        return [_report(_bring(storage, known, tenant), on_brought) for tenant in behind]
-    with ThreadPoolExecutor(workers, thread_name_prefix="zapdb-fleet") as pool:
+        return [_report(_migrate_tenant(storage, known, tenant), on_result) for tenant in behind]
+    with ThreadPoolExecutor(workers, thread_name_prefix="zapdb-tenants") as pool:
 
-        def bring(tenant: Tenant) -> Brought:
+        def migrate(tenant: Tenant) -> TenantResult:
             try:
-                return _bring(storage, known, tenant)
+                return _migrate_tenant(storage, known, tenant)
             finally:
                 storage.release_connection()
 
         try:
-            return [_report(brought, on_brought) for brought in pool.map(bring, behind)]
+            return [_report(result, on_result) for result in pool.map(migrate, behind)]
         except BaseException:
             pool.shutdown(cancel_futures=True)  # Ctrl-C ends it with the tenants that it is at
             raise
 
 
-def _report(brought: Brought, on_brought: Callable[[Brought], None]) -> Brought:
-    on_brought(brought)
-    return brought
+def _report(result: TenantResult, on_result: Callable[[TenantResult], None]) -> TenantResult:
+    on_result(result)
+    return result
 
 
-def _bring(storage: Storage, known: View, tenant: Tenant) -> Brought:
+def _migrate_tenant(storage: Storage, known: View, tenant: Tenant) -> TenantResult:
     try:
         applied, blocked = catch_up(storage, tenant.number, known=known)
     except ZapdbError as error:
-        return Brought(tenant, tenant.position, error)
+        return TenantResult(tenant, tenant.position, error)
     position = applied[-1].number if applied else tenant.position
-    return Brought(tenant, position, None if blocked is None else blocked.error(position))
+    return TenantResult(tenant, position, None if blocked is None else blocked.error(position))

@@ -1,6 +1,6 @@
-"""The ends of a forget: marking what goes, and publishing that it is gone (rule 13).
+"""The ends of a rollback: marking what goes, and publishing that it is gone (rule 13).
 
-All hold the gate exclusively, briefly. After the mark, jobs convert the records of the forgotten
+All hold the gate exclusively, briefly. After the mark, jobs convert the records of the rolled-back
 revisions back, tenant by tenant; application writes to a tenant are refused until its own are back
 and that is published. When it is in force for nobody, the migration leaves the chain. Everything
 works from the stored structures: no file is needed.
@@ -22,15 +22,15 @@ from zapdb.activation.activate import (
     set_position,
     settle_constraints,
 )
-from zapdb.activation.view import Forgetting, TableState, View, load_view
+from zapdb.activation.view import OngoingRollback, TableState, View, load_view
 from zapdb.catalog import history, rows
 from zapdb.catalog.kinds import SettingRow, Tenant
 from zapdb.catalog.retirement import is_retired, retire_record_table
 from zapdb.catalog.settings import Scope
 from zapdb.catalog.stored import (
     list_stored,
-    mark_forgetting,
-    mark_forgotten,
+    mark_rolled_back,
+    mark_rolling_back,
     read_chain,
     read_chain_state,
 )
@@ -47,7 +47,7 @@ from zapdb.storage.statements import RecordTable, create_record_table
 
 
 @dataclass(frozen=True, slots=True)
-class Revert:
+class TableRollback:
     """A table whose records go back: those of revisions above `keep`, to `revision`.
 
     `revision` is None for a table that the migration created: its records are deleted.
@@ -60,7 +60,7 @@ class Revert:
 
 @dataclass(frozen=True, slots=True)
 class StartedRollback:
-    """A forget under way: the migration, and the tenants that it is still in force for."""
+    """A rollback under way: the migration, and the tenants that it is still in force for."""
 
     migration: Migration
     tenants: tuple[int, ...]
@@ -69,7 +69,7 @@ class StartedRollback:
 def start_rollback(
     storage: Storage, lease: Lease, *, digest: str | None = None, evict: bool = False
 ) -> StartedRollback:
-    """Mark the newest migration as being forgotten; goes on with one that was interrupted.
+    """Mark the newest migration as being rolled back; goes on with one that was interrupted.
 
     With a `digest`, refuses to mark a migration that has another one. Raises `SchemaChangesRefused`
     where a setting refuses changes of a tenant that it is in force for; one under way goes on all
@@ -103,7 +103,7 @@ def start_rollback(
         ]
         if read_chain_state(connection, lock=True).rolling_back is None:
             _require_schema_changes_allowed(connection, tenants)
-            mark_forgetting(connection, newest.number)
+            mark_rolling_back(connection, newest.number)
             bump_all_activations(connection)
     return StartedRollback(newest, tuple(t.number for t in tenants))
 
@@ -135,20 +135,20 @@ def _refuse_while_in_use(connection: Connection, migration: Migration, *, evict:
         )
 
 
-def list_reverts(view: View) -> list[Revert]:
-    """The tables of a tenant whose records go back, of the forget that the view shows."""
+def list_table_rollbacks(view: View) -> list[TableRollback]:
+    """The tables of a tenant whose records go back, of the rollback that the view shows."""
     assert view.rolling_back is not None
     number = view.rolling_back.number
     before = view.chain.schema_at(number - 1)
-    reverts = []
+    rollbacks = []
     for state in view.tables.values():
         table = before.table_active_or_archived(state.table.number)
         if table is None:
-            reverts.append(Revert(state, 0, None))
+            rollbacks.append(TableRollback(state, 0, None))
         elif not is_same_layout(view.chain, state.table, table, number, number - 1):
             revision = view.rolling_back.revisions[table.number]
-            reverts.append(Revert(state, _last_kept(state, number, revision), revision))
-    return reverts
+            rollbacks.append(TableRollback(state, _last_kept(state, number, revision), revision))
+    return rollbacks
 
 
 def _last_kept(state: TableState, number: int, reserved: int) -> int:
@@ -166,56 +166,58 @@ def _last_kept(state: TableState, number: int, reserved: int) -> int:
     )
 
 
-def publish(storage: Storage, tenant: int, lease: Lease, migration: Migration) -> None:
+def publish_rollback(storage: Storage, tenant: int, lease: Lease, migration: Migration) -> None:
     """Take the migration out of force for a tenant, once no record of its revisions is left."""
     with storage.transaction(Mode.CHANGE) as connection:
         leases.check(connection, lease)
         view = load_view(connection, tenant)
         if view.rolling_back is None:
             return
-        for revert in list_reverts(view):
-            _check_none_left(connection, tenant, revert)
+        for rollback in list_table_rollbacks(view):
+            _check_none_left(connection, tenant, rollback)
         _restore_tables(connection, view, view.rolling_back)
         set_position(connection, tenant, migration.number - 1)
 
 
-def end(storage: Storage, lease: Lease, migration: Migration) -> None:
+def finish_rollback(storage: Storage, lease: Lease, migration: Migration) -> None:
     """Take the migration out of the chain: it is in force for no tenant any more."""
     with storage.transaction(Mode.CHANGE) as connection:
         leases.check(connection, lease)
-        mark_forgotten(connection, migration.number)
+        mark_rolled_back(connection, migration.number)
         bump_all_activations(connection)
 
 
-def find_revert(view: View, table: int) -> Revert:
-    """The revert of one table, of the forget that the view shows to be under way."""
-    return next(revert for revert in list_reverts(view) if revert.state.table.number == table)
+def find_table_rollback(view: View, table: int) -> TableRollback:
+    """The rollback of one table, of the one that is under way."""
+    return next(
+        rollback for rollback in list_table_rollbacks(view) if rollback.state.table.number == table
+    )
 
 
-def revert_condition(mark: str, revert: Revert) -> tuple[str, list[bytes]]:
-    """The SQL condition and parameters of records at the forgotten revisions."""
-    condition, parameters = f"value >= {mark}", [encode_prefix(revert.keep + 1)]
-    if revert.revision is not None:
+def rollback_condition(mark: str, rollback: TableRollback) -> tuple[str, list[bytes]]:
+    """The SQL condition and parameters of records at the rolled-back revisions."""
+    condition, parameters = f"value >= {mark}", [encode_prefix(rollback.keep + 1)]
+    if rollback.revision is not None:
         condition += f" AND value < {mark}"
-        parameters.append(encode_prefix(revert.revision))
+        parameters.append(encode_prefix(rollback.revision))
     return condition, parameters
 
 
-def _check_none_left(connection: Connection, tenant: int, revert: Revert) -> None:
-    records = RecordTable(connection.storage, revert.state.table.number, tenant)
-    condition, parameters = revert_condition(connection.storage.mark, revert)
+def _check_none_left(connection: Connection, tenant: int, rollback: TableRollback) -> None:
+    records = RecordTable(connection.storage, rollback.state.table.number, tenant)
+    condition, parameters = rollback_condition(connection.storage.mark, rollback)
     (left,) = connection.fetch_one(f"{records.count_sql} AND {condition}", parameters)
     if left:
         raise CorruptCatalog(
             "some records still have the revision that was rolled back",
-            table=revert.state.table.name,
+            table=rollback.state.table.name,
             records=left,
             hint="run `zapdb migrate forget` again",
         )
 
 
-def _restore_tables(connection: Connection, view: View, forgetting: Forgetting) -> None:
-    tenant, chain, number = view.tenant, view.chain, forgetting.number
+def _restore_tables(connection: Connection, view: View, ongoing: OngoingRollback) -> None:
+    tenant, chain, number = view.tenant, view.chain, ongoing.number
     before = chain.schema_at(number - 1)
     digest = chain.at(number - 1).digest if number - 1 > chain.start else ""
     for state in view.tables.values():
@@ -229,10 +231,10 @@ def _restore_tables(connection: Connection, view: View, forgetting: Forgetting) 
         # A tenant that jumped to the migration has nothing but that to say what records are of.
         is_origin = state.origins.get(state.layout_revision) == number
         if table != state.table or not stays or is_origin:
-            layout = _restored_layout(view, state, table, forgetting)
+            layout = _restored_layout(view, state, table, ongoing)
             made = history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
-            revision = history.append(connection, made)
-            assert revision == forgetting.revisions[table.number]
+            revision = history.append_revision(connection, made)
+            assert revision == ongoing.revisions[table.number]
             if not is_archived:
                 _restore_indexes(connection, view, state, table, number)
                 settle_constraints(connection, tenant, state.table, table)
@@ -244,27 +246,27 @@ def _restore_tables(connection: Connection, view: View, forgetting: Forgetting) 
 
 
 def _restored_layout(
-    view: View, state: TableState, table: Table, forgetting: Forgetting
+    view: View, state: TableState, table: Table, ongoing: OngoingRollback
 ) -> int | None:
     """The layout revision that the table returns to; None if no record ever had that layout.
 
     (A tenant that jumped over several migrations has no revision for those in between. Where the
-    forgotten one left the layout alone, records stay as they are, and so does its revision.)
+    rolled-back one left the layout alone, records stay as they are, and so does its revision.)
     """
-    if is_same_layout(view.chain, state.table, table, forgetting.number, forgetting.number - 1):
+    if is_same_layout(view.chain, state.table, table, ongoing.number, ongoing.number - 1):
         return state.layout_revision
-    last = _last_kept(state, forgetting.number, forgetting.revisions[table.number])
+    last = _last_kept(state, ongoing.number, ongoing.revisions[table.number])
     if not last:
         return None
     origin = state.origins[last]
     old = view.chain.table_at(origin, table.number)
-    if is_same_layout(view.chain, old, table, origin, forgetting.number - 1):
+    if is_same_layout(view.chain, old, table, origin, ongoing.number - 1):
         return state.layouts[last]
     return None
 
 
 def _bring_back(connection: Connection, view: View, table: Table, number: int, digest: str) -> None:
-    """Put a table in force again that the forgotten migration dropped."""
+    """Put a table in force again that the rolled-back migration dropped."""
     tenant = view.tenant
     if is_retired(connection, tenant, table.number):
         raise ConcurrencyError(
@@ -275,7 +277,7 @@ def _bring_back(connection: Connection, view: View, table: Table, number: int, d
     create_record_table(connection, table.number)
     layout = find_layout(connection, tenant, view.chain, table, number - 1)
     made = history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
-    history.append(connection, made)
+    history.append_revision(connection, made)
     for index in table.indexes:
         create_index(connection, tenant, table, index, empty=False)
     settle_constraints(connection, tenant, None, table)

@@ -1,7 +1,7 @@
 """The catalog as people ask for it: the state of each migration, and a table's log by its name.
 
 Nothing here decides anything. What is asked may no longer be in force: migrations that were
-forgotten, tables that were dropped or had another name.
+rolled back, tables that were dropped or had another name.
 """
 
 from __future__ import annotations

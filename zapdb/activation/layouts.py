@@ -34,7 +34,7 @@ def load_layouts(connection: Connection, tenant: int, number: int) -> dict[int, 
 
 
 def _reserved(connection: Connection, tenant: int, number: int) -> dict[int, Layout]:
-    """The revision that a forget under way converts records to: it has no entry until its end."""
+    """The revision that a rollback under way converts records to: it has no entry until its end."""
     if read_chain_state(connection).rolling_back is None:
         return {}
     view = load_view(connection, tenant)

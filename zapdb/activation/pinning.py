@@ -25,7 +25,7 @@ from zapdb.storage import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class Stamped:
+class FingerprintMatch:
     """What a table's log says of one fingerprint.
 
     `revisions` are those at which it was stamped on the table, none if it never was, and
@@ -51,7 +51,9 @@ class Stamped:
         return self.is_in_force and self.current == self.fingerprint
 
 
-def find_fingerprint(connection: Connection, tenant: int, table: str, wanted: int) -> Stamped:
+def find_fingerprint(
+    connection: Connection, tenant: int, table: str, wanted: int
+) -> FingerprintMatch:
     """Look for a fingerprint in the log of the table that has or had this name.
 
     Raises `UnknownName` where no table ever had it.
@@ -59,11 +61,11 @@ def find_fingerprint(connection: Connection, tenant: int, table: str, wanted: in
     return find_in_log(read_log(connection, tenant, table), wanted)
 
 
-def find_in_log(log: list[Entry], wanted: int) -> Stamped:
+def find_in_log(log: list[Entry], wanted: int) -> FingerprintMatch:
     newest = log[-1]
     revisions = find_revisions(log, wanted)
     last = next((e for e in reversed(log) if e.fingerprint == wanted), None)
-    return Stamped(
+    return FingerprintMatch(
         newest.table.name,
         newest.table_number,
         wanted,

@@ -11,9 +11,9 @@ be read by a shape that it never had (rule 1). A tenant's activation number rise
 transaction that appends to a log of the tenant, by one for each entry of a table at least, so it
 was never surpassed by a revision. The one behind it is unused.
 
-    load           what is in force, for whoever opens: nothing is done where no log is missing
-    ensure_history the tables of one tenant
-    walk           all tenants, in the background
+    load_or_recover          what is active, for whoever opens; does nothing where no log is missing
+    recover_schema_history   the tables of one tenant
+    recover_all_tenants      all tenants, in the background
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ from zapdb.storage.statements import RecordTable, activation_sql, list_record_ta
 
 logger = logging.getLogger("zapdb.history")
 
-WAY_OUT: Final = "restore zapdb_schema_history from a backup of the same moment as the records"
+RECOVERY_HINT: Final = (
+    "restore zapdb_schema_history from a backup of the same moment as the records"
+)
 
 
 def load_or_recover(storage: Storage, tenant: int, known: View | None = None) -> View:
@@ -59,18 +61,18 @@ def load_or_recover(storage: Storage, tenant: int, known: View | None = None) ->
     try:
         return _load(storage, tenant, known)
     except MissingSchemaHistory:
-        ensure_histories(storage, tenant)
+        recover_schema_histories(storage, tenant)
         threading.Thread(
-            target=_walk_aside, args=(storage,), name="zapdb-prehistory", daemon=True
+            target=_recover_in_background, args=(storage,), name="zapdb-recovery", daemon=True
         ).start()
         return _load(storage, tenant, known)
 
 
-def _walk_aside(storage: Storage) -> None:
+def _recover_in_background(storage: Storage) -> None:
     try:
-        walk(storage, lambda: storage.is_closed)
+        recover_all_tenants(storage, lambda: storage.is_closed)
     except ZapdbError as error:  # the database was closed; the next opening of a tenant does it
-        logger.info("the walk through the histories of other tenants ended early: %s", error)
+        logger.info("recovering the histories of other tenants ended early: %s", error)
     finally:
         storage.release_connection()
 
@@ -80,15 +82,15 @@ def _load(storage: Storage, tenant: int, known: View | None) -> View:
         return load_view(connection, tenant, known)
 
 
-def ensure_histories(storage: Storage, tenant: int) -> list[str]:
-    """`ensure_history` on what is stored and where the tenant stands now."""
+def recover_schema_histories(storage: Storage, tenant: int) -> list[str]:
+    """`recover_schema_history` on what is stored and where the tenant stands now."""
     with storage.transaction(Mode.READ) as connection:
         position = read_tenant(connection, tenant).position
         chain = read_chain(list_stored(connection, read_chain_state(connection)))
-    return ensure_history(storage, tenant, chain, position)
+    return recover_schema_history(storage, tenant, chain, position)
 
 
-def ensure_history(storage: Storage, tenant: int, chain: Chain, position: int) -> list[str]:
+def recover_schema_history(storage: Storage, tenant: int, chain: Chain, position: int) -> list[str]:
     """Begin the logs that the tenant's tables lack; returns the names of those tables.
 
     One query where none is missing, and else a transaction of its own that has the gate while it
@@ -107,7 +109,7 @@ def ensure_history(storage: Storage, tenant: int, chain: Chain, position: int) -
                 "a table has no schema history while a migration is being rolled back",
                 tenant=tenant,
                 table=missing[0].name,
-                hint=WAY_OUT,
+                hint=RECOVERY_HINT,
             )
         begun = list(_begin_logs(connection, tenant, chain, position, missing))
         if begun:
@@ -145,7 +147,7 @@ def _begin_logs(
         digest = chain.at(position).digest
         made = history.NewRevision(tenant, table, "recovered", position, digest, layout)
         for revision in _choose_revisions(layout, unused):
-            history.insert(connection, made, revision, 0)
+            history.insert_revision(connection, made, revision, 0)
         yield table.name
 
 
@@ -164,7 +166,7 @@ def _find_revision(connection: Connection, tenant: int, table: Table) -> int | N
             tenant=tenant,
             table=table.name,
             records=", ".join(f"{count} of revision {r}" for r, count in counts.items()),
-            hint=WAY_OUT,
+            hint=RECOVERY_HINT,
         )
     for revision in counts:
         _try_records(connection, records, tenant, table)
@@ -189,11 +191,13 @@ def _try_records(connection: Connection, records: RecordTable, tenant: int, tabl
                 table=table.name,
                 record=key.hex()[:32],
                 cause=error.context.get("what", error.message),
-                hint=WAY_OUT,
+                hint=RECOVERY_HINT,
             ) from error
 
 
-def walk(storage: Storage, should_stop: Callable[[], bool] = lambda: False) -> dict[int, list[str]]:
+def recover_all_tenants(
+    storage: Storage, should_stop: Callable[[], bool] = lambda: False
+) -> dict[int, list[str]]:
     """Begin the missing logs of all tenants; returns the tables by tenant number.
 
     What can't be done for one tenant is logged, and does not keep the others from it.
@@ -206,7 +210,7 @@ def walk(storage: Storage, should_stop: Callable[[], bool] = lambda: False) -> d
         if should_stop():
             break
         try:
-            begun = ensure_history(storage, tenant.number, chain, tenant.position)
+            begun = recover_schema_history(storage, tenant.number, chain, tenant.position)
         except UnknownName:
             continue  # it was removed meanwhile
         except ZapdbError as error:

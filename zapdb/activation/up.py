@@ -21,7 +21,7 @@ from zapdb.activation.activate import activate, precompute_fingerprints
 from zapdb.activation.verification import compare_files
 from zapdb.activation.view import View, load_view
 from zapdb.catalog.retirement import sweep_retired
-from zapdb.catalog.stored import CounterAllocator, forgotten_digests, provisional_numbers, store
+from zapdb.catalog.stored import CounterAllocator, provisional_numbers, rolled_back_digests, store
 from zapdb.catalog.stored_settings import require_schema_changes_allowed
 from zapdb.catalog.zones import append_zones
 from zapdb.cluster import leases
@@ -52,7 +52,7 @@ def tenant_lease(tenant: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedMigration:
     """What was put in force in one transaction, and how long it took.
 
     `number` and `label` are those of the newest migration of it: a tenant that is behind is
@@ -66,14 +66,14 @@ class Applied:
     active: bool = True
 
 
-OnApplied = Callable[[Applied], None]
+OnApplied = Callable[[AppliedMigration], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MigrationChoice:
     """Which of the pending migrations are applied: those up to number `to`, or all.
 
-    With `again`, migrations that were forgotten are applied like any other; without, they are
+    With `again`, migrations that were rolled back are applied like any other; without, they are
     refused with `PendingMigrations`.
     """
 
@@ -89,24 +89,24 @@ def migrate_up(
     storage: Storage,
     tenant: int,
     directory: Path,
-    choice: Wanted | None = None,
+    choice: MigrationChoice | None = None,
     *,
     on_applied: OnApplied = lambda applied: None,
     wait_seconds: float = 0.0,
-) -> list[Applied]:
+) -> list[AppliedMigration]:
     """Store what is pending and wanted, and activate it for a tenant.
 
     Raises `NotProven` before anything is stored. Migrations that wait for running processes are
     stored; `ActivationPending` is raised if those do not all know them within `wait_seconds`.
     Raises `SchemaChangesRefused` where a setting refuses changes.
     """
-    choice = choice or Wanted()
+    choice = choice or MigrationChoice()
     files = list_files(directory)
     owner = Owner.here()
     wait = CHAIN_LEASE_SECONDS * 2
     settle_layout(storage)
     append_zones(storage)  # the zones of defaults, too, which other processes may have to encode
-    done: list[Applied] = []
+    done: list[AppliedMigration] = []
     blocked: BlockedActivation | None = None
     look = _ends_when_done(storage, tenant, files, choice)
     chain_lease = leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait, look)
@@ -114,15 +114,17 @@ def migrate_up(
         with storage.transaction(Mode.READ) as connection:
             check_level(connection)
             view = load_view(connection, tenant)
-            forgotten = forgotten_digests(connection)
-        refuse_changes_while_forgetting(view)
+            rolled_back = rolled_back_digests(connection)
+        require_no_ongoing_rollback(view)
         pending = compare_files(files, list(view.stored), view.chain).pending
         wanted = [file for file in pending if choice.includes(file.number)]
         if wanted:
             _require_schema_changes_allowed(storage.connection(), tenant)
         # All are validated before the first is applied, and before the gate is taken.
         checked = resolve_files(wanted, view.chain, provisional_numbers())
-        _refuse_forgotten(checked.after(view.chain.end), set() if choice.again else forgotten)
+        _require_none_rolled_back(
+            checked.after(view.chain.end), set() if choice.again else rolled_back
+        )
         require_proven(checked.after(view.chain.end))  # before the first is applied
         require_level(storage, level_of(checked.after(view.chain.end)))
         for migration in checked.migrations:
@@ -148,7 +150,7 @@ class _AllDone(Exception):
 
 
 def _ends_when_done(
-    storage: Storage, tenant: int, files: list[MigrationFile], choice: Wanted
+    storage: Storage, tenant: int, files: list[MigrationFile], choice: MigrationChoice
 ) -> Callable[[int], None]:
     """What looks, while a lease is waited for, whether it is still needed; raises `_AllDone`.
 
@@ -180,14 +182,14 @@ def _require_schema_changes_allowed(connection: Connection, tenant: int) -> None
     require_schema_changes_allowed(connection, tenant)
 
 
-def refuse_while_forgetting(view: View) -> None:
+def require_not_rolling_back(view: View) -> None:
     """Refuse writes to a tenant whose records are being taken back."""
     if view.rolling_back is not None:
         raise _in_progress(view, view.rolling_back.number)
 
 
-def refuse_changes_while_forgetting(view: View) -> None:
-    """Refuse changes of state while a forget is under way, for whatever tenant."""
+def require_no_ongoing_rollback(view: View) -> None:
+    """Refuse changes of state while a rollback is under way, for whatever tenant."""
     if view.chain_state.rolling_back is not None:
         raise _in_progress(view, view.chain_state.rolling_back)
 
@@ -202,9 +204,11 @@ def _in_progress(view: View, number: int) -> RollbackInProgress:
     )
 
 
-def _refuse_forgotten(migrations: tuple[Migration, ...], forgotten: set[tuple[int, str]]) -> None:
+def _require_none_rolled_back(
+    migrations: tuple[Migration, ...], rolled_back: set[tuple[int, str]]
+) -> None:
     for migration in migrations:
-        if (migration.number, migration.digest) in forgotten:
+        if (migration.number, migration.digest) in rolled_back:
             raise PendingMigrations(
                 "a migration of the files was rolled back, and is not applied again automatically",
                 migration=migration.label,
@@ -214,7 +218,7 @@ def _refuse_forgotten(migrations: tuple[Migration, ...], forgotten: set[tuple[in
 
 def _apply(
     storage: Storage, tenant: int, held: tuple[Lease, Lease], file: MigrationFile
-) -> Applied:
+) -> AppliedMigration:
     """Store, activate and log one migration, in one transaction."""
     source = file.read()
     parsed = file.parse(source)
@@ -234,13 +238,13 @@ def _apply(
         active = reachable == migration.number
         tables = activate(connection, view, chain, migration.number) if active else []
     seconds = time.perf_counter() - started
-    applied = Applied(migration.number, migration.label, tuple(tables), seconds, active)
+    applied = AppliedMigration(migration.number, migration.label, tuple(tables), seconds, active)
     if active:
         _log(tenant, applied)
     return applied
 
 
-def _log(tenant: int, applied: Applied) -> None:
+def _log(tenant: int, applied: AppliedMigration) -> None:
     log_event(
         logger,
         "migration.applied",
@@ -259,7 +263,7 @@ def catch_up(
     to: int | None = None,
     known: View | None = None,
     on_applied: OnApplied = lambda applied: None,
-) -> tuple[list[Applied], BlockedActivation | None]:
+) -> tuple[list[AppliedMigration], BlockedActivation | None]:
     """Bring a tenant that is behind to a stored migration, or to the stored end, in one jump.
 
     Where a migration waits for running processes, it is brought as far as it may go; the one
@@ -283,7 +287,7 @@ def catch_up(
 
 def _jump(
     storage: Storage, tenant: int, owner: Owner, to: int | None, known: View | None
-) -> tuple[Applied | None, BlockedActivation | None]:
+) -> tuple[AppliedMigration | None, BlockedActivation | None]:
     """Activate all that may be, in one transaction; raises `LeaseHeld`."""
     with storage.transaction(Mode.READ) as connection:
         check_level(connection)
@@ -298,7 +302,7 @@ def _jump(
         # Taken and given back in the one transaction: nobody sees it held.
         leases.take(connection, name, owner, CHAIN_LEASE_SECONDS)
         view = load_view(connection, tenant, view)
-        refuse_changes_while_forgetting(view)
+        require_no_ongoing_rollback(view)
         target, blocked = _find_target(connection, view, to)
         tables = None
         if target > view.position:
@@ -308,7 +312,7 @@ def _jump(
     if tables is None:  # another process was faster
         return None, blocked
     last, seconds = view.chain.at(target), time.perf_counter() - started
-    return Applied(last.number, last.label, tuple(tables), seconds), blocked
+    return AppliedMigration(last.number, last.label, tuple(tables), seconds), blocked
 
 
 def _find_target(
@@ -325,12 +329,12 @@ def await_activation(
     wait_seconds: float,
     *,
     on_applied: OnApplied = lambda applied: None,
-) -> list[Applied]:
+) -> list[AppliedMigration]:
     """Activate up to `target` as soon as the running processes let it.
 
     Raises `ActivationPending` after `wait_seconds`; what could be activated until then, is.
     """
-    done: list[Applied] = []
+    done: list[AppliedMigration] = []
 
     def activate_more() -> None:
         applied, blocked = catch_up(storage, tenant, to=target, on_applied=on_applied)

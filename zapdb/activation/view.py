@@ -48,7 +48,7 @@ class TableState:
 
     `origins` gives, for each revision that a record may have, the position on the chain whose
     layout the record has: what it is converted from. A revision whose layout came with a migration
-    that was forgotten has none, and no records (rule 1).
+    that was rolled back has none, and no records (rule 1).
     """
 
     table: Table
@@ -56,7 +56,7 @@ class TableState:
     layout_revision: int
     origins: dict[int, int] = field(hash=False)
     layouts: dict[int, int] = field(hash=False)
-    """The layout revision of each revision, those of forgotten migrations too."""
+    """The layout revision of each revision, those of rolled-back migrations too."""
     indexes: tuple[IndexDescriptor, ...]
     constraints: tuple[ConstraintDescriptor, ...] = ()
     logs_changes: bool = False
@@ -72,8 +72,8 @@ class TableState:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgetting:
-    """A forget under way that has not come to this tenant's end: the migration's number, and the
+class OngoingRollback:
+    """A rollback under way that has not come to this tenant's end: the migration's number, and the
     revisions that the tables go back to.
 
     Nothing else may append to a table's history meanwhile, so the next number is theirs.
@@ -81,7 +81,7 @@ class Forgetting:
 
     number: int
     revisions: dict[int, int] = field(hash=False)
-    """By table number; published when the forget ends."""
+    """By table number; published when the rollback ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class View:
     tenant: int
     activation: int
     position: int
-    rolling_back: Forgetting | None
+    rolling_back: OngoingRollback | None
     chain_state: ChainState
     stored: tuple[StoredMigration, ...]
     chain: Chain
@@ -155,7 +155,7 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
     indexes = {row.key: row for row in rows.list_rows(connection, IndexRow, tenant)}
     constraints = {row.key: row for row in rows.list_rows(connection, ConstraintRow, tenant)}
     recorded = read_history_settings(connection, tenant)
-    forgetting = _find_forgetting(chain_state, chain, position, entries)
+    ongoing = _find_ongoing_rollback(chain_state, chain, position, entries)
     tables = {}
     for table in chain.schema_at(position):
         logged = entries.get(table.number, [])
@@ -164,7 +164,7 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
             table,
             logged[-1].revision,
             logged[-1].layout_revision,
-            _find_origins(table, logged, chain, forgetting),
+            _find_origins(table, logged, chain, ongoing),
             {entry.revision: entry.layout_revision for entry in logged},
             _index_descriptors(tenant, table, indexes),
             _constraint_descriptors(tenant, table, constraints),
@@ -175,7 +175,7 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
         tenant,
         as_number(active[0]),
         position,
-        forgetting,
+        ongoing,
         chain_state,
         stored,
         chain,
@@ -197,9 +197,9 @@ def _load_chain(
     return stored, read_chain(stored)
 
 
-def _find_forgetting(
+def _find_ongoing_rollback(
     state: ChainState, chain: Chain, position: int, entries: dict[int, list[Entry]]
-) -> Forgetting | None:
+) -> OngoingRollback | None:
     number = state.rolling_back
     if number is None or position < number:
         return None
@@ -209,7 +209,7 @@ def _find_forgetting(
         for table in after
         if before.table_active_or_archived(table.number) is not None and entries.get(table.number)
     }
-    return Forgetting(number, revisions)
+    return OngoingRollback(number, revisions)
 
 
 def _index_descriptors(
@@ -260,11 +260,11 @@ def _check_entries(table: Table, entries: list[Entry]) -> None:
 
 
 def _find_origins(
-    table: Table, entries: list[Entry], chain: Chain, forgetting: Forgetting | None
+    table: Table, entries: list[Entry], chain: Chain, ongoing: OngoingRollback | None
 ) -> dict[int, int]:
     """The position that the records of each revision are of, where it is known."""
-    # Revisions with one layout have one origin, also those whose own migration was forgotten: it is
-    # that of the first of them that is on the chain.
+    # Revisions with one layout have one origin, also those whose own migration was rolled back: it
+    # is that of the first of them that is on the chain.
     positions: dict[int, int] = {}
     for entry in entries:
         is_on_chain = chain.start < entry.position <= chain.end
@@ -275,6 +275,6 @@ def _find_origins(
         for entry in entries
         if entry.layout_revision in positions
     }
-    if forgetting is not None and table.number in forgetting.revisions:
-        origins[forgetting.revisions[table.number]] = forgetting.number - 1
+    if ongoing is not None and table.number in ongoing.revisions:
+        origins[ongoing.revisions[table.number]] = ongoing.number - 1
     return origins

@@ -20,7 +20,7 @@ from collections.abc import (
 )
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
 
-from zapdb.activation.up import Applied
+from zapdb.activation.up import AppliedMigration
 from zapdb.aio.block import Block
 from zapdb.aio.errand import Errand
 from zapdb.aio.file import BlobFile
@@ -167,7 +167,7 @@ class DatabaseFace(AccessFace[database.Database]):
     _sync: database.Database
 
     @property
-    def applied(self) -> tuple[Applied, ...]:
+    def applied(self) -> tuple[AppliedMigration, ...]:
         """The migrations that opening this database put in force."""
         return self._sync.applied
 

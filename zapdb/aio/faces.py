@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from zapdb.activation.pinning import Stamped
+from zapdb.activation.pinning import FingerprintMatch
 from zapdb.activation.removal import Removed
 from zapdb.aio.block import Block
 from zapdb.aio.face import (
@@ -578,7 +578,7 @@ class DatabaseAdmin(DatabaseAdminFace):
         """The schema history of a table: an entry for each of its revisions, oldest first."""
         return await self._done("read", lambda sync: sync.schema_history(table))
 
-    async def find_fingerprint(self, table: str, fingerprint: int) -> Stamped:
+    async def find_fingerprint(self, table: str, fingerprint: int) -> FingerprintMatch:
         """Whether a fingerprint was ever stamped on a table, and what changed since.
 
         Raises `UnknownName` where no table ever had the name.

@@ -19,7 +19,7 @@ from zapdb.storage.fixed_tables import CATALOG
 from zapdb.storage.statements import create_index_table, delete_index_entries, drop_index_table
 
 
-def assign(connection: Connection, tenant: int, index: Index) -> int:
+def assign_entry_table(connection: Connection, tenant: int, index: Index) -> int:
     """The number of an entry table without entries of the tenant, inside a CHANGE transaction."""
     for row in rows.list_rows(connection, EntryTableRow, index.number):
         waiting = rows.get(connection, RetiredEntries, index.number, row.entry_table, tenant)
@@ -31,12 +31,12 @@ def assign(connection: Connection, tenant: int, index: Index) -> int:
     return entry_table
 
 
-def retire(connection: Connection, tenant: int, index: int, entry_table: int) -> None:
+def retire_entries(connection: Connection, tenant: int, index: int, entry_table: int) -> None:
     """Note that a tenant's entries are no longer needed."""
     rows.put(connection, RetiredEntries(index, entry_table, tenant))
 
 
-def sweep_entries(storage: Storage, retired: RetiredEntries) -> None:
+def sweep_retired_entries(storage: Storage, retired: RetiredEntries) -> None:
     """Drop an entry table that nobody uses, or delete the tenant's entries where others do.
 
     Raises `ConcurrencyError` where somebody is still reading the table.

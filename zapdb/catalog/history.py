@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from zapdb.catalog import principal
 from zapdb.catalog.formats import format_to_write
-from zapdb.catalog.recording import note_entry
+from zapdb.catalog.recording import append_revision_event
 from zapdb.errors import CorruptCatalog
 from zapdb.printing import one_line, show_moment
 from zapdb.schema import Table, canonical_bytes, fingerprint, read_canonical_bytes
@@ -104,7 +104,7 @@ class NewRevision:
     layout_revision: int | None = None
 
 
-def append(connection: Connection, made: NewRevision) -> int:
+def append_revision(connection: Connection, made: NewRevision) -> int:
     """Append an entry, inside a CHANGE transaction: nobody else can append to a log meanwhile.
 
     Returns the revision, one above the newest: the newest entry of a log is never deleted.
@@ -113,11 +113,13 @@ def append(connection: Connection, made: NewRevision) -> int:
         SCHEMA_HISTORY.c.tenant == made.tenant, SCHEMA_HISTORY.c.table_number == made.table.number
     )
     revision = (connection.core_execute(query).scalar() or 0) + 1
-    insert(connection, made, revision, connection.storage.now_us(connection))
+    insert_revision(connection, made, revision, connection.storage.now_us(connection))
     return revision
 
 
-def insert(connection: Connection, made: NewRevision, revision: int, migrated_at: int) -> None:
+def insert_revision(
+    connection: Connection, made: NewRevision, revision: int, migrated_at: int
+) -> None:
     """Write one entry, by the principal who is acting."""
     layout = made.layout_revision
     connection.core_execute(
@@ -137,7 +139,7 @@ def insert(connection: Connection, made: NewRevision, revision: int, migrated_at
         )
     )
     if made.event != "recovered":
-        note_entry(connection, made.tenant, made.table.number, made.event, revision)
+        append_revision_event(connection, made.tenant, made.table.number, made.event, revision)
 
 
 def read_entries(

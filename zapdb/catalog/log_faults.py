@@ -20,16 +20,16 @@ def find_faults(log: Sequence[Entry], chain: Chain) -> Iterator[tuple[Entry, str
     """What is wrong with the entries of one table's log, in their order."""
     revisions = {entry.revision for entry in log}
     for at, entry in enumerate(log):
-        was_forgotten = any(
+        was_rolled_back = any(
             later.event == "rollback" and later.position < entry.position for later in log[at + 1 :]
         )
-        for fault in _find_faults(entry, chain, was_forgotten=was_forgotten):
+        for fault in _find_faults(entry, chain, was_rolled_back=was_rolled_back):
             yield entry, fault
         if entry.layout_revision not in revisions or entry.layout_revision > entry.revision:
             yield entry, f"has the layout of revision {entry.layout_revision}, which is not there"
 
 
-def _find_faults(entry: Entry, chain: Chain, *, was_forgotten: bool) -> Iterator[str]:
+def _find_faults(entry: Entry, chain: Chain, *, was_rolled_back: bool) -> Iterator[str]:
     try:
         table = entry.table
     except CorruptionError as error:
@@ -47,8 +47,9 @@ def _find_faults(entry: Entry, chain: Chain, *, was_forgotten: bool) -> Iterator
     if entry.event == "drop" or not is_on_chain or chain.at(entry.position).digest != entry.digest:
         return
     stored = chain.schema_at(entry.position).table_active_or_archived(entry.table_number)
-    # A migration that was forgotten and stored again has other numbers under its digest (rule 3).
+    # A migration that was rolled back and stored again has other numbers under its digest (rule 3).
     if stored is None or not (
-        canonical_bytes(stored) == entry.snapshot or (was_forgotten and fingerprint(stored) == made)
+        canonical_bytes(stored) == entry.snapshot
+        or (was_rolled_back and fingerprint(stored) == made)
     ):
         yield f"its snapshot is not what {chain.at(entry.position).label} makes of the table"

@@ -23,7 +23,7 @@ from zapdb.storage.statements import RecordTable, list_record_tables
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class PruneBound:
     """Which entries an operator wants to be gone; exactly one of the three is given.
 
     All but the newest `keep_last`; those of revisions below `before`; those that were written
@@ -56,8 +56,8 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """Something stored that needs an entry: `what` says what, for people."""
+class RequiredBy:
+    """Something stored that needs a revision: `what` says what, for people."""
 
     revision: int
     what: str
@@ -66,18 +66,18 @@ class Use:
 @dataclass(frozen=True, slots=True)
 class Pruning:
     """What pruning a log does: `pruned` go, `layouts` would go but for the entries that stay and
-    have their layouts, and while there are `uses` nothing goes at all."""
+    have their layouts, and while there are `required_by` nothing goes at all."""
 
     log: tuple[Entry, ...]
     pruned: tuple[Entry, ...]
     layouts: tuple[Entry, ...]
-    uses: tuple[Use, ...]
+    required_by: tuple[RequiredBy, ...]
 
 
-def plan_pruning(connection: Connection, log: Sequence[Entry], bound: Bound) -> Pruning:
+def plan_pruning(connection: Connection, log: Sequence[Entry], bound: PruneBound) -> Pruning:
     """Look what a pruning would do, in a READ transaction; counts all records of the table.
 
-    Raises `RollbackInProgress`: a forget needs the history that it found.
+    Raises `RollbackInProgress`: a rollback needs the history that it found.
     """
     if read_chain_state(connection).rolling_back is not None:
         raise RollbackInProgress(
@@ -92,12 +92,16 @@ def plan_pruning(connection: Connection, log: Sequence[Entry], bound: Bound) -> 
     # The first entry of a layout names itself: one step is enough.
     needed = {entry.layout_revision for entry in kept}
     pruned = [entry for entry in meant if entry.revision not in needed]
-    uses = [use for find in USERS for use in find(connection, pruned, kept)]
+    required_by = [
+        requirement
+        for check in REQUIREMENT_CHECKS
+        for requirement in check(connection, pruned, kept)
+    ]
     return Pruning(
         tuple(log),
         tuple(pruned),
         tuple(entry for entry in meant if entry.revision in needed),
-        tuple(sorted(uses, key=lambda use: use.revision)),
+        tuple(sorted(required_by, key=lambda requirement: requirement.revision)),
     )
 
 
@@ -106,14 +110,17 @@ def prune(storage: Storage, pruning: Pruning) -> None:
     `ConcurrencyError` if the log is no longer what was looked at.
 
     Records are not counted again: they are written under the newest revision, which stays, and only
-    a forget goes back, to a revision of its own. So none can come to have an older one.
+    a rollback goes back, to a revision of its own. So none can come to have an older one.
     """
     newest = pruning.log[-1]
-    if pruning.uses:
+    if pruning.required_by:
         raise UsageError(
             "stored records or archives need the revisions that would be pruned",
             table=newest.table.name,
-            needed="; ".join(f"revision {use.revision}: {use.what}" for use in pruning.uses),
+            needed="; ".join(
+                f"revision {requirement.revision}: {requirement.what}"
+                for requirement in pruning.required_by
+            ),
             hint="convert stale records with `zapdb convert run`, delete archived values "
             "with `zapdb migrate prune-archive`, or prune less; revisions that the "
             "change log needs always stay",
@@ -130,13 +137,13 @@ def prune(storage: Storage, pruning: Pruning) -> None:
         history.delete_revisions(connection, newest.tenant, newest.table_number, revisions)
 
 
-Find = Callable[[Connection, Sequence[Entry], Sequence[Entry]], Iterator[Use]]
+RequirementCheck = Callable[[Connection, Sequence[Entry], Sequence[Entry]], Iterator[RequiredBy]]
 """What is stored of the entries that would go, given those that stay, too."""
 
 
 def _find_records(
     connection: Connection, pruned: Sequence[Entry], _: Sequence[Entry]
-) -> Iterator[Use]:
+) -> Iterator[RequiredBy]:
     """Records of the revision, those of archived and of discarded tables, too."""
     if not pruned or pruned[0].table_number not in list_record_tables(connection):
         return
@@ -145,12 +152,12 @@ def _find_records(
     for entry in pruned:
         count = counts.get(entry.revision)
         if count:
-            yield Use(entry.revision, f"{count:,} record" + "s" * (count != 1))
+            yield RequiredBy(entry.revision, f"{count:,} record" + "s" * (count != 1))
 
 
 def _find_archives(
     connection: Connection, pruned: Sequence[Entry], kept: Sequence[Entry]
-) -> Iterator[Use]:
+) -> Iterator[RequiredBy]:
     """Archived values, which stand beside a record of any later revision.
 
     They were records' at a revision that has the field, which says of what type they are. That a
@@ -165,12 +172,12 @@ def _find_archives(
             count = counts.get(field.number)
             if count:
                 what = f"{count:,} archived value" + "s" * (count != 1)
-                yield Use(entry.revision, f"{what} of {field.name}")
+                yield RequiredBy(entry.revision, f"{what} of {field.name}")
 
 
 def _find_changes(
     connection: Connection, pruned: Sequence[Entry], _: Sequence[Entry]
-) -> Iterator[Use]:
+) -> Iterator[RequiredBy]:
     """Changes in the change log, whose records are read by the schema of their time."""
     if not pruned:
         return
@@ -179,8 +186,12 @@ def _find_changes(
     for entry in pruned:
         count = counts.get(entry.revision)
         if count:
-            yield Use(entry.revision, f"{count:,} change" + "s" * (count != 1))
+            yield RequiredBy(entry.revision, f"{count:,} change" + "s" * (count != 1))
 
 
-USERS: Final[tuple[Find, ...]] = (_find_records, _find_archives, _find_changes)
+REQUIREMENT_CHECKS: Final[tuple[RequirementCheck, ...]] = (
+    _find_records,
+    _find_archives,
+    _find_changes,
+)
 """Whatever stores something that the log is needed to read."""

@@ -20,15 +20,17 @@ from zapdb.storage.pending_changes import OF_TENANT, append_event
 TenantEvent = Literal["activation", "rollback"]
 
 
-def note_entry(connection: Connection, tenant: int, table: int, event: str, revision: int) -> None:
+def append_revision_event(
+    connection: Connection, tenant: int, table: int, event: str, revision: int
+) -> None:
     """A table has a new revision, by an entry of its schema history."""
     if read_history_settings(connection, tenant).records(table):
         made = encode_prefix(revision)
         append_event(connection, principal.current(), (tenant, table, made, event, None, made))
 
 
-def note_position(connection: Connection, tenant: int, before: int, after: int) -> None:
-    """A tenant stands somewhere else: an activation, or the end of a forget."""
+def append_position_event(connection: Connection, tenant: int, before: int, after: int) -> None:
+    """A tenant stands somewhere else: an activation, or the end of a rollback."""
     settings = read_history_settings(connection, tenant)
     if not _records_any(settings):
         return

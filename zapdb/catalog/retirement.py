@@ -65,7 +65,7 @@ def sweep_retired(storage: Storage) -> None:
 
 def _sweep_one(storage: Storage, retired: Retired) -> None:
     if isinstance(retired, RetiredEntries):
-        entries.sweep_entries(storage, retired)
+        entries.sweep_retired_entries(storage, retired)
     else:
         _sweep_records(storage, retired)
 

@@ -58,13 +58,13 @@ class Setting:
     choices: tuple[str, ...]
     says: str
     numbers: IntegerRange | None = None
-    binds_writers: bool = False
+    takes_gate: bool = False
     """Whether every writer must know it when it was set: it is set under the gate then."""
 
     @property
     def mode(self) -> Mode:
         """The kind of transaction that sets it."""
-        return Mode.CHANGE if self.binds_writers else Mode.CATALOG
+        return Mode.CHANGE if self.takes_gate else Mode.CATALOG
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             TABLES,
             ("off", "on"),
             "Whether every change of a record is kept in the change log, for those who follow it.",
-            binds_writers=True,
+            takes_gate=True,
         ),
         Setting(
             "blob_sweep_age_seconds",

@@ -175,8 +175,8 @@ def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) ->
     return Chain(tuple(migrations))
 
 
-def forgotten_digests(connection: Connection) -> set[tuple[int, str]]:
-    """(number, digest) of migrations that were forgotten: never applied again by themselves."""
+def rolled_back_digests(connection: Connection) -> set[tuple[int, str]]:
+    """(number, digest) of migrations that were rolled back: never applied again by themselves."""
     query = sa.select(MIGRATIONS.c.number, MIGRATIONS.c.digest).where(
         MIGRATIONS.c.state == ROLLED_BACK
     )
@@ -204,11 +204,11 @@ def store(connection: Connection, migration: Migration, source: bytes) -> None:
     rows.put(connection, ChainState(migration.number, id, migration.digest, None))
 
 
-def mark_forgotten(connection: Connection, forgotten: int) -> None:
+def mark_rolled_back(connection: Connection, number: int) -> None:
     """Take the newest migration out of the chain, inside a CHANGE transaction."""
     connection.core_execute(
         sa.update(MIGRATIONS)
-        .where(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number == forgotten)
+        .where(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number == number)
         .values(
             state=ROLLED_BACK,
             rolled_back_at=connection.storage.now_us(connection),
@@ -221,11 +221,11 @@ def mark_forgotten(connection: Connection, forgotten: int) -> None:
         .order_by(MIGRATIONS.c.number.desc())
         .limit(1)
     ).one_or_none()
-    number, id, digest = (0, 0, "") if newest is None else newest
-    rows.put(connection, ChainState(number, id, digest, None))
+    end, id, digest = (0, 0, "") if newest is None else newest
+    rows.put(connection, ChainState(end, id, digest, None))
 
 
-def mark_forgetting(connection: Connection, number: int) -> None:
-    """Say that a migration is being forgotten, inside a CHANGE transaction."""
+def mark_rolling_back(connection: Connection, number: int) -> None:
+    """Say that a migration is being rolled back, inside a CHANGE transaction."""
     state = read_chain_state(connection, lock=True)
     rows.put(connection, structs.replace(state, rolling_back=number))

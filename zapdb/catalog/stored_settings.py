@@ -94,7 +94,7 @@ def write_setting(connection: Connection, name: str, value: str, scope: Scope = 
         )
     before = _read_switched(connection, setting, scope)
     seq = rows.put(connection, SettingRow(scope.text, name, normal))
-    _bind_writers(connection, setting, scope, before)
+    _announce_to_writers(connection, setting, scope, before)
     _check_policies(connection, name, scope)
     return seq
 
@@ -105,7 +105,7 @@ def unset_setting(connection: Connection, name: str, scope: Scope = EVERYWHERE) 
     setting = _find_for(name, scope)
     before = _read_switched(connection, setting, scope)
     seq = rows.delete(connection, SettingRow, scope.key(name))
-    _bind_writers(connection, setting, scope, before)
+    _announce_to_writers(connection, setting, scope, before)
     _check_policies(connection, name, scope)
     return seq
 
@@ -135,14 +135,14 @@ def _check_policies(connection: Connection, name: str, scope: Scope) -> None:
                 )
 
 
-def _bind_writers(
+def _announce_to_writers(
     connection: Connection, setting: Setting, scope: Scope, before: Mapping[int, str]
 ) -> None:
     """Have every process load again what is in force: its next transaction goes by the setting.
 
     The change log says where it begins and where it ends, for each tenant.
     """
-    if not setting.binds_writers:
+    if not setting.takes_gate:
         return
     assert connection.mode is setting.mode, "it is set under the gate"
     mine = "" if scope.tenant is None else f" WHERE tenant = {int(scope.tenant)}"
@@ -156,7 +156,7 @@ def _bind_writers(
 
 def _read_switched(connection: Connection, setting: Setting, scope: Scope) -> dict[int, str]:
     """What a setting that binds writers is for each tenant that the scope is about."""
-    if not setting.binds_writers:
+    if not setting.takes_gate:
         return {}
     tenants = (
         [tenant.number for tenant in rows.list_rows(connection, Tenant)]

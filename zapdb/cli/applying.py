@@ -11,9 +11,19 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.activation import View
-from zapdb.activation.fleet import Brought, FleetStatus, bring_up_all, read_fleet
+from zapdb.activation.fleet import (
+    AllTenantsStatus,
+    TenantResult,
+    migrate_all_tenants,
+    read_all_tenants,
+)
 from zapdb.activation.inspection import MigrationPhase, MigrationState, list_migration_states
-from zapdb.activation.up import Applied, Wanted, migrate_up, refuse_changes_while_forgetting
+from zapdb.activation.up import (
+    AppliedMigration,
+    MigrationChoice,
+    migrate_up,
+    require_no_ongoing_rollback,
+)
 from zapdb.activation.verification import compare_files
 from zapdb.catalog.changelog import read_seq
 from zapdb.catalog.stored import provisional_numbers
@@ -54,13 +64,13 @@ AllTenantsOption = Annotated[
 class _Done:
     """What one run of the command has done so far; `fleet` only with --all-tenants."""
 
-    applied: list[Applied] = field(default_factory=list)
+    applied: list[AppliedMigration] = field(default_factory=list)
     built: list[JobRun] = field(default_factory=list)
-    fleet: list[Brought] | None = None
+    fleet: list[TenantResult] | None = None
 
     @property
-    def failed(self) -> list[Brought]:
-        return [brought for brought in self.fleet or () if brought.error is not None]
+    def failed(self) -> list[TenantResult]:
+        return [result for result in self.fleet or () if result.error is not None]
 
     @property
     def exit_status(self) -> int:
@@ -143,7 +153,7 @@ def migrate_up_command(
             number = find_tenant(storage.connection(), find_tenant_name(tenant)).number
             # Of all tenants, each that waits is reported, and goes as far as it may.
             with suppress(ActivationPending) if all_tenants else nullcontext():
-                wanted = Wanted(to, again=True)
+                wanted = MigrationChoice(to, again=True)
                 migrate_up(
                     storage, number, directory, wanted, on_applied=note_applied, wait_seconds=wait
                 )
@@ -172,7 +182,7 @@ def _widest(files: list[MigrationFile]) -> int:
     return max((len(file.label) for file in files), default=0)
 
 
-def _note_applied(output: Output, done: _Done, width: int, one: Applied) -> None:
+def _note_applied(output: Output, done: _Done, width: int, one: AppliedMigration) -> None:
     done.applied.append(one)
     said = ("applied ", "green") if one.active else ("stored  ", "yellow")
     output.write(
@@ -182,21 +192,21 @@ def _note_applied(output: Output, done: _Done, width: int, one: Applied) -> None
     )
 
 
-def _bring_up(storage: Storage, output: Output) -> list[Brought]:
+def _bring_up(storage: Storage, output: Output) -> list[TenantResult]:
     """The other tenants, with a bar on a terminal."""
-    total = len(read_fleet(storage).behind)
+    total = len(read_all_tenants(storage).behind)
     with progress_bar(output, "bringing up tenants", total) as advance:
-        fleet = bring_up_all(storage, lambda brought: advance())
-    done = sum(brought.error is None for brought in fleet)
+        fleet = migrate_all_tenants(storage, lambda result: advance())
+    done = sum(result.error is None for result in fleet)
     output.write(("brought up ", "green"), format_count(done, "more tenant"))
     return fleet
 
 
-def _report_failed(failed: list[Brought]) -> None:
-    for brought in failed[:FAILED_SHOWN_MAX]:
-        assert brought.error is not None
-        print_note(f"tenant {brought.tenant.name} is at {brought.position:04d}:")
-        report_error(brought.error, as_json=False)
+def _report_failed(failed: list[TenantResult]) -> None:
+    for result in failed[:FAILED_SHOWN_MAX]:
+        assert result.error is not None
+        print_note(f"tenant {result.tenant.name} is at {result.position:04d}:")
+        report_error(result.error, as_json=False)
     if len(failed) > FAILED_SHOWN_MAX:
         count = format_count(len(failed) - FAILED_SHOWN_MAX, "more tenant")
         print_note(f"{count} could not be brought up: --json names all")
@@ -212,7 +222,7 @@ def _check_pending(
     view = read_view_if_any(storage, tenant)
     chain, pending = Chain(), tuple(files)
     if view is not None:
-        refuse_changes_while_forgetting(view)
+        require_no_ongoing_rollback(view)
         chain, pending = view.chain, compare_files(files, list(view.stored), view.chain).pending
     wanted = [file for file in pending if to is None or file.number <= to]
     checked = resolve_files(wanted, chain, provisional_numbers())
@@ -239,17 +249,17 @@ def _build_indexes(
             raise
 
 
-def _fleet_to_json(fleet: list[Brought]) -> dict[str, Any]:
+def _fleet_to_json(fleet: list[TenantResult]) -> dict[str, Any]:
     return {
-        "brought": sum(brought.error is None for brought in fleet),
+        "brought": sum(result.error is None for result in fleet),
         "failed": [
             {
-                "tenant": brought.tenant.name,
-                "position": brought.position,
-                "error": brought.error.to_json(),
+                "tenant": result.tenant.name,
+                "position": result.position,
+                "error": result.error.to_json(),
             }
-            for brought in fleet
-            if brought.error is not None
+            for result in fleet
+            if result.error is not None
         ],
     }
 
@@ -277,7 +287,7 @@ def migrate_status_command(
     files = list_files(find_migrations(migrations))
     with connected(database) as storage:
         view = read_view_if_any(storage, tenant)
-        fleet = read_fleet(storage) if all_tenants and view is not None else None
+        fleet = read_all_tenants(storage) if all_tenants and view is not None else None
     states = list_migration_states(files, view)
     forgetting = None if view is None else view.chain_state.rolling_back
     pending = sum(state.phase == "pending" for state in states)
@@ -305,7 +315,7 @@ def migrate_status_command(
     return _report_conflicts(states, as_json=as_json) or (EXIT_PENDING if is_pending else 0)
 
 
-def _write_fleet(fleet: FleetStatus, output: Output) -> None:
+def _write_fleet(fleet: AllTenantsStatus, output: Output) -> None:
     output.write()
     output.write(format_count(fleet.tenants, "tenant"))
     for position, count in fleet.positions.items():
@@ -318,7 +328,7 @@ def _write_fleet(fleet: FleetStatus, output: Output) -> None:
         output.write(f"behind: {', '.join(shown)}{more}")
 
 
-def _status_to_json(fleet: FleetStatus) -> dict[str, Any]:
+def _status_to_json(fleet: AllTenantsStatus) -> dict[str, Any]:
     return {
         "tenants": fleet.tenants,
         "positions": {str(position): count for position, count in fleet.positions.items()},

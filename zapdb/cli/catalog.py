@@ -10,8 +10,8 @@ import typer
 
 from zapdb.activation import IndexDescriptor, TableState, View
 from zapdb.activation.inspection import read_labels, read_log
-from zapdb.activation.pinning import Stamped, find_in_log
-from zapdb.activation.prehistory import ensure_histories
+from zapdb.activation.pinning import FingerprintMatch, find_in_log
+from zapdb.activation.prehistory import recover_schema_histories
 from zapdb.catalog.history import format_fingerprint
 from zapdb.catalog.kinds import ConstraintKind
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
@@ -316,7 +316,7 @@ def catalog_fingerprint_command(
     output = Output(as_json)
     wanted = None if find is None else parse_fingerprint(find)
     with opened_for(database, tenant) as (storage, number):
-        ensure_histories(storage, number)
+        recover_schema_histories(storage, number)
         with storage.transaction(Mode.READ) as connection:
             log = read_log(connection, number, table)
             labels = read_labels(connection)
@@ -351,7 +351,7 @@ def parse_fingerprint(text: str) -> int:
     return int(text, 16)
 
 
-def _write_found(output: Output, found: Stamped) -> int:
+def _write_found(output: Output, found: FingerprintMatch) -> int:
     output.write(*_describe_found(found))
     if found.is_known and not found.is_current:
         write_differences(output, found.differences)
@@ -369,7 +369,7 @@ def _write_found(output: Output, found: Stamped) -> int:
     return 0 if found.is_known else EXIT_ERROR
 
 
-def _describe_found(found: Stamped) -> Iterator[Part]:
+def _describe_found(found: FingerprintMatch) -> Iterator[Part]:
     yield format_fingerprint(found.fingerprint)
     if not found.is_known:
         yield ("  never stamped on ", "red")

@@ -11,7 +11,7 @@ import typer
 from msgspec import to_builtins
 
 from zapdb.activation import View
-from zapdb.activation.up import refuse_while_forgetting
+from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.changelog import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.job_progress import JobRun, name_job, run_jobs, stopping_on_interrupt, write_findings
@@ -63,7 +63,7 @@ def convert_run_command(
     output = Output(as_json)
     runs: list[JobRun] = []
     with _runner(engine, workers, master) as runner, opened(database, tenant) as (storage, view):
-        refuse_while_forgetting(view)
+        require_not_rolling_back(view)
         jobs = plan_jobs(storage, view.tenant)
         try:
             run_jobs(storage, view, jobs, runner, output, runs.append)

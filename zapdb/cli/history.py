@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from zapdb.activation.inspection import find_entry, read_labels, read_log, read_log_numbered
-from zapdb.activation.prehistory import ensure_histories
+from zapdb.activation.prehistory import recover_schema_histories
 from zapdb.catalog.history import (
     Entry,
     find_revisions,
@@ -96,7 +96,7 @@ def catalog_history_command(
     if with_snapshot and not as_json:
         raise UsageError("a table schema is binary, so it is shown in JSON only", hint="add --json")
     with opened_for(database, tenant) as (storage, number):
-        ensure_histories(storage, number)
+        recover_schema_histories(storage, number)
         with storage.transaction(Mode.READ) as connection:
             log = find_log(connection, number, table, table_id)
             labels = read_labels(connection)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.catalog.history import Entry, format_fingerprint
-from zapdb.catalog.pruning import Bound, Pruning, plan_pruning, prune
+from zapdb.catalog.pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.durations import parse_duration
 from zapdb.cli.history import TableNumberOption, TableOption, find_log, show_time
@@ -56,18 +56,18 @@ def catalog_prune_command(
             log = find_log(connection, number, table, table_id)
             now = storage.now_us(connection)
             oldest = None if older_than is None else now - parse_duration(older_than)
-            pruning = plan_pruning(connection, log, Bound(keep_last, before, oldest))
+            pruning = plan_pruning(connection, log, PruneBound(keep_last, before, oldest))
         _write_plan(pruning, output)
         done = False
         if pruning.pruned and not dry_run:
-            if not pruning.uses and not yes and not _confirm(pruning, as_json=as_json):
+            if not pruning.required_by and not yes and not _confirm(pruning, as_json=as_json):
                 output.write("nothing was changed")
                 return EXIT_ERROR
             prune(storage, pruning)
             done = True
             output.write(("pruned ", "green"), _count(pruning.pruned))
     output.document(_plan_to_json(pruning, done=done))
-    return EXIT_ERROR if pruning.uses else 0
+    return EXIT_ERROR if pruning.required_by else 0
 
 
 def _count(entries: Sequence[Entry]) -> str:
@@ -77,16 +77,16 @@ def _count(entries: Sequence[Entry]) -> str:
 def _write_plan(pruning: Pruning, output: Output) -> None:
     if not pruning.pruned:
         output.write("nothing to prune")
-    uses: dict[int, list[str]] = {}
-    for use in pruning.uses:
-        uses.setdefault(use.revision, []).append(use.what)
+    required_by: dict[int, list[str]] = {}
+    for requirement in pruning.required_by:
+        required_by.setdefault(requirement.revision, []).append(requirement.what)
     rows: list[Sequence[Part]] = [
         (
             str(entry.revision),
             format_fingerprint(entry.fingerprint),
             show_time(entry),
             entry.event,
-            (", ".join(uses.get(entry.revision, ["-"])), "yellow"),
+            (", ".join(required_by.get(entry.revision, ["-"])), "yellow"),
         )
         for entry in pruning.pruned
     ]
@@ -115,7 +115,10 @@ def _plan_to_json(pruning: Pruning, *, done: bool) -> dict[str, Any]:
         "table_number": newest.table_number,
         "pruned": [entry.revision for entry in pruning.pruned],
         "kept_for_layout": [entry.revision for entry in pruning.layouts],
-        "in_use": [{"gen": use.revision, "by": use.what} for use in pruning.uses],
+        "in_use": [
+            {"gen": requirement.revision, "by": requirement.what}
+            for requirement in pruning.required_by
+        ],
         "newest": newest.revision,
         "done": done,
     }

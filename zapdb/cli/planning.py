@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation.up import refuse_changes_while_forgetting
+from zapdb.activation.up import require_no_ongoing_rollback
 from zapdb.activation.verification import compare_files
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.cli.configuration import (
@@ -63,7 +63,7 @@ def migrate_plan_command(
             chain = resolve_files(files)
             plan = MigrationPlan(chain.migrations, _all_created(chain), ())
         else:
-            refuse_changes_while_forgetting(view)
+            require_no_ongoing_rollback(view)
             pending = compare_files(files, list(view.stored), view.chain).pending
             chain = resolve_files(pending, view.chain, provisional_numbers())
             plan = make_migration_plan(storage, view, chain, sample)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zapdb.activation import load_view
-from zapdb.activation.up import refuse_while_forgetting
+from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.changelog import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.job_progress import run_jobs, stopping_on_interrupt
@@ -41,7 +41,7 @@ def migrate_prune_archive_command(
     """
     output = Output(as_json)
     with opened(database, tenant) as (storage, view):
-        refuse_while_forgetting(view)
+        require_not_rolling_back(view)
         with storage.transaction(Mode.READ) as connection:
             view = load_view(connection, view.tenant, view)
             archived = list_archived(connection, view)

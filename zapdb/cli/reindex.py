@@ -9,7 +9,7 @@ import typer
 
 from zapdb.activation import IndexDescriptor, TableState, View
 from zapdb.activation.datasets import needs_rebuilding, restart_indexes
-from zapdb.activation.up import refuse_while_forgetting
+from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.changelog import read_seq
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
@@ -53,7 +53,7 @@ def reindex_run_command(
     output = Output(as_json)
     runs: list[JobRun] = []
     with opened(database, tenant) as (storage, view):
-        refuse_while_forgetting(view)
+        require_not_rolling_back(view)
         found = restart_indexes(storage, view, _choose(view, table, index))
         view = read_view(storage, tenant)
         jobs = _plan(storage, view, found)

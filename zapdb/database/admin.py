@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zapdb.activation import TableState, View
-from zapdb.activation.pinning import Stamped, find_fingerprint
+from zapdb.activation.pinning import FingerprintMatch, find_fingerprint
 from zapdb.activation.removal import Removed, remove_tenant
 from zapdb.catalog.changelog import read_seq
 from zapdb.catalog.history import Entry, read_entries
@@ -252,7 +252,7 @@ class DatabaseAdmin:
         with self._session.reading() as connection:
             return list(read_entries(connection, self._tenant, number))
 
-    def find_fingerprint(self, table: str, fingerprint: int) -> Stamped:
+    def find_fingerprint(self, table: str, fingerprint: int) -> FingerprintMatch:
         """Whether a fingerprint was ever stamped on a table, and what changed since.
 
         Raises `UnknownName` where no table ever had the name.

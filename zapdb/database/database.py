@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, overload
 
 from zapdb.activation import View
 from zapdb.activation.datasets import settle_datasets
-from zapdb.activation.up import Applied
+from zapdb.activation.up import AppliedMigration
 from zapdb.catalog.kinds import TenantNameRow
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
@@ -53,7 +53,7 @@ class Database(Access):
         context: NodeContext,
         view: View,
         tenant: str,
-        applied: tuple[Applied, ...] = (),
+        applied: tuple[AppliedMigration, ...] = (),
         *,
         shares: Database | None = None,
     ) -> None:
@@ -92,7 +92,7 @@ class Database(Access):
         `UnknownName`, and `ActivationPending` where it can't be brought far enough.
         """
         number = find_tenant(self._storage.connection(), name).number
-        applied: list[Applied] = []
+        applied: list[AppliedMigration] = []
         files, known = self._node_context.files, self._session.view
         if self._node is None:
             view = prepare_tenant_read_only(self._storage, number, files, known)

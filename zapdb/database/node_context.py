@@ -16,11 +16,11 @@ from zapdb.activation import View, load_view, prehistory
 from zapdb.activation.pinning import Pins
 from zapdb.activation.serving import refuse_behind, refuse_unserved
 from zapdb.activation.up import (
-    Applied,
+    AppliedMigration,
     await_activation,
     catch_up,
     migrate_up,
-    refuse_changes_while_forgetting,
+    require_no_ongoing_rollback,
 )
 from zapdb.activation.verification import compare_files
 from zapdb.catalog.stored import provisional_numbers
@@ -78,7 +78,7 @@ def prepare_tenant(
     tenant: int,
     files: MigrationFiles,
     wait_seconds: float,
-    applied: list[Applied],
+    applied: list[AppliedMigration],
     known: View | None = None,
 ) -> tuple[View, dict[int, str]]:
     """Store and activate what is to be, so that a tenant can be served to a process with the files.
@@ -93,7 +93,7 @@ def prepare_tenant(
     serves = files.serves or 0
     view = load_checked(storage, tenant, known)
     if files.end >= (view.chain_state.rolling_back or files.end + 1):
-        refuse_changes_while_forgetting(view)
+        require_no_ongoing_rollback(view)
     pending: tuple[MigrationFile, ...] = ()
     if known is None or view.stored is not known.stored:
         pending = compare_files(files.migrations, list(view.stored), view.chain).pending

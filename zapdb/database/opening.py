@@ -16,7 +16,7 @@ from types import ModuleType
 from zapdb.activation import View
 from zapdb.activation.datasets import datasets_in_use, settle_datasets
 from zapdb.activation.pinning import Pins
-from zapdb.activation.up import Applied
+from zapdb.activation.up import AppliedMigration
 from zapdb.catalog import DEFAULT_TENANT_NAME, rows
 from zapdb.catalog.kinds import DatabaseRow
 from zapdb.catalog.retirement import sweep_retired
@@ -125,7 +125,7 @@ def open(
         if wait is None:
             settings = read_settings(storage.connection(), number)
             wait = float(settings.get("activation_wait_seconds"))
-        applied: list[Applied] = []
+        applied: list[AppliedMigration] = []
 
         def open_node() -> Database:
             view, pending = prepare_tenant(storage, number, files, wait, applied)
@@ -148,7 +148,9 @@ class _Opening:
     tenant: str
     models: ModuleType | None
 
-    def make(self, node: Node | None, view: View, applied: Sequence[Applied] = ()) -> Database:
+    def make(
+        self, node: Node | None, view: View, applied: Sequence[AppliedMigration] = ()
+    ) -> Database:
         watcher = CatalogWatcher(self.storage)
         context = NodeContext(self.storage, node, self.files, watcher, self.pins)
         try:
@@ -159,7 +161,7 @@ class _Opening:
 
 
 def _open_as_node(
-    opening: _Opening, view: View, pending: dict[int, str], applied: list[Applied]
+    opening: _Opening, view: View, pending: dict[int, str], applied: list[AppliedMigration]
 ) -> Database:
     """Register, and open. Only from then on do others know of this process: a rollback, or the
     activation of a migration that waits for processes, may have been faster. Raises

@@ -20,7 +20,7 @@ from typing import Self, TypeVar
 from zapdb.activation import TableState, View, load_view
 from zapdb.activation.pinning import NO_PINS, Pins, Violations
 from zapdb.activation.serving import find_served, refuse_behind
-from zapdb.activation.up import refuse_while_forgetting
+from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.settings import Settings
 from zapdb.cluster.level import check_level
 from zapdb.cluster.nodes import Node
@@ -565,7 +565,7 @@ class Session:
             )
         if activation != self._shared.loaded.view.activation:
             self.reload()
-        refuse_while_forgetting(self._shared.loaded.view)
+        require_not_rolling_back(self._shared.loaded.view)
         connection.checked.add(self._shared)
 
     def run(self, action: Callable[[], T], *, may_be_exclusive: bool = True) -> T:

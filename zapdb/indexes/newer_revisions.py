@@ -23,7 +23,7 @@ def compile_from_newer(
     at `position`.
 
     Raises `KeyError` for a revision that no record can have now either, `UnknownName` where the
-    table was dropped, and `TransactionConflict` where the position was forgotten and what the
+    table was dropped, and `TransactionConflict` where the position was rolled back and what the
     records are now is not known to its chain.
     """
     newer, number = _load_now(storage, view), target.number

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zapdb.activation import View, load_view
-from zapdb.activation.up import refuse_while_forgetting
+from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.retirement import delete_records
 from zapdb.errors import UsageError
 from zapdb.records import encode_prefix
@@ -89,7 +89,7 @@ def prune_archives(storage: Storage, tenant: int) -> int:
     """
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, tenant)
-        refuse_while_forgetting(view)
+        require_not_rolling_back(view)
         schema = view.chain.schema_at(view.position)
         for table in schema:
             if table.archived and _has_stale(connection, view, table.name):

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from zapdb.activation import load_view
-from zapdb.activation.forget import Revert, find_revert, revert_condition
+from zapdb.activation.forget import TableRollback, find_table_rollback, rollback_condition
 from zapdb.activation.view import TableState, View
 from zapdb.catalog import principal
 from zapdb.catalog.kinds import Job
@@ -85,7 +85,7 @@ class RollbackWork(Work):
         super().__init__(storage, view, state, job)
         if view.rolling_back is None:
             raise Superseded
-        self.rollback: Revert = find_revert(view, job.table)
+        self.rollback: TableRollback = find_table_rollback(view, job.table)
         self.convert: Callable[[bytes, bytes, Beside], bytes] | None = None
         if self.rollback.revision is not None:
             position = view.rolling_back.number - 1
@@ -95,7 +95,7 @@ class RollbackWork(Work):
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
-        condition, parameters = revert_condition(self.storage.mark, self.rollback)
+        condition, parameters = rollback_condition(self.storage.mark, self.rollback)
         return condition, list(parameters)
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
@@ -115,10 +115,10 @@ class RollbackWork(Work):
     ) -> None:
         """What is lost on the way back is a change: where the way there would make another record
         of what comes out (rule 22)."""
-        forgetting = self.view.rolling_back
-        if not self.state.logs_changes or forgetting is None:
+        ongoing = self.view.rolling_back
+        if not self.state.logs_changes or ongoing is None:
             return
-        number, table = forgetting.number, self.state.table.number
+        number, table = ongoing.number, self.state.table.number
         forwards = self.view.chain.program(table, number - 1, number, self.view.zones)
         _, start = decode_prefix(old, 0)
         _, start_new = decode_prefix(new, 0)

@@ -6,7 +6,12 @@ import logging
 from dataclasses import dataclass
 
 from zapdb.activation import load_view
-from zapdb.activation.forget import end, list_reverts, publish, start_rollback
+from zapdb.activation.forget import (
+    finish_rollback,
+    list_table_rollbacks,
+    publish_rollback,
+    start_rollback,
+)
 from zapdb.activation.up import CHAIN_LEASE
 from zapdb.catalog.retirement import sweep_retired
 from zapdb.cluster import leases
@@ -49,8 +54,8 @@ def roll_back_newest(
         for tenant in marked.tenants:
             reports += _roll_back_records(storage, tenant, runner)
             sweep_retired(storage)  # what it discarded is gone before its table comes back
-            publish(storage, tenant, lease, marked.migration)
-        end(storage, lease, marked.migration)
+            publish_rollback(storage, tenant, lease, marked.migration)
+        finish_rollback(storage, lease, marked.migration)
     sweep_retired(storage)
     for tenant in marked.tenants:
         sweep_archives(storage, tenant)
@@ -69,7 +74,7 @@ def _roll_back_records(storage: Storage, tenant: int, runner: Runner) -> list[Jo
     with storage.transaction(Mode.READ) as connection:
         view = load_view(connection, tenant)
     reports = []
-    for rollback in list_reverts(view):
+    for rollback in list_table_rollbacks(view):
         job = plan_table_rollback(storage, view, rollback)
         if job.state == "planned":
             report = run_job(storage, job, runner)

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from zapdb.activation import IndexDescriptor, TableState, View, load_view
 from zapdb.activation.activate import publish_index
-from zapdb.activation.forget import Revert
+from zapdb.activation.forget import TableRollback
 from zapdb.catalog.changelog import read_seq
 from zapdb.catalog.kinds import ConstraintFinding, Job, JobKind
 from zapdb.cluster.leases import Owner
@@ -173,7 +173,7 @@ def _supersede_all_but(storage: Storage, view: View, needed: set[str]) -> None:
             set_state(connection, structs.replace(job, findings=()), "superseded")
 
 
-def plan_table_rollback(storage: Storage, view: View, rollback: Revert) -> Job:
+def plan_table_rollback(storage: Storage, view: View, rollback: TableRollback) -> Job:
     """The job that converts a table's records back, of the rollback that is under way."""
     return plan_job(
         storage,

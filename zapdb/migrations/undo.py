@@ -1,7 +1,7 @@
 """Undoing a migration by a new one: its resolved rollback, as changes that have rollbacks of their
 own.
 
-A forget takes back the newest migration and leaves no trace in the files. An undo takes back any
+A rollback takes back the newest migration and leaves no trace in the files. An undo takes back any
 migration that nothing later rests on, is reviewed and deployed like every other change, and can be
 taken back itself: what it drops, it archives.
 """

@@ -2,7 +2,7 @@
 
 One row per record and field: the value's encoding, or nothing for a null. A conversion that crosses
 the drop of a field writes its row in the transaction that writes the record. Rows die with their
-record. A forget consumes them record by record. `restore_field` leaves them where they are, since
+record. A rollback consumes them record by record. `restore_field` leaves them where they are, since
 who reads the stale record at the same moment needs them, too: they are deleted wholesale once no
 record of the table is stale, and meanwhile another crossing overwrites them.
 """

@@ -95,7 +95,9 @@ def people_in(url: str, files: Path, table: str = "people") -> list[dict[str, An
 
 
 @pytest.mark.parametrize("keyword", EXAMPLES)
-def test_an_example_is_applied_to_records_and_forgotten_again(keyword: str, tmp_path: Path) -> None:
+def test_an_example_is_applied_to_records_and_rolled_back_again(
+    keyword: str, tmp_path: Path
+) -> None:
     texts = documents_for(keyword)
     files, url = tmp_path / "migrations", f"sqlite:///{tmp_path / 'store.db'}"
     write(files, texts[:1])
