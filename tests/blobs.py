@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from zapdb.errors import BlobMissing
-from zapdb.records import Beside
+from zapdb.records import Attachments
 from zapdb.values import Blob
 
 
@@ -15,13 +15,13 @@ class MemoryBlobs:
     def __init__(self) -> None:
         self.saved: dict[bytes, bytes] = {}
 
-    def beside(self, *_record: bytes) -> Beside:
+    def attachments(self, *_record: bytes) -> Attachments:
         numbers = itertools.count(len(self.saved) + 1)
-        return Beside(self.load, lambda: next(numbers).to_bytes(16, "big"))
+        return Attachments(self.load, lambda: next(numbers).to_bytes(16, "big"))
 
-    def save(self, beside: Beside) -> None:
+    def save(self, attachments: Attachments) -> None:
         """Store what was left beside a record, as who stores the record does."""
-        self.saved |= beside.take_blobs()
+        self.saved |= attachments.take_blobs()
 
     def load(self, blob: Blob) -> bytes:
         if blob.id not in self.saved:
@@ -29,5 +29,5 @@ class MemoryBlobs:
         return self.saved[blob.id]
 
 
-BESIDE = MemoryBlobs().beside()
+NO_BLOBS = MemoryBlobs().attachments()
 """Where no blobs are to be expected."""

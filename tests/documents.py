@@ -8,7 +8,7 @@ from zapdb.errors import InvalidMigration, Violation
 from zapdb.migrations import Chain, Migration, NumberAllocator, resolve
 from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.parsed_migration import parse_document
-from zapdb.schema import Schema, Table
+from zapdb.schema import Schema, TableSchema
 
 PEOPLE = """\
 create_table: {table: people, key: [id], fields: [
@@ -70,7 +70,7 @@ def show(violation: Violation) -> str:
     return f"{violation.location}: {violation.message}"
 
 
-def people_of(schema: Schema) -> Table:
+def people_of(schema: Schema) -> TableSchema:
     table = schema.table_named("people")
     assert table is not None
     return table

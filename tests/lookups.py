@@ -51,26 +51,26 @@ def starts_with(items: Table, index: str, *values: Any) -> Query:
     return items.using(index).where(equal_to(table, fields, leading), begins)
 
 
-def _field(table: schema.Table, field: schema.Field) -> FieldExpression:
+def _field(table: schema.TableSchema, field: schema.Field) -> FieldExpression:
     return FieldExpression(table.name, field.name, (table, field))
 
 
 Components = Sequence[schema.IndexComponent]
 
 
-def _fields_of(items: Table, index: str) -> tuple[schema.Table, Components]:
+def _fields_of(items: Table, index: str) -> tuple[schema.TableSchema, Components]:
     items.using(index)  # it may be new
-    live = items._current()
-    found = live.shape.index(index)
+    bound = items._current()
+    found = bound.adapter.index(index)
     assert found is not None
-    return live.shape.table, found.descriptor.index.components
+    return bound.adapter.schema, found.descriptor.index.components
 
 
 def _as_tuple(bound: Any) -> tuple[Any, ...]:
     return bound if isinstance(bound, tuple) else (bound,)
 
 
-def equal_to(table: schema.Table, components: Components, values: Sequence[Any]) -> Predicate:
+def equal_to(table: schema.TableSchema, components: Components, values: Sequence[Any]) -> Predicate:
     if len(values) > len(components):
         raise UsageError("there are more values than fields of the index")
     fields = (table.field_numbered(c.field) for c in components)
@@ -78,20 +78,20 @@ def equal_to(table: schema.Table, components: Components, values: Sequence[Any])
 
 
 def behind(
-    table: schema.Table, components: Components, values: Sequence[Any], *, included: bool
+    table: schema.TableSchema, components: Components, values: Sequence[Any], *, included: bool
 ) -> Predicate:
     """Records behind those with the values, as the index compares them and in its order."""
     return _beyond(table, components, values, is_behind=True, included=included)
 
 
 def before(
-    table: schema.Table, components: Components, values: Sequence[Any], *, included: bool
+    table: schema.TableSchema, components: Components, values: Sequence[Any], *, included: bool
 ) -> Predicate:
     return _beyond(table, components, values, is_behind=False, included=included)
 
 
 def _beyond(
-    table: schema.Table,
+    table: schema.TableSchema,
     components: Components,
     values: Sequence[Any],
     *,

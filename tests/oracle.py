@@ -38,7 +38,7 @@ from zapdb.migrations.operations.optionality import MakeRequired
 from zapdb.migrations.operations.rename import RenameField
 from zapdb.migrations.operations.transform import Transform
 from zapdb.migrations.structure import ABSENT
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Enum, List, Reference, Struct, ValueType
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
 
@@ -503,7 +503,9 @@ class Kept:
         self.archive = dict(archive or {})
 
 
-def apply_operation(operation: Operation, kept: Kept, before: Table, after: Table) -> None:
+def apply_operation(
+    operation: Operation, kept: Kept, before: TableSchema, after: TableSchema
+) -> None:
     """What becomes of one record of the table, which has the shape `before`, then `after`."""
     row = kept.row
     match operation:
@@ -548,7 +550,7 @@ def given(value: Any) -> bool:
 
 
 def evaluate_for(
-    table: Table, name: str, text: str, values: Mapping[str, Any], source: Table
+    table: TableSchema, name: str, text: str, values: Mapping[str, Any], source: TableSchema
 ) -> Any:
     """The value of a field by an expression over fields of another shape of its table."""
     types = {f.name: Type(f.type, f.optional) for f in source.fields if f.name in values}
@@ -556,16 +558,16 @@ def evaluate_for(
     return evaluate(parse_expression(text), values, types, kind if isinstance(kind, Enum) else None)
 
 
-def field_of(table: Table, name: str) -> Field:
+def field_of(table: TableSchema, name: str) -> Field:
     (found,) = (f for f in table.fields if f.name == name)
     return found
 
 
-def number_of(table: Table, name: str) -> int:
+def number_of(table: TableSchema, name: str) -> int:
     return field_of(table, name).number
 
 
-def fill_of(fill: Any, row: Mapping[str, Any], table: Table, name: str) -> Any:
+def fill_of(fill: Any, row: Mapping[str, Any], table: TableSchema, name: str) -> Any:
     if given(fill.expression):
         return evaluate_for(table, name, fill.expression, row, table)
     return None if fill.value is None else field_of(table, name).type.from_document(fill.value, "p")

@@ -40,7 +40,7 @@ from zapdb.migrations.operations.constraints import checks_on, nested_types
 from zapdb.migrations.operations.definitions import TypeDefinition
 from zapdb.migrations.parsed_migration import parse_document
 from zapdb.migrations.stored_structure import to_structure
-from zapdb.schema import NO_DEFAULT, Field, Index, IndexComponent, Schema, Table
+from zapdb.schema import NO_DEFAULT, Field, Index, IndexComponent, Schema, TableSchema
 from zapdb.values import (
     Binary,
     Boolean,
@@ -270,7 +270,9 @@ def fields_of(
 
 
 @st.composite
-def tables(draw: st.DrawFn, fields_max: int = 12, kinds: Sequence[ValueType] = TYPES) -> Table:
+def tables(
+    draw: st.DrawFn, fields_max: int = 12, kinds: Sequence[ValueType] = TYPES
+) -> TableSchema:
     """Numbers and declared order differ; keys have one to three fields, in any order."""
     drawn = draw(st.lists(names, min_size=1, max_size=fields_max, unique=True))
     numbers = draw(st.permutations(range(1, len(drawn) + 1)))
@@ -293,11 +295,11 @@ def tables(draw: st.DrawFn, fields_max: int = 12, kinds: Sequence[ValueType] = T
             for f in chosen
         )
         indexes.append(Index(number, f"by_{number}", components))
-    return Table(draw(st.integers(1, 9)), draw(names), key, fields, tuple(indexes))
+    return TableSchema(draw(st.integers(1, 9)), draw(names), key, fields, tuple(indexes))
 
 
 @st.composite
-def records_of(draw: st.DrawFn, table: Table) -> dict[str, Any]:
+def records_of(draw: st.DrawFn, table: TableSchema) -> dict[str, Any]:
     """A full record of the table: a checked value, or None, for every field."""
     return {
         f.name: draw(st.none() | values_of(f.type) if f.optional else values_of(f.type))
@@ -317,7 +319,7 @@ large_binaries = st.builds(
 
 
 @st.composite
-def large_records_of(draw: st.DrawFn, table: Table) -> dict[str, Any]:
+def large_records_of(draw: st.DrawFn, table: TableSchema) -> dict[str, Any]:
     """As `records_of`; about every other string or binary is a blob, or nearly one."""
     record = draw(records_of(table))
     for f in table.value_fields:
@@ -688,7 +690,7 @@ class Author:
         drawn = fields_of(0, name, key, [*MAKEABLE * 6, *kinds])
         return self.draw(drawn.filter(_has_plain_default))
 
-    def new_name(self, table: Table, *besides: str) -> str:
+    def new_name(self, table: TableSchema, *besides: str) -> str:
         taken = {f.name for f in table.fields} | set(besides)
         return self.draw(st.sampled_from([name for name in WORDS if name not in taken]))
 
@@ -702,7 +704,7 @@ class Author:
         ]
         return {"create_table": {"table": name, "key": key, "fields": described}}
 
-    def fill(self, table: Table, target: Field) -> Any:
+    def fill(self, table: TableSchema, target: Field) -> Any:
         """How a field is filled that has no value; None where nothing was found."""
         given = {f.name: Type(f.type, f.optional) for f in table.fields}
         if self.draw(st.booleans()):
@@ -717,7 +719,7 @@ class Author:
             value = None
         return {"value": value}
 
-    def add_field(self, schema: Schema, table: Table) -> Any:
+    def add_field(self, schema: Schema, table: TableSchema) -> Any:
         field = self.field(schema, self.new_name(table))
         body = {"table": table.name, "field": {"name": field.name, **_field_document(field)}}
         if self.draw(st.booleans()):
@@ -726,11 +728,11 @@ class Author:
             body["fill"] = self.fill(table, field)
         return {"add_field": body}
 
-    def free_fields(self, table: Table) -> list[Field]:
+    def free_fields(self, table: TableSchema) -> list[Field]:
         """Fields that are neither of the key nor of an index, and that nothing else rests on."""
         return [f for f in self.unbound_fields(table) if not table.indexes_on(f.number)]
 
-    def unbound_fields(self, table: Table) -> list[Field]:
+    def unbound_fields(self, table: TableSchema) -> list[Field]:
         """Fields that are not of the key, and that no check reads and no reference is made of."""
         return [
             f
@@ -740,7 +742,7 @@ class Author:
             and not list(checks_on(table, f.name))
         ]
 
-    def drop_field(self, table: Table) -> Any:
+    def drop_field(self, table: TableSchema) -> Any:
         free = self.free_fields(table)
         if not free:
             return None
@@ -752,7 +754,7 @@ class Author:
             restore = {"archive": True} | ({"otherwise": restore} if is_filled else {})
         return {"drop_field": {"table": table.name, "field": field.name, "restore": restore}}
 
-    def restore_field(self, schema: Schema, table: Table) -> Any:
+    def restore_field(self, schema: Schema, table: TableSchema) -> Any:
         """Of the archived fields, one that can come back."""
         fitting: list[Any] = []
         for archived in table.archived:
@@ -767,7 +769,7 @@ class Author:
                 fitting.append({"restore_field": body})
         return self.draw(st.sampled_from(fitting)) if fitting else None
 
-    def drop_table(self, schema: Schema, table: Table) -> Any:
+    def drop_table(self, schema: Schema, table: TableSchema) -> Any:
         if len(schema.tables) < 2 or list(schema.users_of(table)):
             return None
         records = self.draw(st.sampled_from(["archive", "discard"])) if self.archives else "discard"
@@ -783,7 +785,7 @@ class Author:
         }
         return restored if is_valid(restored, schema) else None
 
-    def make_required(self, table: Table) -> Any:
+    def make_required(self, table: TableSchema) -> Any:
         optional = [
             f
             for f in self.unbound_fields(table)
@@ -798,7 +800,7 @@ class Author:
             body["fill"] = self.fill(rest, replace(field, optional=False))
         return {"make_required": body}
 
-    def make_optional(self, table: Table) -> Any:
+    def make_optional(self, table: TableSchema) -> Any:
         required = [f for f in self.unbound_fields(table) if not f.optional]
         if not required:
             return None
@@ -809,7 +811,7 @@ class Author:
             body["fill"] = self.fill(rest, field)
         return {"make_optional": body}
 
-    def change_default(self, table: Table) -> Any:
+    def change_default(self, table: TableSchema) -> Any:
         fields = [f for f in table.fields if not f.generated and not isinstance(f.type, Json)]
         if not fields:
             return None
@@ -822,7 +824,7 @@ class Author:
         value = self.draw(values_of(field.type))
         return {"change_default": body | {"default": field.type.to_document(value)}}
 
-    def reorder_field(self, table: Table) -> Any:
+    def reorder_field(self, table: TableSchema) -> Any:
         if len(table.fields) < 2:
             return None
         at = self.draw(st.sampled_from(range(len(table.fields))))
@@ -901,7 +903,7 @@ class Author:
             body["add"] = [member]
         return body
 
-    def add_check(self, table: Table) -> Any:
+    def add_check(self, table: TableSchema) -> Any:
         free = [n for n in ("is_a", "is_b", "is_c") if table.check_named(n) is None]
         given = {f.name: Type(f.type, f.optional) for f in table.fields}
         found = self.draw(expressions(BOOLEAN, given))
@@ -910,13 +912,13 @@ class Author:
         body = {"table": table.name, "check": free[0], "expression": unparse(found)}
         return {"add_check": body}
 
-    def drop_check(self, table: Table) -> Any:
+    def drop_check(self, table: TableSchema) -> Any:
         if not table.checks:
             return None
         check = self.draw(st.sampled_from(table.checks))
         return {"drop_check": {"table": table.name, "check": check.name}}
 
-    def add_reference(self, table: Table) -> Any:
+    def add_reference(self, table: TableSchema) -> Any:
         """Or the index that it needs."""
         free = [
             f
@@ -934,19 +936,19 @@ class Author:
         way = self.draw(st.sampled_from(ways))
         return {"add_reference": {"table": table.name, "field": field.name, "on_delete": way}}
 
-    def drop_reference(self, table: Table) -> Any:
+    def drop_reference(self, table: TableSchema) -> Any:
         if not table.foreign_keys:
             return None
         key = self.draw(st.sampled_from(table.foreign_keys))
         name = table.field_numbered(key.field).name
         return {"drop_reference": {"table": table.name, "field": name}}
 
-    def rename_field(self, table: Table) -> Any:
+    def rename_field(self, table: TableSchema) -> Any:
         field = self.draw(st.sampled_from(table.fields))
         body = {"table": table.name, "field": field.name, "to": self.new_name(table)}
         return {"rename_field": body}
 
-    def change_type(self, table: Table) -> Any:
+    def change_type(self, table: TableSchema) -> Any:
         free = [f for f in self.free_fields(table) if f.name in WORDS and f.type in MAKEABLE]
         if not free:
             return None
@@ -968,7 +970,7 @@ class Author:
             body["default"] = kind.to_document(self.draw(values_of(kind)))
         return {"change_type": body}
 
-    def transform(self, table: Table) -> Any:
+    def transform(self, table: TableSchema) -> Any:
         free = [f for f in self.free_fields(table) if f.name in WORDS]
         if not free:
             return None
@@ -1000,7 +1002,7 @@ class Author:
             }
         }
 
-    def create_index(self, table: Table, chosen: list[Field] | None = None) -> Any:
+    def create_index(self, table: TableSchema, chosen: list[Field] | None = None) -> Any:
         indexable = [f for f in table.fields if f.type.indexable]
         free = [n for n in ("by_a", "by_b", "by_c") if table.index_named(n) is None]
         if not indexable or not free:
@@ -1024,7 +1026,7 @@ class Author:
             body["unique"] = self.draw(st.booleans())
         return {"create_index": body}
 
-    def drop_index(self, table: Table) -> Any:
+    def drop_index(self, table: TableSchema) -> Any:
         free = [
             index
             for index in table.indexes
@@ -1035,7 +1037,7 @@ class Author:
         index = self.draw(st.sampled_from(free))
         return {"drop_index": {"table": table.name, "index": index.name}}
 
-    def rename_index(self, table: Table) -> Any:
+    def rename_index(self, table: TableSchema) -> Any:
         free = [n for n in ("by_a", "by_b", "by_c") if table.index_named(n) is None]
         if not table.indexes or not free:
             return None
@@ -1043,7 +1045,7 @@ class Author:
         to = self.draw(st.sampled_from(free))
         return {"rename_index": {"table": table.name, "index": index.name, "to": to}}
 
-    def rename_table(self, schema: Schema, table: Table) -> Any:
+    def rename_table(self, schema: Schema, table: TableSchema) -> Any:
         taken = [t.name for t in schema]
         to = self.draw(st.sampled_from([n for n in WORDS if n not in taken]))
         return {"rename_table": {"table": table.name, "to": to}}

@@ -25,7 +25,7 @@ from sqlalchemy import make_url
 
 import zapdb
 from tests.documents import document
-from zapdb.activation import View
+from zapdb.activation import TenantCatalog
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import StorageError, ZapdbError
@@ -263,10 +263,10 @@ def error_of(action: Callable[[], object]) -> ZapdbError | None:
     return None
 
 
-def count_stale(storage: Storage, view: View, table: str) -> int:
+def count_stale(storage: Storage, catalog: TenantCatalog, table: str) -> int:
     """How many records of a table have an older layout."""
     with storage.transaction(Mode.READ) as connection:
-        statuses = read_table_statuses(connection, view)
+        statuses = read_table_statuses(connection, catalog)
     return next(status.stale for status in statuses if status.table == table)
 
 

@@ -109,7 +109,7 @@ class Demo:
                 (applied,) = db.applied
                 count = db.table("cities").count()
                 times.append(applied.seconds)
-                summary = db._view.stored[-1].summary
+                summary = db._catalog.stored[-1].summary
                 grid.add_row(file.stem, summary, f"{count:,}", f"{applied.seconds * 1000:.1f} ms")
                 self.live_goes_on(db, number)
         console.print(grid)

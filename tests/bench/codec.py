@@ -21,11 +21,11 @@ import msgspec
 
 from tests.bench.databases import Bench
 from tests.bench.measure import Row, take_turns
-from tests.blobs import BESIDE
+from tests.blobs import NO_BLOBS
 from zapdb.datasets import Collation, collator
 from zapdb.indexes import build_keys
 from zapdb.records import asdict, codec_for, encode_prefix
-from zapdb.schema import Field, Index, IndexComponent, Table
+from zapdb.schema import Field, Index, IndexComponent, TableSchema
 from zapdb.values import Boolean, Decimal, Integer, Json, String, Timestamp, Uuid
 
 RECORDS = 1_000
@@ -33,7 +33,7 @@ ROUNDS = 41
 
 ROOT = Collation("und")
 BY_NAME = Index(1, "by_name", (IndexComponent(3, ROOT),))
-MEMBERS = Table(
+MEMBERS = TableSchema(
     1,
     "members",
     (1,),
@@ -113,11 +113,11 @@ def _run_encode(members: list[dict[str, Any]]) -> list[Row]:
     structs = [Member(**member) for member in members]
     ours, msgpack, avro = take_turns(
         ROUNDS,
-        _for_each(records, lambda record: encode(prefix, record, BESIDE)),
+        _for_each(records, lambda record: encode(prefix, record, NO_BLOBS)),
         _for_each(structs, to_msgpack),
         _for_each(members, _to_avro),
     )
-    size = sum(len(encode(prefix, record, BESIDE)) for record in records) / RECORDS
+    size = sum(len(encode(prefix, record, NO_BLOBS)) for record in records) / RECORDS
     return [
         Row(
             f"encode a record of 8 fields, {size:.0f} bytes",
@@ -136,19 +136,19 @@ def _run_decode(members: list[dict[str, Any]]) -> list[Row]:
     from_msgpack = msgspec.msgpack.Decoder(Member).decode
     ids = [{"id": at} for at in range(RECORDS)]
     pairs = [
-        (codec.encode_key(id), codec.encode(prefix, member | id, BESIDE))
+        (codec.encode_key(id), codec.encode(prefix, member | id, NO_BLOBS))
         for id, member in zip(ids, members, strict=True)
     ]
     to_msgpack = _msgpack_encoder().encode
     packed = [to_msgpack(Member(**member)) for member in members]
     avros = [_to_avro(member) for member in members]
     for id, member, pair, pack, avro in zip(ids, members, pairs, packed, avros, strict=True):
-        assert asdict(decode(*pair, start, BESIDE)) == id | member
+        assert asdict(decode(*pair, start, NO_BLOBS)) == id | member
         assert msgspec.structs.asdict(from_msgpack(pack)) == member == _from_avro(avro)
 
     def decode_all() -> None:
         for key, value in pairs:
-            decode(key, value, start, BESIDE)
+            decode(key, value, start, NO_BLOBS)
 
     ours, msgpack, avro = take_turns(
         ROUNDS, decode_all, _for_each(packed, from_msgpack), _for_each(avros, _from_avro)

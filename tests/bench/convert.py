@@ -56,7 +56,7 @@ def _run(
     address = bench.address(engine, name)
     with opened(address, migrations) as database:
         database.table("people").insert_many(make_people(0, records))
-        number = database._view.table("people").table.number
+        number = database._catalog.table("people").schema.number
 
     def convert() -> float:
         _change(migrations)

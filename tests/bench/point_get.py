@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from tests.bench.databases import Bench, opened, orm_engine
 from tests.bench.measure import Row, take_turns
 from tests.bench.people import CREATE, Base, Person, make_people
-from zapdb.storage import RecordTable
+from zapdb.storage import RecordStatements
 
 RECORDS = 50_000
 GETS = 1_000
@@ -108,8 +108,8 @@ def _for_each(ids: list[int], get: Callable[[int], Any]) -> Callable[[], None]:
 
 def _blobs(database: Any) -> list[tuple[int, bytes]]:
     """The records' bytes by id, as zapdb stores them."""
-    state = database._view.table("people")
-    records = RecordTable(database._storage, state.table.number, database._view.tenant)
+    state = database._catalog.table("people")
+    records = RecordStatements(database._storage, state.schema.number, database._catalog.tenant)
     page = database._storage.connection().fetch_all(records.page_sql, (b"", RECORDS))
     return [(id, bytes(value)) for id, (_, value) in enumerate(page)]
 

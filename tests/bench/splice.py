@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.bench.databases import Bench
 from tests.bench.measure import Row, take_turns
 from tests.bench.people import CREATE, DROP_ONE_ADD_ONE, make_people
-from tests.blobs import BESIDE
+from tests.blobs import NO_BLOBS
 from zapdb.migrations.chain import load_directory
 from zapdb.records import Layout, codec_for, compile_conversion, encode_prefix
 
@@ -25,21 +25,21 @@ def run(bench: Bench) -> list[Row]:
     )
     codec = codec_for(before)
     records = [
-        (codec.encode_key(values), codec.encode(encode_prefix(1), values, BESIDE))
+        (codec.encode_key(values), codec.encode(encode_prefix(1), values, NO_BLOBS))
         for values in make_people(0, RECORDS)
     ]
     prefix = encode_prefix(2)
     for key, record in records:
-        results = [run(key, record, 1, prefix, BESIDE) for run in (spliced, long_way)]
+        results = [run(key, record, 1, prefix, NO_BLOBS) for run in (spliced, long_way)]
         assert results[0] == results[1]
 
     def convert_spliced() -> None:
         for key, record in records:
-            spliced(key, record, 1, prefix, BESIDE)
+            spliced(key, record, 1, prefix, NO_BLOBS)
 
     def convert_the_long_way() -> None:
         for key, record in records:
-            long_way(key, record, 1, prefix, BESIDE)
+            long_way(key, record, 1, prefix, NO_BLOBS)
 
     ours, theirs = take_turns(ROUNDS, convert_spliced, convert_the_long_way)
     return [

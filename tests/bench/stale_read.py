@@ -36,9 +36,9 @@ def run(bench: Bench) -> list[Row]:
 
         get, against = take_turns(ROUNDS, get_stale, get_current)
 
-        live = people._live
-        page = database._storage.connection().fetch_all(live.records.page_sql, (b"", 2 * RECORDS))
-        read = live.reader.read
+        bound = people._bound
+        page = database._storage.connection().fetch_all(bound.records.page_sql, (b"", 2 * RECORDS))
+        read = bound.reader.read
 
         def read_stale() -> None:
             for key, value in page[:RECORDS]:

@@ -136,14 +136,14 @@ def test_show_the_code_of_a_table(people: Project) -> None:
     assert result.status == 0
     compile(result.out, "codec", "exec")
     assert [line for line in result.out.splitlines() if line.startswith("def ")] == [
-        "def encode(prefix, m, beside):",
+        "def encode(prefix, m, attachments):",
         "def encode_key(m):",
-        "def decode(key, value, start, beside):",
+        "def decode(key, value, start, attachments):",
         "def decode_key(b):",
         "def skip(b, p):",
         "def build(record):",
-        "def convert(key, value, start, prefix, beside):",
-        "def convert(key, value, start, prefix, beside):",
+        "def convert(key, value, start, prefix, attachments):",
+        "def convert(key, value, start, prefix, attachments):",
     ]
     headings = [line for line in result.out.splitlines() if line.startswith("# The")]
     assert headings == [

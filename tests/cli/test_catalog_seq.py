@@ -34,7 +34,7 @@ def test_each_change_of_the_catalog_gives_a_token(
     workspace.write(2, LISTS)
     seq = call("migrate", "up", *migrations)["seq"]
     assert seq > first
-    assert [state.table.name for state in db.admin.wait_for_catalog(seq).tables] == [
+    assert [state.schema.name for state in db.admin.wait_for_catalog(seq).tables] == [
         "items",
         "lists",
     ]

@@ -23,7 +23,7 @@ from zapdb.cli.record_input import read_lines
 from zapdb.cli.record_output import write_lines
 from zapdb.errors import InvalidValue, UsageError
 from zapdb.records import codec_for
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Integer, String, ValueType
 
 SHOP = """\
@@ -112,7 +112,7 @@ def put(shop: Project, *records: dict[str, Any]) -> None:
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_records_of_all_types_come_back_from_lines_and_texts(drawer: st.DataObject) -> None:
-    table: Table = drawer.draw(tables())
+    table: TableSchema = drawer.draw(tables())
     drawn = drawer.draw(st.lists(records_of(table), max_size=3))
     codec = codec_for(table)
     records = [codec.record(*(drawn_one[f.name] for f in table.fields)) for drawn_one in drawn]
@@ -280,7 +280,7 @@ def test_wrong_csv_is_refused(shop: Project, text: str, message: str) -> None:
 
 
 def test_standard_input_is_read_as_it_is() -> None:
-    table = Table(1, "notes", (1,), (Field(1, "id", Integer()), Field(2, "text", String())))
+    table = TableSchema(1, "notes", (1,), (Field(1, "id", Integer()), Field(2, "text", String())))
 
     def read(given: bytes, form: Any) -> list[Any]:
         return list(read_lines(table, io.TextIOWrapper(io.BytesIO(given), "ascii"), form))
@@ -399,7 +399,7 @@ def test_on_a_terminal_values_are_shortened_and_counted(shop: Project) -> None:
 
 def test_a_text_that_begins_with_one_backslash_is_refused(shop: Project) -> None:
     with zapdb.open("sqlite:///test.db", read_only=True) as db:
-        table = db._view.table("items").table
+        table = db._catalog.table("items").schema
     title = table.field_named("title")
     assert title is not None
     assert to_cell(title, "\\N") == "\\\\N"

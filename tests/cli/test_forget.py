@@ -11,7 +11,7 @@ import zapdb
 from tests.cli.program import Project
 from zapdb.activation.forget import start_rollback
 from zapdb.activation.up import CHAIN_LEASE
-from zapdb.cli.opening import read_view
+from zapdb.cli.opening import read_tenant_catalog
 from zapdb.cli.output import Output
 from zapdb.cli.rollback import preview_steps, run_step
 from zapdb.cluster import leases
@@ -214,11 +214,11 @@ def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
 def test_it_does_not_roll_back_what_was_not_asked_for(current: Project) -> None:
     """Another operator was faster: the newest migration is not the one that was shown."""
     storage = connect("sqlite:///test.db")
-    (step,) = preview_steps(storage, read_view(storage), None)
+    (step,) = preview_steps(storage, read_tenant_catalog(storage), None)
     current.run("migrate", "forget", "--yes")
     before = current.dump()
     with pytest.raises(ConcurrencyError) as caught:
-        run_step(storage, read_view(storage), step, Output(), evict=False)
+        run_step(storage, read_tenant_catalog(storage), step, Output(), evict=False)
     storage.close()
     assert str(caught.value) == (
         "a newer migration was stored in the meantime\n"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.program import MIGRATIONS, Project
 from zapdb.activation.inspection import list_migration_states
-from zapdb.cli.opening import read_view
+from zapdb.cli.opening import read_tenant_catalog
 from zapdb.cli.scaffold import make_slug, render_migration
 from zapdb.migrations import OPERATIONS, NumberAllocator, list_files, resolve
 from zapdb.migrations.document import DocumentText, Mapping, Scalar, read_document
@@ -375,10 +375,10 @@ def test_a_stored_file_that_is_no_migration_any_more_is_a_conflict(project: Proj
 
 def test_what_is_stored_and_not_in_force_is_pending(current: Project) -> None:
     storage = connect("sqlite:///test.db")
-    view = read_view(storage)
+    catalog = read_tenant_catalog(storage)
     storage.close()
     files = list_files(current.migrations)
-    behind = list_migration_states(files[:3], replace(view, position=2))
+    behind = list_migration_states(files[:3], replace(catalog, position=2))
     assert [state.phase for state in behind] == ["applied", "applied", "pending", "stored-only"]
 
 

@@ -19,7 +19,7 @@ import icu
 from tests.contract.model import Key, Model, Row
 from zapdb.errors import CheckViolation, ReferenceViolation, UniqueViolation
 from zapdb.migrations import Chain
-from zapdb.schema import Field, Index, Table
+from zapdb.schema import Field, Index, TableSchema
 from zapdb.values import Boolean, Integer, Reference, String, Uuid
 
 LONG = "long " * 230
@@ -66,7 +66,7 @@ ON_DELETE = {
 }
 
 
-def list_migrations(items: Table, people: Table) -> list[str]:
+def list_migrations(items: TableSchema, people: TableSchema) -> list[str]:
     """The operations that could come next; none of them loses anything, either way."""
     names = {f.name for f in items.fields}
     size = "size" if "size" in names else "extent"
@@ -189,7 +189,7 @@ class World:
         return found
 
 
-def _collide(table: Table, index: Index, rows: dict[Key, Row]) -> bool:
+def _collide(table: TableSchema, index: Index, rows: dict[Key, Row]) -> bool:
     seen: set[Any] = set()
     for row in rows.values():
         key = []
@@ -239,7 +239,7 @@ def draw_value(random_: Random, of: Field) -> Any:
     raise TypeError(of.type)
 
 
-def draw_key(random_: Random, table: Table) -> Key:
+def draw_key(random_: Random, table: TableSchema) -> Key:
     match table.name:
         case "people":
             return (random_.randint(0, 3),)
@@ -340,7 +340,7 @@ class Joined:
 Condition = Compared | Joined
 
 
-def draw_condition(random_: Random, table: Table, depth: int = 2) -> Condition:
+def draw_condition(random_: Random, table: TableSchema, depth: int = 2) -> Condition:
     op = random_.choice(["one", "and", "or", "not"]) if depth else "one"
     if op == "one":
         return _draw_compared(random_, table)
@@ -348,7 +348,7 @@ def draw_condition(random_: Random, table: Table, depth: int = 2) -> Condition:
     return Joined(op, tuple(draw_condition(random_, table, depth - 1) for _ in range(count)))
 
 
-def _draw_compared(random_: Random, table: Table) -> Compared:
+def _draw_compared(random_: Random, table: TableSchema) -> Compared:
     of = random_.choice(table.fields)
     text = ("starts", "sounds") if isinstance(of.type, String) else ()
     op = random_.choice(["==", "!=", "in", "null", "<", "<=", ">", ">=", "between", *text])
@@ -412,7 +412,7 @@ class _Falling:
         return bool(other.value < self.value)
 
 
-def draw_order(random_: Random, table: Table) -> Ordered:
+def draw_order(random_: Random, table: TableSchema) -> Ordered:
     found = []
     for of in random_.sample(table.fields, random_.randint(1, 2)):
         sounds = isinstance(of.type, String) and random_.random() < 0.4
@@ -430,7 +430,7 @@ class Asked:
     order: Ordered | None
 
     @classmethod
-    def draw(cls, random_: Random, table: Table) -> Asked:
+    def draw(cls, random_: Random, table: TableSchema) -> Asked:
         condition = draw_condition(random_, table) if random_.random() < 0.8 else None
         order = draw_order(random_, table) if random_.random() < 0.8 else None
         return cls(table.number, condition, order)
@@ -439,25 +439,25 @@ class Asked:
         order = {number for number, _, _ in self.order.fields} if self.order else set()
         return order | (self.condition.fields() if self.condition else set())
 
-    def make(self, api: Any, table: Table) -> Any:
+    def make(self, api: Any, table: TableSchema) -> Any:
         names = names_of(table)
         query = (
             api.where() if self.condition is None else api.where(self.condition.make(api, names))
         )
         return query.order_by(*self.order.make(api, names)) if self.order else query
 
-    def answer(self, table: Table, rows: dict[Key, Row]) -> list[Row]:
+    def answer(self, table: TableSchema, rows: dict[Key, Row]) -> list[Row]:
         return [row for _, row in self.places(table, rows)]
 
-    def places(self, table: Table, rows: dict[Key, Row]) -> list[tuple[Any, Row]]:
+    def places(self, table: TableSchema, rows: dict[Key, Row]) -> list[tuple[Any, Row]]:
         return sorted(self._places(table, rows), key=lambda found: found[0])
 
-    def _places(self, table: Table, rows: dict[Key, Row]) -> Iterator[tuple[Any, Row]]:
+    def _places(self, table: TableSchema, rows: dict[Key, Row]) -> Iterator[tuple[Any, Row]]:
         names, order = names_of(table), self.order or Ordered(())
         for key, row in rows.items():
             if self.condition is None or self.condition.holds(names, row):
                 yield order.place(names, key, row), row
 
 
-def names_of(table: Table) -> dict[int, str]:
+def names_of(table: TableSchema) -> dict[int, str]:
     return {f.number: f.name for f in table.fields}

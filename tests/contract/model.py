@@ -26,7 +26,7 @@ from zapdb.migrations.operations.optionality import MakeRequired
 from zapdb.migrations.operations.rename import RenameField
 from zapdb.migrations.operations.transform import Transform
 from zapdb.records import held
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 
 Key = tuple[Any, ...]
 Row = dict[str, Any]
@@ -38,15 +38,15 @@ class Model:
     def __init__(self) -> None:
         self.rows: dict[int, dict[Key, tuple[Kept, int]]] = {}
 
-    def key_of(self, table: Table, row: dict[str, Any]) -> Key:
+    def key_of(self, table: TableSchema, row: dict[str, Any]) -> Key:
         return tuple(row[f.name] for f in table.key_fields)
 
-    def now(self, chain: Chain, table: Table, key: Key) -> Kept:
+    def now(self, chain: Chain, table: TableSchema, key: Key) -> Kept:
         """A record as it has to be read at the end of the chain."""
         kept, position = self.rows[table.number][key]
         return convert_kept(chain, table.number, kept, position, chain.end)
 
-    def put(self, chain: Chain, table: Table, row: dict[str, Any]) -> None:
+    def put(self, chain: Chain, table: TableSchema, row: dict[str, Any]) -> None:
         """A record is written in the current shape; what lies beside it stays."""
         key = self.key_of(table, row)
         archive = self.now(chain, table, key).archive if key in self.rows[table.number] else {}
@@ -155,7 +155,7 @@ class Model:
 
     def check(self, db: Database) -> None:
         """The database shows what the model says."""
-        self.check_at(db, db._view.chain, db._view.chain.end)
+        self.check_at(db, db._catalog.chain, db._catalog.chain.end)
 
     def check_at(self, db: Database, chain: Chain, at: int) -> None:
         """A process that works with the shapes of position `at` sees what the model says."""
@@ -167,7 +167,7 @@ class Model:
                 compare(table, row, wanted[self.key_of(table, row)])
 
 
-def compare(table: Table, found: Row, wanted: Row) -> None:
+def compare(table: TableSchema, found: Row, wanted: Row) -> None:
     assert found.keys() == wanted.keys()
     for field in table.fields:
         mine, theirs = found[field.name], wanted[field.name]
@@ -197,7 +197,7 @@ class Sources:
                     self._follow(operation, before, after)
                 schema = following
 
-    def _follow(self, operation: Operation, before: Table, after: Table) -> None:
+    def _follow(self, operation: Operation, before: TableSchema, after: TableSchema) -> None:
         fields = self.fields
         match operation:
             case RenameField(_, field, to):

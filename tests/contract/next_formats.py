@@ -12,7 +12,7 @@ from typing import Any
 from zapdb import formats
 from zapdb.indexes import keys
 from zapdb.records import Record
-from zapdb.schema import Index, Table
+from zapdb.schema import Index, TableSchema
 
 NEXT = 2
 
@@ -31,7 +31,7 @@ class NextKeys(keys.KeyBuilder):
         return self.MARK + lower, self.MARK + (upper or b"\xff")
 
 
-def build_keys(table: Table, index: Index) -> NextKeys:
+def build_keys(table: TableSchema, index: Index) -> NextKeys:
     now = keys.build_keys(table, index)
 
     def build(record: Record) -> bytes:

@@ -59,7 +59,7 @@ from zapdb.errors import (
 )
 from zapdb.jobs import roll_back_newest
 from zapdb.records import held
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 from zapdb.storage import connect
 
 REFUSALS = (
@@ -107,7 +107,7 @@ class Place(NamedTuple):
     process: Process
     world: World
     tenant: str
-    table: Table
+    table: TableSchema
     api: Any
 
     @property
@@ -163,7 +163,7 @@ class Program(RuleBasedStateMachine):
         (self.migrations / "0001_begin.yaml").write_text(document(*SCHEMA))
         process = self._open(apply="auto")
         process.db.admin.create_tenant("acme")
-        chain = process.db._view.chain
+        chain = process.db._catalog.chain
         self.world = World(chain, {"default": 1, "acme": 0}, {t: Model() for t in TENANTS})
         self.world.models["default"].migrate(chain)
         self.join(process, "acme")
@@ -190,7 +190,7 @@ class Program(RuleBasedStateMachine):
 
     def _open(self, **options: Any) -> Process:
         db = zapdb.open(self.address, migrations=self.migrations, **options)
-        end = max(db._view.chain.end, 1)
+        end = max(db._catalog.chain.end, 1)
         process = Process(db, options.get("serve_as", end), end, {"default": db})
         self.opened += 1
         process.is_deaf = self.opened % 2 == 1
@@ -765,7 +765,7 @@ class Program(RuleBasedStateMachine):
             idle = [p for p in self.processes if p is not self.reader]
             self._close(random_.choice(idle))
         process = self._open()
-        world.change_chain(process.db._view.chain)
+        world.change_chain(process.db._catalog.chain)
         assert world.chain.end == number
         self._settle("default")
         if random_.random() < 0.5:
@@ -804,11 +804,11 @@ class Program(RuleBasedStateMachine):
         self.world.models[tenant].convert(self.world.chain_of(tenant))
 
 
-def key_names(table: Table) -> list[str]:
+def key_names(table: TableSchema) -> list[str]:
     return [f.name for f in table.key_fields]
 
 
-def completed(table: Table, values: Row, found: Row | None) -> Row:
+def completed(table: TableSchema, values: Row, found: Row | None) -> Row:
     """A whole record: a key that was generated, or would have been, and the defaults."""
     row = {}
     for of in table.fields:

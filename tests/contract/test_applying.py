@@ -183,10 +183,10 @@ def test_rule_01_the_revision_is_that_of_the_history(workspace: Workspace) -> No
         workspace.write(number, operation)
         with workspace.open() as db:
             db.table("items").insert(id=number, title="Milk")
-            state = db._view.table("items")
+            state = db._catalog.table("items")
             revisions.append((state.revision, state.layout_revision))
             assert db.admin.schema_history("items")[-1].revision == state.revision
-            assert db.admin.schema_history("items")[-1].fingerprint == fingerprint(state.table)
+            assert db.admin.schema_history("items")[-1].fingerprint == fingerprint(state.schema)
     assert revisions == [(1, 1), (2, 2), (3, 2), (4, 4)]
     with workspace.open() as db:
         assert db.admin.count_by_revision("items") == {1: 1, 2: 1, 3: 1, 4: 1}
@@ -214,8 +214,8 @@ def test_rule_01_what_leaves_the_layout_alone_makes_nothing_stale(
         db.table("items").insert(id=1, title="Milk", size=3)
     workspace.write(2, operation)
     with workspace.open() as db:
-        (name,) = db._view.tables
-        state = db._view.table(name)
+        (name,) = db._catalog.tables
+        state = db._catalog.table(name)
         assert (state.revision, state.layout_revision) == (2, 1)
         db.table(name).insert(id=2, title="Bread")
         assert db.admin.count_by_revision(name) == {1: 1, 2: 1}
@@ -237,11 +237,11 @@ def test_rule_03_numbers_are_never_used_again(workspace: Workspace) -> None:
         else:
             migrate_up(storage, DEFAULT_TENANT, workspace.directory, MigrationChoice(again=True))
         with workspace.open() as db:
-            items, tags = db._view.table("items").table, db._view.table("tags").table
+            items, tags = db._catalog.table("items").schema, db._catalog.table("tags").schema
             color = items.field_named("color")
             assert color is not None
             drawn.append((tags.number, color.number, items.indexes[0].number))
-            revision = db._view.table("items").revision
+            revision = db._catalog.table("items").revision
         assert roll_back_newest(storage).label == "0002_test"
         assert revision == 2 * len(drawn)
     assert len(set(drawn)) == 3

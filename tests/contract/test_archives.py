@@ -9,7 +9,7 @@ import pytest
 from tests.contract.tables import ITEMS
 from tests.lookups import find
 from tests.support import Workspace
-from zapdb.activation import load_view
+from zapdb.activation import load_tenant_catalog
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import UnknownName, UsageError
@@ -185,7 +185,7 @@ def test_rule_19_pruning_leaves_what_is_declared(
         prune_archives(storage, DEFAULT_TENANT)
     db.admin.run_jobs()
     with storage.transaction(Mode.READ) as connection:
-        (listed,) = list_archived(connection, load_view(connection, DEFAULT_TENANT))
+        (listed,) = list_archived(connection, load_tenant_catalog(connection, DEFAULT_TENANT))
     assert (listed.table, listed.field, listed.archived_by, listed.count) == (
         "items",
         "title",
@@ -226,7 +226,7 @@ def test_rule_19_an_archived_table_comes_back_with_its_records(
         assert len({e.fingerprint for e in db.admin.schema_history("items")}) == 2
     roll_back(workspace, 3)
     with workspace.open() as db:
-        assert db._view.tables == {}
+        assert db._catalog.tables == {}
     roll_back(workspace, 2)
     with workspace.open() as db:
         assert contents(db) == base

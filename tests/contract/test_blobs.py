@@ -303,7 +303,7 @@ def test_a_file_that_is_refused_leaves_nothing(
 
     photos = db.table("photos")
     photos.insert(id=1, title="Sea")
-    kind = type(db._view.table("photos").table.fields[2].type)
+    kind = type(db._catalog.table("photos").schema.fields[2].type)
     monkeypatch.setattr(kind, "size_bytes_max", 3 * CHUNK)
     refused: list[dict[str, Any]] = [
         {"id": 2, "title": "a", "data": Small(3 * CHUNK + 1)},

@@ -14,9 +14,9 @@ from msgspec import structs
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import LIVE, Workspace, dump, error_of
 from zapdb import release
-from zapdb.catalog import changelog, kinds, localview, rows
+from zapdb.catalog import cache, changelog, kinds, rows
+from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.kinds import DatabaseRow, FormatChange, SettingRow
-from zapdb.catalog.localview import LocalView
 from zapdb.catalog.row_values import catalog_schema, dump_row, load_row
 from zapdb.cluster import ensure_rows, leases
 from zapdb.cluster.leases import Owner
@@ -35,11 +35,11 @@ def storage(workspace: Workspace) -> Storage:
     return storage
 
 
-def follow(storage: Storage, view: LocalView | None = None) -> LocalView:
+def follow(storage: Storage, known: CatalogCache | None = None) -> CatalogCache:
     with storage.transaction(Mode.READ) as connection:
-        if view is None:
-            return localview.load_cache(connection)
-        return localview.refresh_cache(connection, view)
+        if known is None:
+            return cache.load_cache(connection)
+        return cache.refresh_cache(connection, known)
 
 
 def setting(value: object, name: str = "a") -> SettingRow:
@@ -403,14 +403,14 @@ def test_rule_30_all_views_are_byte_equal_at_one_token(workspace: Workspace) -> 
                 changelog.purge(own, kept=chance.randint(0, 20))
 
     def read(own: Storage, chance: random.Random) -> None:
-        view = follow(own)
+        known = follow(own)
         while not is_over.is_set():
             if chance.random() < 0.1:
-                view = follow(own)  # a restart
+                known = follow(own)  # a restart
             elif chance.random() < 0.7:
                 is_over.wait(chance.random() / 100)  # it lags
-            view = follow(own, view)
-            seen.setdefault(view.seq, set()).add(view.to_bytes())
+            known = follow(own, known)
+            seen.setdefault(known.seq, set()).add(known.to_bytes())
 
     readers = [threading.Thread(target=lambda at=at: guard(read, at)) for at in range(3, 6)]
     for thread in [*readers, *writers]:

@@ -880,7 +880,7 @@ def test_rule_31_pruning_refuses_while_the_log_has_changes_of_a_revision(
 
 
 def _entries(db: Database) -> Any:
-    return list(read_entries(db._storage.connection(), db._view.tenant, 1))
+    return list(read_entries(db._storage.connection(), db._catalog.tenant, 1))
 
 
 @pytest.mark.long_on("postgresql")

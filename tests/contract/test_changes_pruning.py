@@ -560,7 +560,7 @@ def test_rule_29_what_stays_is_decoded_under_the_schema_of_its_time(
     assert next(iter(db.change_log.read())).before.note == large
     time.sleep(0.01)  # blobs of this very millisecond are left alone
     assert db.admin.sweep(older_than_seconds=0).unowned == 0
-    entries = list(read_entries(db._storage.connection(), db._view.tenant, 1))
+    entries = list(read_entries(db._storage.connection(), db._catalog.tenant, 1))
     assert _plan(db, entries).required_by != ()
     # Once the changes of the first revision are gone, nothing needs it, nor the large value.
     db.change_log.prune(whole[5].bookmark)

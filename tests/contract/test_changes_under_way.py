@@ -167,14 +167,14 @@ def test_rule_23_a_lookup_goes_on_though_its_index_is_built_again(
 
 
 def rebuild(workspace: Workspace) -> None:
-    from zapdb.activation import load_view
+    from zapdb.activation import load_tenant_catalog
     from zapdb.activation.activate import rebuild_index
     from zapdb.storage import Mode
 
     storage = connect(workspace.address)
     with storage.transaction(Mode.CHANGE) as connection:
-        view = load_view(connection, DEFAULT_TENANT)
-        state = view.table("items")
+        catalog = load_tenant_catalog(connection, DEFAULT_TENANT)
+        state = catalog.table("items")
         rebuild_index(connection, DEFAULT_TENANT, state, state.indexes[0].index)
     storage.close()
 
@@ -267,7 +267,7 @@ def test_rule_27_a_snapshot_does_not_hold_up_the_end_of_an_index(
 
 
 def see_it_in_another_thread(db: Database) -> None:
-    in_another_thread(lambda: db.table(next(iter(db._view.tables))).get(1))
+    in_another_thread(lambda: db.table(next(iter(db._catalog.tables))).get(1))
 
 
 def in_another_thread(action: object) -> None:

@@ -17,7 +17,7 @@ from zapdb.errors import CheckViolation, CommitUnknown
 from zapdb.indexes import violations
 from zapdb.jobs import JobReport, plan_jobs, roll_back_newest, run_job, run_locally
 from zapdb.storage import Storage, connect
-from zapdb.storage.blobs import BlobTable
+from zapdb.storage.blobs import BlobStatements
 
 POSITIVE = 'add_check: {table: items, check: positive, expression: "size >= 0"}'
 NOTED = """\
@@ -46,7 +46,7 @@ def run_jobs(storage: Storage, batch_records_max: int = 16) -> list[JobReport]:
 
 def constraint_states(db: Database, table: str = "items") -> dict[str, str]:
     db._session.reload()
-    return {str(c): c.state for c in db._view.table(table).constraints}
+    return {str(c): c.state for c in db._catalog.table(table).constraints}
 
 
 def assert_clean(db: Database) -> None:
@@ -89,8 +89,8 @@ def test_rule_28_a_blob_is_loaded_only_if_the_check_reads_it(
     items: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = []
-    load = BlobTable.load
-    monkeypatch.setattr(BlobTable, "load", lambda t, b: loaded.append(b) or load(t, b))
+    load = BlobStatements.load
+    monkeypatch.setattr(BlobStatements, "load", lambda t, b: loaded.append(b) or load(t, b))
     items.insert(id=1, title="t" * 10_000, note="n" * 4_999)
     items.update(1, size=3)
     assert len(loaded) == 1  # the note, which the update left alone

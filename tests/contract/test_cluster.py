@@ -105,9 +105,9 @@ def test_rule_12_whether_the_files_of_a_node_hold_a_migration(
 
 def test_rule_26_the_datasets_in_use_are_those_of_the_indexes(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
-    assert datasets.datasets_in_use(workspace.open()._view) == {}
+    assert datasets.datasets_in_use(workspace.open()._catalog) == {}
     workspace.write(2, INDEX_TITLE)
-    ((name, (version, fingerprint)),) = datasets.datasets_in_use(workspace.open()._view).items()
+    ((name, (version, fingerprint)),) = datasets.datasets_in_use(workspace.open()._catalog).items()
     assert "und" in name
     assert version.startswith("ICU ")
     assert len(fingerprint) == 64
@@ -291,9 +291,9 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
 def test_rule_10_operations_of_a_later_level_are_not_stored_before(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert level.level_of(db._view.chain.migrations) == 1
+    assert level.level_of(db._catalog.chain.migrations) == 1
     monkeypatch.setattr(release, "OPERATION_LEVELS", {"create_table": NEXT, "add_field": NEXT + 1})
-    assert level.level_of(db._view.chain.migrations) == NEXT
+    assert level.level_of(db._catalog.chain.migrations) == NEXT
     monkeypatch.setattr(release, "LEVEL", NEXT + 1)
     workspace.write(2, ADD_COLOR)
     before, storage = dump(workspace), workspace.connect()

@@ -23,7 +23,7 @@ from tests.support import (
     finish,
     wait_until,
 )
-from zapdb.activation import load_view
+from zapdb.activation import load_tenant_catalog
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
@@ -103,8 +103,8 @@ EXPECTED = {at: new_record(at) for at in range(COUNT)}
 
 def stale(db: Database) -> int:
     with db._storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, DEFAULT_TENANT)
-    return count_stale(db._storage, view, "items")
+        catalog = load_tenant_catalog(connection, DEFAULT_TENANT)
+    return count_stale(db._storage, catalog, "items")
 
 
 def only_job(storage: Storage) -> Job:
@@ -283,7 +283,7 @@ def test_rule_17_rows_that_a_writer_holds_are_skipped_and_found_again(
 
 
 def stale_seen_from_outside(workspace: Workspace, db: Database) -> int:
-    number = db._view.table("items").table.number
+    number = db._catalog.table("items").schema.number
     sql = f"SELECT count(*) FROM zapdb_records_{number} WHERE value < ?"
     return int(workspace.execute(sql, (b"\x84",))[0][0])
 

@@ -31,7 +31,7 @@ from tests.lookups import between, find
 from tests.support import GUARD_SECONDS, ROOT, Workspace, dump
 from tests.timezones import release
 from zapdb.activation.datasets import datasets_in_use, needs_rebuilding, restart_indexes
-from zapdb.activation.view import load_view
+from zapdb.activation.tenant_catalog import load_tenant_catalog
 from zapdb.catalog.stored_settings import read_settings, write_setting
 from zapdb.database import Database
 from zapdb.datasets import Collation, sort_keys
@@ -121,7 +121,7 @@ def touched(workspace: Workspace) -> list[tuple[str, bytes]]:
 def state_of(db: Database, name: str = "by_title") -> str:
     """Of an index, as everybody sees it now."""
     with db._storage.transaction(Mode.READ) as connection:
-        states = load_view(connection, db._view.tenant).tables["items"].indexes
+        states = load_tenant_catalog(connection, db._catalog.tenant).tables["items"].indexes
     return next(state.state for state in states if state.index.name == name)
 
 
@@ -167,7 +167,7 @@ def test_rule_26_background_leaves_entries_alone_whose_key_is_unchanged(
     workspace: Workspace, db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     db.admin.set_setting("on_dataset_change", "rewrite")
-    before, key_of = row_of(workspace, 1), db.table("items")._live.codec.encode_key
+    before, key_of = row_of(workspace, 1), db.table("items")._bound.codec.encode_key
     db.close()
     change_data(workspace, 3)
     with caplog.at_level(logging.WARNING, "zapdb.datasets"):
@@ -203,7 +203,7 @@ def test_rule_26_background_warns_on_every_query_that_needs_the_index(
     change_data(workspace, 2)
     db = workspace.open()
     items = db.table("items")
-    here = datasets_in_use(db._view).popitem()[1][0]
+    here = datasets_in_use(db._catalog).popitem()[1][0]
     title = items.f.title.collated("und")
     affected = (
         lambda: list(find(items, "by_title", "Ä")),
@@ -401,8 +401,8 @@ def test_rule_26_an_index_that_was_not_built_yet_is_built_as_a_whole(
     db.close()
     storage = workspace.connect()
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, 1)
-    restart_indexes(storage, view, lambda _, index: index.index.name == "by_title")
+        catalog = load_tenant_catalog(connection, 1)
+    restart_indexes(storage, catalog, lambda _, index: index.index.name == "by_title")
     change_data(workspace, 1)
     before = row_of(workspace, 1)
     db = workspace.open()
@@ -522,9 +522,9 @@ def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
     assert (report.problems, report.building) == ((), ("by_title",))
     storage = workspace.connect()
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, 1)
-    ((state, index),) = restart_indexes(storage, view, lambda _, found: needs_rebuilding(found))
-    assert (state.table.name, index.index.name) == ("items", "by_title")
+        catalog = load_tenant_catalog(connection, 1)
+    ((state, index),) = restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found))
+    assert (state.schema.name, index.index.name) == ("items", "by_title")
     items.insert(id=22, title="ad")
     assert [report.job.kind for report in db.admin.run_jobs()] == ["index"]
     assert found(db) == ["a", "abc", "abd", "ad", "ae", "b", "B"]
@@ -578,8 +578,8 @@ def test_rule_26_a_unique_index_that_nobody_keeps_lets_no_new_value_in(
     items.delete(0)
     storage = workspace.connect()
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, 1)
-    restart_indexes(storage, view, lambda _, found: needs_rebuilding(found))
+        catalog = load_tenant_catalog(connection, 1)
+    restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found))
     db.admin.run_jobs()
     items.insert(id=30, title="new")
     with pytest.raises(UniqueViolation):
@@ -597,10 +597,10 @@ def test_rule_26_a_rebuild_is_refused_while_processes_have_other_data(
     workspace.open()
     storage = workspace.connect()
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, 1)
+        catalog = load_tenant_catalog(connection, 1)
     before = dump(workspace)
     with pytest.raises(DatasetMismatch, match="running processes use other") as caught:
-        restart_indexes(storage, view, lambda _, found: needs_rebuilding(found))
+        restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found))
     assert db._node.id in caught.value.context["processes"]
     assert dump(workspace) == before
 
@@ -616,7 +616,7 @@ def test_rule_14_the_policy_of_an_index_comes_before_that_of_its_fields(
         {field: title, collation: {locale: und}}]}"""
     workspace.write(1, ITEMS, both)
     db = workspace.open()
-    table = db._view.tables["items"].table
+    table = db._catalog.tables["items"].schema
     scopes: list[dict[str, str]] = [
         {},
         {"tenant": "default"},
@@ -749,7 +749,7 @@ def test_rule_26_background_rewrites_the_instants_that_moved(
     workspace: Workspace, visits: Database
 ) -> None:
     visits.admin.set_setting("on_dataset_change", "rewrite", table="visits", index="by_met")
-    here = visits._view.tables["visits"].indexes[0].built_with["time zones"].version
+    here = visits._catalog.tables["visits"].indexes[0].built_with["time zones"].version
     visits.close()
     other = Elsewhere.with_release(
         workspace, "2023.2", "readable", "query", "run", "readable", "order", "query", "verify"

@@ -30,7 +30,7 @@ from tests.contract.test_zones import INDEX_ID, INDEX_MET, MET, VISITS, in_order
 from tests.contract.test_zones import open_elsewhere as ask_elsewhere
 from tests.support import Workspace, wait_until
 from zapdb.activation.datasets import needs_rebuilding, restart_indexes
-from zapdb.activation.view import load_view
+from zapdb.activation.tenant_catalog import load_tenant_catalog
 from zapdb.database import Database
 from zapdb.errors import DatasetMismatch
 from zapdb.jobs import list_rebuilds, plan_jobs
@@ -55,8 +55,8 @@ def reindex(workspace: Workspace) -> None:
     """As `zapdb reindex run` begins, with the data of this process."""
     storage = workspace.connect()
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, 1)
-    restart_indexes(storage, view, lambda _, found: needs_rebuilding(found))
+        catalog = load_tenant_catalog(connection, 1)
+    restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found))
 
 
 # At once
@@ -82,7 +82,7 @@ def test_rule_26_block_rebuilds_beside_the_use_what_takes_longer(
     db.table("items").insert(id=30, title="abc")
     wait_until(lambda: state_of(db) == "readable", "the index is built")
     check_whole(db)
-    assert list_rebuilds(db._view) == frozenset()
+    assert list_rebuilds(db._catalog) == frozenset()
 
 
 @pytest.mark.usefixtures("held_back")
@@ -96,7 +96,7 @@ def test_rule_26_a_rebuild_comes_before_all_other_jobs(workspace: Workspace) -> 
                     " default: 1}}")  # fmt: skip
     change_data(workspace, 1)
     db = workspace.open()
-    (rebuilt,) = list_rebuilds(db._view)
+    (rebuilt,) = list_rebuilds(db._catalog)
     jobs = plan_jobs(db._storage, 1)
     assert [job.kind for job in jobs] == ["index", "index", "convert"]
     assert jobs[0].target == rebuilt
@@ -136,7 +136,7 @@ def test_rule_26_the_index_of_another_tenant_is_rebuilt_when_it_is_opened(
 
 def test_rule_26_an_index_remembers_so_many_data_and_no_more(changed: Workspace) -> None:
     with changed.open() as db:
-        index = db._view.tables["items"].indexes[0]
+        index = db._catalog.tables["items"].indexes[0]
     ((name, dataset),) = index.built_with.items()
     here, newest = dataset.fingerprint, replace(dataset, fingerprint="f" * 64)
     many = tuple(f"{at:064x}" for at in range(FORMER_DATASETS_MAX))

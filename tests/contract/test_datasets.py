@@ -81,7 +81,7 @@ def found(db: Database) -> list[str]:
 def held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is to be built again at once is left to others, as by a process that died."""
     monkeypatch.setattr("zapdb.jobs.rebuilding.REBUILD_WHEN_OPENING_SECONDS", 0.0)
-    monkeypatch.setattr("zapdb.database.tenant_refresh.list_rebuilds", lambda view: frozenset())
+    monkeypatch.setattr("zapdb.database.tenant_refresh.list_rebuilds", lambda catalog: frozenset())
 
 
 @pytest.mark.usefixtures("held_back")
@@ -182,7 +182,7 @@ def test_rule_26_processes_that_are_known_to_have_the_same_data_are_no_obstacle(
     workspace: Workspace, db: Database
 ) -> None:
     """They opened while the index still was as they would have it, and scan it since."""
-    here = datasets_in_use(db._view)
+    here = datasets_in_use(db._catalog)
     storage = workspace.connect()
     db.close()
     registration.register(storage, 1, datasets=here)

@@ -24,7 +24,7 @@ import sqlalchemy
 import zapdb
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import BACKGROUND, WAYS, Way, Workspace, dump, error_of, wait_until
-from zapdb.activation import load_view
+from zapdb.activation import load_tenant_catalog
 from zapdb.activation.activate import rebuild_index
 from zapdb.database import Database, commit_tokens
 from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, ZapdbError
@@ -596,8 +596,8 @@ def test_jobs_that_were_interrupted_are_finished(
         for value, key in stale:
             place.execute("UPDATE zapdb_records_1 SET value = ? WHERE key = ?", (value, key))
         with place.control.transaction(Mode.CHANGE) as connection:
-            state = load_view(connection, 1).table("items")
-            rebuild_index(connection, 1, state, state.table.index_named("again"))
+            state = load_tenant_catalog(connection, 1).table("items")
+            rebuild_index(connection, 1, state, state.schema.index_named("again"))
 
     begin_anew()
     for where, error, _ in strikes(driver, db.admin.run_jobs, whole=whole, some=2):

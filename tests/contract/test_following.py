@@ -11,7 +11,7 @@ import pytest
 import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, Workspace, finish, wait_until
-from zapdb.catalog import localview
+from zapdb.catalog import cache
 from zapdb.catalog.kinds import SettingRow
 from zapdb.database.catalog_watch import SchemaChange
 from zapdb.errors import CatalogBehind, CorruptCatalog, UsageError
@@ -27,8 +27,8 @@ def test_rule_30_a_change_is_seen_by_all_who_wait_for_its_token(workspace: Works
         assert seq <= first.admin.catalog_seq()
         views = [db.admin.wait_for_catalog(seq) for db in (first, second)]
         assert views[0].seq >= seq
-        assert views[0].rows.to_bytes() == views[1].rows.to_bytes()
-        row = views[1].rows.get(SettingRow, "*/*/*", "on_read")
+        assert views[0].cache.to_bytes() == views[1].cache.to_bytes()
+        row = views[1].cache.get(SettingRow, "*/*/*", "on_read")
         assert row == (None if value is None else SettingRow("*/*/*", "on_read", value))
 
 
@@ -41,7 +41,7 @@ def test_rule_30_processes_have_byte_equal_views_at_one_token(workspace: Workspa
             assert other.stdout.readline() == "open\n"
         for number in range(5):
             seq = db.admin.set_setting("job_records_per_second", str(number + 1))
-            mine = hashlib.sha256(db.admin.wait_for_catalog(seq).rows.to_bytes()).hexdigest()
+            mine = hashlib.sha256(db.admin.wait_for_catalog(seq).cache.to_bytes()).hexdigest()
             for other in others:
                 other.stdin.write(f"{seq}\n")
                 other.stdin.flush()
@@ -50,8 +50,8 @@ def test_rule_30_processes_have_byte_equal_views_at_one_token(workspace: Workspa
         for other in others:
             other.communicate(timeout=GUARD_SECONDS)
     with db._storage.transaction(Mode.READ) as connection:
-        loaded = localview.load_cache(connection)
-    assert db.admin.wait_for_catalog(loaded.seq).rows.to_bytes() == loaded.to_bytes()
+        loaded = cache.load_cache(connection)
+    assert db.admin.wait_for_catalog(loaded.seq).cache.to_bytes() == loaded.to_bytes()
 
 
 def test_waiting_for_a_token_ends(workspace: Workspace) -> None:
@@ -120,7 +120,7 @@ def test_rule_30_the_tables_of_a_catalog_are_as_new_as_its_token(workspace: Work
     workspace.write(1, ITEMS)
     db = workspace.open()
     db.table("items").insert(id=1, title="Milk")
-    assert [state.table.name for state in db.admin.catalog().tables] == ["items"]
+    assert [state.schema.name for state in db.admin.catalog().tables] == ["items"]
     workspace.write(2, INDEX_SIZE)
     other = workspace.open()
     other.admin.run_jobs()

@@ -23,7 +23,7 @@ from tests.contract.tables import (
 )
 from tests.lookups import find
 from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of, finish
-from zapdb.activation import load_view
+from zapdb.activation import load_tenant_catalog
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster import nodes
@@ -125,12 +125,12 @@ def test_rule_13_a_rollback_brings_values_and_the_fingerprint_back(
 ) -> None:
     apply(workspace, 2, REVERSIBLE[kind])
     with workspace.open() as db:
-        (name,) = db._view.tables
+        (name,) = db._catalog.tables
         # Some are rewritten under the new revision, and some are not.
         for at in range(0, COUNT, 3):
             record = db.table(name).get(at)
             db.table(name).update(at, **{f: getattr(record, f) for f in record._fields})
-        revision = db._view.table(name).revision
+        revision = db._catalog.table(name).revision
     forgotten = take_back(workspace, 2)
     assert forgotten.label == "0002_test"
     with workspace.open() as db:
@@ -174,12 +174,12 @@ def test_rule_13_a_rollback_of_a_created_table(
     )
     with workspace.open() as db:
         db.table("tags").insert_many({"name": f"tag {at}"} for at in range(50))
-        number = db._view.table("tags").table.number
-        (index,) = db._view.table("tags").indexes
+        number = db._catalog.table("tags").schema.number
+        (index,) = db._catalog.table("tags").indexes
     (report,) = take_back(workspace, 2).jobs
     assert report.progress.written == 50
     with workspace.open() as db:
-        assert list(db._view.tables) == ["items"]
+        assert list(db._catalog.tables) == ["items"]
         with pytest.raises(UnknownName):
             db.table("tags")
         names = db._storage.table_names(db._storage.connection())
@@ -189,7 +189,7 @@ def test_rule_13_a_rollback_of_a_created_table(
     apply(workspace, 2, TAGS)
     with workspace.open() as db:
         assert db.table("tags").count() == 0
-        assert db._view.table("tags").table.number == number + 1
+        assert db._catalog.table("tags").schema.number == number + 1
 
 
 def test_rule_13_a_rollback_of_the_first_migration_leaves_an_empty_database(
@@ -198,8 +198,8 @@ def test_rule_13_a_rollback_of_the_first_migration_leaves_an_empty_database(
     take_back(workspace, 1)
     storage = workspace.connect()
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, DEFAULT_TENANT)
-    assert (view.position, view.tables, view.chain.end) == (0, {}, 0)
+        catalog = load_tenant_catalog(connection, DEFAULT_TENANT)
+    assert (catalog.position, catalog.tables, catalog.chain.end) == (0, {}, 0)
     with pytest.raises(UsageError, match="no migration is stored"):
         roll_back(workspace)
     workspace.write(1, TAGS)
@@ -320,7 +320,7 @@ def test_rule_02_another_migration_under_the_same_number(
         with workspace.open() as db:
             for at in range(turn, COUNT, 4):
                 db.table("items").update(at, **{field: value})
-            default = db._view.table("items").table.field_named(field)
+            default = db._catalog.table("items").schema.field_named(field)
             assert default is not None
             assert contents(db) == [
                 record | {field: value if record["id"] % 4 == turn else default.default}
@@ -364,7 +364,7 @@ def test_rule_02_bytes_that_one_layout_reads_as_the_other_are_told_apart(
     apply(workspace, 2, ADD_COLOR)
     with workspace.open() as db:
         db.table("items").update(1, color="blue")
-        number = db._view.table("items").table.number
+        number = db._catalog.table("items").schema.number
     ((value,),) = workspace.execute(f"SELECT max(value) FROM zapdb_records_{number}")
     assert decode_prefix(bytes(value), 0)[0] == 2
     take_back(workspace, 2)

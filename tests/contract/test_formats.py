@@ -109,7 +109,7 @@ def test_rule_34_records_of_an_earlier_format_are_stale(
     monkeypatch.setitem(formats.LEVELS, "record", {1: 1, 2: 1})
     workspace.write(2, INDEX_SIZE)
     with workspace.open() as db:
-        found = db._view.tables["items"]
+        found = db._catalog.tables["items"]
         assert (found.revision, found.layout_revision) == (2, 2)
         assert db.table("items").get(1).title == "Milk"
         assert [report.job.kind for report in db.admin.run_jobs()] == ["index", "convert"]

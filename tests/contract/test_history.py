@@ -13,7 +13,7 @@ from tests.support import Workspace, error_of, finish
 from zapdb.activation.inspection import read_log
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT, history, principal
-from zapdb.catalog.history import Entry, find_rollbacks, read_entries
+from zapdb.catalog.history import RevisionEntry, find_rollbacks, read_entries
 from zapdb.catalog.pruning import PruneBound, plan_pruning, prune
 from zapdb.cluster import ensure_rows
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
@@ -27,13 +27,13 @@ RENAME = "rename_table: {table: items, to: things}"
 DROP = "drop_table: {table: items, records: discard}"
 
 
-def entries_of(storage: Storage, name: str = "items") -> list[Entry]:
+def entries_of(storage: Storage, name: str = "items") -> list[RevisionEntry]:
     with storage.transaction(Mode.READ) as connection:
         return read_log(connection, DEFAULT_TENANT, name)
 
 
 def events_of(storage: Storage, name: str = "items") -> list[tuple[int, str, str]]:
-    return [(e.revision, e.event, e.table.name) for e in entries_of(storage, name)]
+    return [(e.revision, e.event, e.schema.name) for e in entries_of(storage, name)]
 
 
 def up(place: Workspace, number: int, *operations: str) -> None:
@@ -87,7 +87,7 @@ def test_a_table_in_force_comes_before_one_that_had_its_name(workspace: Workspac
     up(workspace, 1, ITEMS)
     up(workspace, 2, DROP, ITEMS)  # the drop is the last thing that is written down
     with workspace.open() as db:
-        number = db._view.table("items").table.number
+        number = db._catalog.table("items").schema.number
     assert {e.table_number for e in entries_of(workspace.control)} == {number}
     up(workspace, 3, RENAME)
     assert events_of(workspace.control) == [(1, "create", "items"), (2, "change", "things")]
@@ -98,10 +98,10 @@ def test_rule_01_a_snapshot_is_exactly_the_schema_of_its_position(workspace: Wor
     up(workspace, 2, ADD_COLOR, INDEX_SIZE)
     up(workspace, 3, RENAME_SIZE)
     with workspace.open() as db:
-        chain, entries = db._view.chain, db.admin.schema_history("items")
+        chain, entries = db._catalog.chain, db.admin.schema_history("items")
     for entry in entries:
         (table,) = chain.schema_at(entry.position)
-        assert entry.table == table
+        assert entry.schema == table
         assert entry.fingerprint == fingerprint(table)
         assert entry.digest == chain.at(entry.position).digest
     assert [e.position for e in entries] == [1, 2, 3]
@@ -177,7 +177,7 @@ def test_rule_01_appending_from_many_threads_gives_each_a_revision_of_its_own(
 ) -> None:
     up(workspace, 1, ITEMS)
     (first,) = entries_of(workspace.control)
-    made = history.NewRevision(DEFAULT_TENANT, first.table, "change", 1, first.digest, 1)
+    made = history.NewRevision(DEFAULT_TENANT, first.schema, "change", 1, first.digest, 1)
     drawn: list[int] = []
 
     def append() -> None:
@@ -294,7 +294,7 @@ def test_an_entry_of_a_table_of_20_fields_takes_at_most_650_bytes(workspace: Wor
             *CONSTRAINTS,
         )
     (entry,) = entries_of(workspace.control, "orders")
-    assert len(entry.table.fields) == 20
+    assert len(entry.schema.fields) == 20
     if workspace.engine == "postgresql":
         # The header of the row is counted, too.
         measure = "SELECT pg_column_size(f.*) FROM zapdb_schema_history AS f WHERE table_number = ?"
@@ -320,7 +320,7 @@ def test_a_snapshot_that_was_tampered_with_is_corrupt(workspace: Workspace) -> N
     with workspace.control.transaction(Mode.READ) as connection:
         (entry,) = read_entries(connection, DEFAULT_TENANT)
     with pytest.raises(CorruptCatalog, match="the bytes of a table schema can't be read"):
-        _ = entry.table
+        _ = entry.schema
 
 
 # Principals
@@ -350,8 +350,8 @@ def test_a_principal_has_a_name(name: str) -> None:
         pass
 
 
-def make_entry(revision: int, stamped: int, event: str = "change") -> Entry:
-    return Entry(1, 1, revision, event, stamped, 0, "", 0, "", 1, 1, b"")
+def make_entry(revision: int, stamped: int, event: str = "change") -> RevisionEntry:
+    return RevisionEntry(1, 1, revision, event, stamped, 0, "", 0, "", 1, 1, b"")
 
 
 @pytest.mark.parametrize(

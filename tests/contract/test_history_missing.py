@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, dump, error_of
-from zapdb.activation import load_view
+from zapdb.activation import load_tenant_catalog
 from zapdb.activation.prehistory import (
     load_or_recover,
     recover_all_tenants,
@@ -17,7 +17,7 @@ from zapdb.activation.prehistory import (
 )
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.history import RevisionEntry, read_entries
 from zapdb.catalog.tenants import create_tenant
 from zapdb.cluster import ensure_rows
 from zapdb.database.changes import Change
@@ -44,13 +44,13 @@ def up(place: Workspace, number: int, *operations: str, tenant: int = DEFAULT_TE
     migrate_up(place.control, tenant, place.directory)
 
 
-def log(place: Workspace, tenant: int = DEFAULT_TENANT) -> list[Entry]:
+def log(place: Workspace, tenant: int = DEFAULT_TENANT) -> list[RevisionEntry]:
     with place.control.transaction(Mode.READ) as connection:
         return list(read_entries(connection, tenant))
 
 
 def stamps(place: Workspace, tenant: int = DEFAULT_TENANT) -> list[tuple[str, int, str]]:
-    return [(e.table.name, e.revision, e.event) for e in log(place, tenant)]
+    return [(e.schema.name, e.revision, e.event) for e in log(place, tenant)]
 
 
 def lose(place: Workspace, tenant: int = DEFAULT_TENANT) -> None:
@@ -78,11 +78,11 @@ def test_rule_01_a_lost_history_begins_at_the_revision_that_the_records_have(
         pytest.raises(MissingSchemaHistory),
         workspace.control.transaction(Mode.READ) as connection,
     ):
-        load_view(connection, DEFAULT_TENANT)
-    view = load_or_recover(workspace.control, DEFAULT_TENANT)
+        load_tenant_catalog(connection, DEFAULT_TENANT)
+    catalog = load_or_recover(workspace.control, DEFAULT_TENANT)
     # From here on all is written under a number that nobody has used.
-    new = view.activation
-    assert {(state.table.name, state.revision) for state in view.tables.values()} == {
+    new = catalog.activation
+    assert {(state.schema.name, state.revision) for state in catalog.tables.values()} == {
         ("items", new), ("tags", new)
     }  # fmt: skip
     items, items_new, tags = log(workspace)
@@ -108,7 +108,7 @@ def test_rule_01_a_lost_history_begins_at_the_revision_that_the_records_have(
         assert [r | {"extent": r["size"]} for r in records] == [
             r | {"size": r["extent"]} for r in found
         ]
-        assert db._view.table("items").revision == new + 1
+        assert db._catalog.table("items").revision == new + 1
         db.table("tags").insert(name="new")
         assert db.table("tags").get("new").rank == 1
         assert db.admin.count_by_revision("tags") == {new + 1: 1}
@@ -191,7 +191,7 @@ def test_rule_01_many_find_at_once_that_a_history_is_missing(workspace: Workspac
         thread.join()
     assert errors == []
     assert sorted(begun) == [[], [], [], [], ["items", "tags"]]
-    new = workspace.open()._view.activation
+    new = workspace.open()._catalog.activation
     assert stamps(workspace) == [
         ("items", 1, "recovered"), ("items", new, "recovered"), ("tags", new, "recovered")
     ]  # fmt: skip
@@ -211,7 +211,7 @@ def test_rule_01_an_open_process_learns_of_a_history_that_begins_anew(
         recover_schema_histories(workspace.control, DEFAULT_TENANT)
         db.table("items").insert(id=2, title="t")
         (revision,) = db.admin.count_by_revision("items")
-        assert revision == db._view.table("items").revision > 3
+        assert revision == db._catalog.table("items").revision > 3
 
 
 def test_rule_01_numbers_of_a_lost_history_are_not_used_again(workspace: Workspace) -> None:
@@ -236,7 +236,7 @@ def test_rule_01_numbers_of_a_lost_history_are_not_used_again(workspace: Workspa
         (made,) = db.change_log.read(behind)
         assert isinstance(made, Change)
         assert made.after is not None
-        assert (made.after.title, made.revision) == (9, db._view.table("items").revision)
+        assert (made.after.title, made.revision) == (9, db._catalog.table("items").revision)
         assert made.revision > 2
 
 
@@ -272,8 +272,8 @@ def test_rule_01_no_revision_is_above_the_activation_number(workspace: Workspace
     up(workspace, 2, "drop_table: {table: items, records: archive}")
     for _ in range(2):
         with workspace.control.transaction(Mode.READ) as connection:
-            view = load_view(connection, DEFAULT_TENANT)
-        assert max(entry.revision for entry in log(workspace)) <= view.activation
+            catalog = load_tenant_catalog(connection, DEFAULT_TENANT)
+        assert max(entry.revision for entry in log(workspace)) <= catalog.activation
         lose(workspace)
         recover_schema_histories(workspace.control, DEFAULT_TENANT)
 

@@ -10,7 +10,7 @@ import pytest
 import zapdb
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, error_of
-from zapdb.activation import load_view
+from zapdb.activation import load_tenant_catalog
 from zapdb.activation.inspection import read_log
 from zapdb.activation.pinning import FingerprintMatch, Pins, find_fingerprint, list_fingerprints
 from zapdb.activation.up import migrate_up
@@ -43,12 +43,12 @@ def find(place: Workspace, wanted: int, name: str = "items") -> FingerprintMatch
 def check(place: Workspace, pins: dict[str, int], end: int | None) -> None:
     """As a process whose files end there."""
     with place.control.transaction(Mode.READ) as connection:
-        Pins(pins, end).check(connection, load_view(connection, DEFAULT_TENANT))
+        Pins(pins, end).check(connection, load_tenant_catalog(connection, DEFAULT_TENANT))
 
 
 def chain_of(place: Workspace) -> Chain:
     with place.open() as db:
-        return db._view.chain
+        return db._catalog.chain
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.support import Workspace, dump, error_of
 from zapdb.activation.inspection import read_log
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.history import Entry
+from zapdb.catalog.history import RevisionEntry
 from zapdb.catalog.pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.cluster import ensure_rows
 from zapdb.errors import ConcurrencyError, RollbackInProgress, UnknownName, UsageError
@@ -43,7 +43,7 @@ def prune_log(place: Workspace, name: str = "items", **bound: Any) -> list[int]:
     return revisions(place, name)
 
 
-def entries(place: Workspace, name: str = "items") -> list[Entry]:
+def entries(place: Workspace, name: str = "items") -> list[RevisionEntry]:
     with place.control.transaction(Mode.READ) as connection:
         return read_log(connection, DEFAULT_TENANT, name)
 
@@ -229,7 +229,7 @@ def test_rule_31_an_entry_stays_whose_layout_a_later_one_has(workspace: Workspac
     assert len(contents(workspace)) == 2 * COUNT
     up(workspace, 4, ADD_COLOR)
     with workspace.open() as db:
-        assert db._view.table("items").revision == 4
+        assert db._catalog.table("items").revision == 4
         assert db.table("items").get(0).color == db.table("items").get(COUNT).color == "red"
         db.admin.run_jobs()
         assert db.admin.count_by_revision("items") == {4: 2 * COUNT}
@@ -244,7 +244,7 @@ def test_rule_31_after_pruning_everything_goes_on(base: Workspace) -> None:
     other.table("items").update(0, title="changed")
     up(base, 4, RENAME_SIZE, INDEX_SIZE.replace("field: size", "field: extent"))
     with base.open() as db:
-        assert db._view.table("items").revision == 4
+        assert db._catalog.table("items").revision == 4
         assert db.table("items").get(0).title == "changed"
         db.admin.run_jobs()
         assert len(list(find(db.table("items"), "by_size", 0))) == COUNT

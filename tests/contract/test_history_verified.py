@@ -27,7 +27,7 @@ def place(workspace: Workspace) -> Workspace:
     up(workspace, 4, "drop_table: {table: items, records: archive}")
     up(workspace, 5, "restore_table: {table: items, archived_by: 4}")
     up(workspace, 6, "drop_table: {table: tags, records: discard}")
-    assert [e.event for e in log(workspace) if e.table.name == "items"] == [
+    assert [e.event for e in log(workspace) if e.schema.name == "items"] == [
         "create", "change", "change", "rollback", "change", "drop", "restore"
     ]  # fmt: skip
     return workspace
@@ -67,7 +67,7 @@ def test_rule_03_a_migration_that_is_stored_again_has_other_numbers(workspace: W
 
 
 def test_fingerprints_are_computed_again(place: Workspace) -> None:
-    items = [entry for entry in log(place) if entry.table.name == "items"]
+    items = [entry for entry in log(place) if entry.schema.name == "items"]
     made, wrong = items[1].fingerprint, items[1].fingerprint ^ 1
     set_entry(place, items[1].table_number, 2, "fingerprint", wrong.to_bytes(8, "big"))
     (report,) = verify(place)
@@ -79,7 +79,7 @@ def test_fingerprints_are_computed_again(place: Workspace) -> None:
 
 def test_snapshots_are_those_that_the_migrations_lead_to(place: Workspace) -> None:
     """Another entry's snapshot, with the right fingerprint: old records are read otherwise."""
-    items = [entry for entry in log(place) if entry.table.name == "items"]
+    items = [entry for entry in log(place) if entry.schema.name == "items"]
     number = items[0].table_number
     set_entry(place, number, 2, "table_schema", items[0].packed)
     set_entry(place, number, 2, "fingerprint", items[0].fingerprint.to_bytes(8, "big"))
@@ -91,7 +91,7 @@ def test_snapshots_are_those_that_the_migrations_lead_to(place: Workspace) -> No
 
 @pytest.mark.parametrize("packed", [b"", b"no", zlib.compress(b"no")])
 def test_snapshots_that_cannot_be_read_are_problems(place: Workspace, packed: bytes) -> None:
-    (tags, *_) = (entry for entry in log(place) if entry.table.name == "tags")
+    (tags, *_) = (entry for entry in log(place) if entry.schema.name == "tags")
     for revision in (1, 2):
         set_entry(place, tags.table_number, revision, "table_schema", packed)
     items, dropped = verify(place)
@@ -102,7 +102,7 @@ def test_snapshots_that_cannot_be_read_are_problems(place: Workspace, packed: by
 
 
 def test_layouts_have_to_be_there(place: Workspace) -> None:
-    items = [entry for entry in log(place) if entry.table.name == "items"]
+    items = [entry for entry in log(place) if entry.schema.name == "items"]
     place.execute("DELETE FROM zapdb_schema_history WHERE revision = 1 AND table_number = ?",
                   (items[0].table_number,))  # fmt: skip
     set_entry(place, items[0].table_number, 2, "layout_revision", 1)

@@ -341,7 +341,7 @@ def test_rule_23_an_index_that_is_built_under_writers_holds_what_the_records_do(
 
 
 def entries_table(db: Database) -> str:
-    (state,) = db._view.table("items").indexes
+    (state,) = db._catalog.table("items").indexes
     return f"zapdb_entries_{state.entry_table}"
 
 
@@ -395,10 +395,10 @@ def test_verification_tells_a_missing_entry_and_one_too_many(
 def test_verification_tells_a_record_that_no_encoder_wrote(
     workspace: Workspace, db: Database
 ) -> None:
-    (state,) = (db._view.table("items"),)
+    (state,) = (db._catalog.table("items"),)
     workspace.execute(
-        f"UPDATE zapdb_records_{state.table.number} SET value = ? WHERE key ="
-        f" (SELECT min(key) FROM zapdb_records_{state.table.number})",
+        f"UPDATE zapdb_records_{state.schema.number} SET value = ? WHERE key ="
+        f" (SELECT min(key) FROM zapdb_records_{state.schema.number})",
         (b"\x81\x00\xff",),
     )
     (report,) = db.admin.verify()
@@ -450,7 +450,7 @@ def test_rule_23_a_build_goes_on_after_a_process_was_killed(
     db = workspace.open()
     killed = workspace.run("convert", str(kill_at))
     assert killed.returncode == -9, killed.stderr
-    (state,) = db._view.table("items").indexes
+    (state,) = db._catalog.table("items").indexes
     entries = workspace.execute(f"SELECT count(*) FROM zapdb_entries_{state.entry_table}")
     assert entries == [(16 * (kill_at - 1),)]
     db.table("items").update(3, size=77)

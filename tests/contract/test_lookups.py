@@ -257,7 +257,7 @@ def test_rule_24_keys_that_are_cut_are_put_in_order_by_the_whole_value(
     for record in records:
         equal = [r for r in records if values_of(index, r) == values_of(index, record)]
         assert found(words, index, *values_of(index, record)) == ids(in_order(index, equal))
-    (state,) = db._view.table("words").indexes
+    (state,) = db._catalog.table("words").indexes
     sizes = workspace.execute(f"SELECT length(key) FROM zapdb_entries_{state.entry_table}")
     assert max(size for (size,) in sizes) <= INDEX_KEY_SIZE_BYTES_MAX
     if index != "by_rank" and index != "by_rank_down":
@@ -372,9 +372,9 @@ def test_a_lookup_by_prefix_reads_no_more_than_begins_alike(workspace: Workspace
     )
     for name in ("by_word", "by_code"):
         query = starts_with(words, name, "cd")
-        live, asked = query._live, query._selection
-        keys = next(index.keys for index in live.shape.indexes if index.name == name)
-        plan = asked.plan(live, asked.ordering(live))
+        bound, asked = query._bound, query._selection
+        keys = next(index.keys for index in bound.adapter.indexes if index.name == name)
+        plan = asked.plan(bound, asked.ordering(bound))
         built = [keys.build(record) for record in words.scan()]
         read = [key for key in built if any(span.holds(key) for span in plan.spans)]
         assert read == [keys.encode(["cd" + "x" * 10])]
@@ -407,7 +407,7 @@ def test_what_is_not_ambiguous_is_not_compared(workspace: Workspace) -> None:
 
 
 def entries_of(workspace: Workspace, db: Database, index: str) -> list[tuple[bytes, bytes]]:
-    state = next(i for i in db._view.table("words").indexes if i.index.name == index)
+    state = next(i for i in db._catalog.table("words").indexes if i.index.name == index)
     rows = workspace.execute(f"SELECT key, record FROM zapdb_entries_{state.entry_table}")
     return sorted((bytes(key), bytes(record)) for key, record in rows)
 

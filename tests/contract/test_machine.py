@@ -37,7 +37,7 @@ from zapdb.errors import (
 from zapdb.jobs import roll_back_newest
 from zapdb.jobs.archives import prune_archives
 from zapdb.migrations import Chain
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 from zapdb.storage import connect
 
 CONSTRAINTS = (UniqueViolation, CheckViolation, ReferenceViolation)
@@ -74,10 +74,10 @@ class Life(RuleBasedStateMachine):
 
     @property
     def chain(self) -> Chain:
-        return self.db._view.chain
+        return self.db._catalog.chain
 
     @property
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[TableSchema]:
         return list(self.chain.schema_at(self.chain.end))
 
     @property
@@ -129,7 +129,7 @@ class Life(RuleBasedStateMachine):
         table = data.draw(st.sampled_from(self.tables))
         self._insert(table, data.draw(st.lists(records_of(table), min_size=1, max_size=4)))
 
-    def _insert(self, table: Table, records: list[dict[str, Any]]) -> None:
+    def _insert(self, table: TableSchema, records: list[dict[str, Any]]) -> None:
         for row in records:
             known = self.model.key_of(table, row) in self.model.rows[table.number]
             try:
@@ -168,7 +168,7 @@ class Life(RuleBasedStateMachine):
         self.db.table(table.name).delete(*key)
         del self.model.rows[table.number][key]
 
-    def _choose(self, data: st.DataObject) -> tuple[Table, Key]:
+    def _choose(self, data: st.DataObject) -> tuple[TableSchema, Key]:
         table = data.draw(st.sampled_from([t for t in self.tables if self.model.rows[t.number]]))
         keys = list(self.model.rows[table.number])
         return table, keys[data.draw(st.integers(0, len(keys) - 1))]
@@ -213,7 +213,7 @@ class Life(RuleBasedStateMachine):
             self.older = None
 
     @property
-    def older_tables(self) -> list[Table]:
+    def older_tables(self) -> list[TableSchema]:
         return list(self.chain.schema_at(self.at)) if self.older is not None else []
 
     @rule(data=st.data())
@@ -244,7 +244,7 @@ class Life(RuleBasedStateMachine):
         for _ in range(data.draw(st.integers(1, 3))):
             self._update_older(data, table, key)
 
-    def _update_older(self, data: st.DataObject, table: Table, key: Key) -> None:
+    def _update_older(self, data: st.DataObject, table: TableSchema, key: Key) -> None:
         row = self.model.seen(self.chain, table.number, key, self.at)
         changes = {}
         for field in data.draw(st.lists(st.sampled_from(table.value_fields), max_size=3)):
@@ -270,10 +270,10 @@ class Life(RuleBasedStateMachine):
         self.older.table(table.name).delete(*self.model.key_of(table, row))
         del self.model.rows[table.number][key]
 
-    def _seen(self, table: Table) -> dict[Key, dict[str, Any]]:
+    def _seen(self, table: TableSchema) -> dict[Key, dict[str, Any]]:
         return self.model.seen_all(self.chain, table.number, self.at)
 
-    def _choose_older(self, data: st.DataObject) -> tuple[Table, Key]:
+    def _choose_older(self, data: st.DataObject) -> tuple[TableSchema, Key]:
         """A table as the older process has it, and a record's newest key."""
         table = data.draw(st.sampled_from([t for t in self.older_tables if self._seen(t)]))
         keys = list(self.model.rows[table.number])

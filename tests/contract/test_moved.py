@@ -16,7 +16,7 @@ from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace, error_of
 from zapdb.database import Database
 from zapdb.errors import TransactionConflict
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.jobs import roll_back_newest
 
 pytestmark = pytest.mark.long_on("postgresql")
@@ -103,8 +103,8 @@ def do_between(
     """Do something right between the first page that is read and its records; notes that it was."""
     ask, struck = db._session.ask, list[bool]()
 
-    def ask_and_act(live: LiveTable, question: Any) -> Any:
-        answer = ask(live, question)
+    def ask_and_act(bound: BoundTable, question: Any) -> Any:
+        answer = ask(bound, question)
         if answer[1] is not None and not struck:
             struck.append(True)
             act()

@@ -14,7 +14,7 @@ from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.jobs import roll_back_newest
 from zapdb.migrations.operations.examples import EXAMPLES, FIRST
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.storage import connect
 from zapdb.values import Enum, Reference
 
@@ -39,7 +39,7 @@ def value_of(field: Field, at: int) -> Any:
     }[field.type.name]
 
 
-def row_of(table: Table, at: int) -> dict[str, Any]:
+def row_of(table: TableSchema, at: int) -> dict[str, Any]:
     return {
         f.name: at if f.number in table.key and f.type.name == "integer" else value_of(f, at)
         for f in table.fields
@@ -48,7 +48,7 @@ def row_of(table: Table, at: int) -> dict[str, Any]:
 
 def insert(db: Database, model: Model, first: int) -> None:
     """Records into every table, those that are referred to first."""
-    chain = db._view.chain
+    chain = db._catalog.chain
     for table in chain.schema_at(chain.end):
         for at in range(first, first + COUNT):
             row = row_of(table, at)
@@ -58,7 +58,7 @@ def insert(db: Database, model: Model, first: int) -> None:
 
 def update(db: Database, model: Model, key: int) -> None:
     """One record of every table, each in its last field."""
-    chain = db._view.chain
+    chain = db._catalog.chain
     for table in chain.schema_at(chain.end):
         if (key,) not in model.rows[table.number] or not table.value_fields:
             continue
@@ -89,13 +89,13 @@ def test_rule_13_an_operation_goes_up_and_comes_back(workspace: Workspace, keywo
     for number, item in enumerate(items, 1):
         write(workspace, number, item)
         with workspace.open() as db:
-            model.migrate(db._view.chain)
+            model.migrate(db._catalog.chain)
             check(db, model)
             insert(db, model, number * COUNT - COUNT)
             check(db, model)
     end = len(items)
     with workspace.open() as db:
-        chain = db._view.chain
+        chain = db._catalog.chain
         update(db, model, 1)
         check(db, model)
         db.admin.run_jobs()

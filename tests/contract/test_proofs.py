@@ -9,7 +9,7 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS, RENAME_SIZE
 from tests.documents import document
 from tests.support import Workspace, dump, wait_until
-from zapdb.activation import View, load_view
+from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.stored import provisional_numbers
@@ -42,17 +42,17 @@ transform: {table: items, from: {title: string}, into: {name: string},
       title"}, down: {title: name}}"""
 
 
-def view_of(place: Workspace) -> View:
+def tenant_catalog_of(place: Workspace) -> TenantCatalog:
     with place.control.transaction(Mode.READ) as connection:
-        return load_view(connection, DEFAULT_TENANT)
+        return load_tenant_catalog(connection, DEFAULT_TENANT)
 
 
 def sample(place: Workspace, count: int = 1_000, seed: int = 0) -> list[TableSample]:
-    view = view_of(place)
-    files = list_files(place.directory)[view.chain.end :]
-    chain = resolve_files(files, view.chain, provisional_numbers())
-    pending = chain.after(view.position)
-    return prove_with_records(place.connect(), view, pending, count, seed)
+    catalog = tenant_catalog_of(place)
+    files = list_files(place.directory)[catalog.chain.end :]
+    chain = resolve_files(files, catalog.chain, provisional_numbers())
+    pending = chain.after(catalog.position)
+    return prove_with_records(place.connect(), catalog, pending, count, seed)
 
 
 # Applying

@@ -39,7 +39,7 @@ def put(db: Database, name: str, lines: Lines, batch: int | None = None) -> int 
     table = db.table(name)
     try:
         with ProgressCounter() as counter:
-            put_lines(db, table, db._view.table(name).table, lines, batch, counter)
+            put_lines(db, table, db._catalog.table(name).schema, lines, batch, counter)
     except ZapdbError as error:
         return int(error.context["line"])
     assert counter.count == len(lines)

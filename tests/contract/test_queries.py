@@ -27,7 +27,7 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.storage import Connection
-from zapdb.storage.statements import IndexTable, RecordTable
+from zapdb.storage.statements import EntryStatements, RecordStatements
 
 ITEMS = """\
 create_table: {table: items, key: [id], fields: [
@@ -688,7 +688,7 @@ class Rows:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read = 0
-        for owner, name in ((RecordTable, "page"), (IndexTable, "page")):
+        for owner, name in ((RecordStatements, "page"), (EntryStatements, "page")):
             self._count(monkeypatch, owner, name)
 
     def _count(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
@@ -868,7 +868,7 @@ create_table: {table: sales, key: [id], fields: [
 def test_aggregates_decode_what_they_need(workspace: Workspace) -> None:
     items = start(workspace, 20).table("items")
     query = items.where(items.f.done == True, items["count"] == 1)  # noqa: E712
-    number = next(f.number for f in query._live.shape.table.fields if f.name == "weight")
+    number = next(f.number for f in query._bound.adapter.schema.fields if f.name == "weight")
     found = list(query._read(any_order, frozenset([number])).read())
     assert {record._fields for _, record in found} == {("done", "due", "weight", "count")}
 

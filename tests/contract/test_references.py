@@ -525,7 +525,7 @@ def test_rule_25_what_dangles_is_counted_and_listed_until_it_is_gone(workspace: 
     (finding,) = report.job.findings
     assert (finding.what, finding.count) == ("reference owner", 3)
     assert finding.examples[0] == "0 refers to (2, 'Bob'), which is not in owners"
-    assert [c.state for c in db._view.table("pets").constraints] == ["unvalidated"] * 2
+    assert [c.state for c in db._catalog.table("pets").constraints] == ["unvalidated"] * 2
     assert_clean(db)
     db.table("pets").update(0, friend=3)  # a field that the change leaves alone is not looked at
     with pytest.raises(ReferenceViolation):
@@ -534,7 +534,7 @@ def test_rule_25_what_dangles_is_counted_and_listed_until_it_is_gone(workspace: 
     (report,) = run_jobs(storage)
     assert report.job.state == "done"
     db._session.reload()
-    assert [c.state for c in db._view.table("pets").constraints] == ["validated"] * 2
+    assert [c.state for c in db._catalog.table("pets").constraints] == ["validated"] * 2
     workspace.execute(
         "DELETE FROM zapdb_records_1 WHERE key = (SELECT max(key) FROM zapdb_records_1)"
     )
@@ -705,7 +705,7 @@ def test_rule_25_a_reference_that_is_added_under_writers_ends_up_validated(
         db.table("pets").update(pet, owner=None)
     assert all(report.job.state == "done" for report in run_jobs(storage))
     db._session.reload()
-    assert [c.state for c in db._view.table("pets").constraints] == ["validated"]
+    assert [c.state for c in db._catalog.table("pets").constraints] == ["validated"]
     assert_clean(db)
 
 

@@ -126,7 +126,7 @@ def position(place: Workspace) -> int:
 
 
 def is_converted(tool: Database) -> bool:
-    return count_stale(tool._storage, tool._view, "items") == 0
+    return count_stale(tool._storage, tool._catalog, "items") == 0
 
 
 def assert_written(db: Database, ledger: Ledger, first: dict[str, object]) -> None:

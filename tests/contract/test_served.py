@@ -154,7 +154,7 @@ def test_rule_11_saving_an_unchanged_record_back_changes_nothing(workspace: Work
 
 
 def records_of(db: Database, table: str) -> str:
-    return f"zapdb_records_{db._view.tables[table].table.number}"
+    return f"zapdb_records_{db._catalog.tables[table].schema.number}"
 
 
 def test_rule_11_a_table_that_was_made_later_is_not_there(workspace: Workspace) -> None:
@@ -371,7 +371,7 @@ def test_rule_11_the_same_table_may_hold_other_values(workspace: Workspace) -> N
     mine.insert(id=2, title="Bread", size=7)
     mine.update(1, title="Cream")
     assert [record.size for record in newer.table("items").scan()] == [125, 70]
-    tables = [newer._view.chain.table_at(at, 1) for at in (1, 3)]
+    tables = [newer._catalog.chain.table_at(at, 1) for at in (1, 3)]
     assert tables[0] == tables[1]
 
 

@@ -21,7 +21,7 @@ from zapdb.errors import (
 from zapdb.jobs import roll_back_newest
 from zapdb.migrations import Chain
 from zapdb.migrations.operations.examples import EXAMPLES, FIRST
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 
 pytestmark = pytest.mark.long_on("postgresql")
 
@@ -41,9 +41,9 @@ class Beside:
 
     @property
     def chain(self) -> Chain:
-        return self.newer._view.chain
+        return self.newer._catalog.chain
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[TableSchema]:
         return list(self.chain.schema_at(self.at))
 
     def check(self) -> None:
@@ -62,7 +62,7 @@ class Beside:
             for report in db.admin.verify():
                 assert report.problems == ()
 
-    def check_lookups(self, table: Table, wanted: dict[Key, Row]) -> None:
+    def check_lookups(self, table: TableSchema, wanted: dict[Key, Row]) -> None:
         for index in table.indexes:
             name = table.field_numbered(index.components[0].field).name
             for value in {row[name] for row in wanted.values()}:
@@ -101,7 +101,7 @@ class Beside:
                 self.older.table(table.name).delete(*self.model.key_of(table, seen))
                 del self.model.rows[table.number][keys[0]]
 
-    def update(self, table: Table, key: Key, changes: Row) -> None:
+    def update(self, table: TableSchema, key: Key, changes: Row) -> None:
         seen = self.model.seen(self.chain, table.number, key, self.at)
         shown = self.older.table(table.name).update(*self.model.key_of(table, seen), **changes)
         self.model.update_at(self.chain, table.number, key, changes, self.at)
@@ -120,11 +120,11 @@ def record_to_row(record: Any) -> Row:
     return {name: getattr(record, name) for name in record._fields}
 
 
-def keys_of(table: Table, rows: list[Row]) -> list[Key]:
+def keys_of(table: TableSchema, rows: list[Row]) -> list[Key]:
     return sorted(tuple(row[f.name] for f in table.key_fields) for row in rows)
 
 
-def check_arrow(db: Database, table: Table, wanted: dict[Key, Row]) -> None:
+def check_arrow(db: Database, table: TableSchema, wanted: dict[Key, Row]) -> None:
     pytest.importorskip("pyarrow")
     found = db.table(table.name).to_arrow().read_all()
     assert found.column_names == [f.name for f in table.fields]
@@ -149,11 +149,11 @@ def test_rule_11_older_processes_go_on_beside_every_operation(
     for number, item in enumerate(items[:-1], 1):
         write(workspace, number, item)
     kept = workspace.open()
-    model.migrate(kept._view.chain)
+    model.migrate(kept._catalog.chain)
     Beside(kept, kept, model, at).write_newer(0)
     write(workspace, at + 1, items[-1])
     newer = workspace.open()
-    model.migrate(newer._view.chain)
+    model.migrate(newer._catalog.chain)
     told = workspace.open(serve_as=at)
     both = Beside(kept, newer, model, at)
     both.write_newer(10)

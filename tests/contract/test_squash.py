@@ -61,13 +61,13 @@ def contents(db: Any) -> list[dict[str, Any]]:
 def test_rule_06_a_database_that_stores_what_it_replaces_goes_on(place: Workspace) -> None:
     with place.open() as db:
         db.table("items").insert_many({"id": at, "title": f"t{at}"} for at in range(5))
-        held, digests = contents(db), [m.digest for m in db._view.chain.migrations]
+        held, digests = contents(db), [m.digest for m in db._catalog.chain.migrations]
     before = dump(place)["zapdb_migrations"]
     squash(place, 3)
     assert files(place.directory) == ["0003_squashed.yaml", "0004_test.yaml"]
     with place.open("never") as db:
         assert contents(db) == held
-        assert [m.digest for m in db._view.chain.migrations] == digests
+        assert [m.digest for m in db._catalog.chain.migrations] == digests
     assert dump(place)["zapdb_migrations"] == before
     place.write(5, ADD_COLOR)
     with place.open() as db:
@@ -77,13 +77,13 @@ def test_rule_06_a_database_that_stores_what_it_replaces_goes_on(place: Workspac
 
 def test_rule_06_a_new_database_begins_with_it(place: Workspace, tmp_path: Path) -> None:
     with place.open() as db:
-        wanted = {t.name: bytes_without_numbers(t) for t in db._view.chain.schema_at(4)}
+        wanted = {t.name: bytes_without_numbers(t) for t in db._catalog.chain.schema_at(4)}
     squash(place, 3)
     address = f"sqlite:///{tmp_path / 'new.db'}"
     with zapdb.open(address, migrations=place.directory, apply="auto") as db:
         assert db.position == 4
-        assert {t.name: bytes_without_numbers(t) for t in db._view.chain.schema_at(4)} == wanted
-        assert [m.number for m in db._view.chain.migrations] == [3, 4]
+        assert {t.name: bytes_without_numbers(t) for t in db._catalog.chain.schema_at(4)} == wanted
+        assert [m.number for m in db._catalog.chain.migrations] == [3, 4]
         db.table("items").insert(id=1, title="a")
         assert [entry.position for entry in db.admin.schema_history("items")] == [3]
     place.write(5, ADD_WEIGHT)

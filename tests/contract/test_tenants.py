@@ -15,7 +15,7 @@ from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENA
 from tests.lookups import find
 from tests.support import GUARD_SECONDS, LIVE, Workspace, dump, finish
 from zapdb.activation import activate as activation
-from zapdb.activation import load_view
+from zapdb.activation import load_tenant_catalog
 from zapdb.activation.fleet import migrate_all_tenants, read_all_tenants
 from zapdb.activation.removal import remove_tenant
 from zapdb.activation.up import MigrationChoice, catch_up, migrate_up
@@ -199,14 +199,14 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
     acme.admin.run_jobs()
 
     def entry_table(one: Database) -> int:
-        (row,) = rows.list_rows(workspace.control.connection(), IndexRow, one._view.tenant)
+        (row,) = rows.list_rows(workspace.control.connection(), IndexRow, one._catalog.tenant)
         return row.entry_table
 
     assert entry_table(db) == entry_table(acme)
     with db._storage.transaction(Mode.CHANGE) as connection:
-        view = load_view(connection, acme._view.tenant)
-        state = view.table("items")
-        activation.rebuild_index(connection, view.tenant, state, state.indexes[0].index)
+        catalog = load_tenant_catalog(connection, acme._catalog.tenant)
+        state = catalog.table("items")
+        activation.rebuild_index(connection, catalog.tenant, state, state.indexes[0].index)
     acme.table("items").insert(id=100, title="new", size=3)
     assert entry_table(db) != entry_table(acme)
     for one, extra in ((db, []), (acme, [100])):
@@ -219,9 +219,9 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
     # Again: the first table has nothing of its own any more, and is taken instead of a third.
     before = entry_table(acme)
     with db._storage.transaction(Mode.CHANGE) as connection:
-        view = load_view(connection, acme._view.tenant)
-        state = view.table("items")
-        activation.rebuild_index(connection, view.tenant, state, state.indexes[0].index)
+        catalog = load_tenant_catalog(connection, acme._catalog.tenant)
+        state = catalog.table("items")
+        activation.rebuild_index(connection, catalog.tenant, state, state.indexes[0].index)
     acme.admin.run_jobs()
     assert entry_table(acme) == entry_table(db)
     retirement.sweep_retired(workspace.connect())
@@ -511,7 +511,7 @@ def check_forgotten(place: Workspace, before: dict[str, Any]) -> None:
             one = db.for_tenant(name)
             assert one.applied == ()
             assert contents(one) == before[name], name
-            assert list(one._view.tables) == ["items"]
+            assert list(one._catalog.tables) == ["items"]
             assert_clean(one)
             fingerprints = {entry.fingerprint for entry in db.admin.schema_history("items")[1:2]}
             assert one.admin.schema_history("items")[-1].fingerprint in fingerprints
@@ -650,7 +650,7 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     acme = workspace.follow().for_tenant("default")
     number = number_of(workspace, "acme")
     with workspace.control.transaction(Mode.READ) as connection:
-        assert load_view(connection, number).table("items").table.name == "items"
+        assert load_tenant_catalog(connection, number).table("items").schema.name == "items"
     assert workspace.execute("SELECT count(*) FROM zapdb_records_1") == [(COUNT,)]
     # The forget brings the table back, empty for whoever discarded it.
     workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")

@@ -109,11 +109,11 @@ def test_a_renamed_target_is_renamed_in_its_references(workspace: Workspace) -> 
     workspace.write(1, *OPERATIONS)
     workspace.write(2, "rename_table: {table: people, to: persons}")
     with workspace.open() as db:
-        owner = db._view.table("items").table.field_named("owner")
+        owner = db._catalog.table("items").schema.field_named("owner")
         assert owner is not None
         assert str(owner.type) == "reference(persons)"
         # Their bytes are what they were: nothing is stale.
-        assert db._view.table("items").layout_revision == 1
+        assert db._catalog.table("items").layout_revision == 1
 
 
 def test_declared_types_are_taken_back_with_their_migration(workspace: Workspace) -> None:

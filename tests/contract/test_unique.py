@@ -381,7 +381,7 @@ def test_rule_25_only_a_records_own_entry_goes_with_it(
         items.delete(gone)
     else:
         items.update(gone, title="another")
-    (index,) = doubled._view.table("items").indexes
+    (index,) = doubled._catalog.table("items").indexes
     entries = workspace.execute(f"SELECT count(*) FROM zapdb_entries_{index.entry_table}")
     # 8 never had one; 3 takes its own away, and leaves 8 without.
     assert entries == [(8 - (gone == 3) + (change == "update"),)]

@@ -121,7 +121,7 @@ def test_a_struct_is_compared_by_what_its_members_mean(workspace: Workspace) -> 
         assert repr(stays.get(at).all) == repr([MET[at], MET[1]])
     for at in (2, 4):
         assert [r.id for r in find(stays, "by_span", {"since": MET[at]})] == [at]
-    (state,) = db._view.tables["stays"].indexes
+    (state,) = db._catalog.tables["stays"].indexes
     assert state.dependencies == (TimeZones(),)
 
 
@@ -180,7 +180,7 @@ def test_numbers_are_never_used_again(workspace: Workspace) -> None:
     after = numbers_of(workspace)
     assert gone not in after
     assert after[max(before) + 1] == "UTC"
-    assert db._view.zones.name_of(max(before) + 1) == "UTC"
+    assert db._catalog.zones.name_of(max(before) + 1) == "UTC"
 
 
 def test_processes_that_open_at_once_agree_on_the_numbers(workspace: Workspace) -> None:
@@ -200,7 +200,7 @@ def test_a_process_that_meets_a_later_number_reads_the_table_again(
 ) -> None:
     """The number comes from a process that was opened later, with newer data."""
     last = max(numbers_of(workspace))
-    known = db._view.zones
+    known = db._catalog.zones
     workspace.execute("INSERT INTO zapdb_zones VALUES (?, ?)", (last + 1, "Later/Zone"))
     workspace.execute("INSERT INTO zapdb_zones VALUES (?, ?)", (last + 3, "Later/Other"))
     with db.snapshot():

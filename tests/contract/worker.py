@@ -137,11 +137,11 @@ def hold_open(address: str, directory: str) -> None:
 
 
 def follow(address: str, directory: str) -> None:
-    """For each seq of the input, the hash of this process's view of the catalog at it."""
+    """For each seq of the input, the hash of this process's cache of the catalog at it."""
     with zapdb.open(address, migrations=directory) as db:
         print("open", flush=True)
         for line in sys.stdin:
-            rows = db.admin.wait_for_catalog(int(line)).rows
+            rows = db.admin.wait_for_catalog(int(line)).cache
             print(rows.seq, hashlib.sha256(rows.to_bytes()).hexdigest(), flush=True)
 
 
@@ -214,7 +214,7 @@ def zoned(address: str, directory: str, *commands: str) -> None:
         for command in commands:
             match command.split():
                 case ["readable"]:
-                    names = [index.index.name for index in db._view.tables["visits"].indexes]
+                    names = [index.index.name for index in db._catalog.tables["visits"].indexes]
                     print(*(f"{n} {n in visits.readable_indexes()}" for n in names), sep=", ")
                 case ["order"]:
                     print(*(record.id for record in visits.using("by_met")))

@@ -75,7 +75,7 @@ def test_the_models_are_those_of_the_migrations() -> None:
 
 
 def test_what_the_code_offers_is_what_the_schema_has(place: Place) -> None:
-    tables = {name: place.db._view.table(name).table for name in ("users", "items")}
+    tables = {name: place.db._catalog.table(name).schema for name in ("users", "items")}
     language = tables["users"].field_named("language")
     priority = tables["items"].field_named("priority")
     assert {name for _, name in language.type.members} == set(LANGUAGES)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from tests.blobs import BESIDE
+from tests.blobs import NO_BLOBS
 from tests.strategies import PLACE, STATE, TYPES
 from tests.zoned import ZONES
 from zapdb.catalog import row_values
@@ -39,7 +39,7 @@ from zapdb.records import (
     compile_conversion,
     held,
 )
-from zapdb.schema import Field, Schema, Table, canonical_bytes, read_canonical_bytes
+from zapdb.schema import Field, Schema, TableSchema, canonical_bytes, read_canonical_bytes
 from zapdb.storage.statements import pack_entry, unpack_entry
 from zapdb.values import (
     Binary,
@@ -61,7 +61,7 @@ KEY = bytes.fromhex("85")
 PREFIX = b"\x81"
 
 TABLES: Final = (
-    Table(
+    TableSchema(
         1,
         "wide",
         (1,),
@@ -83,7 +83,7 @@ TABLES: Final = (
             Field(15, "met", ZonedTimestamp(ZONES), optional=True),
         ),
     ),
-    Table(2, "small", (1,), (Field(1, "id", Integer()), Field(2, "text", String()))),
+    TableSchema(2, "small", (1,), (Field(1, "id", Integer()), Field(2, "text", String()))),
 )
 WIDE, SMALL = TABLES
 
@@ -135,11 +135,11 @@ def read_record(data: bytes) -> None:
     except CorruptRecord as error:
         _check_offset(error)
     try:
-        record = codec.decode(KEY, data, 1, BESIDE)
+        record = codec.decode(KEY, data, 1, NO_BLOBS)
     except CorruptRecord as error:
         _check_offset(error)
         return
-    assert codec.encode(PREFIX, held(record), BESIDE) == data
+    assert codec.encode(PREFIX, held(record), NO_BLOBS) == data
     assert codec.skip(data, 1) == len(data)
 
 
@@ -147,7 +147,7 @@ def read_key(data: bytes) -> None:
     kinds = [kind for kind in TYPES if kind.keyable]
     first, second = kinds[data[0] % len(kinds)], kinds[data[0] // 16 % len(kinds)]
     fields = (Field(1, "a", first), Field(2, "b", second))
-    codec = codec_for(Table(1, "keyed", (1, 2), fields))
+    codec = codec_for(TableSchema(1, "keyed", (1, 2), fields))
     try:
         values = codec.decode_key(data[1:])
     except CorruptRecord as error:
@@ -160,14 +160,14 @@ def convert_record(data: bytes) -> None:
     """What a program copies unseen, the decoder of its result refuses or can write."""
     (codec, program), data = PROGRAMS[data[0] % len(PROGRAMS)], PREFIX + data[1:]
     try:
-        converted = program.convert(KEY, data, 1, b"\x82", BESIDE)
-        record = codec.decode(KEY, converted, 1, BESIDE)
+        converted = program.convert(KEY, data, 1, b"\x82", NO_BLOBS)
+        record = codec.decode(KEY, converted, 1, NO_BLOBS)
     except CorruptRecord as error:
         _check_offset(error)
         return
     except BlobMissing:  # an expression reads the blob that the bytes name
         return
-    assert codec.encode(b"\x82", held(record), BESIDE) == converted
+    assert codec.encode(b"\x82", held(record), NO_BLOBS) == converted
 
 
 def read_structure(data: bytes) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.blobs import BESIDE
+from tests.blobs import NO_BLOBS
 from tests.forms import cases
 from tests.strategies import damage, records_of, tables
 from zapdb.errors import BlobMissing, CorruptRecord
 from zapdb.records import codec_for, decoder_of
 from zapdb.records.arrow import arrow_decoder, decode_batch, encode_batch
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 from zapdb.values import (
     Decimal,
     Integer,
@@ -113,20 +113,20 @@ def fits(kind: ValueType, value: Any) -> bool:
 @settings(unhurried, max_examples=cases(200))
 @given(tables_and_records, st.data())
 def test_batches_show_what_the_codec_decodes_and_give_back_its_bytes(
-    drawn: tuple[Table, list[dict[str, Any]]], data: st.DataObject
+    drawn: tuple[TableSchema, list[dict[str, Any]]], data: st.DataObject
 ) -> None:
     table, records = drawn
     codec = codec_for(table)
-    rows = [(codec.encode_key(r), codec.encode(b"\x81", r, BESIDE)) for r in records]
+    rows = [(codec.encode_key(r), codec.encode(b"\x81", r, NO_BLOBS)) for r in records]
     texts = {f.name for f in table.fields if not all(fits(f.type, r[f.name]) for r in records)}
     texts |= data.draw(st.sets(st.sampled_from([f.name for f in table.fields])))
     selected = data.draw(st.lists(st.sampled_from(table.fields), min_size=1, unique_by=id))
     names = {f.name for f in selected}
 
-    batch = decode_batch(arrow_decoder(table, as_text=texts), rows, lambda *_: BESIDE)
+    batch = decode_batch(arrow_decoder(table, as_text=texts), rows, lambda *_: NO_BLOBS)
     batch.validate(full=True)
-    assert encode_batch(table, batch, b"\x81", BESIDE) == rows
-    part = decode_batch(arrow_decoder(table, names, texts), rows, lambda *_: BESIDE)
+    assert encode_batch(table, batch, b"\x81", NO_BLOBS) == rows
+    part = decode_batch(arrow_decoder(table, names, texts), rows, lambda *_: NO_BLOBS)
     part.validate(full=True)
     assert part.schema.names == [f.name for f in table.fields if f.name in names]
     for f in table.fields:
@@ -143,11 +143,11 @@ def test_batches_show_what_the_codec_decodes_and_give_back_its_bytes(
 @settings(unhurried, max_examples=cases(200))
 @given(tables(6).flatmap(lambda t: st.tuples(st.just(t), records_of(t))), st.data())
 def test_batches_refuse_the_damaged_records_that_the_codec_refuses(
-    drawn: tuple[Table, dict[str, Any]], data: st.DataObject
+    drawn: tuple[TableSchema, dict[str, Any]], data: st.DataObject
 ) -> None:
     table, record = drawn
     codec = codec_for(table)
-    key, value = codec.encode_key(record), codec.encode(b"\x81", record, BESIDE)
+    key, value = codec.encode_key(record), codec.encode(b"\x81", record, NO_BLOBS)
     selected = data.draw(st.lists(st.sampled_from(table.fields), min_size=1, unique_by=id))
     names = {f.name for f in selected}
     decode = decoder_of(table, frozenset(f.number for f in selected))
@@ -159,11 +159,11 @@ def test_batches_refuse_the_damaged_records_that_the_codec_refuses(
         for way in ("codec", "arrow"):
             try:
                 if way == "codec":
-                    decode(*bad, 1, BESIDE)
+                    decode(*bad, 1, NO_BLOBS)
                 else:
                     rows = [(key, value), bad, (key, value)]
                     decoder = arrow_decoder(table, names, every)
-                    decode_batch(decoder, rows, lambda *_: BESIDE).validate(full=True)
+                    decode_batch(decoder, rows, lambda *_: NO_BLOBS).validate(full=True)
             except CorruptRecord as error:
                 refusals.append(error.context)
             except BlobMissing:  # bytes became the reference of a blob that is nowhere

@@ -17,7 +17,7 @@ from zapdb.errors import CorruptRecord
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
 from zapdb.migrations import Chain
 from zapdb.records import Layout, Record, codec_for, compile_find, encode_prefix, held
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 from zapdb.values import Blob
 
 tables_and_records = tables().flatmap(
@@ -32,30 +32,30 @@ def blobs_of(values: dict[str, Any]) -> list[tuple[bytes, int]]:
 @settings(unhurried, max_examples=80)
 @given(tables_and_records, st.data())
 def test_rule_28_large_values_round_trip_and_are_found(
-    drawn: tuple[Table, list[dict[str, Any]]], data: st.DataObject
+    drawn: tuple[TableSchema, list[dict[str, Any]]], data: st.DataObject
 ) -> None:
     table, records = drawn
     codec, find, blobs = codec_for(table), compile_find(Layout.of(table)), MemoryBlobs()
     for record in records:
-        beside = blobs.beside()
-        key, value = codec.encode_key(record), codec.encode(b"\x81", record, beside)
-        new = dict(beside.blobs)
-        blobs.save(beside)
-        decoded = codec.decode(key, value, 1, blobs.beside())
+        attachments = blobs.attachments()
+        key, value = codec.encode_key(record), codec.encode(b"\x81", record, attachments)
+        new = dict(attachments.blobs)
+        blobs.save(attachments)
+        decoded = codec.decode(key, value, 1, blobs.attachments())
         late = held(decoded)
         found = [] if find is None else find(value, 1)
         assert sorted(found) == sorted(blobs_of(late))
         assert dict(found) == {made: len(raw) for made, raw in new.items()}
         assert all(size > INLINE_SIZE_BYTES_MAX for _, size in found)
-        assert codec.encode(b"\x81", late, beside) == value
-        assert beside.blobs == {}
+        assert codec.encode(b"\x81", late, attachments) == value
+        assert attachments.blobs == {}
         assert_same(table, decoded, record)
         assert codec.skip(value, 1) == len(value)
         if find is None:
             continue
         damaged = value[:1] + damage(value[1:], data)
         try:
-            there = codec.decode(key, damaged, 1, blobs.beside())
+            there = codec.decode(key, damaged, 1, blobs.attachments())
         except CorruptRecord:
             continue
         assert sorted(find(damaged, 1)) == sorted(blobs_of(held(there)))
@@ -74,7 +74,7 @@ def test_rule_19_conversions_with_blobs_are_what_the_operations_say(
             blobs = MemoryBlobs()
             key, value = encode(converter, source, record, blobs)
             start, prefix = len(encode_prefix(source)), encode_prefix(target)
-            spliced, decoded = blobs.beside(), blobs.beside()
+            spliced, decoded = blobs.attachments(), blobs.attachments()
             programs = converter.programs(source, target)
             converted = programs[0].convert(key, value, start, prefix, spliced)
             assert programs[1].convert(key, value, start, prefix, decoded) == converted
@@ -82,7 +82,7 @@ def test_rule_19_conversions_with_blobs_are_what_the_operations_say(
             if programs[0].is_self_contained:
                 assert spliced.blobs == {}
             blobs.save(spliced)
-            found = converter.codec(target).decode(key, converted, len(prefix), blobs.beside())
+            found = converter.codec(target).decode(key, converted, len(prefix), blobs.attachments())
             expected = convert_row(chain, number, record, source, target)
             assert_same(table_at(chain, target, number), found, expected)
             # The sweep knows no zones, and needs none.
@@ -117,7 +117,7 @@ def test_rule_19_a_path_in_steps_keeps_what_it_does_not_touch(
             assert_same(table_at(chain, target, number), decoded[0], expected)
 
 
-def assert_same(table: Table, record: Record, expected: dict[str, Any]) -> None:
+def assert_same(table: TableSchema, record: Record, expected: dict[str, Any]) -> None:
     """Equal in every field, blobs loaded; a NaN is the same as another."""
     assert set(record._fields) == set(expected)
     for field in table.fields:
@@ -129,19 +129,19 @@ def assert_same(table: Table, record: Record, expected: dict[str, Any]) -> None:
 def encode(
     converter: Converter, position: int, record: dict[str, Any], blobs: MemoryBlobs
 ) -> tuple[bytes, bytes]:
-    codec, beside = converter.codec(position), blobs.beside()
-    value = codec.encode(encode_prefix(position), record, beside)
-    blobs.save(beside)
+    codec, attachments = converter.codec(position), blobs.attachments()
+    value = codec.encode(encode_prefix(position), record, attachments)
+    blobs.save(attachments)
     return codec.encode_key(record), value
 
 
 def convert(
     converter: Converter, key: bytes, value: bytes, source: int, target: int, blobs: MemoryBlobs
 ) -> bytes:
-    beside, start = blobs.beside(), len(encode_prefix(source))
+    attachments, start = blobs.attachments(), len(encode_prefix(source))
     program = converter.programs(source, target)[0]
-    converted = program.convert(key, value, start, encode_prefix(target), beside)
-    blobs.save(beside)
+    converted = program.convert(key, value, start, encode_prefix(target), attachments)
+    blobs.save(attachments)
     return converted
 
 
@@ -149,7 +149,7 @@ def decode(
     converter: Converter, position: int, key: bytes, value: bytes, blobs: MemoryBlobs
 ) -> Any:
     codec, start = converter.codec(position), len(encode_prefix(position))
-    return codec.decode(key, value, start, blobs.beside())
+    return codec.decode(key, value, start, blobs.attachments())
 
 
 def late_of(

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import forms
-from tests.blobs import BESIDE
+from tests.blobs import NO_BLOBS
 from tests.forms import cases
 from tests.oracle import Kept, convert_kept
 from tests.strategies import (
@@ -39,7 +39,7 @@ from zapdb.migrations.operations.transform import Transform
 from zapdb.migrations.parsed_migration import parse_document
 from zapdb.migrations.stored_structure import to_structure
 from zapdb.records import (
-    Beside,
+    Attachments,
     Codec,
     Conversion,
     Layout,
@@ -48,7 +48,7 @@ from zapdb.records import (
     encode_prefix,
     held,
 )
-from zapdb.schema import Field, Schema, Table, bytes_without_numbers
+from zapdb.schema import Field, Schema, TableSchema, bytes_without_numbers
 from zapdb.values import List, String
 from zapdb.values.blob import encode_inline_or_blob
 
@@ -76,7 +76,7 @@ def spans(chain: Chain) -> list[tuple[int, range]]:
     return found
 
 
-def table_at(chain: Chain, position: int, number: int) -> Table:
+def table_at(chain: Chain, position: int, number: int) -> TableSchema:
     return chain.table_at(position, number)
 
 
@@ -205,7 +205,7 @@ class Converter:
 
     def encode(self, position: int, record: dict[str, Any]) -> tuple[bytes, bytes]:
         codec = self.codec(position)
-        return codec.encode_key(record), codec.encode(encode_prefix(position), record, BESIDE)
+        return codec.encode_key(record), codec.encode(encode_prefix(position), record, NO_BLOBS)
 
     def convert(
         self, key: bytes, value: bytes, source: int, target: int, archive: Archive
@@ -215,12 +215,12 @@ class Converter:
         start, prefix = len(encode_prefix(source)), encode_prefix(target)
         found = []
         for program in self.programs(source, target):
-            beside = Beside(BESIDE.load, BESIDE._make_id, archive)
-            converted = program.convert(key, value, start, prefix, beside)
-            left = {n: raw for n, raw in archive.items() if n not in beside.restored}
-            found.append((converted, left | beside.archived))
+            attachments = Attachments(NO_BLOBS.load, NO_BLOBS._make_id, archive)
+            converted = program.convert(key, value, start, prefix, attachments)
+            left = {n: raw for n, raw in archive.items() if n not in attachments.restored}
+            found.append((converted, left | attachments.archived))
             if program.is_self_contained:
-                assert left | beside.archived == archive
+                assert left | attachments.archived == archive
         assert found[0] == found[1]
         return found[0]
 
@@ -239,7 +239,7 @@ class Converter:
         return self.compiled[source, target]
 
     def decode(self, position: int, key: bytes, value: bytes) -> dict[str, Any]:
-        return held(self.codec(position).decode(key, value, len(encode_prefix(position)), BESIDE))
+        return held(self.codec(position).decode(key, value, len(encode_prefix(position)), NO_BLOBS))
 
     def archived(self, position: int) -> list[Field]:
         """The fields whose values lie beside a record there."""
@@ -254,7 +254,7 @@ def encode_archived(kind: Any, value: Any) -> bytes:
     if value is None:
         return b""
     if kind.may_be_blob:
-        return encode_inline_or_blob(kind, value, "archived", BESIDE)
+        return encode_inline_or_blob(kind, value, "archived", NO_BLOBS)
     return bytes(kind.encode(value))
 
 
@@ -268,7 +268,7 @@ def archives_of(draw: st.DrawFn, fields: list[Field]) -> dict[int, Any]:
     }
 
 
-def several_of(table: Table, count: int) -> st.SearchStrategy[list[dict[str, Any]]]:
+def several_of(table: TableSchema, count: int) -> st.SearchStrategy[list[dict[str, Any]]]:
     """Records enough that a chain, which takes long to draw, gives many cases."""
     return st.lists(records_of(table), min_size=count, max_size=count)
 
@@ -324,12 +324,12 @@ def test_rule_02_a_path_in_steps_is_the_path_at_once() -> None:
                     kept = data.draw(archives_of(converter.archived(source)))
                     archive = converter.encode_archive(source, kept)
                     halfway, left = converter.convert(key, value, source, between, archive)
-                    direct, beside = converter.convert(key, value, source, target, archive)
+                    direct, attachments = converter.convert(key, value, source, target, archive)
                     stepped, kept_on = converter.convert(key, halfway, between, target, left)
                     assert stepped == direct
                     known = {f.number for f in converter.archived(target)}
                     assert {n: raw for n, raw in kept_on.items() if n in known} == {
-                        n: raw for n, raw in beside.items() if n in known
+                        n: raw for n, raw in attachments.items() if n in known
                     }
 
     convert_in_steps()
@@ -349,16 +349,16 @@ def test_rule_18_damaged_records_are_corrupt_before_or_after() -> None:
             converter = Converter(chain, number)
             before, after = converter.codec(source), converter.codec(target)
             for record in data.draw(several_of(table_at(chain, source, number), 30)):
-                key, value = before.encode_key(record), before.encode(b"\x81", record, BESIDE)
+                key, value = before.encode_key(record), before.encode(b"\x81", record, NO_BLOBS)
                 damaged = value[:1] + damage(value[1:], data)
                 for program in converter.programs(source, target):
                     tried += 1
                     try:
-                        converted = program.convert(key, damaged, 1, b"\x82", BESIDE)
-                        decoded = after.decode(key, converted, 1, BESIDE)
+                        converted = program.convert(key, damaged, 1, b"\x82", NO_BLOBS)
+                        decoded = after.decode(key, converted, 1, NO_BLOBS)
                     except (CorruptRecord, BlobMissing):  # the damage made the mark of a blob
                         continue
-                    assert after.encode(b"\x82", held(decoded), BESIDE)
+                    assert after.encode(b"\x82", held(decoded), NO_BLOBS)
 
     convert_damaged()
     assert tried >= LEAST
@@ -398,7 +398,7 @@ def loses(migration: Migration, number: int) -> bool:
 
 @settings(unhurried, max_examples=cases(30))
 @given(tables(kinds=[*SIMPLE_TYPES, List(String())]))
-def test_any_table_can_be_created_by_a_document(table: Table) -> None:
+def test_any_table_can_be_created_by_a_document(table: TableSchema) -> None:
     """Names of Python's own and all: the document is the table's description, and no more."""
     fields = [
         {

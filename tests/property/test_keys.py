@@ -35,7 +35,7 @@ from zapdb.indexes.prefixes import _root_contractions, _strings, encode_sort_key
 from zapdb.indexes.spans import Span, sort_ties
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
 from zapdb.records.record import record_class
-from zapdb.schema import Field, Index, IndexComponent, Table
+from zapdb.schema import Field, Index, IndexComponent, TableSchema
 from zapdb.values import Binary, Integer, String, ValueType, ZonedTimestamp
 
 many = settings(deadline=None, max_examples=cases(10_000))
@@ -94,7 +94,7 @@ class Drawn(NamedTuple):
     """The rows' values as records hold them: by these values are the same or not."""
     full: list[bytes]
     """Full keys, one for each row."""
-    table: Table
+    table: TableSchema
 
     def distinct(self, count: int) -> list[int]:
         """The rows without those whose leading values another one has, too."""
@@ -145,7 +145,7 @@ def indexes(draw: st.DrawFn, *, strings: bool = False) -> Drawn:
         pools.append(
             draw(st.lists(st.none() | value if optional else value, min_size=2, max_size=4))
         )
-    table = Table(1, "t", (9,), (*fields, Field(9, "id", Integer())))
+    table = TableSchema(1, "t", (9,), (*fields, Field(9, "id", Integer())))
     keys = build_keys(table, Index(1, "by_it", tuple(components)))
     rows = draw(st.lists(st.tuples(*map(st.sampled_from, pools)), min_size=6, max_size=9))
     stored = [

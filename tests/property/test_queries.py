@@ -20,7 +20,7 @@ from zapdb.indexes.paths import list_paths
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import And, Comparison, Not, Or, Predicate, compile_predicate
 from zapdb.records.record import record_class
-from zapdb.schema import Field, Index, IndexComponent, Table
+from zapdb.schema import Field, Index, IndexComponent, TableSchema
 from zapdb.values import Float, Integer, String
 
 FIELDS = (
@@ -29,7 +29,7 @@ FIELDS = (
     Field(3, "rank", Integer(), optional=True),
     Field(4, "size", Float(), optional=True),
 )
-TABLE = Table(1, "words", (1,), FIELDS)
+TABLE = TableSchema(1, "words", (1,), FIELDS)
 RECORD = record_class("words", tuple(f.name for f in FIELDS))
 LONG = "ab" * 509
 

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.blobs import BESIDE
+from tests.blobs import NO_BLOBS
 from tests.forms import cases
 from tests.strategies import damage, order_of, records_of, tables
 from zapdb.errors import CorruptRecord
@@ -19,14 +19,14 @@ from zapdb.records import asdict, codec_for, decoder_of, encode_prefix, held
 from zapdb.schema import (
     NO_DEFAULT,
     Index,
-    Table,
+    TableSchema,
     canonical_bytes,
     fingerprint,
     read_canonical_bytes,
 )
 
 
-def several_of(table: Table) -> st.SearchStrategy[list[dict[str, Any]]]:
+def several_of(table: TableSchema) -> st.SearchStrategy[list[dict[str, Any]]]:
     """Records enough that a table, which takes long to draw and compile, gives many cases."""
     return st.lists(records_of(table), min_size=20, max_size=20)
 
@@ -42,7 +42,7 @@ def test_records_round_trip_whole_and_in_part_and_skipping_ends_where_decoding_d
     @settings(unhurried, max_examples=cases(500))
     @given(tables_and_records, revisions, st.data())
     def round_trip(
-        drawn: tuple[Table, list[dict[str, Any]]], revision: int, data: st.DataObject
+        drawn: tuple[TableSchema, list[dict[str, Any]]], revision: int, data: st.DataObject
     ) -> None:
         nonlocal tried
         table, records = drawn
@@ -51,14 +51,14 @@ def test_records_round_trip_whole_and_in_part_and_skipping_ends_where_decoding_d
         decode = decoder_of(table, frozenset(f.number for f in selected))
         for record in records:
             tried += 1
-            key, value = codec.encode_key(record), codec.encode(prefix, record, BESIDE)
+            key, value = codec.encode_key(record), codec.encode(prefix, record, NO_BLOBS)
             assert value.startswith(prefix)
-            decoded = codec.decode(key, value, len(prefix), BESIDE)
+            decoded = codec.decode(key, value, len(prefix), NO_BLOBS)
             assert held(decoded) == record
             assert codec.decode_key(key) == tuple(record[f.name] for f in table.key_fields)
             assert codec.skip(value, len(prefix)) == len(value)
-            assert codec.encode(prefix, asdict(decoded), BESIDE) == value
-            part = held(decode(key, value, len(prefix), BESIDE))
+            assert codec.encode(prefix, asdict(decoded), NO_BLOBS) == value
+            part = held(decode(key, value, len(prefix), NO_BLOBS))
             assert part == {f.name: record[f.name] for f in table.fields if f in selected}
         assert pickle.loads(pickle.dumps(decoded)) == decoded == copy.copy(decoded)
         assert repr(decoded).startswith(f"{table.name}(")
@@ -70,7 +70,7 @@ def test_records_round_trip_whole_and_in_part_and_skipping_ends_where_decoding_d
 @settings(unhurried, max_examples=cases(200))
 @given(tables().flatmap(lambda t: st.tuples(st.just(t), records_of(t))), st.data())
 def test_missing_values_get_their_defaults(
-    drawn: tuple[Table, dict[str, Any]], data: st.DataObject
+    drawn: tuple[TableSchema, dict[str, Any]], data: st.DataObject
 ) -> None:
     table, record = drawn
     free = [f for f in table.fields if f.optional or f.has_default]
@@ -78,7 +78,7 @@ def test_missing_values_get_their_defaults(
     given = {k: v for k, v in record.items() if k not in {f.name for f in left_out}}
     filled = record | {f.name: f.default if f.has_default else None for f in left_out}
     codec = codec_for(table)
-    assert codec.encode(b"", given, BESIDE) == codec.encode(b"", filled, BESIDE)
+    assert codec.encode(b"", given, NO_BLOBS) == codec.encode(b"", filled, NO_BLOBS)
     assert codec.encode_key(given) == codec.encode_key(filled)
 
 
@@ -87,7 +87,7 @@ def test_rule_21_keys_sort_as_their_values_do() -> None:
 
     @settings(unhurried, max_examples=cases(300))
     @given(tables(4).flatmap(lambda t: st.tuples(st.just(t), several_of(t))))
-    def sort(drawn: tuple[Table, list[dict[str, Any]]]) -> None:
+    def sort(drawn: tuple[TableSchema, list[dict[str, Any]]]) -> None:
         nonlocal tried
         table, records = drawn
         encode = codec_for(table).encode_key
@@ -112,23 +112,23 @@ def test_rule_18_damaged_records_are_corrupt_or_canonical() -> None:
 
     @settings(unhurried, max_examples=cases(250))
     @given(tables_and_records, st.data())
-    def read_damaged(drawn: tuple[Table, list[dict[str, Any]]], data: st.DataObject) -> None:
+    def read_damaged(drawn: tuple[TableSchema, list[dict[str, Any]]], data: st.DataObject) -> None:
         nonlocal tried
         table, records = drawn
         codec = codec_for(table)
         for record in records:
-            key, value = codec.encode_key(record), codec.encode(b"\x81", record, BESIDE)
+            key, value = codec.encode_key(record), codec.encode(b"\x81", record, NO_BLOBS)
             bad_value, bad_key = value[:1] + damage(value[1:], data), damage(key, data)
             for given_key, given_value in ((key, bad_value), (bad_key, value)):
                 tried += 1
                 try:
-                    decoded = codec.decode(given_key, given_value, 1, BESIDE)
+                    decoded = codec.decode(given_key, given_value, 1, NO_BLOBS)
                 except CorruptRecord as error:
                     place = error.context
                     assert 0 <= place["offset"] <= place["size"]
                     continue
                 assert codec.encode_key(held(decoded)) == given_key
-                assert codec.encode(given_value[:1], held(decoded), BESIDE) == given_value
+                assert codec.encode(given_value[:1], held(decoded), NO_BLOBS) == given_value
                 assert codec.skip(given_value, 1) == len(given_value)
 
     read_damaged()
@@ -137,7 +137,7 @@ def test_rule_18_damaged_records_are_corrupt_or_canonical() -> None:
 
 @settings(deadline=None, max_examples=cases(150))
 @given(tables())
-def test_rule_04_snapshots_give_back_equal_tables(table: Table) -> None:
+def test_rule_04_snapshots_give_back_equal_tables(table: TableSchema) -> None:
     read = read_canonical_bytes(canonical_bytes(table))
     assert read == table
     assert canonical_bytes(read) == canonical_bytes(table)
@@ -148,10 +148,10 @@ def test_rule_04_snapshots_give_back_equal_tables(table: Table) -> None:
 
 @settings(deadline=None, max_examples=cases(150))
 @given(tables(), st.integers(1, 1_000))
-def test_rule_04_fingerprints_do_not_depend_on_numbers(table: Table, by: int) -> None:
+def test_rule_04_fingerprints_do_not_depend_on_numbers(table: TableSchema, by: int) -> None:
     """Numbers in reverse, and moved: the order in which fields were made is not covered either."""
     numbers = {f.number: by + 100 - f.number for f in table.fields}
-    moved = Table(
+    moved = TableSchema(
         table.number + by,
         table.name,
         tuple(numbers[number] for number in table.key),
@@ -171,8 +171,10 @@ def test_rule_04_fingerprints_do_not_depend_on_numbers(table: Table, by: int) ->
 
 @settings(deadline=None, max_examples=cases(150))
 @given(tables(6), tables(6))
-def test_rule_04_tables_that_differ_have_different_fingerprints(left: Table, right: Table) -> None:
-    def described(table: Table) -> Any:
+def test_rule_04_tables_that_differ_have_different_fingerprints(
+    left: TableSchema, right: TableSchema
+) -> None:
+    def described(table: TableSchema) -> Any:
         names = {f.number: f.name for f in table.fields}
         return (
             table.name,

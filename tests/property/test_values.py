@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.blobs import BESIDE
+from tests.blobs import NO_BLOBS
 from tests.forms import cases
 from tests.strategies import (
     KEY_TYPES,
@@ -74,7 +74,7 @@ def generated(kind: ValueType) -> dict[str, Callable[..., Any]]:
     ):
         names = Namespace()
         statements, expression = emit("v", "p.f", names)
-        lines = [f"def {name}(v, beside):", *indent([*statements, f"return {expression}"])]
+        lines = [f"def {name}(v, attachments):", *indent([*statements, f"return {expression}"])]
         functions[name], _ = compile_function(name, lines, names, f"test {name} {kind}")
     for name, lines_of in (
         ("decode", lambda names: [*kind.decode_source("x", names), "return x, p"]),
@@ -120,7 +120,7 @@ def check_round_trip(kind: ValueType, value: Any, before: bytes, behind: bytes) 
     for skip in (kind.skip, functions["skip"], functions["skip_field"]):
         assert skip(data, at) == end
     for encode in (functions["encode"], functions["encode_field"]):
-        assert encode(value, BESIDE) == encoded
+        assert encode(value, NO_BLOBS) == encoded
     assert kind.fixed_size_bytes in (None, len(encoded))
     assert kind.is_same(kind.check(value, "p"), value)
     assert kind.encode(kind.from_document(kind.to_document(value), "p")) == encoded
@@ -156,7 +156,7 @@ def test_rule_21_keys_can_be_read_back_and_compare_as_their_values() -> None:
             data = b"\x00" + key + behind
             assert kind.decode_key(data, 1) == (value, 1 + len(key))
             assert functions["decode_key"](data, 1) == (value, 1 + len(key))
-            assert functions["encode_key"](value, BESIDE) == key
+            assert functions["encode_key"](value, NO_BLOBS) == key
         for (left, first), (right, second) in pairs(zip(values, keys, strict=True)):
             tried += 1
             assert sign(first, second) == sign(order(left), order(right))

@@ -117,8 +117,16 @@ def test_every_module_belongs_to_a_known_layer() -> None:
     [
         ("import zapdb.schema", "values", "1: values imports zapdb.schema"),
         ("from zapdb import schema", "values", "1: values imports zapdb.schema"),
-        ("from zapdb.schema import Table", "values", "1: values imports zapdb.schema.Table"),
-        ("from ..schema import Table", "values", "1: values imports zapdb.schema.Table"),
+        (
+            "from zapdb.schema import TableSchema",
+            "values",
+            "1: values imports zapdb.schema.TableSchema",
+        ),
+        (
+            "from ..schema import TableSchema",
+            "values",
+            "1: values imports zapdb.schema.TableSchema",
+        ),
         ("from .. import schema", "values", "1: values imports zapdb.schema"),
         ("def f():\n import zapdb.cli", "jobs", "2: jobs imports zapdb.cli"),
         ("class A:\n def f(self):\n  import zapdb.jobs", "jobs", None),

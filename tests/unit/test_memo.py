@@ -14,7 +14,7 @@ from zapdb.memo import Memo
 from zapdb.migrations import Chain
 from zapdb.records import codec
 from zapdb.records.record import record_class
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Integer, Zones
 
 
@@ -52,7 +52,7 @@ def test_whatever_is_compiled_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     for memo in (chain._routes, chain._programs, chain._archived, zones.compiled, codec._compiled):
         assert memo.most == COMPILED_MAX
     monkeypatch.setattr(codec, "_compiled", Memo(2))
-    tables = [Table(1, f"t{at}", (1,), (Field(1, "id", Integer()),)) for at in range(4)]
+    tables = [TableSchema(1, f"t{at}", (1,), (Field(1, "id", Integer()),)) for at in range(4)]
     found = [codec.codec_for(table) for table in tables]
     assert len(codec._compiled) == 2
     assert codec.codec_for(tables[3]) is found[3]

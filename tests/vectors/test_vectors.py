@@ -23,13 +23,13 @@ from typing import Any
 import icu
 import pytest
 
-from tests.blobs import BESIDE
+from tests.blobs import NO_BLOBS
 from tests.vectors.write import Changed, merge
 from zapdb.datasets import Collation
 from zapdb.errors import CorruptRecord
 from zapdb.indexes.keys import build_keys, encode_component, truncate_key, truncate_unique_key
-from zapdb.records import Beside, Codec, RecordReader, asdict, codec_for, encode_prefix
-from zapdb.schema import Field, Index, IndexComponent, Table
+from zapdb.records import Attachments, Codec, RecordReader, asdict, codec_for, encode_prefix
+from zapdb.schema import Field, Index, IndexComponent, TableSchema
 from zapdb.values import (
     VALUE_TYPES,
     Blob,
@@ -97,13 +97,13 @@ def _member_of(definition: dict[str, Any]) -> Member:
     return Member(definition["id"], definition["name"], type_of(definition), optional)
 
 
-def table_of(definition: dict[str, Any]) -> Table:
+def table_of(definition: dict[str, Any]) -> TableSchema:
     numbers = {f["name"]: f["number"] for f in definition["fields"]}
     fields = (
         Field(f["number"], f["name"], type_of(f), f.get("optional", False))
         for f in definition["fields"]
     )
-    return Table(1, "t", tuple(numbers[name] for name in definition["key"]), tuple(fields))
+    return TableSchema(1, "t", tuple(numbers[name] for name in definition["key"]), tuple(fields))
 
 
 def value_of(definition: dict[str, Any], plain: Any) -> Any:
@@ -203,14 +203,14 @@ UTC_ALONE = Zones({1: "Etc/UTC"})
 def codec_of(kind: ValueType, zones: Zones, *, optional: bool = False) -> Codec:
     """Of a table with this type as its one field beside the key."""
     fields = Field(1, "id", Integer()), Field(2, "it", kind, optional)
-    return codec_for(Table(1, "t", (1,), fields), zones)
+    return codec_for(TableSchema(1, "t", (1,), fields), zones)
 
 
 def key_codec_of(kinds: list[ValueType]) -> Codec:
     """Of a table whose key has these types."""
     numbers = range(1, len(kinds) + 1)
     fields = tuple(Field(n, f"f{n}", kind) for n, kind in zip(numbers, kinds, strict=True))
-    return codec_for(Table(1, "t", tuple(numbers), fields))
+    return codec_for(TableSchema(1, "t", tuple(numbers), fields))
 
 
 KEY = b"\x85"
@@ -240,9 +240,9 @@ def test_a_generated_codec_writes_and_reads_a_value(vector: Vector) -> None:
         if optional and given is None:
             raw, presence = b"", b"\x00"
         codec = codec_of(kind, zones, optional=optional)
-        encoded = codec.encode(b"\x81", {"id": 5, "it": given}, BESIDE)
+        encoded = codec.encode(b"\x81", {"id": 5, "it": given}, NO_BLOBS)
         assert encoded == b"\x81" + presence + raw
-        assert exact(codec.decode(KEY, encoded, 1, BESIDE).it) == exact(value)
+        assert exact(codec.decode(KEY, encoded, 1, NO_BLOBS).it) == exact(value)
         assert codec.skip(encoded, 1) == len(encoded)
 
 
@@ -253,7 +253,7 @@ def test_a_record_key_has_these_bytes(vector: Vector) -> None:
     codec = key_codec_of(kinds)
     assert codec.encode_key({f"f{n}": value for n, value in enumerate(values, 1)}) == raw
     assert exact(codec.decode_key(raw)) == exact(values)
-    decoded = asdict(codec.decode(raw, b"\x81", 1, BESIDE))
+    decoded = asdict(codec.decode(raw, b"\x81", 1, NO_BLOBS))
     assert exact(tuple(decoded.values())) == exact(values)
 
     at, around = len(BEFORE), BEFORE + raw + BEHIND
@@ -323,7 +323,7 @@ def check_index_key(vector: Vector, entry: Entry) -> None:
     for is_optional in (True, False):
         if is_optional or None not in values:
             with_key = (Field(1, "id", Integer()), *fields)
-            table = Table(1, "t", (1,), with_key, (index,))
+            table = TableSchema(1, "t", (1,), with_key, (index,))
             record = codec_for(table, zones).record(5, *values)
             assert entry(build_keys(table, index).build(record), values) == raw
         fields = [Field(f.number, f.name, f.type) for f in fields]
@@ -335,22 +335,22 @@ def test_a_record_has_these_bytes(vector: Vector) -> None:
     given = values_of(vector["type"], vector["value"])
     codec = codec_for(table, zones)
     ids = iter(map(bytes.fromhex, vector["blob_ids"]))
-    beside = Beside(load_nothing, lambda: next(ids))
+    attachments = Attachments(load_nothing, lambda: next(ids))
     key, raw, prefix = (
         bytes_of(vector["key"]),
         bytes_of(vector["hex"]),
         encode_prefix(vector["revision"]),
     )
     assert codec.encode_key(given) == key
-    assert codec.encode(prefix, given, beside) == raw
-    assert list(beside.blobs) == list(map(bytes.fromhex, vector["blob_ids"]))
+    assert codec.encode(prefix, given, attachments) == raw
+    assert list(attachments.blobs) == list(map(bytes.fromhex, vector["blob_ids"]))
 
     wanted = {}
     for f in table.fields:
         is_absent = f.optional and given.get(f.name) is None
         wanted[f.name] = None if is_absent else f.type.bind(zones).check(given[f.name], f.name)
-    reader = RecordReader(codec.decode, lambda _: None, vector["revision"], lambda *_: beside)
-    for record in (codec.decode(key, raw, len(prefix), beside), reader.read(key, raw)):
+    reader = RecordReader(codec.decode, lambda _: None, vector["revision"], lambda *_: attachments)
+    for record in (codec.decode(key, raw, len(prefix), attachments), reader.read(key, raw)):
         assert exact({name: getattr(record, name) for name in wanted}) == exact(wanted)
     assert codec.skip(raw, len(prefix)) == len(raw)
 
@@ -385,21 +385,21 @@ def test_a_generated_codec_refuses(vector: Vector) -> None:
     kind, raw = type_of(vector["type"]), bytes_of(vector["hex"])
     for optional, before in ((False, b"\x81"), (True, b"\x81\x01")):
         codec, data = codec_of(kind, UTC_ALONE, optional=optional), before + raw
-        refuses(1, data, codec.decode, KEY, data, 1, BESIDE)
+        refuses(1, data, codec.decode, KEY, data, 1, NO_BLOBS)
 
 
 @pytest.mark.parametrize("vector", refused("record key"))
 def test_a_record_key_is_refused(vector: Vector) -> None:
     codec, raw = key_codec_of(list(map(type_of, vector["type"]))), bytes_of(vector["hex"])
     refuses(0, raw, codec.decode_key, raw)
-    refuses(0, raw, codec.decode, raw, b"\x81", 1, BESIDE)
+    refuses(0, raw, codec.decode, raw, b"\x81", 1, NO_BLOBS)
 
 
 @pytest.mark.parametrize("vector", refused("record"))
 def test_a_record_is_refused(vector: Vector) -> None:
     codec, raw = codec_for(table_of(vector["type"])), bytes_of(vector["hex"])
     known = {1: None, 70: None}  # revisions, and no conversion is needed from them
-    reader = RecordReader(codec.decode, known.__getitem__, 1, lambda *_: BESIDE)
+    reader = RecordReader(codec.decode, known.__getitem__, 1, lambda *_: NO_BLOBS)
     refuses(0, raw, reader.read, bytes_of(vector["key"]), raw)
 
 

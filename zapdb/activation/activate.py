@@ -16,7 +16,7 @@ from zapdb.activation.descriptors import (
     IndexDescriptor,
     constraints_of,
 )
-from zapdb.activation.view import TableState, View
+from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog import history, rows
 from zapdb.catalog.entries import assign_entry_table, retire_entries
 from zapdb.catalog.formats import format_to_write
@@ -26,59 +26,61 @@ from zapdb.catalog.retirement import retire_record_table
 from zapdb.datasets import dataset_of
 from zapdb.migrations import Chain
 from zapdb.records import Layout, copied_from
-from zapdb.schema import Index, Schema, Table
+from zapdb.schema import Index, Schema, TableSchema
 from zapdb.storage import Connection
-from zapdb.storage.statements import RecordTable, create_record_table
+from zapdb.storage.statements import RecordStatements, create_record_table
 
 
-def activate(connection: Connection, view: View, chain: Chain, target: int) -> list[str]:
+def activate(
+    connection: Connection, catalog: TenantCatalog, chain: Chain, target: int
+) -> list[str]:
     """Move a tenant forward to `target`, inside a CHANGE transaction; returns changed tables.
 
     One history entry for each table that differs, however many migrations lie between (rule 6).
     """
-    before, after = chain.schema_at(view.position), chain.schema_at(target)
+    before, after = chain.schema_at(catalog.position), chain.schema_at(target)
     changed = []
     for table in after:
         old = before.table_numbered(table.number)
-        if old is not None and is_unchanged(chain, old, table, view.position, target):
+        if old is not None and is_unchanged(chain, old, table, catalog.position, target):
             continue
         changed.append(table.name)
         if old is None:
             create_record_table(connection, table.number)
-        _append_entry(connection, view, chain, target, table)
-        kept = () if old is None else _kept_indexes(chain, old, table, view.position, target)
-        _exchange_indexes(connection, view.tenant, old, table, kept)
-        settle_constraints(connection, view.tenant, old, table)
+        _append_entry(connection, catalog, chain, target, table)
+        kept = () if old is None else _kept_indexes(chain, old, table, catalog.position, target)
+        _exchange_indexes(connection, catalog.tenant, old, table, kept)
+        settle_constraints(connection, catalog.tenant, old, table)
     digest = chain.at(target).digest
     for table in before:
         if after.table_numbered(table.number) is None:
             changed.append(table.name)
-            drop_table(connection, view.tenant, table, target, digest)
+            drop_table(connection, catalog.tenant, table, target, digest)
             if after.table_active_or_archived(table.number) is None:
-                retire_record_table(connection, view.tenant, table.number)
-    set_position(connection, view.tenant, target)
+                retire_record_table(connection, catalog.tenant, table.number)
+    set_position(connection, catalog.tenant, target)
     return changed
 
 
 def _append_entry(
     connection: Connection,
-    view: View,
+    catalog: TenantCatalog,
     chain: Chain,
     target: int,
-    table: Table,
+    table: TableSchema,
 ) -> None:
-    before = chain.schema_at(view.position)
+    before = chain.schema_at(catalog.position)
     old = before.table_active_or_archived(table.number)
     is_archived = before.table_numbered(table.number) is None
     event: history.Event = "create" if old is None else "restore" if is_archived else "change"
     digest = chain.at(target).digest
-    layout = find_layout(connection, view.tenant, chain, table, target)
-    made = history.NewRevision(view.tenant, table, event, target, digest, layout)
+    layout = find_layout(connection, catalog.tenant, chain, table, target)
+    made = history.NewRevision(catalog.tenant, table, event, target, digest, layout)
     history.append_revision(connection, made)
 
 
 def find_layout(
-    connection: Connection, tenant: int, chain: Chain, table: Table, target: int
+    connection: Connection, tenant: int, chain: Chain, table: TableSchema, target: int
 ) -> int | None:
     """The layout revision that a table's records have already, where they do at `target`.
 
@@ -97,7 +99,9 @@ def find_layout(
     return None
 
 
-def is_same_layout(chain: Chain, old: Table, new: Table, source: int, target: int) -> bool:
+def is_same_layout(
+    chain: Chain, old: TableSchema, new: TableSchema, source: int, target: int
+) -> bool:
     """Whether records of the two shapes have the same bytes but for their prefix, both ways.
 
     One way is not enough: an enum that gets a member leaves older records as they are, but a
@@ -109,7 +113,9 @@ def is_same_layout(chain: Chain, old: Table, new: Table, source: int, target: in
     return all(chain.conversion_plan(new.number, *way).is_identity for way in (there, back))
 
 
-def is_unchanged(chain: Chain, old: Table, new: Table, source: int, target: int) -> bool:
+def is_unchanged(
+    chain: Chain, old: TableSchema, new: TableSchema, source: int, target: int
+) -> bool:
     """Whether a table is the same at two positions, and its records mean the same.
 
     To be the same is not enough: of several migrations that lie between, a later one may bring back
@@ -119,7 +125,7 @@ def is_unchanged(chain: Chain, old: Table, new: Table, source: int, target: int)
 
 
 def _kept_indexes(
-    chain: Chain, old: Table, table: Table, source: int, target: int
+    chain: Chain, old: TableSchema, table: TableSchema, source: int, target: int
 ) -> tuple[Index, ...]:
     """The indexes of a table whose entries stay between two positions."""
     return tuple(
@@ -128,10 +134,14 @@ def _kept_indexes(
 
 
 def _exchange_indexes(
-    connection: Connection, tenant: int, old: Table | None, table: Table, kept: Sequence[Index]
+    connection: Connection,
+    tenant: int,
+    old: TableSchema | None,
+    table: TableSchema,
+    kept: Sequence[Index],
 ) -> None:
     # Writers are kept out meanwhile: what is empty now has nothing to be indexed.
-    is_empty = RecordTable(connection.storage, table.number, tenant).is_empty(connection)
+    is_empty = RecordStatements(connection.storage, table.number, tenant).is_empty(connection)
     before = () if old is None else old.indexes
     for index in table.indexes:
         if index not in kept:
@@ -144,7 +154,7 @@ def _exchange_indexes(
 
 
 def keeps_entries(
-    chain: Chain, old: Table, new: Table, index: Index, source: int, target: int
+    chain: Chain, old: TableSchema, new: TableSchema, index: Index, source: int, target: int
 ) -> bool:
     """Whether entries built before are those that would be built after (rule 20)."""
     before = next((i for i in old.indexes if i.number == index.number), None)
@@ -162,7 +172,7 @@ def keeps_entries(
 def create_index(
     connection: Connection,
     tenant: int,
-    table: Table,
+    table: TableSchema,
     index: Index,
     *,
     empty: bool,
@@ -188,7 +198,7 @@ def create_index(
 
 
 def drop_table(
-    connection: Connection, tenant: int, table: Table, position: int, digest: str
+    connection: Connection, tenant: int, table: TableSchema, position: int, digest: str
 ) -> None:
     """Take a table out of force; what becomes of its records is left to the caller."""
     for index in table.indexes:
@@ -207,17 +217,19 @@ def drop_index(connection: Connection, tenant: int, index: Index) -> None:
         rows.delete(connection, IndexRow, row.key)
 
 
-def rebuild_index(connection: Connection, tenant: int, state: TableState, index: Index) -> None:
+def rebuild_index(
+    connection: Connection, tenant: int, descriptor: TableDescriptor, index: Index
+) -> None:
     """Throw the entries away and start again, with the datasets of this process."""
-    before = next(known for known in state.indexes if known.index.number == index.number)
+    before = next(known for known in descriptor.indexes if known.index.number == index.number)
     drop_index(connection, tenant, index)
     former = before.find_former()
-    create_index(connection, tenant, state.table, index, empty=False, former=former)
+    create_index(connection, tenant, descriptor.schema, index, empty=False, former=former)
     bump_activation(connection, tenant)
 
 
 def rewrite_index(
-    connection: Connection, tenant: int, table: Table, index: IndexDescriptor
+    connection: Connection, tenant: int, table: TableSchema, index: IndexDescriptor
 ) -> None:
     """Begin to bring its entries to the datasets of this process, where they are (rule 26)."""
     build = rows.draw(connection, "index_build")
@@ -226,7 +238,7 @@ def rewrite_index(
 
 
 def disable_index(
-    connection: Connection, tenant: int, table: Table, index: IndexDescriptor
+    connection: Connection, tenant: int, table: TableSchema, index: IndexDescriptor
 ) -> None:
     """Throw the entries away; nobody reads or writes the index until it is rebuilt."""
     retire_entries(connection, tenant, index.index.number, index.entry_table)
@@ -235,12 +247,14 @@ def disable_index(
     bump_activation(connection, tenant)
 
 
-def _put_index(connection: Connection, tenant: int, table: Table, index: IndexDescriptor) -> None:
+def _put_index(
+    connection: Connection, tenant: int, table: TableSchema, index: IndexDescriptor
+) -> None:
     rows.put(connection, index.to_row(tenant, table.number))
 
 
 def settle_constraints(
-    connection: Connection, tenant: int, old: Table | None, table: Table
+    connection: Connection, tenant: int, old: TableSchema | None, table: TableSchema
 ) -> None:
     """Begin and end the states of what a table demands of its records.
 
@@ -253,14 +267,14 @@ def settle_constraints(
     added = sorted(after.keys() - before.keys())
     if not added:
         return
-    records = RecordTable(connection.storage, table.number, tenant)
-    state: ConstraintState = "validated" if records.is_empty(connection) else "unvalidated"
+    records = RecordStatements(connection.storage, table.number, tenant)
+    descriptor: ConstraintState = "validated" if records.is_empty(connection) else "unvalidated"
     for kind, number in added:
-        rows.put(connection, ConstraintRow(tenant, kind, number, table.number, state))
+        rows.put(connection, ConstraintRow(tenant, kind, number, table.number, descriptor))
 
 
 def publish_constraint(
-    connection: Connection, tenant: int, table: Table, constraint: ConstraintDescriptor
+    connection: Connection, tenant: int, table: TableSchema, constraint: ConstraintDescriptor
 ) -> None:
     """Note that no record violates it, inside a CHANGE transaction."""
     row = ConstraintRow(tenant, constraint.kind, constraint.number, table.number, state="validated")
@@ -269,7 +283,7 @@ def publish_constraint(
 
 
 def publish_index(
-    connection: Connection, tenant: int, table: Table, index: IndexDescriptor
+    connection: Connection, tenant: int, table: TableSchema, index: IndexDescriptor
 ) -> None:
     """Make a built index readable, inside a CHANGE transaction."""
     _put_index(connection, tenant, table, index.readable())

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from zapdb.activation.activate import disable_index, rebuild_index, rewrite_index
 from zapdb.activation.descriptors import IndexDescriptor
-from zapdb.activation.view import TableState, View, load_view
+from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.catalog.settings import DatasetPolicy
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster import nodes
@@ -32,28 +32,29 @@ from zapdb.storage import Connection, Mode, Storage
 logger = logging.getLogger("zapdb.datasets")
 
 
-def mismatched_indexes(view: View) -> list[tuple[TableState, IndexDescriptor]]:
+def mismatched_indexes(catalog: TenantCatalog) -> list[tuple[TableDescriptor, IndexDescriptor]]:
     """The indexes whose keys this process would build differently."""
     return [
-        (state, index)
-        for state in view.tables.values()
-        for index in state.indexes
+        (descriptor, index)
+        for descriptor in catalog.tables.values()
+        for index in descriptor.indexes
         if index.is_mismatched
     ]
 
 
-def datasets_in_use(view: View) -> dict[str, tuple[str, str]]:
-    """Version and fingerprint, on this machine, of the datasets that the view's indexes need."""
+def datasets_in_use(catalog: TenantCatalog) -> dict[str, tuple[str, str]]:
+    """Version and fingerprint, on this machine, of the datasets that the tenant catalog's
+    indexes need."""
     found = {
         dependency.dataset: dataset_of(dependency)
-        for state in view.tables.values()
-        for index in state.indexes
+        for descriptor in catalog.tables.values()
+        for index in descriptor.indexes
         for dependency in index.dependencies
     }
     return {name: (dataset.version, dataset.fingerprint) for name, dataset in found.items()}
 
 
-def _agrees(other: Node, mismatched: list[tuple[TableState, IndexDescriptor]]) -> bool:
+def _agrees(other: Node, mismatched: list[tuple[TableDescriptor, IndexDescriptor]]) -> bool:
     """Whether a process is known to have the data that this one has, for all these indexes."""
     return all(
         other.row.datasets.get(dependency.dataset, ("", ""))[1]
@@ -63,42 +64,42 @@ def _agrees(other: Node, mismatched: list[tuple[TableState, IndexDescriptor]]) -
     )
 
 
-def settle_datasets(storage: Storage, view: View, node: Node) -> View:
+def settle_datasets(storage: Storage, catalog: TenantCatalog, node: Node) -> TenantCatalog:
     """Do with mismatched indexes what their policies say.
 
     Raises `DatasetMismatch` where the policy does not let them be while others use the other data,
     and for a unique index that would have to be rewritten in the background; nothing is changed
     then.
     """
-    if not mismatched_indexes(view):
-        return view
+    if not mismatched_indexes(catalog):
+        return catalog
     with storage.transaction(Mode.CHANGE) as connection:
-        view = load_view(connection, view.tenant, view)
-        settings = read_settings(connection, view.tenant)
+        catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
+        settings = read_settings(connection, catalog.tenant)
         mismatched = [
-            (state, index, settings.dataset_policy(state.table, index.index))
-            for state, index in mismatched_indexes(view)
+            (descriptor, index, settings.dataset_policy(descriptor.schema, index.index))
+            for descriptor, index in mismatched_indexes(catalog)
         ]
-        for state, index, policy in mismatched:
+        for descriptor, index, policy in mismatched:
             if policy == "rewrite" and index.index.unique:
-                raise _no_background(state, index)
+                raise _no_background(descriptor, index)
         # Where nobody keeps the index any more, it does not matter what data others have. A unique
         # one goes on binding them.
         shared = [
-            (state, index)
-            for state, index, policy in mismatched
+            (descriptor, index)
+            for descriptor, index, policy in mismatched
             if policy != "scan" or index.index.unique
         ]
         refuse_disagreement(connection, shared, node)
-        for state, index, policy in mismatched:
-            _settle(connection, view.tenant, state, index, policy)
-        return load_view(connection, view.tenant, view)
+        for descriptor, index, policy in mismatched:
+            _settle(connection, catalog.tenant, descriptor, index, policy)
+        return load_tenant_catalog(connection, catalog.tenant, catalog)
 
 
 def _settle(
     connection: Connection,
     tenant: int,
-    state: TableState,
+    descriptor: TableDescriptor,
     index: IndexDescriptor,
     policy: DatasetPolicy,
 ) -> None:
@@ -117,18 +118,18 @@ def _settle(
     logger.warning(
         "the collation or time zone data changed: index %r of table %r %s (built with %s, here %s)",
         index.index.name,
-        state.table.name,
+        descriptor.schema.name,
         fate,
         *index.describe_difference(),
     )
     if stays:
         return
     if policy == "scan":
-        disable_index(connection, tenant, state.table, index)
+        disable_index(connection, tenant, descriptor.schema, index)
     elif rewrites:
-        rewrite_index(connection, tenant, state.table, index)
+        rewrite_index(connection, tenant, descriptor.schema, index)
     else:
-        rebuild_index(connection, tenant, state, index.index)
+        rebuild_index(connection, tenant, descriptor, index.index)
 
 
 def _is_whole(index: IndexDescriptor) -> bool:
@@ -137,7 +138,9 @@ def _is_whole(index: IndexDescriptor) -> bool:
 
 
 def refuse_disagreement(
-    connection: Connection, indexes: list[tuple[TableState, IndexDescriptor]], node: Node | None
+    connection: Connection,
+    indexes: list[tuple[TableDescriptor, IndexDescriptor]],
+    node: Node | None,
 ) -> None:
     """Raises `DatasetMismatch` while other processes than `node` have not this one's data.
 
@@ -152,11 +155,11 @@ def refuse_disagreement(
         elif (node is None or other.id != node.id) and not _agrees(other, indexes):
             others.append(str(other))
     if others:
-        state, index = indexes[0]
+        descriptor, index = indexes[0]
         built_with, here = index.describe_difference()
         raise DatasetMismatch(
             "other running processes use different collation or time zone data",
-            table=state.table.name,
+            table=descriptor.schema.name,
             index=index.index.name,
             built_with=built_with,
             here=here,
@@ -169,9 +172,9 @@ def refuse_disagreement(
         nodes.evict(connection, other)
 
 
-def _no_background(state: TableState, index: IndexDescriptor) -> DatasetMismatch:
+def _no_background(descriptor: TableDescriptor, index: IndexDescriptor) -> DatasetMismatch:
     built_with, here = index.describe_difference()
-    table, name = state.table.name, index.index.name
+    table, name = descriptor.schema.name, index.index.name
     return DatasetMismatch(
         "the collation or time zone data changed, and a unique index cannot be rewritten "
         "in the background",
@@ -190,22 +193,24 @@ def needs_rebuilding(index: IndexDescriptor) -> bool:
 
 
 def restart_indexes(
-    storage: Storage, view: View, chosen: Callable[[TableState, IndexDescriptor], bool]
-) -> list[tuple[TableState, IndexDescriptor]]:
+    storage: Storage,
+    catalog: TenantCatalog,
+    chosen: Callable[[TableDescriptor, IndexDescriptor], bool],
+) -> list[tuple[TableDescriptor, IndexDescriptor]]:
     """Have indexes built anew with the data of this process, which is no node.
 
     Returns them as they were. Raises `DatasetMismatch` while processes use other data, and changes
     nothing then.
     """
     with storage.transaction(Mode.CHANGE) as connection:
-        view = load_view(connection, view.tenant, view)
+        catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
         found = [
-            (state, index)
-            for state in view.tables.values()
-            for index in state.indexes
-            if chosen(state, index)
+            (descriptor, index)
+            for descriptor in catalog.tables.values()
+            for index in descriptor.indexes
+            if chosen(descriptor, index)
         ]
         refuse_disagreement(connection, found, None)
-        for state, index in found:
-            rebuild_index(connection, view.tenant, state, index.index)
+        for descriptor, index in found:
+            rebuild_index(connection, catalog.tenant, descriptor, index.index)
     return found

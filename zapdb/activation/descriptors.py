@@ -20,7 +20,7 @@ from zapdb.catalog.kinds import (
 from zapdb.datasets import Dataset, Dependency, dataset_of
 from zapdb.limits import FORMER_DATASETS_MAX
 from zapdb.printing import one_line
-from zapdb.schema import Index, Table
+from zapdb.schema import Index, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class IndexDescriptor:
         )
 
     @classmethod
-    def from_row(cls, table: Table, index: Index, row: IndexRow) -> IndexDescriptor:
+    def from_row(cls, table: TableSchema, index: Index, row: IndexRow) -> IndexDescriptor:
         return cls(
             index,
             table.datasets_of(index),
@@ -196,7 +196,7 @@ class ConstraintDescriptor:
         return self.state == "validated"
 
 
-def constraints_of(table: Table) -> Iterator[tuple[ConstraintKind, int, str]]:
+def constraints_of(table: TableSchema) -> Iterator[tuple[ConstraintKind, int, str]]:
     """Kind, number and name of each check and each reference."""
     for check in table.checks:
         yield "check", check.number, check.name

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from zapdb.activation.tenant_catalog import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import catch_up
-from zapdb.activation.view import View, load_view
 from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.stored import read_chain_state
 from zapdb.catalog.tenants import list_tenants
@@ -57,7 +57,7 @@ def migrate_all_tenants(
     if not behind:
         return []
     with storage.transaction(Mode.READ) as connection:
-        known = load_view(connection, behind[0].number)
+        known = load_tenant_catalog(connection, behind[0].number)
     workers = 1 if storage.dialect == "sqlite" else min(TENANT_WORKERS, len(behind))
     if workers == 1:
         return [_report(_migrate_tenant(storage, known, tenant), on_result) for tenant in behind]
@@ -81,7 +81,7 @@ def _report(result: TenantResult, on_result: Callable[[TenantResult], None]) -> 
     return result
 
 
-def _migrate_tenant(storage: Storage, known: View, tenant: Tenant) -> TenantResult:
+def _migrate_tenant(storage: Storage, known: TenantCatalog, tenant: Tenant) -> TenantResult:
     try:
         applied, blocked = catch_up(storage, tenant.number, known=known)
     except ZapdbError as error:

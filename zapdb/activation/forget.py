@@ -22,7 +22,12 @@ from zapdb.activation.activate import (
     set_position,
     settle_constraints,
 )
-from zapdb.activation.view import OngoingRollback, TableState, View, load_view
+from zapdb.activation.tenant_catalog import (
+    OngoingRollback,
+    TableDescriptor,
+    TenantCatalog,
+    load_tenant_catalog,
+)
 from zapdb.catalog import history, rows
 from zapdb.catalog.kinds import SettingRow, Tenant
 from zapdb.catalog.retirement import is_retired, retire_record_table
@@ -41,9 +46,9 @@ from zapdb.cluster.leases import Lease
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.migrations import Migration
 from zapdb.records import encode_prefix
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 from zapdb.storage import Connection, Mode, Storage
-from zapdb.storage.statements import RecordTable, create_record_table
+from zapdb.storage.statements import RecordStatements, create_record_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class TableRollback:
     `revision` is None for a table that the migration created: its records are deleted.
     """
 
-    state: TableState
+    descriptor: TableDescriptor
     keep: int
     revision: int | None
 
@@ -135,23 +140,26 @@ def _refuse_while_in_use(connection: Connection, migration: Migration, *, evict:
         )
 
 
-def list_table_rollbacks(view: View) -> list[TableRollback]:
-    """The tables of a tenant whose records go back, of the rollback that the view shows."""
-    assert view.rolling_back is not None
-    number = view.rolling_back.number
-    before = view.chain.schema_at(number - 1)
+def list_table_rollbacks(catalog: TenantCatalog) -> list[TableRollback]:
+    """The tables of a tenant whose records go back, of the rollback that the tenant catalog
+    shows."""
+    assert catalog.rolling_back is not None
+    number = catalog.rolling_back.number
+    before = catalog.chain.schema_at(number - 1)
     rollbacks = []
-    for state in view.tables.values():
-        table = before.table_active_or_archived(state.table.number)
+    for descriptor in catalog.tables.values():
+        table = before.table_active_or_archived(descriptor.schema.number)
         if table is None:
-            rollbacks.append(TableRollback(state, 0, None))
-        elif not is_same_layout(view.chain, state.table, table, number, number - 1):
-            revision = view.rolling_back.revisions[table.number]
-            rollbacks.append(TableRollback(state, _last_kept(state, number, revision), revision))
+            rollbacks.append(TableRollback(descriptor, 0, None))
+        elif not is_same_layout(catalog.chain, descriptor.schema, table, number, number - 1):
+            revision = catalog.rolling_back.revisions[table.number]
+            rollbacks.append(
+                TableRollback(descriptor, _last_kept(descriptor, number, revision), revision)
+            )
     return rollbacks
 
 
-def _last_kept(state: TableState, number: int, reserved: int) -> int:
+def _last_kept(descriptor: TableDescriptor, number: int, reserved: int) -> int:
     """The newest revision whose records have the layout of a position before `number`.
 
     0 if there is none: the tenant jumped to `number` from where it did not have the table.
@@ -159,7 +167,7 @@ def _last_kept(state: TableState, number: int, reserved: int) -> int:
     return max(
         (
             revision
-            for revision, origin in state.origins.items()
+            for revision, origin in descriptor.origins.items()
             if origin < number and revision != reserved
         ),
         default=0,
@@ -170,12 +178,12 @@ def publish_rollback(storage: Storage, tenant: int, lease: Lease, migration: Mig
     """Take the migration out of force for a tenant, once no record of its revisions is left."""
     with storage.transaction(Mode.CHANGE) as connection:
         leases.check(connection, lease)
-        view = load_view(connection, tenant)
-        if view.rolling_back is None:
+        catalog = load_tenant_catalog(connection, tenant)
+        if catalog.rolling_back is None:
             return
-        for rollback in list_table_rollbacks(view):
+        for rollback in list_table_rollbacks(catalog):
             _check_none_left(connection, tenant, rollback)
-        _restore_tables(connection, view, view.rolling_back)
+        _restore_tables(connection, catalog, catalog.rolling_back)
         set_position(connection, tenant, migration.number - 1)
 
 
@@ -187,10 +195,12 @@ def finish_rollback(storage: Storage, lease: Lease, migration: Migration) -> Non
         bump_all_activations(connection)
 
 
-def find_table_rollback(view: View, table: int) -> TableRollback:
+def find_table_rollback(catalog: TenantCatalog, table: int) -> TableRollback:
     """The rollback of one table, of the one that is under way."""
     return next(
-        rollback for rollback in list_table_rollbacks(view) if rollback.state.table.number == table
+        rollback
+        for rollback in list_table_rollbacks(catalog)
+        if rollback.descriptor.schema.number == table
     )
 
 
@@ -204,70 +214,77 @@ def rollback_condition(mark: str, rollback: TableRollback) -> tuple[str, list[by
 
 
 def _check_none_left(connection: Connection, tenant: int, rollback: TableRollback) -> None:
-    records = RecordTable(connection.storage, rollback.state.table.number, tenant)
+    records = RecordStatements(connection.storage, rollback.descriptor.schema.number, tenant)
     condition, parameters = rollback_condition(connection.storage.mark, rollback)
     (left,) = connection.fetch_one(f"{records.count_sql} AND {condition}", parameters)
     if left:
         raise CorruptCatalog(
             "some records still have the revision that was rolled back",
-            table=rollback.state.table.name,
+            table=rollback.descriptor.schema.name,
             records=left,
             hint="run `zapdb migrate forget` again",
         )
 
 
-def _restore_tables(connection: Connection, view: View, ongoing: OngoingRollback) -> None:
-    tenant, chain, number = view.tenant, view.chain, ongoing.number
+def _restore_tables(
+    connection: Connection, catalog: TenantCatalog, ongoing: OngoingRollback
+) -> None:
+    tenant, chain, number = catalog.tenant, catalog.chain, ongoing.number
     before = chain.schema_at(number - 1)
     digest = chain.at(number - 1).digest if number - 1 > chain.start else ""
-    for state in view.tables.values():
-        table = before.table_active_or_archived(state.table.number)
+    for descriptor in catalog.tables.values():
+        table = before.table_active_or_archived(descriptor.schema.number)
         if table is None:
-            drop_table(connection, tenant, state.table, number - 1, digest)
-            retire_record_table(connection, tenant, state.table.number)
+            drop_table(connection, tenant, descriptor.schema, number - 1, digest)
+            retire_record_table(connection, tenant, descriptor.schema.number)
             continue
         is_archived = before.table_numbered(table.number) is None
-        stays = is_same_layout(view.chain, state.table, table, number, number - 1)
+        stays = is_same_layout(catalog.chain, descriptor.schema, table, number, number - 1)
         # A tenant that jumped to the migration has nothing but that to say what records are of.
-        is_origin = state.origins.get(state.layout_revision) == number
-        if table != state.table or not stays or is_origin:
-            layout = _restored_layout(view, state, table, ongoing)
+        is_origin = descriptor.origins.get(descriptor.layout_revision) == number
+        if table != descriptor.schema or not stays or is_origin:
+            layout = _restored_layout(catalog, descriptor, table, ongoing)
             made = history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
             revision = history.append_revision(connection, made)
             assert revision == ongoing.revisions[table.number]
             if not is_archived:
-                _restore_indexes(connection, view, state, table, number)
-                settle_constraints(connection, tenant, state.table, table)
+                _restore_indexes(connection, catalog, descriptor, table, number)
+                settle_constraints(connection, tenant, descriptor.schema, table)
         if is_archived:
-            drop_table(connection, tenant, state.table, number - 1, digest)
+            drop_table(connection, tenant, descriptor.schema, number - 1, digest)
     for table in before:
         if chain.schema_at(number).table_numbered(table.number) is None:
-            _bring_back(connection, view, table, number, digest)
+            _bring_back(connection, catalog, table, number, digest)
 
 
 def _restored_layout(
-    view: View, state: TableState, table: Table, ongoing: OngoingRollback
+    catalog: TenantCatalog,
+    descriptor: TableDescriptor,
+    table: TableSchema,
+    ongoing: OngoingRollback,
 ) -> int | None:
     """The layout revision that the table returns to; None if no record ever had that layout.
 
     (A tenant that jumped over several migrations has no revision for those in between. Where the
     rolled-back one left the layout alone, records stay as they are, and so does its revision.)
     """
-    if is_same_layout(view.chain, state.table, table, ongoing.number, ongoing.number - 1):
-        return state.layout_revision
-    last = _last_kept(state, ongoing.number, ongoing.revisions[table.number])
+    if is_same_layout(catalog.chain, descriptor.schema, table, ongoing.number, ongoing.number - 1):
+        return descriptor.layout_revision
+    last = _last_kept(descriptor, ongoing.number, ongoing.revisions[table.number])
     if not last:
         return None
-    origin = state.origins[last]
-    old = view.chain.table_at(origin, table.number)
-    if is_same_layout(view.chain, old, table, origin, ongoing.number - 1):
-        return state.layouts[last]
+    origin = descriptor.origins[last]
+    old = catalog.chain.table_at(origin, table.number)
+    if is_same_layout(catalog.chain, old, table, origin, ongoing.number - 1):
+        return descriptor.layouts[last]
     return None
 
 
-def _bring_back(connection: Connection, view: View, table: Table, number: int, digest: str) -> None:
+def _bring_back(
+    connection: Connection, catalog: TenantCatalog, table: TableSchema, number: int, digest: str
+) -> None:
     """Put a table in force again that the rolled-back migration dropped."""
-    tenant = view.tenant
+    tenant = catalog.tenant
     if is_retired(connection, tenant, table.number):
         raise ConcurrencyError(
             "the records that this migration discarded are still being deleted",
@@ -275,7 +292,7 @@ def _bring_back(connection: Connection, view: View, table: Table, number: int, d
             hint="run `zapdb migrate forget` again",
         )
     create_record_table(connection, table.number)
-    layout = find_layout(connection, tenant, view.chain, table, number - 1)
+    layout = find_layout(connection, tenant, catalog.chain, table, number - 1)
     made = history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
     history.append_revision(connection, made)
     for index in table.indexes:
@@ -284,16 +301,20 @@ def _bring_back(connection: Connection, view: View, table: Table, number: int, d
 
 
 def _restore_indexes(
-    connection: Connection, view: View, state: TableState, table: Table, number: int
+    connection: Connection,
+    catalog: TenantCatalog,
+    descriptor: TableDescriptor,
+    table: TableSchema,
+    number: int,
 ) -> None:
     kept = {
         index.number
         for index in table.indexes
-        if keeps_entries(view.chain, state.table, table, index, number, number - 1)
+        if keeps_entries(catalog.chain, descriptor.schema, table, index, number, number - 1)
     }
-    for index in state.table.indexes:
+    for index in descriptor.schema.indexes:
         if index.number not in kept:
-            drop_index(connection, view.tenant, index)
+            drop_index(connection, catalog.tenant, index)
     for index in table.indexes:
         if index.number not in kept:
-            create_index(connection, view.tenant, table, index, empty=False)
+            create_index(connection, catalog.tenant, table, index, empty=False)

@@ -13,9 +13,9 @@ from typing import Literal
 
 import sqlalchemy as sa
 
+from zapdb.activation.tenant_catalog import TenantCatalog
 from zapdb.activation.verification import compare_files
-from zapdb.activation.view import View
-from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.history import RevisionEntry, read_entries
 from zapdb.errors import MigrationError, UnknownName
 from zapdb.migrations import MigrationFile, label
 from zapdb.storage import Connection
@@ -35,33 +35,35 @@ class MigrationState:
 
 
 def list_migration_states(
-    files: Sequence[MigrationFile], view: View | None
+    files: Sequence[MigrationFile], catalog: TenantCatalog | None
 ) -> list[MigrationState]:
-    """The state of every migration by number; without a view nothing is stored."""
-    states = [MigrationState(file.number, file.name, *_compare_file(file, view)) for file in files]
-    if view is not None:
+    """The state of every migration by number; without a tenant catalog nothing is stored."""
+    states = [
+        MigrationState(file.number, file.name, *_compare_file(file, catalog)) for file in files
+    ]
+    if catalog is not None:
         known = {file.number for file in files}
         states += [
             MigrationState(row.number, row.name, "stored-only")
-            for row in view.stored
+            for row in catalog.stored
             if row.number not in known
         ]
     return sorted(states, key=lambda state: state.number)
 
 
 def _compare_file(
-    file: MigrationFile, view: View | None
+    file: MigrationFile, catalog: TenantCatalog | None
 ) -> tuple[MigrationPhase, MigrationError | None]:
-    rows = {} if view is None else {row.number: row for row in view.stored}
-    if view is None or file.number > view.chain.end:
+    rows = {} if catalog is None else {row.number: row for row in catalog.stored}
+    if catalog is None or file.number > catalog.chain.end:
         return "pending", None
     try:
         row = rows.get(file.number)
         is_squash = row is None or file.is_squash() != bool(row.replaces)
-        compare_files([file], list(view.stored) if is_squash else [row], view.chain)  # type: ignore[list-item]  # None is a squash
+        compare_files([file], list(catalog.stored) if is_squash else [row], catalog.chain)  # type: ignore[list-item]  # None is a squash
     except MigrationError as conflict:
         return "conflict", conflict
-    return ("applied" if file.number <= view.position else "pending"), None
+    return ("applied" if file.number <= catalog.position else "pending"), None
 
 
 def read_labels(connection: Connection) -> dict[tuple[int, str], str]:
@@ -73,7 +75,7 @@ def read_labels(connection: Connection) -> dict[tuple[int, str], str]:
     }
 
 
-def read_log(connection: Connection, tenant: int, name: str) -> list[Entry]:
+def read_log(connection: Connection, tenant: int, name: str) -> list[RevisionEntry]:
     """The schema history of the table of this name: the one in force, or else the last that
     had it. Raises `UnknownName`.
 
@@ -82,7 +84,7 @@ def read_log(connection: Connection, tenant: int, name: str) -> list[Entry]:
     logs = _read_logs(connection, tenant)
     found = [log for log in logs.values() if any(_is_named(entry, name) for entry in log)]
     if not found:
-        names = {entry.table.name for log in logs.values() for entry in log}
+        names = {entry.schema.name for log in logs.values() for entry in log}
         raise UnknownName(
             "no table has or ever had this name",
             table=name,
@@ -92,7 +94,7 @@ def read_log(connection: Connection, tenant: int, name: str) -> list[Entry]:
     return max(found, key=lambda log: (_find_end(log, name), log[-1].table_number))
 
 
-def _find_end(log: Sequence[Entry], name: str) -> float:
+def _find_end(log: Sequence[RevisionEntry], name: str) -> float:
     """Until when the table had the name, in microseconds; infinity if it still has it."""
     ends = [entry.migrated_at for entry in log[1:]] + [math.inf]
     spans = zip(log, ends, strict=True)
@@ -103,17 +105,17 @@ def _find_end(log: Sequence[Entry], name: str) -> float:
     )
 
 
-def _is_named(entry: Entry, name: str) -> bool:
+def _is_named(entry: RevisionEntry, name: str) -> bool:
     # Few snapshots hold the text at all, and reading one takes long.
-    return name.encode() in entry.snapshot and entry.table.name == name
+    return name.encode() in entry.snapshot and entry.schema.name == name
 
 
-def read_log_numbered(connection: Connection, tenant: int, number: int) -> list[Entry]:
+def read_log_numbered(connection: Connection, tenant: int, number: int) -> list[RevisionEntry]:
     """The same for the table of this number, which tells tables of one name apart."""
     log = list(read_entries(connection, tenant, number))
     if not log:
         logs = _read_logs(connection, tenant).items()
-        tables = [f"{at} ({entries[-1].table.name})" for at, entries in logs]
+        tables = [f"{at} ({entries[-1].schema.name})" for at, entries in logs]
         raise UnknownName(
             "no table has or ever had this number",
             number=number,
@@ -122,20 +124,20 @@ def read_log_numbered(connection: Connection, tenant: int, number: int) -> list[
     return log
 
 
-def _read_logs(connection: Connection, tenant: int) -> dict[int, list[Entry]]:
-    logs: dict[int, list[Entry]] = {}
+def _read_logs(connection: Connection, tenant: int) -> dict[int, list[RevisionEntry]]:
+    logs: dict[int, list[RevisionEntry]] = {}
     for entry in read_entries(connection, tenant):
         logs.setdefault(entry.table_number, []).append(entry)
     return logs
 
 
-def find_entry(log: Sequence[Entry], revision: int) -> Entry:
+def find_entry(log: Sequence[RevisionEntry], revision: int) -> RevisionEntry:
     """Raises `UnknownName`, naming the revisions that there are."""
     found = next((entry for entry in log if entry.revision == revision), None)
     if found is None:
         raise UnknownName(
             "the table's schema history has no such revision",
-            table=log[-1].table.name,
+            table=log[-1].schema.name,
             revision=revision,
             revisions=", ".join(str(entry.revision) for entry in log),
         )

@@ -6,7 +6,7 @@ be walked without the chain, those of a table that was dropped, too.
 
 from __future__ import annotations
 
-from zapdb.activation.view import load_view
+from zapdb.activation.tenant_catalog import load_tenant_catalog
 from zapdb.catalog.history import read_entries
 from zapdb.catalog.stored import read_chain_state
 from zapdb.errors import CorruptCatalog
@@ -22,7 +22,7 @@ def load_layouts(connection: Connection, tenant: int, number: int) -> dict[int, 
     layouts: dict[int, Layout] = {}
     for entry in read_entries(connection, tenant, number):
         known = layouts.get(entry.layout_revision)
-        layouts[entry.revision] = Layout.of(entry.table) if known is None else known
+        layouts[entry.revision] = Layout.of(entry.schema) if known is None else known
     if not layouts:
         raise CorruptCatalog(
             "a table has records but no schema history",
@@ -37,9 +37,11 @@ def _reserved(connection: Connection, tenant: int, number: int) -> dict[int, Lay
     """The revision that a rollback under way converts records to: it has no entry until its end."""
     if read_chain_state(connection).rolling_back is None:
         return {}
-    view = load_view(connection, tenant)
-    if view.rolling_back is None or number not in view.rolling_back.revisions:
+    catalog = load_tenant_catalog(connection, tenant)
+    if catalog.rolling_back is None or number not in catalog.rolling_back.revisions:
         return {}
-    table = view.chain.schema_at(view.rolling_back.number - 1).table_active_or_archived(number)
+    table = catalog.chain.schema_at(catalog.rolling_back.number - 1).table_active_or_archived(
+        number
+    )
     assert table is not None
-    return {view.rolling_back.revisions[number]: Layout.of(table)}
+    return {catalog.rolling_back.revisions[number]: Layout.of(table)}

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from zapdb.activation.inspection import read_log
-from zapdb.activation.view import View
-from zapdb.catalog.history import Entry, find_revisions, format_fingerprint
+from zapdb.activation.tenant_catalog import TenantCatalog
+from zapdb.catalog.history import RevisionEntry, find_revisions, format_fingerprint
 from zapdb.errors import FingerprintUnknown, UnknownName
 from zapdb.migrations import Chain
 from zapdb.schema import Difference, compare_tables, fingerprint
@@ -61,19 +61,19 @@ def find_fingerprint(
     return find_in_log(read_log(connection, tenant, table), wanted)
 
 
-def find_in_log(log: list[Entry], wanted: int) -> FingerprintMatch:
+def find_in_log(log: list[RevisionEntry], wanted: int) -> FingerprintMatch:
     newest = log[-1]
     revisions = find_revisions(log, wanted)
     last = next((e for e in reversed(log) if e.fingerprint == wanted), None)
     return FingerprintMatch(
-        newest.table.name,
+        newest.schema.name,
         newest.table_number,
         wanted,
         tuple(revisions),
         newest.revision,
         newest.fingerprint,
         newest.event != "drop",
-        () if last is None else compare_tables(last.table, newest.table),
+        () if last is None else compare_tables(last.schema, newest.schema),
     )
 
 
@@ -109,7 +109,7 @@ class Pins:
     by_table: Mapping[str, int]
     files_end: int | None
 
-    def find_violations(self, connection: Connection, view: View) -> Violations:
+    def find_violations(self, connection: Connection, catalog: TenantCatalog) -> Violations:
         """The tables that the program can't know as they are in force, inside a transaction.
 
         Such a table was dropped, has a schema that the files don't lead to (without files: another
@@ -120,11 +120,11 @@ class Pins:
             return {}
         known = None
         if self.files_end is not None:
-            known = list_fingerprints(view.chain, self.files_end)
+            known = list_fingerprints(catalog.chain, self.files_end)
         found: dict[str | int, FingerprintUnknown | UnknownName] = {}
         for name, pin in self.by_table.items():
             try:
-                log = read_log(connection, view.tenant, name)
+                log = read_log(connection, catalog.tenant, name)
             except UnknownName as error:
                 found[name] = error
                 continue
@@ -133,10 +133,10 @@ class Pins:
                 found[name] = found[log[-1].table_number] = violation
         return found
 
-    def check(self, connection: Connection, view: View) -> None:
+    def check(self, connection: Connection, catalog: TenantCatalog) -> None:
         """Raises `FingerprintUnknown` for the first table that the program can't know, or
         `UnknownName` where no table ever had the name."""
-        for error in self.find_violations(connection, view).values():
+        for error in self.find_violations(connection, catalog).values():
             raise error
 
     def log_new(self, before: Violations, now: Violations) -> None:
@@ -152,7 +152,7 @@ NO_PINS: Final = Pins({}, None)
 
 
 def _find_violation(
-    log: list[Entry], pin: int, known: Collection[int] | None
+    log: list[RevisionEntry], pin: int, known: Collection[int] | None
 ) -> FingerprintUnknown | None:
     """`known` are the fingerprints that the files lead to, None where there are no files."""
     found = find_in_log(log, pin)

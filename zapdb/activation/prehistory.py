@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from zapdb.activation.activate import bump_activation
-from zapdb.activation.view import View, load_view
+from zapdb.activation.tenant_catalog import TenantCatalog, load_tenant_catalog
 from zapdb.catalog import history
 from zapdb.catalog.principal import SYSTEM, acting_as
 from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
@@ -40,11 +40,11 @@ from zapdb.errors import (
 )
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.migrations import Chain
-from zapdb.records import Beside, codec_for, decode_prefix
-from zapdb.schema import Table
-from zapdb.storage import BlobTable, Connection, Mode, Storage
+from zapdb.records import Attachments, codec_for, decode_prefix
+from zapdb.schema import TableSchema
+from zapdb.storage import BlobStatements, Connection, Mode, Storage
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.statements import RecordTable, activation_sql, list_record_tables
+from zapdb.storage.statements import RecordStatements, activation_sql, list_record_tables
 
 logger = logging.getLogger("zapdb.history")
 
@@ -53,7 +53,9 @@ RECOVERY_HINT: Final = (
 )
 
 
-def load_or_recover(storage: Storage, tenant: int, known: View | None = None) -> View:
+def load_or_recover(
+    storage: Storage, tenant: int, known: TenantCatalog | None = None
+) -> TenantCatalog:
     """What is in force, in a transaction of its own; begins the logs that are missing.
 
     Where this tenant's were, others' may be: a thread of the background walks through them.
@@ -77,9 +79,9 @@ def _recover_in_background(storage: Storage) -> None:
         storage.release_connection()
 
 
-def _load(storage: Storage, tenant: int, known: View | None) -> View:
+def _load(storage: Storage, tenant: int, known: TenantCatalog | None) -> TenantCatalog:
     with storage.transaction(Mode.READ) as connection:
-        return load_view(connection, tenant, known)
+        return load_tenant_catalog(connection, tenant, known)
 
 
 def recover_schema_histories(storage: Storage, tenant: int) -> list[str]:
@@ -120,7 +122,9 @@ def recover_schema_history(storage: Storage, tenant: int, chain: Chain, position
     return begun
 
 
-def list_missing(connection: Connection, tenant: int, chain: Chain, position: int) -> list[Table]:
+def list_missing(
+    connection: Connection, tenant: int, chain: Chain, position: int
+) -> list[TableSchema]:
     """The tables at a position, in force or archived, that have no log."""
     logged = history.read_logged_tables(connection, tenant)
     schema = chain.schema_at(position)
@@ -129,7 +133,7 @@ def list_missing(connection: Connection, tenant: int, chain: Chain, position: in
 
 
 def _begin_logs(
-    connection: Connection, tenant: int, chain: Chain, position: int, tables: list[Table]
+    connection: Connection, tenant: int, chain: Chain, position: int, tables: list[TableSchema]
 ) -> Iterator[str]:
     there = list_record_tables(connection) if tables else []
     unused = int(connection.fetch_one(activation_sql(tenant))[0]) + 1
@@ -156,9 +160,9 @@ def _choose_revisions(layout: int | None, unused: int) -> list[int]:
     return [unused] if layout is None else sorted({layout, max(layout, unused)})
 
 
-def _find_revision(connection: Connection, tenant: int, table: Table) -> int | None:
+def _find_revision(connection: Connection, tenant: int, table: TableSchema) -> int | None:
     """The one revision of the table's records; None where there are none."""
-    records = RecordTable(connection.storage, table.number, tenant)
+    records = RecordStatements(connection.storage, table.number, tenant)
     counts = {decode_prefix(p, 0)[0]: count for p, count in records.count_by_prefix(connection)}
     if len(counts) > 1:
         raise CorruptCatalog(
@@ -174,14 +178,18 @@ def _find_revision(connection: Connection, tenant: int, table: Table) -> int | N
     return None
 
 
-def _try_records(connection: Connection, records: RecordTable, tenant: int, table: Table) -> None:
+def _try_records(
+    connection: Connection, records: RecordStatements, tenant: int, table: TableSchema
+) -> None:
     """Decode some records: those of another shape are most often refused."""
     codec = codec_for(table, load_zones(connection))
-    beside = Beside(BlobTable(connection.storage).load, lambda: b"")  # nothing is written
+    attachments = Attachments(
+        BlobStatements(connection.storage).load, lambda: b""
+    )  # nothing is written
     for raw_key, raw_value in connection.fetch_all(records.page_sql, (b"", PAGE_RECORDS_MAX)):
         key, value = as_bytes(raw_key), as_bytes(raw_value)
         try:
-            codec.decode(key, value, decode_prefix(value, 0)[1], beside)
+            codec.decode(key, value, decode_prefix(value, 0)[1], attachments)
         except UnknownZone:
             continue  # of a later release of the time zone data
         except CorruptRecord as error:

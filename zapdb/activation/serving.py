@@ -2,71 +2,73 @@
 
 from __future__ import annotations
 
-from zapdb.activation.view import TableState, View
+from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.errors import PendingMigrations, ServedSchemaUnavailable, UnknownName
 
 ALL = "all"
 
 
-def find_served(view: View, serves: int | None, name: str) -> TableState:
+def find_served(catalog: TenantCatalog, serves: int | None, name: str) -> TableDescriptor:
     """The state of a table that is called so at position `serves`; raises `UnknownName`."""
-    if serves is None or serves >= view.position:
-        return view.table(name)
-    schema = view.chain.schema_at(serves)
+    if serves is None or serves >= catalog.position:
+        return catalog.table(name)
+    schema = catalog.chain.schema_at(serves)
     for table in schema:
         if table.name == name:
-            return view.table_numbered(table.number, name)
+            return catalog.table_numbered(table.number, name)
     raise UnknownName.of_table(name, [table.name for table in schema])
 
 
-def served_names(view: View, serves: int | None) -> tuple[str, ...]:
+def served_names(catalog: TenantCatalog, serves: int | None) -> tuple[str, ...]:
     """The names of the tables at position `serves`."""
-    if serves is None or serves >= view.position:
-        return tuple(view.tables)
-    return tuple(table.name for table in view.chain.schema_at(serves))
+    if serves is None or serves >= catalog.position:
+        return tuple(catalog.tables)
+    return tuple(table.name for table in catalog.chain.schema_at(serves))
 
 
-def refuse_behind(view: View, serves: int) -> None:
+def refuse_behind(catalog: TenantCatalog, serves: int) -> None:
     """Raises `PendingMigrations` where a process that can't bring the tenant up would have to."""
-    if view.position < serves:
+    if catalog.position < serves:
         raise PendingMigrations(
             "the files contain a migration that is not active for this tenant, and a "
             "read-only process cannot activate it",
             files_end=serves,
-            position=view.position,
+            position=catalog.position,
             hint="run `zapdb migrate up`, or open the database once without read_only; "
             "serve_as=N serves the schema of an earlier file",
         )
 
 
-def refuse_unserved(view: View, serves: int, window: str) -> None:
+def refuse_unserved(catalog: TenantCatalog, serves: int, window: str) -> None:
     """Raises `ServedSchemaUnavailable` where a process can't be served the shape at a position.
 
     `window` is how many migrations back shapes are served, or "all".
     """
-    behind = view.position - serves
+    behind = catalog.position - serves
     if behind <= 0:
         return
-    if serves <= view.chain.start:
+    if serves <= catalog.chain.start:
         raise ServedSchemaUnavailable(
             "the files end before the squash with which the database begins",
             files_end=serves,
-            squash=view.chain.migrations[0].label,
+            squash=catalog.chain.migrations[0].label,
             hint="add the newer files to the directory",
         )
     if window != ALL and behind > int(window):
         raise ServedSchemaUnavailable(
             "the files end earlier than this database serves",
             files_end=serves,
-            position=view.position,
+            position=catalog.position,
             served_window=window,
             hint="add the newer files to the directory, or widen the window with "
             "`zapdb settings set served_window`",
         )
-    for table in view.chain.schema_at(serves):
-        if all(state.table.number != table.number for state in view.tables.values()):
+    for table in catalog.chain.schema_at(serves):
+        if all(descriptor.schema.number != table.number for descriptor in catalog.tables.values()):
             dropped = next(
-                m for m in view.chain.after(serves) if m.after.table_numbered(table.number) is None
+                m
+                for m in catalog.chain.after(serves)
+                if m.after.table_numbered(table.number) is None
             )
             raise ServedSchemaUnavailable(
                 "a table of these files was dropped",

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from zapdb.activation.activate import activate, precompute_fingerprints
+from zapdb.activation.tenant_catalog import TenantCatalog, load_tenant_catalog
 from zapdb.activation.verification import compare_files
-from zapdb.activation.view import View, load_view
 from zapdb.catalog.retirement import sweep_retired
 from zapdb.catalog.stored import CounterAllocator, provisional_numbers, rolled_back_digests, store
 from zapdb.catalog.stored_settings import require_schema_changes_allowed
@@ -113,24 +113,24 @@ def migrate_up(
     with suppress(_AllDone), chain_lease as lease:
         with storage.transaction(Mode.READ) as connection:
             check_level(connection)
-            view = load_view(connection, tenant)
+            catalog = load_tenant_catalog(connection, tenant)
             rolled_back = rolled_back_digests(connection)
-        require_no_ongoing_rollback(view)
-        pending = compare_files(files, list(view.stored), view.chain).pending
+        require_no_ongoing_rollback(catalog)
+        pending = compare_files(files, list(catalog.stored), catalog.chain).pending
         wanted = [file for file in pending if choice.includes(file.number)]
         if wanted:
             _require_schema_changes_allowed(storage.connection(), tenant)
         # All are validated before the first is applied, and before the gate is taken.
-        checked = resolve_files(wanted, view.chain, provisional_numbers())
+        checked = resolve_files(wanted, catalog.chain, provisional_numbers())
         _require_none_rolled_back(
-            checked.after(view.chain.end), set() if choice.again else rolled_back
+            checked.after(catalog.chain.end), set() if choice.again else rolled_back
         )
-        require_proven(checked.after(view.chain.end))  # before the first is applied
-        require_level(storage, level_of(checked.after(view.chain.end)))
+        require_proven(checked.after(catalog.chain.end))  # before the first is applied
+        require_level(storage, level_of(checked.after(catalog.chain.end)))
         for migration in checked.migrations:
             precompute_fingerprints(migration.after)
-        target = view.chain.end if choice.to is None else min(choice.to, view.chain.end)
-        if view.position < target:
+        target = catalog.chain.end if choice.to is None else min(choice.to, catalog.chain.end)
+        if catalog.position < target:
             done, blocked = catch_up(storage, tenant, to=target, on_applied=on_applied)
         name = tenant_lease(tenant)
         with leases.hold_lease(storage, name, owner, CHAIN_LEASE_SECONDS, wait) as mine:
@@ -157,20 +157,20 @@ def _ends_when_done(
     Of many processes that start at once, one has something to do. Were the others to take the lease
     one after the other to find that out, the last would have waited for too long.
     """
-    known: View | None = None
+    known: TenantCatalog | None = None
 
     def look(_: int) -> None:
         nonlocal known
         with storage.transaction(Mode.READ) as connection:
             check_level(connection)
-            view = load_view(connection, tenant, known)
-        if view is known or view.chain_state.rolling_back is not None:
+            catalog = load_tenant_catalog(connection, tenant, known)
+        if catalog is known or catalog.chain_state.rolling_back is not None:
             return
-        known = view
-        pending = compare_files(files, list(view.stored), view.chain).pending
+        known = catalog
+        pending = compare_files(files, list(catalog.stored), catalog.chain).pending
         is_left = any(choice.includes(file.number) for file in pending)
-        target = view.chain.end if choice.to is None else min(choice.to, view.chain.end)
-        if not is_left and view.position >= target:
+        target = catalog.chain.end if choice.to is None else min(choice.to, catalog.chain.end)
+        if not is_left and catalog.position >= target:
             raise _AllDone
 
     return look
@@ -182,22 +182,22 @@ def _require_schema_changes_allowed(connection: Connection, tenant: int) -> None
     require_schema_changes_allowed(connection, tenant)
 
 
-def require_not_rolling_back(view: View) -> None:
+def require_not_rolling_back(catalog: TenantCatalog) -> None:
     """Refuse writes to a tenant whose records are being taken back."""
-    if view.rolling_back is not None:
-        raise _in_progress(view, view.rolling_back.number)
+    if catalog.rolling_back is not None:
+        raise _in_progress(catalog, catalog.rolling_back.number)
 
 
-def require_no_ongoing_rollback(view: View) -> None:
+def require_no_ongoing_rollback(catalog: TenantCatalog) -> None:
     """Refuse changes of state while a rollback is under way, for whatever tenant."""
-    if view.chain_state.rolling_back is not None:
-        raise _in_progress(view, view.chain_state.rolling_back)
+    if catalog.chain_state.rolling_back is not None:
+        raise _in_progress(catalog, catalog.chain_state.rolling_back)
 
 
-def _in_progress(view: View, number: int) -> RollbackInProgress:
+def _in_progress(catalog: TenantCatalog, number: int) -> RollbackInProgress:
     return RollbackInProgress(
         "a migration is being rolled back",
-        migration=view.chain.at(number).label,
+        migration=catalog.chain.at(number).label,
         hint="wait until it has finished; if it was interrupted, run "
         "`zapdb migrate forget` again; to read meanwhile, use read_only=True or "
         "files that end before the migration",
@@ -223,20 +223,22 @@ def _apply(
     source = file.read()
     parsed = file.parse(source)
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, tenant)
+        catalog = load_tenant_catalog(connection, tenant)
     started = time.perf_counter()
     with storage.transaction(Mode.CHANGE) as connection:
         for lease in held:
             leases.check(connection, lease)
         _require_schema_changes_allowed(connection, tenant)
-        view = load_view(connection, tenant, view)
-        before = view.chain.schema_at(view.chain.end)
+        catalog = load_tenant_catalog(connection, tenant, catalog)
+        before = catalog.chain.schema_at(catalog.chain.end)
         migration = resolve(parsed, before, CounterAllocator(connection))
         store(connection, migration, source.raw)
-        chain = view.chain.with_migration(migration)
-        reachable, _ = find_reachable_position(connection, chain, view.position, migration.number)
+        chain = catalog.chain.with_migration(migration)
+        reachable, _ = find_reachable_position(
+            connection, chain, catalog.position, migration.number
+        )
         active = reachable == migration.number
-        tables = activate(connection, view, chain, migration.number) if active else []
+        tables = activate(connection, catalog, chain, migration.number) if active else []
     seconds = time.perf_counter() - started
     applied = AppliedMigration(migration.number, migration.label, tuple(tables), seconds, active)
     if active:
@@ -261,7 +263,7 @@ def catch_up(
     tenant: int,
     *,
     to: int | None = None,
-    known: View | None = None,
+    known: TenantCatalog | None = None,
     on_applied: OnApplied = lambda applied: None,
 ) -> tuple[list[AppliedMigration], BlockedActivation | None]:
     """Bring a tenant that is behind to a stored migration, or to the stored end, in one jump.
@@ -286,40 +288,42 @@ def catch_up(
 
 
 def _jump(
-    storage: Storage, tenant: int, owner: Owner, to: int | None, known: View | None
+    storage: Storage, tenant: int, owner: Owner, to: int | None, known: TenantCatalog | None
 ) -> tuple[AppliedMigration | None, BlockedActivation | None]:
     """Activate all that may be, in one transaction; raises `LeaseHeld`."""
     with storage.transaction(Mode.READ) as connection:
         check_level(connection)
-        view = load_view(connection, tenant, known)
-        target, blocked = _find_target(connection, view, to)
-        if target <= view.position:
+        catalog = load_tenant_catalog(connection, tenant, known)
+        target, blocked = _find_target(connection, catalog, to)
+        if target <= catalog.position:
             return None, blocked
         require_schema_changes_allowed(connection, tenant)
-    precompute_fingerprints(view.chain.schema_at(target))
+    precompute_fingerprints(catalog.chain.schema_at(target))
     started, name = time.perf_counter(), tenant_lease(tenant)
     with storage.transaction(Mode.CHANGE) as connection:
         # Taken and given back in the one transaction: nobody sees it held.
         leases.take(connection, name, owner, CHAIN_LEASE_SECONDS)
-        view = load_view(connection, tenant, view)
-        require_no_ongoing_rollback(view)
-        target, blocked = _find_target(connection, view, to)
+        catalog = load_tenant_catalog(connection, tenant, catalog)
+        require_no_ongoing_rollback(catalog)
+        target, blocked = _find_target(connection, catalog, to)
         tables = None
-        if target > view.position:
+        if target > catalog.position:
             require_schema_changes_allowed(connection, tenant)
-            tables = activate(connection, view, view.chain, target)
+            tables = activate(connection, catalog, catalog.chain, target)
         leases.return_lease(connection, name)
     if tables is None:  # another process was faster
         return None, blocked
-    last, seconds = view.chain.at(target), time.perf_counter() - started
+    last, seconds = catalog.chain.at(target), time.perf_counter() - started
     return AppliedMigration(last.number, last.label, tuple(tables), seconds), blocked
 
 
 def _find_target(
-    connection: Connection, view: View, to: int | None
+    connection: Connection, catalog: TenantCatalog, to: int | None
 ) -> tuple[int, BlockedActivation | None]:
-    end = view.chain.end if to is None else min(to, view.chain.end)
-    return find_reachable_position(connection, view.chain, view.position, max(end, view.position))
+    end = catalog.chain.end if to is None else min(to, catalog.chain.end)
+    return find_reachable_position(
+        connection, catalog.chain, catalog.position, max(end, catalog.position)
+    )
 
 
 def await_activation(

@@ -258,12 +258,12 @@ class TableFace(Face[Any], Generic[R]):
     @property
     def f(self) -> Fields:
         """The fields of the table, for conditions and orders: `items.f.due < today`."""
-        return Fields(lambda: self._built(lambda items: items._current().shape.table))
+        return Fields(lambda: self._built(lambda items: items._current().adapter.schema))
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        table = self._built(lambda items: items._current().shape.table)
+        table = self._built(lambda items: items._current().adapter.schema)
         raise no_attribute(self, name, table.name, [field.name for field in table.fields])
 
     def __getitem__(self, name: str) -> FieldExpression:
@@ -345,7 +345,7 @@ class QueryFace(Face[Any], Generic[R]):
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise no_attribute(self, name, self._sync._live.shape.table.name, ())
+        raise no_attribute(self, name, self._sync._bound.adapter.schema.name, ())
 
 
 class ChangeFollowerFace(Face[changes.ChangeFollower]):

@@ -25,7 +25,7 @@ from zapdb.aio.face import (
     open_database,
 )
 from zapdb.catalog import DEFAULT_TENANT_NAME
-from zapdb.catalog.history import Entry
+from zapdb.catalog.history import RevisionEntry
 from zapdb.catalog.kinds import Job, JobKind, Tenant
 from zapdb.cluster.status import NodeStatus
 from zapdb.database.admin import Catalog
@@ -574,7 +574,7 @@ class DatabaseAdmin(DatabaseAdminFace):
         `CatalogBehind`."""
         return await self._done("task", lambda sync: sync.wait_for_catalog(seq, timeout_seconds))
 
-    async def schema_history(self, table: str) -> list[Entry]:
+    async def schema_history(self, table: str) -> list[RevisionEntry]:
         """The schema history of a table: an entry for each of its revisions, oldest first."""
         return await self._done("read", lambda sync: sync.schema_history(table))
 

@@ -21,7 +21,7 @@ from zapdb.catalog.formats import format_to_write
 from zapdb.catalog.recording import append_revision_event
 from zapdb.errors import CorruptCatalog
 from zapdb.printing import one_line, show_moment
-from zapdb.schema import Table, canonical_bytes, fingerprint, read_canonical_bytes
+from zapdb.schema import TableSchema, canonical_bytes, fingerprint, read_canonical_bytes
 from zapdb.storage import Connection
 from zapdb.storage.fixed_tables import SCHEMA_HISTORY
 
@@ -42,11 +42,11 @@ ENTRY_COLUMNS: Final = (
     SCHEMA_HISTORY.c.layout_revision,
     SCHEMA_HISTORY.c.table_schema,
 )
-"""What an `Entry` holds, in its order."""
+"""What an `RevisionEntry` holds, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RevisionEntry:
     """One schema change of one table; `position` and `digest` name the newest migration then.
 
     `migrated_at` is in microseconds since 1970-01-01 UTC by the database's clock, 0 for an entry of
@@ -88,7 +88,7 @@ class Entry:
             ) from error
 
     @property
-    def table(self) -> Table:
+    def schema(self) -> TableSchema:
         return read_canonical_bytes(self.snapshot)
 
 
@@ -97,7 +97,7 @@ class NewRevision:
     """What is said of a table's next revision; without a `layout_revision` its layout is new."""
 
     tenant: int
-    table: Table
+    schema: TableSchema
     event: Event
     position: int
     digest: str
@@ -110,7 +110,7 @@ def append_revision(connection: Connection, made: NewRevision) -> int:
     Returns the revision, one above the newest: the newest entry of a log is never deleted.
     """
     query = sa.select(sa.func.max(SCHEMA_HISTORY.c.revision)).where(
-        SCHEMA_HISTORY.c.tenant == made.tenant, SCHEMA_HISTORY.c.table_number == made.table.number
+        SCHEMA_HISTORY.c.tenant == made.tenant, SCHEMA_HISTORY.c.table_number == made.schema.number
     )
     revision = (connection.core_execute(query).scalar() or 0) + 1
     insert_revision(connection, made, revision, connection.storage.now_us(connection))
@@ -125,26 +125,26 @@ def insert_revision(
     connection.core_execute(
         sa.insert(SCHEMA_HISTORY).values(
             tenant=made.tenant,
-            table_number=made.table.number,
+            table_number=made.schema.number,
             revision=revision,
             event=made.event,
-            fingerprint=fingerprint(made.table).to_bytes(8, "big"),
+            fingerprint=fingerprint(made.schema).to_bytes(8, "big"),
             migrated_at=migrated_at,
             migrated_by=principal.current(),
             position=made.position,
             digest=made.digest,
             record_format=format_to_write(connection, "record"),
             layout_revision=revision if layout is None else layout,
-            table_schema=zlib.compress(canonical_bytes(made.table), COMPRESSION_LEVEL),
+            table_schema=zlib.compress(canonical_bytes(made.schema), COMPRESSION_LEVEL),
         )
     )
     if made.event != "recovered":
-        append_revision_event(connection, made.tenant, made.table.number, made.event, revision)
+        append_revision_event(connection, made.tenant, made.schema.number, made.event, revision)
 
 
 def read_entries(
     connection: Connection, tenant: int, table_number: int | None = None
-) -> Iterator[Entry]:
+) -> Iterator[RevisionEntry]:
     """The entries of a tenant's tables, or of one table, by table and revision."""
     query = sa.select(*ENTRY_COLUMNS).where(SCHEMA_HISTORY.c.tenant == tenant)
     if table_number is not None:
@@ -153,7 +153,7 @@ def read_entries(
     for row in connection.core_execute(query):
         values = [*row]
         values[4] = int.from_bytes(values[4], "big")
-        yield Entry(*values)
+        yield RevisionEntry(*values)
 
 
 def read_logged_tables(connection: Connection, tenant: int) -> set[int]:
@@ -173,7 +173,7 @@ def delete_revisions(
     )
 
 
-def find_rollbacks(entries: Sequence[Entry]) -> list[int | None]:
+def find_rollbacks(entries: Sequence[RevisionEntry]) -> list[int | None]:
     """For each entry of a log, the revision that it rolled back, or None.
 
     An entry is a rollback if its fingerprint is one that an earlier entry had and the entry right
@@ -181,7 +181,7 @@ def find_rollbacks(entries: Sequence[Entry]) -> list[int | None]:
     """
     seen: set[int] = set()
     found: list[int | None] = []
-    last: Entry | None = None
+    last: RevisionEntry | None = None
     for entry in entries:
         is_back = last is not None and last.fingerprint != entry.fingerprint
         is_back = is_back and entry.fingerprint in seen
@@ -191,7 +191,7 @@ def find_rollbacks(entries: Sequence[Entry]) -> list[int | None]:
     return found
 
 
-def find_revisions(entries: Sequence[Entry], wanted: int) -> list[int]:
+def find_revisions(entries: Sequence[RevisionEntry], wanted: int) -> list[int]:
     """The revisions at which a fingerprint was stamped on the table, lowest first."""
     return [entry.revision for entry in entries if entry.fingerprint == wanted]
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from zapdb.catalog.history import Entry, format_fingerprint
+from zapdb.catalog.history import RevisionEntry, format_fingerprint
 from zapdb.errors import CorruptionError
 from zapdb.migrations import Chain
 from zapdb.schema import canonical_bytes, fingerprint
 
 
-def find_faults(log: Sequence[Entry], chain: Chain) -> Iterator[tuple[Entry, str]]:
+def find_faults(log: Sequence[RevisionEntry], chain: Chain) -> Iterator[tuple[RevisionEntry, str]]:
     """What is wrong with the entries of one table's log, in their order."""
     revisions = {entry.revision for entry in log}
     for at, entry in enumerate(log):
@@ -29,9 +29,9 @@ def find_faults(log: Sequence[Entry], chain: Chain) -> Iterator[tuple[Entry, str
             yield entry, f"has the layout of revision {entry.layout_revision}, which is not there"
 
 
-def _find_faults(entry: Entry, chain: Chain, *, was_rolled_back: bool) -> Iterator[str]:
+def _find_faults(entry: RevisionEntry, chain: Chain, *, was_rolled_back: bool) -> Iterator[str]:
     try:
-        table = entry.table
+        table = entry.schema
     except CorruptionError as error:
         yield f"its snapshot can't be read: {error.message}"
         return

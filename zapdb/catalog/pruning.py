@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from zapdb.catalog import history
-from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.history import RevisionEntry, read_entries
 from zapdb.catalog.stored import read_chain_state
 from zapdb.errors import ConcurrencyError, RollbackInProgress, UsageError
 from zapdb.records import decode_prefix
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.archives import count_archives
 from zapdb.storage.pending_changes import count_changes
-from zapdb.storage.statements import RecordTable, list_record_tables
+from zapdb.storage.statements import RecordStatements, list_record_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class PruneBound:
         if self.keep_last is not None and self.keep_last < 1:
             raise UsageError("the newest revision cannot be pruned", keep_last=self.keep_last)
 
-    def select(self, log: Sequence[Entry]) -> list[Entry]:
+    def select(self, log: Sequence[RevisionEntry]) -> list[RevisionEntry]:
         """The entries of a log that are meant, the newest aside."""
         older = log[:-1]
         if self.keep_last is not None:
@@ -68,13 +68,15 @@ class Pruning:
     """What pruning a log does: `pruned` go, `layouts` would go but for the entries that stay and
     have their layouts, and while there are `required_by` nothing goes at all."""
 
-    log: tuple[Entry, ...]
-    pruned: tuple[Entry, ...]
-    layouts: tuple[Entry, ...]
+    log: tuple[RevisionEntry, ...]
+    pruned: tuple[RevisionEntry, ...]
+    layouts: tuple[RevisionEntry, ...]
     required_by: tuple[RequiredBy, ...]
 
 
-def plan_pruning(connection: Connection, log: Sequence[Entry], bound: PruneBound) -> Pruning:
+def plan_pruning(
+    connection: Connection, log: Sequence[RevisionEntry], bound: PruneBound
+) -> Pruning:
     """Look what a pruning would do, in a READ transaction; counts all records of the table.
 
     Raises `RollbackInProgress`: a rollback needs the history that it found.
@@ -82,7 +84,7 @@ def plan_pruning(connection: Connection, log: Sequence[Entry], bound: PruneBound
     if read_chain_state(connection).rolling_back is not None:
         raise RollbackInProgress(
             "a migration is being rolled back, which needs the schema history",
-            table=log[-1].table.name,
+            table=log[-1].schema.name,
             hint="wait until it has finished; if it was interrupted, run "
             "`zapdb migrate forget` again",
         )
@@ -116,7 +118,7 @@ def prune(storage: Storage, pruning: Pruning) -> None:
     if pruning.required_by:
         raise UsageError(
             "stored records or archives need the revisions that would be pruned",
-            table=newest.table.name,
+            table=newest.schema.name,
             needed="; ".join(
                 f"revision {requirement.revision}: {requirement.what}"
                 for requirement in pruning.required_by
@@ -130,24 +132,26 @@ def prune(storage: Storage, pruning: Pruning) -> None:
         if log != pruning.log or read_chain_state(connection).rolling_back is not None:
             raise ConcurrencyError(
                 "the schema history changed during the check",
-                table=newest.table.name,
+                table=newest.schema.name,
                 hint="nothing was pruned; try again",
             )
         revisions = [entry.revision for entry in pruning.pruned]
         history.delete_revisions(connection, newest.tenant, newest.table_number, revisions)
 
 
-RequirementCheck = Callable[[Connection, Sequence[Entry], Sequence[Entry]], Iterator[RequiredBy]]
+RequirementCheck = Callable[
+    [Connection, Sequence[RevisionEntry], Sequence[RevisionEntry]], Iterator[RequiredBy]
+]
 """What is stored of the entries that would go, given those that stay, too."""
 
 
 def _find_records(
-    connection: Connection, pruned: Sequence[Entry], _: Sequence[Entry]
+    connection: Connection, pruned: Sequence[RevisionEntry], _: Sequence[RevisionEntry]
 ) -> Iterator[RequiredBy]:
     """Records of the revision, those of archived and of discarded tables, too."""
     if not pruned or pruned[0].table_number not in list_record_tables(connection):
         return
-    records = RecordTable(connection.storage, pruned[0].table_number, pruned[0].tenant)
+    records = RecordStatements(connection.storage, pruned[0].table_number, pruned[0].tenant)
     counts = {decode_prefix(p, 0)[0]: count for p, count in records.count_by_prefix(connection)}
     for entry in pruned:
         count = counts.get(entry.revision)
@@ -156,7 +160,7 @@ def _find_records(
 
 
 def _find_archives(
-    connection: Connection, pruned: Sequence[Entry], kept: Sequence[Entry]
+    connection: Connection, pruned: Sequence[RevisionEntry], kept: Sequence[RevisionEntry]
 ) -> Iterator[RequiredBy]:
     """Archived values, which stand beside a record of any later revision.
 
@@ -164,9 +168,9 @@ def _find_archives(
     field is archived has to be known for as long as there are values: they die with their records.
     """
     counts = count_archives(connection, pruned[0].tenant) if pruned else {}
-    known = {a.field.number for entry in kept for a in entry.table.archived}
+    known = {a.field.number for entry in kept for a in entry.schema.archived}
     for entry in pruned if counts else ():
-        table = entry.table
+        table = entry.schema
         fields = [*table.fields, *(a.field for a in table.archived if a.field.number not in known)]
         for field in fields:
             count = counts.get(field.number)
@@ -176,7 +180,7 @@ def _find_archives(
 
 
 def _find_changes(
-    connection: Connection, pruned: Sequence[Entry], _: Sequence[Entry]
+    connection: Connection, pruned: Sequence[RevisionEntry], _: Sequence[RevisionEntry]
 ) -> Iterator[RequiredBy]:
     """Changes in the change log, whose records are read by the schema of their time."""
     if not pruned:

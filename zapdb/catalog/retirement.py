@@ -18,11 +18,11 @@ from zapdb.catalog.history import read_entries
 from zapdb.catalog.kinds import RetiredEntries, RetiredRecords
 from zapdb.errors import ConcurrencyError, ZapdbError
 from zapdb.limits import PAGE_RECORDS_MAX
-from zapdb.storage import ArchiveTable, Connection, Mode, Storage
+from zapdb.storage import ArchiveStatements, Connection, Mode, Storage
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.fixed_tables import SCHEMA_HISTORY
 from zapdb.storage.statements import (
-    RecordTable,
+    RecordStatements,
     drop_record_table_if_empty,
     list_record_tables,
 )
@@ -122,11 +122,11 @@ def delete_records(
     With `while_retired`, ends where the table is not retired any more: another sweep was faster,
     and it may be in force again.
     """
-    records, deleted = RecordTable(storage, number, tenant), 0
+    records, deleted = RecordStatements(storage, number, tenant), 0
     fields = {
         archived.field.number
         for entry in read_entries(storage.connection(), tenant, number)
-        for archived in entry.table.archived
+        for archived in entry.schema.archived
     }
     while True:
         with storage.transaction(Mode.CATALOG) as connection:
@@ -135,7 +135,7 @@ def delete_records(
             page = connection.fetch_all(records.page_sql, (b"", PAGE_RECORDS_MAX))
             keys = [as_bytes(key) for key, _ in page]
             connection.run_many(records.delete_sql, [(key,) for key in keys])
-            ArchiveTable(records, fields).delete_many(connection, keys)
+            ArchiveStatements(records, fields).delete_many(connection, keys)
         if not keys:
             return deleted
         deleted += len(keys)

@@ -19,7 +19,7 @@ from zapdb.errors import (
     suggest,
 )
 from zapdb.limits import ACTIVATION_WAIT_SECONDS, MIGRATIONS_MAX, SWEEP_AGE_SECONDS
-from zapdb.schema import Index, Schema, Table
+from zapdb.schema import Index, Schema, TableSchema
 from zapdb.storage import Mode
 
 Level = Literal["database", "tenant", "table", "field", "index"]
@@ -265,7 +265,7 @@ class Settings:
         value = self.get(name, table)
         return int(value) if value.isdigit() else None
 
-    def dataset_policy(self, table: Table, index: Index) -> DatasetPolicy:
+    def dataset_policy(self, table: TableSchema, index: Index) -> DatasetPolicy:
         """What becomes of an index when this process's data are not those of its keys."""
         found, _ = self.find(ON_DATASET_CHANGE, scope_of_index(self.tenant, table, index))
         return cast("DatasetPolicy", found)
@@ -298,7 +298,7 @@ def find_setting(name: str) -> Setting:
     return SETTINGS[name]
 
 
-def scope_of_index(tenant: int | None, table: Table, index: Index) -> Scope:
+def scope_of_index(tenant: int | None, table: TableSchema, index: Index) -> Scope:
     """An index with its fields whose keys depend on datasets, in their order."""
     fields = tuple(
         component.field

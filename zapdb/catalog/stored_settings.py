@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Final
 
 from zapdb.catalog import principal, rows
+from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.kinds import SettingRow, Tenant
-from zapdb.catalog.localview import LocalView
 from zapdb.catalog.row_values import load_row
 from zapdb.catalog.settings import (
     ANY,
@@ -32,10 +32,10 @@ from zapdb.storage import Connection
 from zapdb.storage.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, append_event
 
 
-def read_settings(source: Connection | LocalView, tenant: int) -> Settings:
+def read_settings(source: Connection | CatalogCache, tenant: int) -> Settings:
     """What is set for a tenant, as a connection reads it or as a process has seen it; raises
     `CorruptCatalog` for a value that its setting can't have."""
-    list_rows = source.list if isinstance(source, LocalView) else partial(rows.list_rows, source)
+    list_rows = source.list if isinstance(source, CatalogCache) else partial(rows.list_rows, source)
     return _collect(tenant, [*list_rows(SettingRow, ANY), *list_rows(SettingRow, tenant)])
 
 

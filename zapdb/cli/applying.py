@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation import View
+from zapdb.activation import TenantCatalog
 from zapdb.activation.fleet import (
     AllTenantsStatus,
     TenantResult,
@@ -37,7 +37,7 @@ from zapdb.cli.configuration import (
     find_tenant_name,
 )
 from zapdb.cli.job_progress import JobRun, progress_bar, run_jobs, stopping_on_interrupt
-from zapdb.cli.opening import connected, read_view, read_view_if_any
+from zapdb.cli.opening import connected, read_tenant_catalog, read_tenant_catalog_if_any
 from zapdb.cli.output import Output, format_count, print_note, report_error
 from zapdb.cluster import ensure_rows
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, ActivationPending, UsageError
@@ -133,7 +133,7 @@ def migrate_up_command(
     With `--json`: `{position, applied: [{number, label, active, tables, milliseconds}], built:
     [{id, kind, table, target, superseded, read, written, conflicts, seconds, records_per_second}],
     fleet, seq}`; `fleet` is null without `--all-tenants`, else `{brought, failed: [{tenant,
-    position, error}]}`. A process whose view of the catalog has the seq has the change.
+    position, error}]}`. A process whose cache of the catalog has the seq has the change.
     """
     if all_tenants and (tenant is not None or to is not None):
         raise UsageError(
@@ -165,13 +165,13 @@ def migrate_up_command(
             if done.applied:
                 output.document(done.to_json(storage, done.applied[-1].number))
             raise
-        view = read_view(storage, tenant)
-        document = done.to_json(storage, view.position)
+        catalog = read_tenant_catalog(storage, tenant)
+        document = done.to_json(storage, catalog.position)
     if done.applied:
         count = format_count(len(done.applied), "migration")
-        output.write(f"{count} applied; now at {_newest(view)}")
+        output.write(f"{count} applied; now at {_newest(catalog)}")
     else:
-        output.write(f"nothing to apply: the database is at {_newest(view)}")
+        output.write(f"nothing to apply: the database is at {_newest(catalog)}")
     output.document(document)
     if not as_json:
         _report_failed(done.failed)
@@ -219,11 +219,14 @@ def _check_pending(
     files = list_files(directory)
     if to is not None:
         find_file(files, to)
-    view = read_view_if_any(storage, tenant)
+    catalog = read_tenant_catalog_if_any(storage, tenant)
     chain, pending = Chain(), tuple(files)
-    if view is not None:
-        require_no_ongoing_rollback(view)
-        chain, pending = view.chain, compare_files(files, list(view.stored), view.chain).pending
+    if catalog is not None:
+        require_no_ongoing_rollback(catalog)
+        chain, pending = (
+            catalog.chain,
+            compare_files(files, list(catalog.stored), catalog.chain).pending,
+        )
     wanted = [file for file in pending if to is None or file.number <= to]
     checked = resolve_files(wanted, chain, provisional_numbers())
     require_proven(checked.after(chain.end))
@@ -233,17 +236,17 @@ def _check_pending(
 def _build_indexes(
     storage: Storage, tenant: str | None, output: Output, built: list[JobRun]
 ) -> None:
-    view = read_view(storage, tenant)
-    if not any(index.needs_build for state in view.tables.values() for index in state.indexes):
+    catalog = read_tenant_catalog(storage, tenant)
+    if not any(index.needs_build for state in catalog.tables.values() for index in state.indexes):
         return
-    jobs = plan_jobs(storage, view.tenant, kinds=["index"])
+    jobs = plan_jobs(storage, catalog.tenant, kinds=["index"])
     with stopping_on_interrupt() as should_stop:
 
         def runner(storage: Storage, job: Job) -> None:
             run_locally(storage, job, should_stop=should_stop)
 
         try:
-            run_jobs(storage, view, jobs, runner, output, built.append)
+            run_jobs(storage, catalog, jobs, runner, output, built.append)
         except KeyboardInterrupt:
             print_note("the migrations are applied; `zapdb convert run` goes on with the indexes")
             raise
@@ -286,10 +289,10 @@ def migrate_status_command(
     output = Output(as_json)
     files = list_files(find_migrations(migrations))
     with connected(database) as storage:
-        view = read_view_if_any(storage, tenant)
-        fleet = read_all_tenants(storage) if all_tenants and view is not None else None
-    states = list_migration_states(files, view)
-    forgetting = None if view is None else view.chain_state.rolling_back
+        catalog = read_tenant_catalog_if_any(storage, tenant)
+        fleet = read_all_tenants(storage) if all_tenants and catalog is not None else None
+    states = list_migration_states(files, catalog)
+    forgetting = None if catalog is None else catalog.chain_state.rolling_back
     pending = sum(state.phase == "pending" for state in states)
     output.table(
         ("number", "name", "state"),
@@ -304,7 +307,7 @@ def migrate_status_command(
         _write_fleet(fleet, output)
     output.document(
         {
-            "position": 0 if view is None else view.position,
+            "position": 0 if catalog is None else catalog.position,
             "pending": pending,
             "rolling_back": forgetting,
             "migrations": [{"number": s.number, "name": s.name, "state": s.phase} for s in states],
@@ -343,5 +346,5 @@ def _report_conflicts(states: list[MigrationState], *, as_json: bool) -> int:
     return EXIT_ERROR if conflicts else 0
 
 
-def _newest(view: View) -> str:
-    return view.chain.at(view.position).label if view.position else "none"
+def _newest(catalog: TenantCatalog) -> str:
+    return catalog.chain.at(catalog.position).label if catalog.position else "none"

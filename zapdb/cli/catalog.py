@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation import IndexDescriptor, TableState, View
+from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog
 from zapdb.activation.inspection import read_labels, read_log
 from zapdb.activation.pinning import FingerprintMatch, find_in_log
 from zapdb.activation.prehistory import recover_schema_histories
@@ -23,7 +23,7 @@ from zapdb.cli.types import show_type, type_to_json
 from zapdb.datasets import Dataset
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError
 from zapdb.indexes.code import show_code
-from zapdb.schema import Check, Field, ForeignKey, Index, Table, fingerprint
+from zapdb.schema import Check, Field, ForeignKey, Index, TableSchema, fingerprint
 from zapdb.storage import Mode
 from zapdb.values import Reference
 
@@ -39,19 +39,19 @@ def catalog_list_command(
     layout_revision, fingerprint}]}`, with the names of fields and indexes.
     """
     output = Output(as_json)
-    with opened(database, tenant) as (_, view):
-        states = list(view.tables.values())
+    with opened(database, tenant) as (_, catalog):
+        states = list(catalog.tables.values())
     columns = ("table", "key", "fields", "indexes", "revision", "fingerprint")
     rows = [
         (
-            (state.table.name, "bold"),
-            ", ".join(f.name for f in state.table.key_fields),
-            str(len(state.table.fields)),
-            str(len(state.indexes)),
-            str(state.revision),
-            format_fingerprint(fingerprint(state.table)),
+            (descriptor.schema.name, "bold"),
+            ", ".join(f.name for f in descriptor.schema.key_fields),
+            str(len(descriptor.schema.fields)),
+            str(len(descriptor.indexes)),
+            str(descriptor.revision),
+            format_fingerprint(fingerprint(descriptor.schema)),
         )
-        for state in states
+        for descriptor in states
     ]
     output.table(
         columns,
@@ -61,29 +61,31 @@ def catalog_list_command(
         empty="no tables",
     )
     tables = [
-        _summarize(state)
+        _summarize(descriptor)
         | {
-            "fields": [f.name for f in state.table.fields],
-            "indexes": [index.index.name for index in state.indexes],
+            "fields": [f.name for f in descriptor.schema.fields],
+            "indexes": [index.index.name for index in descriptor.indexes],
         }
-        for state in states
+        for descriptor in states
     ]
-    output.document({"position": view.position, "migration": _newest_label(view), "tables": tables})
+    output.document(
+        {"position": catalog.position, "migration": _newest_label(catalog), "tables": tables}
+    )
 
 
-def _summarize(state: TableState) -> dict[str, Any]:
+def _summarize(descriptor: TableDescriptor) -> dict[str, Any]:
     return {
-        "table": state.table.name,
-        "number": state.table.number,
-        "key": [f.name for f in state.table.key_fields],
-        "revision": state.revision,
-        "layout_revision": state.layout_revision,
-        "fingerprint": format_fingerprint(fingerprint(state.table)),
+        "table": descriptor.schema.name,
+        "number": descriptor.schema.number,
+        "key": [f.name for f in descriptor.schema.key_fields],
+        "revision": descriptor.revision,
+        "layout_revision": descriptor.layout_revision,
+        "fingerprint": format_fingerprint(fingerprint(descriptor.schema)),
     }
 
 
-def _newest_label(view: View) -> str | None:
-    return view.chain.at(view.position).label if view.position else None
+def _newest_label(catalog: TenantCatalog) -> str | None:
+    return catalog.chain.at(catalog.position).label if catalog.position else None
 
 
 def catalog_show_command(
@@ -110,18 +112,20 @@ def catalog_show_command(
     of the migration that dropped them.
     """
     output = Output(as_json)
-    with opened(database, tenant) as (_, view):
-        state = view.table(table)
-    source = show_code(view, state) if code else None
+    with opened(database, tenant) as (_, catalog):
+        descriptor = catalog.table(table)
+    source = show_code(catalog, descriptor) if code else None
     if source is not None:
         _write_code(source, output)
     else:
-        _write_table(state, output)
-    document = _summarize(state) | {
-        "fields": [_field_to_json(state.table, f) for f in state.table.fields],
-        "indexes": [_index_to_json(state.table, index) for index in state.indexes],
-        "checks": [_check_to_json(state, check) for check in state.table.checks],
-        "references": [_reference_to_json(state, key) for key in state.table.foreign_keys],
+        _write_table(descriptor, output)
+    document = _summarize(descriptor) | {
+        "fields": [_field_to_json(descriptor.schema, f) for f in descriptor.schema.fields],
+        "indexes": [_index_to_json(descriptor.schema, index) for index in descriptor.indexes],
+        "checks": [_check_to_json(descriptor, check) for check in descriptor.schema.checks],
+        "references": [
+            _reference_to_json(descriptor, key) for key in descriptor.schema.foreign_keys
+        ],
         "archived": [
             {
                 "field": a.field.name,
@@ -129,7 +133,7 @@ def catalog_show_command(
                 "type": type_to_json(a.field.type),
                 "migration": a.archived_by,
             }
-            for a in state.table.archived
+            for a in descriptor.schema.archived
         ],
     }
     output.document(document if source is None else document | {"code": source})
@@ -145,11 +149,11 @@ def _write_code(source: str, output: Output) -> None:
     output.console.print(Syntax(source, "python", background_color="default", word_wrap=True))
 
 
-def _write_table(state: TableState, output: Output) -> None:
-    table = state.table
+def _write_table(descriptor: TableDescriptor, output: Output) -> None:
+    table = descriptor.schema
     output.write(
         (table.name, "bold"),
-        f"  revision {state.revision}, layout of revision {state.layout_revision}, "
+        f"  revision {descriptor.revision}, layout of revision {descriptor.layout_revision}, "
         f"fingerprint {format_fingerprint(fingerprint(table))}",
     )
     output.write()
@@ -157,18 +161,20 @@ def _write_table(state: TableState, output: Output) -> None:
         ("field", "type", "attributes"),
         [(f.name, show_type(f.type), ", ".join(_attributes(table, f))) for f in table.fields],
     )
-    if state.indexes:
+    if descriptor.indexes:
         output.write()
         columns = ("index", "fields", "state", "built with")
-        output.table(columns, [_index_row(table, index) for index in state.indexes])
+        output.table(columns, [_index_row(table, index) for index in descriptor.indexes])
     if table.checks:
         output.write()
-        checks = [(c.name, c.expression, _state_of(state, "check", c.number)) for c in table.checks]
+        checks = [
+            (c.name, c.expression, _state_of(descriptor, "check", c.number)) for c in table.checks
+        ]
         output.table(("check", "must be true", "state"), checks)
     if table.foreign_keys:
         output.write()
         columns = ("reference", "to", "on delete", "state")
-        output.table(columns, [_reference_row(state, key) for key in table.foreign_keys])
+        output.table(columns, [_reference_row(descriptor, key) for key in table.foreign_keys])
     if table.archived:
         output.write()
         kept = [
@@ -177,18 +183,20 @@ def _write_table(state: TableState, output: Output) -> None:
         output.table(("archived", "type", "by migration"), kept)
 
 
-def _state_of(state: TableState, kind: ConstraintKind, number: int) -> tuple[str, str]:
-    found = next(c for c in state.constraints if (c.kind, c.number) == (kind, number))
+def _state_of(descriptor: TableDescriptor, kind: ConstraintKind, number: int) -> tuple[str, str]:
+    found = next(c for c in descriptor.constraints if (c.kind, c.number) == (kind, number))
     return found.state, "green" if found.is_validated else "yellow"
 
 
-def _reference_row(state: TableState, key: ForeignKey) -> tuple[str, str, str, tuple[str, str]]:
-    field = state.table.field_numbered(key.field)
+def _reference_row(
+    descriptor: TableDescriptor, key: ForeignKey
+) -> tuple[str, str, str, tuple[str, str]]:
+    field = descriptor.schema.field_numbered(key.field)
     on_delete = key.on_delete.replace("_", " ")
-    return field.name, _target_name(field), on_delete, _state_of(state, "reference", key.field)
+    return field.name, _target_name(field), on_delete, _state_of(descriptor, "reference", key.field)
 
 
-def _attributes(table: Table, field: Field) -> Iterator[str]:
+def _attributes(table: TableSchema, field: Field) -> Iterator[str]:
     if field.number in table.key:
         yield "key" if len(table.key) == 1 else f"key {table.key.index(field.number) + 1}"
     if field.generated:
@@ -203,7 +211,7 @@ def _default(field: Field) -> Any:
     return None if field.default is None else field.type.to_document(field.default)
 
 
-def _index_row(table: Table, found: IndexDescriptor) -> tuple[str, str, tuple[str, str], str]:
+def _index_row(table: TableSchema, found: IndexDescriptor) -> tuple[str, str, tuple[str, str], str]:
     versions = ", ".join(f"{name} {data.version}" for name, data in found.built_with.items())
     return (
         found.index.name,
@@ -213,7 +221,7 @@ def _index_row(table: Table, found: IndexDescriptor) -> tuple[str, str, tuple[st
     )
 
 
-def _show_components(table: Table, index: Index) -> Iterator[str]:
+def _show_components(table: TableSchema, index: Index) -> Iterator[str]:
     for component in index.components:
         text = table.field_numbered(component.field).name
         if component.collation is not None:
@@ -221,7 +229,7 @@ def _show_components(table: Table, index: Index) -> Iterator[str]:
         yield text + (" descending" if component.descending else "")
 
 
-def _field_to_json(table: Table, field: Field) -> dict[str, Any]:
+def _field_to_json(table: TableSchema, field: Field) -> dict[str, Any]:
     described = {
         "name": field.name,
         "number": field.number,
@@ -233,7 +241,7 @@ def _field_to_json(table: Table, field: Field) -> dict[str, Any]:
     return described | ({"default": _default(field)} if field.has_default else {})
 
 
-def _index_to_json(table: Table, found: IndexDescriptor) -> dict[str, Any]:
+def _index_to_json(table: TableSchema, found: IndexDescriptor) -> dict[str, Any]:
     return {
         "name": found.index.name,
         "number": found.index.number,
@@ -259,8 +267,8 @@ def _datasets_to_json(datasets: dict[str, Dataset]) -> dict[str, Any]:
     }
 
 
-def _check_to_json(state: TableState, check: Check) -> dict[str, Any]:
-    shown, _ = _state_of(state, "check", check.number)
+def _check_to_json(descriptor: TableDescriptor, check: Check) -> dict[str, Any]:
+    shown, _ = _state_of(descriptor, "check", check.number)
     return {
         "name": check.name,
         "number": check.number,
@@ -269,9 +277,9 @@ def _check_to_json(state: TableState, check: Check) -> dict[str, Any]:
     }
 
 
-def _reference_to_json(state: TableState, key: ForeignKey) -> dict[str, Any]:
-    field = state.table.field_numbered(key.field)
-    shown, _ = _state_of(state, "reference", key.field)
+def _reference_to_json(descriptor: TableDescriptor, key: ForeignKey) -> dict[str, Any]:
+    field = descriptor.schema.field_numbered(key.field)
+    shown, _ = _state_of(descriptor, "reference", key.field)
     return {
         "field": field.name,
         "table": _target_name(field),
@@ -323,11 +331,11 @@ def catalog_fingerprint_command(
     if wanted is not None:
         return _write_found(output, find_in_log(log, wanted))
     newest = log[-1]
-    if newest.event == "drop" or newest.table.name != table:
+    if newest.event == "drop" or newest.schema.name != table:
         raise UnknownName(
             "the table was dropped; only its schema history remains",
             table=table,
-            became="(dropped)" if newest.event == "drop" else newest.table.name,
+            became="(dropped)" if newest.event == "drop" else newest.schema.name,
             hint="run `zapdb catalog history --table NAME` to see it",
         )
     shown = format_fingerprint(newest.fingerprint)

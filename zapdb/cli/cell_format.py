@@ -15,7 +15,7 @@ from typing import Any, Final
 from zapdb.errors import InvalidValue, describe_value
 from zapdb.printing import one_line
 from zapdb.records import Record
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Boolean, Integer, Reference, ValueType
 
 NULL: Final = "\\N"
@@ -31,12 +31,12 @@ def to_plain(field: Field, value: Any) -> Any:
     return None if is_null else field.type.to_document(value)
 
 
-def record_to_plain(table: Table, record: Record) -> dict[str, Any]:
+def record_to_plain(table: TableSchema, record: Record) -> dict[str, Any]:
     """A record as JSON has it; loads large values."""
     return {field.name: to_plain(field, getattr(record, field.name)) for field in table.fields}
 
 
-def from_plain(table: Table, field: Field, plain: Any) -> Any:
+def from_plain(table: TableSchema, field: Field, plain: Any) -> Any:
     """The value that JSON has as `plain`; raises `InvalidValue` with the expected form."""
     if plain is None and field.optional:
         return None
@@ -60,12 +60,12 @@ def to_cell(field: Field, value: Any) -> str:
     return f"\\{text}" if text.startswith("\\") else text
 
 
-def from_text(table: Table, field: Field, text: str) -> Any:
+def from_text(table: TableSchema, field: Field, text: str) -> Any:
     """The value of a text; raises `InvalidValue`, naming the field and the expected form."""
     return make_cell_reader(table, field)(text)
 
 
-def make_cell_reader(table: Table, field: Field) -> Callable[[str], Any]:
+def make_cell_reader(table: TableSchema, field: Field) -> Callable[[str], Any]:
     """`from_text` for many texts of a field: what depends on its type is looked up once."""
     path = f"{table.name}.{field.name}"
     read, from_document = _reader_of(field.type, path), field.type.from_document

@@ -29,7 +29,7 @@ from zapdb.database.changes import FollowerStatus
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
 from zapdb.limits import CHANGES_COUNTED_MAX
 from zapdb.records import Record, raw_value
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 from zapdb.storage import Mode
 from zapdb.storage.cells import as_time
 from zapdb.storage.change_log import Bookmark
@@ -97,7 +97,7 @@ def changes_list_command(
             columns = ("made at", "by", "what", "table", "key", "change")
             rows = [_to_row(made) for made in listed]
             output.table(columns, rows, solid=("made at",), empty="no changes")
-        if last is None and not any(state.logs_changes for state in db._view.tables.values()):
+        if last is None and not any(state.logs_changes for state in db._catalog.tables.values()):
             print_note(
                 "the change log is switched off: `zapdb settings set change_log on` begins it"
             )
@@ -107,7 +107,7 @@ def changes_list_command(
 
 def _find_table(db: Database, name: str) -> int:
     with db._storage.transaction(Mode.READ) as connection:
-        return read_log(connection, db._view.tenant, name)[-1].table_number
+        return read_log(connection, db._catalog.tenant, name)[-1].table_number
 
 
 def _to_row(made: Change | SchemaEvent) -> Sequence[Part]:
@@ -139,12 +139,12 @@ def _show_change(made: Change) -> str:
     return ", ".join(f"{n}: {before.get(n, '-')} → {after.get(n, '-')}" for n in differing)
 
 
-def _show_fields(shape: Table | None, record: Record | None, between: str) -> list[str]:
+def _show_fields(shape: TableSchema | None, record: Record | None, between: str) -> list[str]:
     names, texts = _show_both(shape, record)
     return [f"{name}{between}{text}" for name, text in zip(names, texts, strict=True)]
 
 
-def _show_both(shape: Table | None, record: Record | None) -> tuple[list[str], list[str]]:
+def _show_both(shape: TableSchema | None, record: Record | None) -> tuple[list[str], list[str]]:
     """The names and values of the fields outside the key."""
     assert shape is not None
     assert record is not None
@@ -180,7 +180,7 @@ def _to_json(made: Change | SchemaEvent) -> dict[str, Any]:
     }
 
 
-def _record_to_json(shape: Table | None, record: Record | None) -> dict[str, Any] | None:
+def _record_to_json(shape: TableSchema | None, record: Record | None) -> dict[str, Any] | None:
     return None if shape is None or record is None else record_to_plain(shape, record)
 
 

@@ -17,7 +17,7 @@ from zapdb.expressions import Expression, ExpressionError, Literal, parse_expres
 from zapdb.expressions.tree import Call, Compare, IsNull, Logic, LogicalNot, Name
 from zapdb.indexes.predicates import Predicate
 from zapdb.schema import Field
-from zapdb.schema import Table as Schema
+from zapdb.schema import TableSchema as Schema
 from zapdb.values import Boolean
 
 WORDS: Final = {"true": True, "false": False, "null": None}

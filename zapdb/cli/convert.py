@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 from msgspec import to_builtins
 
-from zapdb.activation import View
+from zapdb.activation import TenantCatalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.changelog import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
@@ -62,11 +62,11 @@ def convert_run_command(
     """
     output = Output(as_json)
     runs: list[JobRun] = []
-    with _runner(engine, workers, master) as runner, opened(database, tenant) as (storage, view):
-        require_not_rolling_back(view)
-        jobs = plan_jobs(storage, view.tenant)
+    with _runner(engine, workers, master) as runner, opened(database, tenant) as (storage, catalog):
+        require_not_rolling_back(catalog)
+        jobs = plan_jobs(storage, catalog.tenant)
         try:
-            run_jobs(storage, view, jobs, runner, output, runs.append)
+            run_jobs(storage, catalog, jobs, runner, output, runs.append)
         except KeyboardInterrupt:
             print_note("nothing is lost: `zapdb convert run` goes on where this stopped")
             raise
@@ -120,19 +120,22 @@ def convert_status_command(
     `blocked` those that records were in the way of when they were run.
     """
     output = Output(as_json)
-    with opened(database, tenant) as (storage, view), storage.transaction(Mode.READ) as connection:
-        tables = read_table_statuses(connection, view)
-        jobs = list_open_jobs(connection, view.tenant)
-        blocked = list_blocked_jobs(connection, view.tenant)
+    with (
+        opened(database, tenant) as (storage, catalog),
+        storage.transaction(Mode.READ) as connection,
+    ):
+        tables = read_table_statuses(connection, catalog)
+        jobs = list_open_jobs(connection, catalog.tenant)
+        blocked = list_blocked_jobs(connection, catalog.tenant)
     is_pending = any(table.is_pending for table in tables)
     _write_tables(tables, output)
     if jobs:
         output.write()
-        _write_jobs(view, jobs, output)
+        _write_jobs(catalog, jobs, output)
     _write_unvalidated(tables, output)
     for job in blocked:
         output.write()
-        output.write(("blocked ", "bold red"), name_job(view, job).doing)
+        output.write(("blocked ", "bold red"), name_job(catalog, job).doing)
         write_findings(job, output)
     if is_pending:
         output.write()
@@ -178,11 +181,11 @@ def _write_unvalidated(tables: list[TableStatus], output: Output) -> None:
         output.table(("table", "not validated"), rows)
 
 
-def _write_jobs(view: View, jobs: list[tuple[Job, Progress]], output: Output) -> None:
+def _write_jobs(catalog: TenantCatalog, jobs: list[tuple[Job, Progress]], output: Output) -> None:
     columns = ("open job", "ranges done", "read", "written", "conflicts")
     rows = [
         (
-            name_job(view, job).doing,
+            name_job(catalog, job).doing,
             f"{progress.ranges_done} of {progress.ranges}",
             f"{progress.read:,}",
             f"{progress.written:,}",

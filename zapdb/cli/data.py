@@ -52,7 +52,7 @@ from zapdb.errors import (
 )
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.records import Record
-from zapdb.schema import Table as Schema
+from zapdb.schema import TableSchema as Schema
 
 LIST_RECORDS = 20
 
@@ -76,7 +76,7 @@ def _opened(
     with zapdb.open(
         find_database(database), tenant=find_tenant_name(tenant), read_only=read_only
     ) as db:
-        yield db, db.table(table), db._view.table(table).table
+        yield db, db.table(table), db._catalog.table(table).schema
 
 
 def data_get_command(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from zapdb.activation import View
+from zapdb.activation import TenantCatalog
 from zapdb.activation.inspection import MigrationState, list_migration_states
 from zapdb.cli.configuration import (
     DatabaseOption,
@@ -14,7 +14,7 @@ from zapdb.cli.configuration import (
     MigrationsOption,
     find_migrations,
 )
-from zapdb.cli.opening import connected, read_view_if_any
+from zapdb.cli.opening import connected, read_tenant_catalog_if_any
 from zapdb.cli.output import Output, format_count
 from zapdb.errors import EXIT_ERROR, MigrationConflict, MigrationError
 from zapdb.migrations import label, list_files, load_directory
@@ -39,12 +39,12 @@ def migrate_diff_command(
     output = Output(as_json)
     files = list_files(find_migrations(migrations))
     with connected(database) as storage:
-        view = read_view_if_any(storage)
-    states = list_migration_states(files, view)
+        catalog = read_tenant_catalog_if_any(storage)
+    states = list_migration_states(files, catalog)
     differences = [
-        _describe(state, state.conflict, view) for state in states if state.conflict is not None
+        _describe(state, state.conflict, catalog) for state in states if state.conflict is not None
     ]
-    end = 0 if view is None else view.chain.end
+    end = 0 if catalog is None else catalog.chain.end
     not_stored = sum(state.phase == "pending" and state.number > end for state in states)
     without_file = sum(state.phase == "stored-only" for state in states)
     for one in differences:
@@ -69,9 +69,11 @@ def migrate_diff_command(
     return EXIT_ERROR if differences else 0
 
 
-def _describe(state: MigrationState, conflict: MigrationError, view: View | None) -> dict[str, Any]:
-    assert view is not None
-    row = next((row for row in view.stored if row.number == state.number), None)
+def _describe(
+    state: MigrationState, conflict: MigrationError, catalog: TenantCatalog | None
+) -> dict[str, Any]:
+    assert catalog is not None
+    row = next((row for row in catalog.stored if row.number == state.number), None)
     described: dict[str, Any] = {
         "number": state.number,
         "name": state.name,

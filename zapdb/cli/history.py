@@ -13,7 +13,7 @@ import typer
 from zapdb.activation.inspection import find_entry, read_labels, read_log, read_log_numbered
 from zapdb.activation.prehistory import recover_schema_histories
 from zapdb.catalog.history import (
-    Entry,
+    RevisionEntry,
     find_revisions,
     find_rollbacks,
     format_fingerprint,
@@ -47,7 +47,7 @@ class RevisionLine:
     earlier one that had the same fingerprint.
     """
 
-    entry: Entry
+    entry: RevisionEntry
     rolled_back: int | None
     returned_to: int | None
 
@@ -130,7 +130,7 @@ def catalog_history_command(
 
 def find_log(
     connection: Connection, tenant: int, table: str | None, number: int | None
-) -> list[Entry]:
+) -> list[RevisionEntry]:
     """The log of the table that the options name; raises `UnknownName` and `UsageError`."""
     if (table is None) == (number is None):
         raise UsageError(
@@ -143,7 +143,7 @@ def find_log(
     return read_log(connection, tenant, table)
 
 
-def make_lines(log: Sequence[Entry]) -> list[RevisionLine]:
+def make_lines(log: Sequence[RevisionEntry]) -> list[RevisionLine]:
     lines = []
     last: dict[int, int] = {}
     for entry, rolled_back in zip(log, find_rollbacks(log), strict=True):
@@ -170,7 +170,7 @@ def select_since(lines: list[RevisionLine], since: str, now_us: int) -> list[Rev
     if int(since) > newest.revision + 1:
         raise UsageError(
             "the table never had this revision",
-            table=newest.table.name,
+            table=newest.schema.name,
             since=since,
             newest=newest.revision,
         )
@@ -185,14 +185,14 @@ def _select_after(lines: list[RevisionLine], fingerprint: int) -> list[RevisionL
         known = dict.fromkeys(format_fingerprint(entry.fingerprint) for entry in log)
         raise UnknownName(
             "the table's schema history has no such fingerprint",
-            table=log[-1].table.name,
+            table=log[-1].schema.name,
             fingerprint=format_fingerprint(fingerprint),
             fingerprints=", ".join(known),
         )
     return [line for line in lines if line.entry.revision > found[-1]]
 
 
-def show_time(entry: Entry) -> str:
+def show_time(entry: RevisionEntry) -> str:
     """When an entry was written, in UTC; `-` for one that no change of the schema wrote."""
     return f"{as_time(entry.migrated_at):%Y-%m-%d %H:%M:%S}" if entry.migrated_at else "-"
 
@@ -210,9 +210,9 @@ def _line_to_json(
     return described
 
 
-def entry_to_json(entry: Entry, labels: dict[tuple[int, str], str]) -> dict[str, Any]:
+def entry_to_json(entry: RevisionEntry, labels: dict[tuple[int, str], str]) -> dict[str, Any]:
     return {
-        "table": entry.table.name,
+        "table": entry.schema.name,
         "table_number": entry.table_number,
         "gen": entry.revision,
         "fingerprint": format_fingerprint(entry.fingerprint),
@@ -223,17 +223,17 @@ def entry_to_json(entry: Entry, labels: dict[tuple[int, str], str]) -> dict[str,
     }
 
 
-def _write_difference(output: Output, old: Entry, new: Entry) -> None:
-    differences = compare_tables(old.table, new.table)
+def _write_difference(output: Output, old: RevisionEntry, new: RevisionEntry) -> None:
+    differences = compare_tables(old.schema, new.schema)
     output.write(
-        (new.table.name, "bold"),
+        (new.schema.name, "bold"),
         f"  gen {old.revision} ({format_fingerprint(old.fingerprint)}) → "
         f"gen {new.revision} ({format_fingerprint(new.fingerprint)})",
     )
     write_differences(output, differences)
     output.document(
         {
-            "table": new.table.name,
+            "table": new.schema.name,
             "table_number": new.table_number,
             "from": _stamp_to_json(old),
             "to": _stamp_to_json(new),
@@ -242,5 +242,5 @@ def _write_difference(output: Output, old: Entry, new: Entry) -> None:
     )
 
 
-def _stamp_to_json(entry: Entry) -> dict[str, Any]:
+def _stamp_to_json(entry: RevisionEntry) -> dict[str, Any]:
     return {"gen": entry.revision, "fingerprint": format_fingerprint(entry.fingerprint)}

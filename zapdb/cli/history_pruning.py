@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.catalog.history import Entry, format_fingerprint
+from zapdb.catalog.history import RevisionEntry, format_fingerprint
 from zapdb.catalog.pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.durations import parse_duration
@@ -70,7 +70,7 @@ def catalog_prune_command(
     return EXIT_ERROR if pruning.required_by else 0
 
 
-def _count(entries: Sequence[Entry]) -> str:
+def _count(entries: Sequence[RevisionEntry]) -> str:
     return "1 entry" if len(entries) == 1 else f"{len(entries):,} entries"
 
 
@@ -111,7 +111,7 @@ def _confirm(pruning: Pruning, *, as_json: bool) -> bool:
 def _plan_to_json(pruning: Pruning, *, done: bool) -> dict[str, Any]:
     newest = pruning.log[-1]
     return {
-        "table": newest.table.name,
+        "table": newest.schema.name,
         "table_number": newest.table_number,
         "pruned": [entry.revision for entry in pruning.pruned],
         "kept_for_layout": [entry.revision for entry in pruning.layouts],

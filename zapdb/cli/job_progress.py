@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
 
-from zapdb.activation import IndexDescriptor, View
+from zapdb.activation import IndexDescriptor, TenantCatalog
 from zapdb.cli.output import Output, format_count, format_seconds
 from zapdb.errors import ZapdbError
 from zapdb.jobs import Job, JobReport, Progress, Runner, read_progress, run_job
@@ -33,9 +33,9 @@ class JobName:
     done: str
 
 
-def name_job(view: View, job: Job) -> JobName:
+def name_job(catalog: TenantCatalog, job: Job) -> JobName:
     if job.kind == "index":
-        found = _find_index(view, job.target)
+        found = _find_index(catalog, job.target)
         name = "(dropped)" if found is None else found.index.name
         index = f"index {name} of {job.table_name}"
         if found is not None and found.state == "rewriting":
@@ -49,8 +49,8 @@ def name_job(view: View, job: Job) -> JobName:
     return JobName(f"taking {job.table_name} back", f"took {job.table_name} back")
 
 
-def _find_index(view: View, build: int) -> IndexDescriptor | None:
-    states = (index for state in view.tables.values() for index in state.indexes)
+def _find_index(catalog: TenantCatalog, build: int) -> IndexDescriptor | None:
+    states = (index for state in catalog.tables.values() for index in state.indexes)
     return next((index for index in states if index.build == build), None)
 
 
@@ -87,19 +87,19 @@ class JobRun:
 
 def run_jobs(
     storage: Storage,
-    view: View,
+    catalog: TenantCatalog,
     jobs: Iterable[Job],
     runner: Runner,
     output: Output,
     on_run: Callable[[JobRun], None] = lambda run: None,
 ) -> None:
     """Run planned jobs one after the other; `on_run` hears of each as it ends."""
-    watched = with_bar(runner, view, output)
+    watched = with_bar(runner, catalog, output)
     for job in jobs:
         before = read_progress(storage.connection(), job.id)
         run = _count_run(job, before, run_job(storage, job, watched))
         on_run(run)
-        write_job_run(run, view, output)
+        write_job_run(run, catalog, output)
 
 
 def _count_run(job: Job, before: Progress, report: JobReport | None) -> JobRun:
@@ -116,8 +116,8 @@ def _count_run(job: Job, before: Progress, report: JobReport | None) -> JobRun:
     return JobRun(report.job, False, progress, report.seconds)
 
 
-def write_job_run(run: JobRun, view: View, output: Output) -> None:
-    name = name_job(view, run.job)
+def write_job_run(run: JobRun, catalog: TenantCatalog, output: Output) -> None:
+    name = name_job(catalog, run.job)
     if run.superseded:
         output.write(("superseded ", "yellow"), f"{name.doing}: something else is wanted by now")
         return
@@ -146,13 +146,13 @@ def write_findings(job: Job, output: Output) -> None:
             output.write(f"    … and {hidden:,} more")
 
 
-def with_bar(runner: Runner, view: View, output: Output) -> Runner:
+def with_bar(runner: Runner, catalog: TenantCatalog, output: Output) -> Runner:
     """The runner with a bar beside it, where there is a terminal to show one."""
     if not output.is_terminal or output.console.is_dumb_terminal:
         return runner
 
     def run(storage: Storage, job: Job) -> None:
-        with _bar(storage, job, name_job(view, job).doing, output):
+        with _bar(storage, job, name_job(catalog, job).doing, output):
             runner(storage, job)
 
     return run

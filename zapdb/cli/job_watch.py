@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation import load_view
-from zapdb.catalog.localview import LocalView
+from zapdb.activation import load_tenant_catalog
+from zapdb.catalog.cache import CatalogCache
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.job_progress import JobRun, run_jobs, stopping_on_interrupt
 from zapdb.cli.opening import opened
@@ -26,7 +26,7 @@ class _JobTrigger:
         self.tenant = tenant
         self.is_due = threading.Event()
 
-    def on_change(self, view: LocalView, changed: ChangedRows) -> None:
+    def on_change(self, catalog: CatalogCache, changed: ChangedRows) -> None:
         if concerns(self.tenant, changed):
             self.is_due.set()
 
@@ -53,15 +53,15 @@ def convert_watch_command(
     With `--json`: an object a line for each job that was run, as of `convert run`.
     """
     output = Output(as_json)
-    with stopping_on_interrupt() as should_stop, opened(database) as (storage, view):
-        watcher, trigger = CatalogWatcher(storage), _JobTrigger(view.tenant)
+    with stopping_on_interrupt() as should_stop, opened(database) as (storage, catalog):
+        watcher, trigger = CatalogWatcher(storage), _JobTrigger(catalog.tenant)
         watcher.add_listener(trigger)
         print_note("following the catalog; Ctrl-C ends it")
         runner = partial(run_locally, workers=workers, should_stop=should_stop)
         try:
             while True:
                 trigger.is_due.clear()
-                _run_all(storage, view.tenant, runner, output)
+                _run_all(storage, catalog.tenant, runner, output)
                 if not trigger.is_due.wait(seconds):
                     return
         finally:
@@ -76,5 +76,5 @@ def _run_all(storage: Storage, tenant: int, runner: Any, output: Output) -> None
     jobs = plan_jobs(storage, tenant)
     if jobs:
         with storage.transaction(Mode.READ) as connection:
-            view = load_view(connection, tenant)
-        run_jobs(storage, view, jobs, runner, output, report)
+            catalog = load_tenant_catalog(connection, tenant)
+        run_jobs(storage, catalog, jobs, runner, output, report)

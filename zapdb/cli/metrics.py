@@ -29,12 +29,12 @@ def metrics_command(
     With `--json`: `{metrics: [{name, labels, value}]}`, where `labels` maps a label to its value.
     """
     output = Output(as_json)
-    with opened(database, tenant) as (storage, view):
+    with opened(database, tenant) as (storage, catalog):
         if not as_json:
-            text = render_metrics(storage, view, count_records=not no_counts)
+            text = render_metrics(storage, catalog, count_records=not no_counts)
             print(text, end="", flush=True)
             return
-        gauges = read_gauges(storage, view, count_records=not no_counts)
+        gauges = read_gauges(storage, catalog, count_records=not no_counts)
     found = [
         {
             "name": gauge.name,

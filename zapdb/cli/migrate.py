@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zapdb.activation import View
+from zapdb.activation import TenantCatalog
 from zapdb.catalog.changelog import read_seq
 from zapdb.cli.configuration import (
     DatabaseOption,
@@ -14,7 +14,7 @@ from zapdb.cli.configuration import (
     MigrationsOption,
     find_migrations,
 )
-from zapdb.cli.opening import opened, read_view
+from zapdb.cli.opening import opened, read_tenant_catalog
 from zapdb.cli.output import Output, format_count
 from zapdb.cli.rollback import confirm, preview_steps, run_step, step_to_json, write_step
 from zapdb.cli.scaffold import create_migration, describe_added_field
@@ -127,16 +127,16 @@ def migrate_forget_command(
     database stores, without any files; one that was interrupted is finished.
 
     With `--json`, which needs `--yes`: `{position, forgotten: [{number, label, tenants, lossy,
-    tables: [{table, fate, records, fields, indexes}], milliseconds}], seq}`. A process whose view
+    tables: [{table, fate, records, fields, indexes}], milliseconds}], seq}`. A process whose cache
     of the catalog has the seq has the change. `tenants` is a count, and so is `records`, of all
     of them together. `fate` says what became of the records: `deleted`, `converted` or `kept`;
     `fields` and `indexes` are lost.
     """
     output = Output(as_json)
-    with opened(database) as (storage, view):
-        steps = preview_steps(storage, view, to)
+    with opened(database) as (storage, catalog):
+        steps = preview_steps(storage, catalog, to)
         if not steps:
-            output.write(f"nothing to forget: the newest migration is {_newest(view)}")
+            output.write(f"nothing to forget: the newest migration is {_newest(catalog)}")
         for step in steps:
             write_step(step, output)
         if steps and not yes and not confirm(steps, as_json=as_json):
@@ -145,16 +145,16 @@ def migrate_forget_command(
         forgotten = []
         try:
             for step in steps:
-                seconds = run_step(storage, view, step, output, evict=evict)
+                seconds = run_step(storage, catalog, step, output, evict=evict)
                 forgotten.append(step_to_json(step, seconds))
-                view = read_view(storage)
+                catalog = read_tenant_catalog(storage)
         finally:
             if forgotten or not steps:
                 seq = read_seq(storage.connection())
-                document = {"position": view.position, "forgotten": forgotten, "seq": seq}
+                document = {"position": catalog.position, "forgotten": forgotten, "seq": seq}
                 output.document(document)
     return 0
 
 
-def _newest(view: View) -> str:
-    return view.chain.at(view.position).label if view.position else "none"
+def _newest(catalog: TenantCatalog) -> str:
+    return catalog.chain.at(catalog.position).label if catalog.position else "none"

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from keyword import iskeyword
 
 from zapdb.cli.model_types import Types
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 
 Method = tuple[str, list[str], str, str]
 """Name, parameters, result, and what it does."""
 
 
-def describe_methods(table: Table, record: str, types: Types) -> Iterator[Method]:
+def describe_methods(table: TableSchema, record: str, types: Types) -> Iterator[Method]:
     integer, boolean, list_, anything = map(types.name, ("int", "bool", "list", "object"))
     by_key = [f"{_parameter(f.name)}: {types.held(f.type)}" for f in table.key_fields] + ["/"]
     keys = f"keys: Iterable[{record}Key]"
@@ -70,7 +70,7 @@ def describe_methods(table: Table, record: str, types: Types) -> Iterator[Method
         )
 
 
-def list_items(table: Table, record: str, types: Types) -> Iterator[tuple[str, str]]:
+def list_items(table: TableSchema, record: str, types: Types) -> Iterator[tuple[str, str]]:
     """What `items["name"]` gives, by the type of the name: words of Python, all others."""
     for f in table.fields:
         if iskeyword(f.name):

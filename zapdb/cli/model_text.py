@@ -25,7 +25,7 @@ from zapdb.cli.model_table import describe_methods, list_items
 from zapdb.cli.model_types import Types
 from zapdb.database.models import MODELS, describe_models, describe_type
 from zapdb.migrations import Chain
-from zapdb.schema import Field, Schema, Table
+from zapdb.schema import Field, Schema, TableSchema
 from zapdb.values import Enum, Reference, Struct, StructValue
 
 MARK: Final = "Written by `zapdb codegen models`"
@@ -95,7 +95,7 @@ def write_module(chain: Chain, position: int, given: Mapping[str, str]) -> str:
     )
 
 
-def _describe_history(chain: Chain, position: int, table: Table) -> list[str]:
+def _describe_history(chain: Chain, position: int, table: TableSchema) -> list[str]:
     """Which migrations made the table and changed it last, with what they say of themselves."""
     made = changed = None
     before = None
@@ -186,7 +186,7 @@ class _Writer:
         for table in self._schema:
             yield from self._key(table, written)
 
-    def _key(self, table: Table, written: set[str]) -> Iterator[str]:
+    def _key(self, table: TableSchema, written: set[str]) -> Iterator[str]:
         if table.name in written:
             return
         written.add(table.name)
@@ -229,7 +229,7 @@ class _Writer:
         )
         yield from head(f"{name}Like: TypeAlias = {name} | {name}Values")
 
-    def table(self, table: Table, history: list[str]) -> Iterator[str]:
+    def table(self, table: TableSchema, history: list[str]) -> Iterator[str]:
         record, name = self._names.records[table.name], self._names.tables[table.name]
         yield from head(
             f"@{MODELS}.record({quote_literal(table.name)})", f'class {record}(Model["{name}"]):'
@@ -275,7 +275,7 @@ class _Writer:
         if not shown:
             yield "    __slots__ = ()"
 
-    def _follow(self, table: Table) -> Iterator[str]:
+    def _follow(self, table: TableSchema) -> Iterator[str]:
         """What the references of a record lead to."""
         targets = {f.name: f.type.table for f in table.fields if isinstance(f.type, Reference)}
         if not targets or table.field_named("follow") is not None:
@@ -289,7 +289,7 @@ class _Writer:
         about = "The record that a reference leads to, which the query included."
         yield from method("follow", [path], "Any", about)
 
-    def _values(self, table: Table, record: str) -> Iterator[str]:
+    def _values(self, table: TableSchema, record: str) -> Iterator[str]:
         """What is given to `insert`, `update` and `upsert`."""
 
         def entry(f: Field, *, is_needed: bool) -> str:
@@ -334,7 +334,7 @@ def _entry(kind: str, *, is_needed: bool) -> str:
     return kind if is_needed else f"NotRequired[{kind}]"
 
 
-def _describe(table: Table, f: Field) -> str:
+def _describe(table: TableSchema, f: Field) -> str:
     """A field in words."""
     said = describe_type(f.type) + ", optional" * f.optional + ", generated" * f.generated
     said += ", has a default" * (f.has_default and not f.generated)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 from zapdb.cli.model_names import Names
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 from zapdb.values import Binary, Decimal, Enum, Json, List, Reference, String, Struct, ValueType
 
 HELD: Final = {
@@ -100,7 +100,7 @@ class Types:
         compared = "Any" if isinstance(kind, Json) else self.given(kind)
         return f"{'OrderedField' if kind.indexable else 'Field'}[{compared}]"
 
-    def key(self, table: Table) -> str:
+    def key(self, table: TableSchema) -> str:
         """The key as it is given as one value: that of its one field, or a tuple."""
         parts = [self.held(f.type) for f in table.key_fields]
         return parts[0] if len(parts) == 1 else f"{self.name('tuple')}[{', '.join(parts)}]"

@@ -100,8 +100,8 @@ def _load(migrations: str | None, database: str | None, tenant: str | None) -> t
     """The chain and the position on it that the models are for."""
     is_named = database is not None or "database" in read_pyproject()
     if find_migrations_if_any(migrations) is None and is_named:
-        with opened(database, tenant) as (_, view):
-            return view.chain, view.position
+        with opened(database, tenant) as (_, catalog):
+            return catalog.chain, catalog.position
     chain = load_directory(find_migrations(migrations))
     return chain, chain.end
 

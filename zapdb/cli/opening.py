@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zapdb.activation import View, prehistory
+from zapdb.activation import TenantCatalog, prehistory
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.cluster import ensure_rows
@@ -24,7 +24,9 @@ def connected(database: str | None) -> Iterator[Storage]:
 
 
 @contextmanager
-def opened(database: str | None, tenant: str | None = None) -> Iterator[tuple[Storage, View]]:
+def opened(
+    database: str | None, tenant: str | None = None
+) -> Iterator[tuple[Storage, TenantCatalog]]:
     """A database with migrations, as a tenant sees it.
 
     Raises `PendingMigrations` for one that is empty or missing.
@@ -32,7 +34,7 @@ def opened(database: str | None, tenant: str | None = None) -> Iterator[tuple[St
     with connected(database) as storage:
         ensure_storage(storage, create=False)
         ensure_rows(storage)
-        yield storage, read_view(storage, tenant)
+        yield storage, read_tenant_catalog(storage, tenant)
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def opened_for(database: str | None, tenant: str | None) -> Iterator[tuple[Stora
         yield storage, number
 
 
-def read_view(storage: Storage, tenant: str | None = None) -> View:
+def read_tenant_catalog(storage: Storage, tenant: str | None = None) -> TenantCatalog:
     """What is in force now for the tenant that a command is about."""
     connection = storage.connection()
     check_level(connection)
@@ -59,10 +61,10 @@ def read_view(storage: Storage, tenant: str | None = None) -> View:
     )
 
 
-def read_view_if_any(storage: Storage, tenant: str | None = None) -> View | None:
+def read_tenant_catalog_if_any(storage: Storage, tenant: str | None = None) -> TenantCatalog | None:
     """What is in force, or None for a database that is empty or missing; both stay so."""
     if read_storage_version(storage) is None:
         return None
     ensure_storage(storage, create=False)
     ensure_rows(storage)
-    return read_view(storage, tenant)
+    return read_tenant_catalog(storage, tenant)

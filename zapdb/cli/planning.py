@@ -18,7 +18,7 @@ from zapdb.cli.configuration import (
     TenantOption,
     find_migrations,
 )
-from zapdb.cli.opening import connected, read_view_if_any
+from zapdb.cli.opening import connected, read_tenant_catalog_if_any
 from zapdb.cli.output import Output, Part, format_seconds
 from zapdb.errors import EXIT_PENDING
 from zapdb.jobs.plan import MigrationPlan, ServedSchemaLoss, TablePlan, make_migration_plan
@@ -58,16 +58,16 @@ def migrate_plan_command(
     output = Output(as_json)
     files = list_files(find_migrations(migrations))
     with connected(database) as storage:
-        view = read_view_if_any(storage, tenant)
-        if view is None:
+        catalog = read_tenant_catalog_if_any(storage, tenant)
+        if catalog is None:
             chain = resolve_files(files)
             plan = MigrationPlan(chain.migrations, _all_created(chain), ())
         else:
-            require_no_ongoing_rollback(view)
-            pending = compare_files(files, list(view.stored), view.chain).pending
-            chain = resolve_files(pending, view.chain, provisional_numbers())
-            plan = make_migration_plan(storage, view, chain, sample)
-    position = 0 if view is None else view.position
+            require_no_ongoing_rollback(catalog)
+            pending = compare_files(files, list(catalog.stored), catalog.chain).pending
+            chain = resolve_files(pending, catalog.chain, provisional_numbers())
+            plan = make_migration_plan(storage, catalog, chain, sample)
+    position = 0 if catalog is None else catalog.position
     _write_plan(plan, output)
     output.document(
         {

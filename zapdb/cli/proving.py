@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation import View
+from zapdb.activation import TenantCatalog
 from zapdb.activation.verification import compare_files
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.cli.configuration import (
@@ -20,7 +20,7 @@ from zapdb.cli.configuration import (
     find_migrations,
     read_pyproject,
 )
-from zapdb.cli.opening import connected, read_view_if_any
+from zapdb.cli.opening import connected, read_tenant_catalog_if_any
 from zapdb.cli.output import Output, Part, format_count, report_error
 from zapdb.errors import EXIT_ERROR
 from zapdb.jobs.sampling import TableSample, prove_with_records
@@ -92,17 +92,17 @@ def _try_records(
     database: str | None, tenant: str | None, directory: Path, sample: int, seed: int
 ) -> list[TableSample]:
     with connected(database) as storage:
-        view = read_view_if_any(storage, tenant)
-        if view is None:
+        catalog = read_tenant_catalog_if_any(storage, tenant)
+        if catalog is None:
             return []
-        return prove_with_records(storage, view, _pending(directory, view), sample, seed)
+        return prove_with_records(storage, catalog, _pending(directory, catalog), sample, seed)
 
 
-def _pending(directory: Path, view: View) -> Sequence[Migration]:
+def _pending(directory: Path, catalog: TenantCatalog) -> Sequence[Migration]:
     """What is not in force yet, stored or not, on top of what the database has."""
-    files = compare_files(list_files(directory), list(view.stored), view.chain).pending
-    chain = resolve_files(files, view.chain, provisional_numbers())
-    return chain.after(view.position)
+    files = compare_files(list_files(directory), list(catalog.stored), catalog.chain).pending
+    chain = resolve_files(files, catalog.chain, provisional_numbers())
+    return chain.after(catalog.position)
 
 
 def _write_proofs(proofs: list[Proof], output: Output) -> None:

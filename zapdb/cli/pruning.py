@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from zapdb.activation import load_view
+from zapdb.activation import load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.changelog import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.job_progress import run_jobs, stopping_on_interrupt
-from zapdb.cli.opening import opened, read_view
+from zapdb.cli.opening import opened, read_tenant_catalog
 from zapdb.cli.output import Output, Part, ask_user, format_count
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.jobs import Job, plan_jobs, run_locally
@@ -37,14 +37,14 @@ def migrate_prune_archive_command(
 
     With `--json`, which needs `--yes` or `--dry-run`: `{archived: [{table, field, migration,
     count}], pruned, seq}`. `field` is null for a table; the counts are those before the
-    conversion. A process whose view of the catalog has the seq has what the conversion changed.
+    conversion. A process whose cache of the catalog has the seq has what the conversion changed.
     """
     output = Output(as_json)
-    with opened(database, tenant) as (storage, view):
-        require_not_rolling_back(view)
+    with opened(database, tenant) as (storage, catalog):
+        require_not_rolling_back(catalog)
         with storage.transaction(Mode.READ) as connection:
-            view = load_view(connection, view.tenant, view)
-            archived = list_archived(connection, view)
+            catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
+            archived = list_archived(connection, catalog)
         _write_archived(archived, output)
         pruned = 0
         if archived and not dry_run:
@@ -52,7 +52,7 @@ def migrate_prune_archive_command(
                 output.write("nothing was changed")
                 return EXIT_ERROR
             _finish_conversion(storage, tenant, output)
-            pruned = prune_archives(storage, view.tenant)
+            pruned = prune_archives(storage, catalog.tenant)
             output.write(("pruned ", "green"), format_count(pruned, "archived value"))
         seq = read_seq(storage.connection())
     output.document(
@@ -92,11 +92,11 @@ def _confirm(*, as_json: bool) -> bool:
 
 
 def _finish_conversion(storage: Storage, tenant: str | None, output: Output) -> None:
-    view = read_view(storage, tenant)
-    jobs = plan_jobs(storage, view.tenant, kinds=["convert"])
+    catalog = read_tenant_catalog(storage, tenant)
+    jobs = plan_jobs(storage, catalog.tenant, kinds=["convert"])
     with stopping_on_interrupt() as should_stop:
 
         def runner(storage: Storage, job: Job) -> None:
             run_locally(storage, job, should_stop=should_stop)
 
-        run_jobs(storage, view, jobs, runner, output)
+        run_jobs(storage, catalog, jobs, runner, output)

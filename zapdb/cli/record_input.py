@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TextIO
 
 from zapdb.cli.cell_format import from_plain, from_text, make_cell_reader, parse_json_cell
 from zapdb.errors import InvalidValue, UnknownField, UsageError, ZapdbError
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 
 Lines = Literal["ndjson", "csv"]
 
@@ -18,7 +18,7 @@ CELL_LENGTH_MAX: Final = 2**31 - 1
 """Python's reader of CSV refuses longer cells than 128 KiB, unless it is told otherwise."""
 
 
-def read_key(table: Table, texts: Sequence[str]) -> tuple[Any, ...]:
+def read_key(table: TableSchema, texts: Sequence[str]) -> tuple[Any, ...]:
     """The key that texts spell, one for each of its fields; raises `UsageError`, `InvalidValue`."""
     fields = table.key_fields
     if len(texts) != len(fields):
@@ -31,7 +31,7 @@ def read_key(table: Table, texts: Sequence[str]) -> tuple[Any, ...]:
     return tuple(from_text(table, f, text) for f, text in zip(fields, texts, strict=True))
 
 
-def read_assignments(table: Table, texts: Sequence[str]) -> dict[str, Any]:
+def read_assignments(table: TableSchema, texts: Sequence[str]) -> dict[str, Any]:
     """The values of `name=value` arguments."""
     values = {}
     for text in texts:
@@ -44,7 +44,7 @@ def read_assignments(table: Table, texts: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def find_input_field(table: Table, name: str) -> Field:
+def find_input_field(table: TableSchema, name: str) -> Field:
     """Raises `UnknownField`, which names the closest one."""
     found = table.field_named(name)
     if found is not None:
@@ -64,7 +64,7 @@ Given = tuple[int, dict[str, Any]]
 """A record, after the number of the line that it begins at, from 1."""
 
 
-def read_lines(table: Table, stream: TextIO, form: Lines) -> Iterator[Given]:
+def read_lines(table: TableSchema, stream: TextIO, form: Lines) -> Iterator[Given]:
     """The records of a stream; errors name the line."""
     if isinstance(stream, io.TextIOWrapper):  # lines end where CSV and JSON say, and not elsewhere
         stream.reconfigure(encoding="utf-8", errors="strict", newline="" if form == "csv" else "\n")
@@ -74,7 +74,7 @@ def read_lines(table: Table, stream: TextIO, form: Lines) -> Iterator[Given]:
         raise UsageError("the input is not UTF-8", problem=str(error)) from None
 
 
-def _read_json(table: Table, stream: TextIO) -> Iterator[Given]:
+def _read_json(table: TableSchema, stream: TextIO) -> Iterator[Given]:
     number, known = 0, dict[str, Field]()
     try:
         for number, line in enumerate(stream, 1):
@@ -92,7 +92,7 @@ def _read_json(table: Table, stream: TextIO) -> Iterator[Given]:
         raise
 
 
-def _read_csv(table: Table, stream: TextIO) -> Iterator[Given]:
+def _read_csv(table: TableSchema, stream: TextIO) -> Iterator[Given]:
     csv.field_size_limit(CELL_LENGTH_MAX)
     reader = csv.reader(stream, strict=True)
     number, width, columns = 1, 0, list[tuple[str, Callable[[str], Any]]]()
@@ -115,7 +115,7 @@ def _read_csv(table: Table, stream: TextIO) -> Iterator[Given]:
         raise
 
 
-def _read_header(table: Table, row: Sequence[str]) -> list[tuple[str, Callable[[str], Any]]]:
+def _read_header(table: TableSchema, row: Sequence[str]) -> list[tuple[str, Callable[[str], Any]]]:
     """The fields that the columns are, with what reads their cells."""
     fields = [find_input_field(table, name) for name in row]
     if len({field.name for field in fields}) < len(fields):

@@ -18,7 +18,7 @@ from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.errors import UsageError
 from zapdb.printing import one_line, printable
 from zapdb.records import Record, raw_value
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Blob, Decimal, Float, Integer
 
 Form = Literal["csv", "ndjson", "parquet"]
@@ -42,7 +42,7 @@ def format_cell(record: Record, field: Field, longest: int = SHOWN_CHARS_MAX) ->
 
 
 def write_lines(
-    table: Table,
+    table: TableSchema,
     records: Iterable[Record],
     form: Form,
     stream: TextIO,
@@ -61,7 +61,7 @@ def write_lines(
 
 
 def _csv_writer(
-    table: Table, stream: TextIO, *, for_spreadsheets: bool
+    table: TableSchema, stream: TextIO, *, for_spreadsheets: bool
 ) -> Callable[[Record], object]:
     change = _defuse if for_spreadsheets else to_cell
     plain = csv.writer(stream, lineterminator="\n")
@@ -86,7 +86,7 @@ def _defuse(field: Field, value: Any) -> str:
     return f"'{text}" if text.startswith(FORMULAS) and not is_number else text
 
 
-def _json_writer(table: Table, stream: TextIO) -> Callable[[Record], object]:
+def _json_writer(table: TableSchema, stream: TextIO) -> Callable[[Record], object]:
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     return lambda record: stream.write(encode(record_to_plain(table, record)) + "\n")
 
@@ -140,6 +140,6 @@ class _Terminal:
         return sys.stdout.write(printable(text))
 
 
-def key_texts(table: Table, record: Record) -> Sequence[str]:
+def key_texts(table: TableSchema, record: Record) -> Sequence[str]:
     """The key of a record, as a command takes it."""
     return [to_cell(field, getattr(record, field.name)) for field in table.key_fields]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation import IndexDescriptor, TableState, View
+from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog
 from zapdb.activation.datasets import needs_rebuilding, restart_indexes
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.changelog import read_seq
@@ -15,7 +15,7 @@ from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.job_progress import JobRun, run_jobs, stopping_on_interrupt
-from zapdb.cli.opening import opened, read_view
+from zapdb.cli.opening import opened, read_tenant_catalog
 from zapdb.cli.output import Output, print_note
 from zapdb.datasets import dataset_of
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UnknownName, UsageError
@@ -27,7 +27,7 @@ IndexOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="This index of the table only.")
 ]
 
-Choice = Callable[[TableState, IndexDescriptor], bool]
+Choice = Callable[[TableDescriptor, IndexDescriptor], bool]
 
 
 def reindex_run_command(
@@ -52,18 +52,18 @@ def reindex_run_command(
     """
     output = Output(as_json)
     runs: list[JobRun] = []
-    with opened(database, tenant) as (storage, view):
-        require_not_rolling_back(view)
-        found = restart_indexes(storage, view, _choose(view, table, index))
-        view = read_view(storage, tenant)
-        jobs = _plan(storage, view, found)
+    with opened(database, tenant) as (storage, catalog):
+        require_not_rolling_back(catalog)
+        found = restart_indexes(storage, catalog, _choose(catalog, table, index))
+        catalog = read_tenant_catalog(storage, tenant)
+        jobs = _plan(storage, catalog, found)
         with stopping_on_interrupt() as should_stop:
 
             def runner(storage: Storage, job: Job) -> None:
                 run_locally(storage, job, workers=workers, should_stop=should_stop)
 
             try:
-                run_jobs(storage, view, jobs, runner, output, runs.append)
+                run_jobs(storage, catalog, jobs, runner, output, runs.append)
             except KeyboardInterrupt:
                 print_note("nothing is lost: `zapdb convert run` goes on where this stopped")
                 raise
@@ -72,7 +72,7 @@ def reindex_run_command(
         output.write("nothing to do: every index fits the collation and time zone data in use")
     output.document(
         {
-            "indexes": [{"table": s.table.name, "index": i.index.name} for s, i in found],
+            "indexes": [{"table": s.schema.name, "index": i.index.name} for s, i in found],
             "jobs": [one.to_json() for one in runs],
             "seq": seq,
         }
@@ -80,33 +80,35 @@ def reindex_run_command(
     return EXIT_ERROR if any(one.job.findings for one in runs) else 0
 
 
-def _choose(view: View, table: str | None, index: str | None) -> Choice:
+def _choose(catalog: TenantCatalog, table: str | None, index: str | None) -> Choice:
     if table is None:
         if index is not None:
             raise UsageError("an index needs its table", index=index, hint="add --table, or table=")
         return lambda _, found: needs_rebuilding(found)
-    state = view.table(table)
+    descriptor = catalog.table(table)
     if index is None:
-        return lambda s, _: s.table.number == state.table.number
-    named = next((i.index for i in state.indexes if i.index.name == index), None)
+        return lambda s, _: s.schema.number == descriptor.schema.number
+    named = next((i.index for i in descriptor.indexes if i.index.name == index), None)
     if named is None:
-        there = ", ".join(i.index.name for i in state.indexes) or "(none)"
+        there = ", ".join(i.index.name for i in descriptor.indexes) or "(none)"
         raise UnknownName("there is no such index", table=table, index=index, indexes=there)
     return lambda _, found: found.index.number == named.number
 
 
 def _plan(
-    storage: Storage, view: View, restarted: list[tuple[TableState, IndexDescriptor]]
+    storage: Storage,
+    catalog: TenantCatalog,
+    restarted: list[tuple[TableDescriptor, IndexDescriptor]],
 ) -> list[Job]:
     """The jobs of the indexes that were begun anew, and of no others."""
     numbers = {index.index.number for _, index in restarted}
     builds = {
         index.build
-        for state in view.tables.values()
-        for index in state.indexes
+        for descriptor in catalog.tables.values()
+        for index in descriptor.indexes
         if index.index.number in numbers
     }
-    return [job for job in plan_jobs(storage, view.tenant, ["index"]) if job.target in builds]
+    return [job for job in plan_jobs(storage, catalog.tenant, ["index"]) if job.target in builds]
 
 
 def reindex_status_command(
@@ -122,13 +124,13 @@ def reindex_status_command(
     to versions.
     """
     output = Output(as_json)
-    with opened(database, tenant) as (storage, view):
+    with opened(database, tenant) as (storage, catalog):
         with storage.transaction(Mode.READ) as connection:
-            settings = read_settings(connection, view.tenant)
+            settings = read_settings(connection, catalog.tenant)
         found = [
-            _describe(settings, state, index)
-            for state in view.tables.values()
-            for index in state.indexes
+            _describe(settings, descriptor, index)
+            for descriptor in catalog.tables.values()
+            for index in descriptor.indexes
         ]
     output.table(
         ("table", "index", "state", "policy", "built with", "here"),
@@ -150,11 +152,13 @@ def reindex_status_command(
     return EXIT_PENDING if is_pending else 0
 
 
-def _describe(settings: Settings, state: TableState, index: IndexDescriptor) -> dict[str, Any]:
+def _describe(
+    settings: Settings, descriptor: TableDescriptor, index: IndexDescriptor
+) -> dict[str, Any]:
     here = [dataset_of(dependency) for dependency in index.dependencies]
-    policy = settings.dataset_policy(state.table, index.index) if here else None
+    policy = settings.dataset_policy(descriptor.schema, index.index) if here else None
     return {
-        "table": state.table.name,
+        "table": descriptor.schema.name,
         "index": index.index.name,
         "state": index.state,
         "policy": policy,

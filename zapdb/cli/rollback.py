@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from zapdb.activation import View, load_view
+from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.cli.job_progress import stopping_on_interrupt, with_bar
-from zapdb.cli.opening import read_view
+from zapdb.cli.opening import read_tenant_catalog
 from zapdb.cli.output import Output, ask_user, format_count, format_seconds, print_note
 from zapdb.errors import UsageError
 from zapdb.jobs import Job, roll_back_newest, run_locally
@@ -15,20 +15,20 @@ from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_ro
 from zapdb.storage import Mode, Storage
 
 
-def preview_steps(storage: Storage, view: View, to: int | None) -> list[RollbackStep]:
+def preview_steps(storage: Storage, catalog: TenantCatalog, to: int | None) -> list[RollbackStep]:
     """The migrations above `to`, newest first, each with what its forget does."""
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, view.tenant, view)
-        end = view.chain.end
+        catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
+        end = catalog.chain.end
         if not end:
             raise UsageError("no migration is stored, so there is nothing to roll back")
         if to is not None and to > end:
             raise UsageError(
                 "no migration with this number is stored",
                 number=to,
-                newest=view.chain.migrations[-1].label,
+                newest=catalog.chain.migrations[-1].label,
             )
-        return preview_rollback(connection, view, end - 1 if to is None else to)
+        return preview_rollback(connection, catalog, end - 1 if to is None else to)
 
 
 def write_step(step: RollbackStep, output: Output) -> None:
@@ -74,7 +74,7 @@ def confirm(steps: list[RollbackStep], *, as_json: bool) -> bool:
 
 
 def run_step(
-    storage: Storage, view: View, step: RollbackStep, output: Output, *, evict: bool
+    storage: Storage, catalog: TenantCatalog, step: RollbackStep, output: Output, *, evict: bool
 ) -> float:
     """Forget the migration of a step; returns the seconds that it took."""
     expected = step.migration
@@ -84,11 +84,11 @@ def run_step(
         def run(storage: Storage, job: Job) -> None:
             run_locally(storage, job, should_stop=should_stop)
 
-        runner = with_bar(run, view, output)
+        runner = with_bar(run, catalog, output)
         try:
             roll_back_newest(storage, digest=expected.digest, evict=evict, runner=runner)
         except KeyboardInterrupt:
-            if read_view(storage).chain_state.rolling_back is not None:
+            if read_tenant_catalog(storage).chain_state.rolling_back is not None:
                 print_note(
                     "half done, and writes wait: run `zapdb migrate forget` again to finish it"
                 )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation import load_view
+from zapdb.activation import load_tenant_catalog
 from zapdb.catalog.settings import (
     PROFILE,
     PROFILES,
@@ -71,13 +71,13 @@ def _opened(
     field: str | None,
     index: str | None,
 ) -> Iterator[SettingTarget]:
-    with opened(database) as (storage, view):
-        schema, number = view.chain.schema_at(view.chain.end), None
+    with opened(database) as (storage, catalog):
+        schema, number = catalog.chain.schema_at(catalog.chain.end), None
         if tenant is not None:
             with storage.transaction(Mode.READ) as connection:
                 number = find_tenant(connection, tenant).number
-                view = load_view(connection, number, view)
-            schema = view.chain.schema_at(view.position)
+                catalog = load_tenant_catalog(connection, number, catalog)
+            schema = catalog.chain.schema_at(catalog.position)
         names = {"tenant": tenant, "table": table, "field": field, "index": index}
         says = "".join(f" of {kind} {name}" for kind, name in names.items() if name is not None)
         yield SettingTarget(storage, resolve_scope(schema, number, table, field, index), says)
@@ -154,7 +154,7 @@ def settings_set_command(
 
     Running processes follow within about a second.
 
-    With `--json`: `{name, value, from, default, values, scopes, says, seq}`; a process whose view
+    With `--json`: `{name, value, from, default, values, scopes, says, seq}`; a process whose cache
     of the catalog has the seq has the change.
     """
     output = Output(as_json)

@@ -27,14 +27,14 @@ def tenant_list_command(database: DatabaseOption = None, as_json: JsonOption = F
     `created_at` is in microseconds since 1970 UTC.
     """
     output = Output(as_json)
-    with opened(database) as (storage, view), storage.transaction(Mode.READ) as connection:
+    with opened(database) as (storage, catalog), storage.transaction(Mode.READ) as connection:
         tenants = list_tenants(connection)
     output.table(
         ("tenant", "at migration", "created", "by"),
         [
             (
                 (tenant.name, "bold"),
-                _show_position(tenant, view.chain.end),
+                _show_position(tenant, catalog.chain.end),
                 f"{as_time(tenant.created_at):%Y-%m-%d %H:%M:%S}",
                 tenant.created_by,
             )
@@ -56,7 +56,7 @@ def tenant_create_command(
 ) -> None:
     """Enter a new tenant. It has no tables until it is opened, or brought up with the others.
 
-    With `--json`: the tenant, as `list` writes it, and `seq`; a process whose view of the catalog
+    With `--json`: the tenant, as `list` writes it, and `seq`; a process whose cache of the catalog
     has the seq has the change.
     """
     output = Output(as_json)

@@ -41,17 +41,17 @@ def verify_command(
     """
     output = Output(as_json)
     directory = find_migrations_if_any(migrations)
-    with opened(database, tenant) as (storage, view):
+    with opened(database, tenant) as (storage, catalog):
         if directory is not None:
-            compare_files(list_files(directory), list(view.stored), view.chain)
-        reports = jobs.verify_tenant(storage, view.tenant)
+            compare_files(list_files(directory), list(catalog.stored), catalog.chain)
+        reports = jobs.verify_tenant(storage, catalog.tenant)
         blobs = _count_blobs(storage)
     problems = sum(report.problem_count for report in reports)
     _write_reports(reports, output)
     if blobs is not None and blobs.blobs:
         output.write(f"{format_count(blobs.blobs, 'blob')}, {blobs.unowned:,} without an owner")
-    stored = format_count(len(view.stored), "migration")
-    match = "matches its digest" if len(view.stored) == 1 else "match their digests"
+    stored = format_count(len(catalog.stored), "migration")
+    match = "matches its digest" if len(catalog.stored) == 1 else "match their digests"
     files = match + (" and the files" if directory is not None else "")
     if problems:
         output.write((format_count(problems, "problem"), "bold red"))
@@ -63,7 +63,7 @@ def verify_command(
     output.document(
         {
             "ok": not problems,
-            "migrations": len(view.stored),
+            "migrations": len(catalog.stored),
             "files_compared": directory is not None,
             "blobs": None if blobs is None else asdict(blobs),
             "tables": [asdict(report) for report in reports],

@@ -38,13 +38,13 @@ class Access:
         """
         table = Table(self._session, table_name(name))
         if not isinstance(name, str):
-            check_class(name, self._session.bind_served(table.name).shape.codec.record)
+            check_class(name, self._session.bind_served(table.name).adapter.codec.record)
         return table
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of the tables that there are, as this process's files have them."""
-        return served_names(self._session.view, self._session.serves)
+        return served_names(self._session.catalog, self._session.serves)
 
     def sql(
         self,

@@ -10,13 +10,13 @@ from collections.abc import Collection, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from zapdb.activation import TableState, View
+from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.activation.pinning import FingerprintMatch, find_fingerprint
 from zapdb.activation.removal import Removed, remove_tenant
+from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.changelog import read_seq
-from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.history import RevisionEntry, read_entries
 from zapdb.catalog.kinds import Job, JobKind, Tenant
-from zapdb.catalog.localview import LocalView
 from zapdb.catalog.settings import SETTINGS, Scope, find_setting, resolve_scope
 from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
 from zapdb.catalog.tenants import create_tenant, find_tenant, list_tenants
@@ -48,24 +48,24 @@ class Catalog:
     """What a process knows of the catalog: all of its rows as of one seq, and the tables that
     are in force for its tenant."""
 
-    rows: LocalView
-    view: View
+    cache: CatalogCache
+    tenant: TenantCatalog
 
     def __repr__(self) -> str:
-        tables = ", ".join(self.view.tables) or "no tables"
+        tables = ", ".join(self.tenant.tables) or "no tables"
         return f"<zapdb catalog at seq {self.seq}: migration {self.position}, {tables}>"
 
     @property
     def seq(self) -> int:
-        return self.rows.seq
+        return self.cache.seq
 
     @property
     def position(self) -> int:
-        return self.view.position
+        return self.tenant.position
 
     @property
-    def tables(self) -> tuple[TableState, ...]:
-        return tuple(self.view.tables.values())
+    def tables(self) -> tuple[TableDescriptor, ...]:
+        return tuple(self.tenant.tables.values())
 
 
 class DatabaseAdmin:
@@ -115,9 +115,9 @@ class DatabaseAdmin:
 
     def count_by_revision(self, table: str) -> dict[int, int]:
         """How many records of a table have each schema index."""
-        live = self._session.bind_served(table)
+        bound = self._session.bind_served(table)
         with self._session.connected() as connection:
-            counts = live.records.count_by_prefix(connection)
+            counts = bound.records.count_by_prefix(connection)
         return {decode_prefix(prefix, 0)[0]: count for prefix, count in counts}
 
     def verify(self) -> list[TableReport]:
@@ -233,7 +233,9 @@ class DatabaseAdmin:
 
     def catalog(self) -> Catalog:
         """The catalog as this process knows it, from memory; about a second old at most."""
-        return Catalog(self._node_context.watcher.view(CATALOG_WAIT_SECONDS), self._session.view)
+        return Catalog(
+            self._node_context.watcher.cache(CATALOG_WAIT_SECONDS), self._session.catalog
+        )
 
     def catalog_seq(self) -> int:
         """The seq of the newest change of the catalog, of whatever process."""
@@ -244,11 +246,11 @@ class DatabaseAdmin:
         """The catalog once this process has seen the change with a seq; raises
         `CatalogBehind`."""
         known = self._node_context.watcher.wait(seq, timeout_seconds)
-        return Catalog(known, self._session.view)
+        return Catalog(known, self._session.catalog)
 
-    def schema_history(self, table: str) -> list[Entry]:
+    def schema_history(self, table: str) -> list[RevisionEntry]:
         """The schema history of a table: an entry for each of its revisions, oldest first."""
-        number = self._session.bind_served(table).table.number
+        number = self._session.bind_served(table).schema.number
         with self._session.reading() as connection:
             return list(read_entries(connection, self._tenant, number))
 
@@ -268,18 +270,18 @@ class DatabaseAdmin:
         known = self._node_context.watcher.known
         return render_metrics(
             self._storage,
-            self._session.view,
+            self._session.catalog,
             cache_seq=None if known is None else known.seq,
             count_records=count_records,
         )
 
     @property
     def _tenant(self) -> int:
-        return self._session.view.tenant
+        return self._session.catalog.tenant
 
     def _scope(
         self, tenant: int | None, table: str | None, field: str | None, index: str | None
     ) -> Scope:
-        view = self._session.view
-        schema = view.chain.schema_at(view.position)
+        catalog = self._session.catalog
+        schema = catalog.chain.schema_at(catalog.position)
         return resolve_scope(schema, tenant, table, field, index)

@@ -10,15 +10,15 @@ from typing import Any
 
 from zapdb.database.session import Session, TableRead, changed_while_read
 from zapdb.errors import UsageError
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.limits import PAGE_RECORDS_MAX
-from zapdb.records import Beside, Record, encode_prefix, raw_value
+from zapdb.records import Attachments, Record, encode_prefix, raw_value
 from zapdb.records.arrow import arrow_decoder, arrow_schema, decode_batches, to_reader
 from zapdb.storage import Connection
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.values import Blob
 
-ReadActive = Callable[[TableRead[Any]], tuple[LiveTable, Any]]
+ReadActive = Callable[[TableRead[Any]], tuple[BoundTable, Any]]
 Page = list[tuple[bytes, bytes]]
 """Keys and records, as they are stored."""
 
@@ -27,8 +27,8 @@ def open_reader(
     session: Session, read: ReadActive, fields: Collection[str] | None, as_text: Collection[str]
 ) -> Any:
     """A `pyarrow.RecordBatchReader` of what `read` returns; it holds one page at a time."""
-    live, _ = read(lambda connection, _: (session.read_activation(connection), None))
-    schema = arrow_schema(live.shape.table, fields, as_text)
+    bound, _ = read(lambda connection, _: (session.read_activation(connection), None))
+    schema = arrow_schema(bound.adapter.schema, fields, as_text)
     return to_reader(schema, read_batches(session, read, schema, fields, as_text))
 
 
@@ -47,38 +47,38 @@ def read_batches(
 
 
 def _to_batches(
-    pages: Iterable[tuple[LiveTable, Page]],
+    pages: Iterable[tuple[BoundTable, Page]],
     schema: Any,
     fields: Collection[str] | None,
     as_text: Collection[str],
 ) -> Iterator[Any]:
-    for live, page in pages:
-        decoder = arrow_decoder(live.shape.table, fields, as_text, live.view.zones)
+    for bound, page in pages:
+        decoder = arrow_decoder(bound.adapter.schema, fields, as_text, bound.catalog.zones)
         if not decoder.schema.equals(schema):
-            raise changed_while_read(live)
-        yield from decode_batches(decoder, page, live.make_beside, live.shape.reader)
+            raise changed_while_read(bound)
+        yield from decode_batches(decoder, page, bound.make_attachments, bound.adapter.reader)
 
 
-def read_pages(session: Session, read: ReadActive) -> Iterator[tuple[LiveTable, Page]]:
+def read_pages(session: Session, read: ReadActive) -> Iterator[tuple[BoundTable, Page]]:
     """All rows of a table in key order, with the shape in which they are to be seen."""
     return _read_pages(session, read, _mode_of(session))
 
 
 def _read_pages(
     session: Session, read: ReadActive, began_in: Any
-) -> Iterator[tuple[LiveTable, Page]]:
+) -> Iterator[tuple[BoundTable, Page]]:
     after = b""
     while True:
         _refuse_elsewhere(session, began_in)
-        live, page = read(partial(_scan_page, after))
+        bound, page = read(partial(_scan_page, after))
         if not page:
             return
-        yield live, page
+        yield bound, page
         after = page[-1][0]
 
 
-def _scan_page(after: bytes, connection: Connection, live: LiveTable) -> tuple[int | None, Any]:
-    return live.records.scan_page(connection, after)
+def _scan_page(after: bytes, connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
+    return bound.records.scan_page(connection, after)
 
 
 def _mode_of(session: Session) -> Any:
@@ -99,13 +99,13 @@ def _refuse_elsewhere(session: Session, began_in: Any) -> None:
 
 def open_found(
     session: Session,
-    live: LiveTable,
+    bound: BoundTable,
     found: Iterator[tuple[bytes, Record]],
     fields: Collection[str] | None,
     as_text: Collection[str],
 ) -> Any:
-    """A `pyarrow.RecordBatchReader` of records with their keys, in the shape of `live`."""
-    schema = arrow_schema(live.shape.table, fields, as_text)
+    """A `pyarrow.RecordBatchReader` of records with their keys, in the shape of `bound`."""
+    schema = arrow_schema(bound.adapter.schema, fields, as_text)
     began_in = _mode_of(session)
 
     def read() -> Iterator[Any]:
@@ -114,34 +114,34 @@ def open_found(
             page = list(islice(found, PAGE_RECORDS_MAX))
             if not page:
                 return
-            beside = _gather_blobs(record for _, record in page)
+            attachments = _gather_blobs(record for _, record in page)
             yield from decode_batches(
-                arrow_decoder(live.shape.table, fields, as_text, live.view.zones),
-                [(key, _encode(live, record, beside)) for key, record in page],
-                partial(_anywhere, beside),
+                arrow_decoder(bound.adapter.schema, fields, as_text, bound.catalog.zones),
+                [(key, _encode(bound, record, attachments)) for key, record in page],
+                partial(_anywhere, attachments),
             )
 
     return to_reader(schema, read())
 
 
-def _anywhere(beside: Beside, _key: bytes, _value: bytes) -> Beside:
-    return beside
+def _anywhere(attachments: Attachments, _key: bytes, _value: bytes) -> Attachments:
+    return attachments
 
 
-def _encode(live: LiveTable, record: Record, beside: Beside) -> bytes:
+def _encode(bound: BoundTable, record: Record, attachments: Attachments) -> bytes:
     """A record as bytes in the shape that it was decoded to; blobs are referred to as before."""
-    if record._fields != live.shape.codec.record._fields:
-        raise changed_while_read(live)
+    if record._fields != bound.adapter.codec.record._fields:
+        raise changed_while_read(bound)
     values = {name: raw_value(record, name)[0] for name in record._fields}
-    return live.shape.codec.encode(encode_prefix(1), values, beside)
+    return bound.adapter.codec.encode(encode_prefix(1), values, attachments)
 
 
-def _gather_blobs(records: Iterable[Record]) -> Beside:
+def _gather_blobs(records: Iterable[Record]) -> Attachments:
     """Where the blobs of all these records are loaded from."""
-    besides: dict[bytes, Beside] = {}
+    besides: dict[bytes, Attachments] = {}
     for record in records:
         for name in record._fields:
-            value, beside = raw_value(record, name)
-            if isinstance(value, Blob) and beside is not None:
-                besides[value.id] = beside
-    return Beside(lambda blob: besides[blob.id].load(blob), make_uuid7)
+            value, attachments = raw_value(record, name)
+            if isinstance(value, Blob) and attachments is not None:
+                besides[value.id] = attachments
+    return Attachments(lambda blob: besides[blob.id].load(blob), make_uuid7)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from zapdb.activation import load_view
+from zapdb.activation import load_tenant_catalog
 from zapdb.errors import UnknownZone, ZapdbError
 from zapdb.jobs import plan_jobs, run_job, run_locally, run_rebuilds
 from zapdb.limits import BACKGROUND_RETRY_SECONDS
@@ -79,8 +79,8 @@ def run_all(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> N
 def run_urgent(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> None:
     """Build the tenant's indexes again whose data changed, one thread for all."""
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, tenant)
+        catalog = load_tenant_catalog(connection, tenant)
     try:
-        run_rebuilds(storage, view, should_stop, workers=1)
+        run_rebuilds(storage, catalog, should_stop, workers=1)
     except UnknownZone as error:  # others, with other data, can do it; trying again can't
         logger.warning("an index is left to processes with newer data: %s", error.message)

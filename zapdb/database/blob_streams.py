@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from zapdb.errors import UsageError
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.limits import BLOB_CHUNK_SIZE_BYTES, INLINE_SIZE_BYTES_MAX
 from zapdb.records import Record, raw_value
-from zapdb.storage import BlobTable, Connection
+from zapdb.storage import BlobStatements, Connection
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.values import Binary, Blob
 
@@ -82,21 +82,21 @@ class BlobStream(io.RawIOBase):
 
 
 def open_field(
-    record: Record, name: str, blobs: BlobTable, reading_in: Callable[[ReadChunk], ReadChunk]
+    record: Record, name: str, blobs: BlobStatements, reading_in: Callable[[ReadChunk], ReadChunk]
 ) -> io.BufferedReader | None:
     """The bytes of a string or binary field as a file; None where the field is null.
 
     Chunks are read by what `reading_in` makes of how they are read.
     """
-    value, beside = raw_value(record, name)
+    value, attachments = raw_value(record, name)
     if value is None:
         return None
     if isinstance(value, Blob):
-        assert beside is not None
+        assert attachments is not None
         # What a conversion has just made of a stale record is stored nowhere.
-        if value.id not in beside.blobs:
+        if value.id not in attachments.blobs:
             return io.BufferedReader(BlobStream(reading_in(blobs.read_chunk), value))
-        value = beside.load(value)
+        value = attachments.load(value)
     return io.BufferedReader(io.BytesIO(value.encode() if isinstance(value, str) else value))
 
 
@@ -121,7 +121,7 @@ class StreamedValues:
 
     def store(
         self,
-        live: LiveTable,
+        bound: BoundTable,
         connection: Connection,
         values: Mapping[str, Any],
     ) -> Mapping[str, Any]:
@@ -135,9 +135,9 @@ class StreamedValues:
         is_repeated, self._is_repeated = self._is_repeated, True
         stored = {}
         for name, start in self._starts.items():
-            if name not in live.shape.file_kinds:
+            if name not in bound.adapter.file_kinds:
                 continue
-            file, path = values[name], f"{live.shape.table.name}.{name}"
+            file, path = values[name], f"{bound.adapter.schema.name}.{name}"
             if start is not None:
                 file.seek(start)
             elif is_repeated:
@@ -147,12 +147,14 @@ class StreamedValues:
                     field=path,
                     hint="pass a seekable file, or repeat the call with a new file",
                 )
-            stored[name] = _store(live.blobs, connection, live.shape.file_kinds[name], path, file)
+            stored[name] = _store(
+                bound.blobs, connection, bound.adapter.file_kinds[name], path, file
+            )
         return {**values, **stored}
 
 
 def _store(
-    blobs: BlobTable, connection: Connection, kind: Binary, path: str, file: Any
+    blobs: BlobStatements, connection: Connection, kind: Binary, path: str, file: Any
 ) -> bytes | Blob:
     """Store what is left of a file as a blob, unless it is so little that the record holds it."""
     made, number, size = make_uuid7(), 0, 0

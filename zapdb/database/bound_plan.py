@@ -13,14 +13,14 @@ from typing import Final
 
 from zapdb.database.cursors import Place
 from zapdb.errors import CatalogChanged, TransactionConflict, UsageError
-from zapdb.indexes import IndexMaintainer, LiveTable, build_keys, make_reader
+from zapdb.indexes import BoundTable, IndexMaintainer, build_keys, make_reader
+from zapdb.indexes.bound_table import NOT_STORED
 from zapdb.indexes.keys import INVERTED, NULL
-from zapdb.indexes.live import NOT_STORED
 from zapdb.indexes.ordering import TotalOrder
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import EVERYTHING, comparisons_in, compile_predicate
 from zapdb.records import Record, decoder_of
-from zapdb.schema import Index, Table
+from zapdb.schema import Index, TableSchema
 
 NULL_LAST: Final = b"\x02"
 """A null in the key of an order in which it comes last: behind `PRESENT`."""
@@ -52,24 +52,26 @@ class BoundPlan:
     def __init__(
         self,
         plan: Plan,
-        live: LiveTable,
+        bound: BoundTable,
         fields: frozenset[int] | None = None,
         first_page: FirstPage | None = None,
     ) -> None:
         self.plan = plan
         self.first_page = first_page or FirstPage(is_read=True)
         self._fields = None if fields is None else fields | fields_of(plan)
-        self.bind(live)
+        self.bind(bound)
 
-    def bind(self, live: LiveTable) -> None:
+    def bind(self, bound: BoundTable) -> None:
         """Bind the plan to the table as it is now.
 
         Raises `UnknownName`, `InvalidValue`, `UsageError` and `TransactionConflict` where the table
         has changed too much.
         """
-        self.live, where = live, self.plan.filter
+        self.bound, where = bound, self.plan.filter
         self.index = self._find_index()
-        self.matches = None if where == EVERYTHING else compile_predicate(where, live.shape.table)
+        self.matches = (
+            None if where == EVERYTHING else compile_predicate(where, bound.adapter.schema)
+        )
         self.read = self._make_read()
         self._build: Callable[[Record], bytes] | None = None
 
@@ -77,7 +79,7 @@ class BoundPlan:
         known = self.plan.path.keys
         if known is None:
             return None
-        index = find_index(self.live, known.index.number, known.index.name)
+        index = find_index(self.bound, known.index.number, known.index.name)
         if not index.keys.is_same_as(known):
             raise TransactionConflict(
                 "the keys of the index changed during the read",
@@ -88,19 +90,21 @@ class BoundPlan:
 
     def _make_read(self) -> Callable[[bytes, bytes], Record]:
         """How records are read: from their keys and bytes, whatever their revision."""
-        live = self.live
+        bound = self.bound
         if self._fields is None:
-            return live.shape.reader.read
-        shape, view = live.shape, live.view
-        decode = decoder_of(shape.table, self._fields, view.zones)
-        reader = make_reader(live.storage, view, live.state, shape.position, NOT_STORED, decode)
+            return bound.adapter.reader.read
+        shape, catalog = bound.adapter, bound.catalog
+        decode = decoder_of(shape.schema, self._fields, catalog.zones)
+        reader = make_reader(
+            bound.storage, catalog, bound.descriptor, shape.position, NOT_STORED, decode
+        )
         return reader.read
 
     @property
     def build(self) -> Callable[[Record], bytes]:
         """record → its key in the order; compiled at its first use: many queries need none."""
         if self._build is None:
-            self._build = _build_order(self.live.shape.table, self.plan.order)
+            self._build = _build_order(self.bound.adapter.schema, self.plan.order)
         return self._build
 
     def place(self, found: Found) -> Place:
@@ -123,15 +127,15 @@ class BoundPlan:
         return record_key.translate(INVERTED) if self.plan.order.key_descending else record_key
 
 
-def find_index(live: LiveTable, number: int, name: str) -> IndexMaintainer:
+def find_index(bound: BoundTable, number: int, name: str) -> IndexMaintainer:
     """The index with this number; raises `UsageError` for one that was dropped since."""
-    for index in live.shape.indexes:
+    for index in bound.adapter.indexes:
         if index.descriptor.index.number == number:
             return index
-    raise UsageError("the index was dropped", table=live.shape.table.name, index=name)
+    raise UsageError("the index was dropped", table=bound.adapter.schema.name, index=name)
 
 
-def _build_order(table: Table, order: TotalOrder) -> Callable[[Record], bytes]:
+def _build_order(table: TableSchema, order: TotalOrder) -> Callable[[Record], bytes]:
     if not order.fields:
         return lambda record: b""
     if not any(field.nulls_last for field in order.fields):

@@ -9,7 +9,7 @@ from typing import Any
 from zapdb.database.on_delete import apply_on_delete
 from zapdb.database.session import Session
 from zapdb.errors import UsageError
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.statements import VALUES_PER_STATEMENT, activation_sql, fetch_in
@@ -19,10 +19,10 @@ KEYS_PER_STATEMENT = VALUES_PER_STATEMENT
 
 
 def fetch_many(
-    connection: Connection, live: LiveTable, keys: Sequence[bytes]
+    connection: Connection, bound: BoundTable, keys: Sequence[bytes]
 ) -> tuple[int | None, dict[bytes, bytes]]:
     """The activation number, and the stored records by key; at most `KEYS_PER_STATEMENT` keys."""
-    records = live.records
+    records = bound.records
     active = activation_sql(records.tenant)
     sql = (
         f"SELECT key, value, ({active}) FROM {records.name}"
@@ -35,9 +35,9 @@ def fetch_many(
     return 0 if row is None else row[0], {}
 
 
-def find_record(connection: Connection, live: LiveTable, key: bytes) -> tuple[int | None, bool]:
+def find_record(connection: Connection, bound: BoundTable, key: bytes) -> tuple[int | None, bool]:
     """The activation number, and whether there is a record with a key."""
-    records = live.records
+    records = bound.records
     row = connection.fetch_one(
         f"SELECT a.version, EXISTS (SELECT 1 FROM {records.name} WHERE tenant = {records.tenant}"
         f" AND key = {connection.storage.mark}) FROM ({activation_sql(records.tenant)}) AS a",
@@ -47,20 +47,20 @@ def find_record(connection: Connection, live: LiveTable, key: bytes) -> tuple[in
 
 
 def remove_many(
-    session: Session, connection: Connection, live: LiveTable, keys: Sequence[bytes]
+    session: Session, connection: Connection, bound: BoundTable, keys: Sequence[bytes]
 ) -> int:
     """Delete the records with these keys, as far as they are there; returns how many were.
 
     Who refers to them is looked at once all of them are gone: records that refer to each other go
     together. Raises `ReferenceViolation`.
     """
-    found = _remove(connection, live, keys)
-    apply_on_delete(session, connection, live, found)
+    found = _remove(connection, bound, keys)
+    apply_on_delete(session, connection, bound, found)
     return len(found)
 
 
 def remove_all(
-    session: Session, connection: Connection, live: LiveTable, keys: Iterable[bytes]
+    session: Session, connection: Connection, bound: BoundTable, keys: Iterable[bytes]
 ) -> int:
     """Delete the records with these keys, which are read as they are deleted; returns how many.
 
@@ -69,54 +69,56 @@ def remove_all(
     """
     stream, deleted, removed = iter(keys), 0, _Keys()
     while some := list(islice(stream, KEYS_PER_STATEMENT)):
-        found = _remove(connection, live, some)
-        if live.incoming_references:
+        found = _remove(connection, bound, some)
+        if bound.incoming_references:
             removed.add(found)
         deleted += len(found)
     left = iter(removed)
     while some := list(islice(left, KEYS_PER_STATEMENT)):
-        apply_on_delete(session, connection, live, some)
+        apply_on_delete(session, connection, bound, some)
     return deleted
 
 
 def change_all(
-    connection: Connection, live: LiveTable, keys: Iterable[bytes], changes: Mapping[str, Any]
+    connection: Connection, bound: BoundTable, keys: Iterable[bytes], changes: Mapping[str, Any]
 ) -> int:
     """Change fields of the records with these keys, all of which are read first; returns how
     many."""
-    if changes.keys() & set(live.shape.key_names):
+    if changes.keys() & set(bound.adapter.key_names):
         raise UsageError(
             "the key of a record cannot be changed",
-            table=live.shape.table.name,
-            key=", ".join(live.shape.key_names),
+            table=bound.adapter.schema.name,
+            key=", ".join(bound.adapter.key_names),
             hint="delete the records and insert them under new keys",
         )
     found, changed = _Keys(), 0
     found.add(keys)
     left = iter(found)
     while some := list(islice(left, KEYS_PER_STATEMENT)):
-        _, stored_by_key = fetch_many(connection, live, some)
+        _, stored_by_key = fetch_many(connection, bound, some)
         plans = [
-            _plan_change(live, key, as_bytes(value), changes)
+            _plan_change(bound, key, as_bytes(value), changes)
             for key, value in stored_by_key.items()
         ]
         if plans:
-            execute(connection, live, plans, "no record was changed")
+            execute(connection, bound, plans, "no record was changed")
         changed += len(plans)
     return changed
 
 
-def _plan_change(live: LiveTable, key: bytes, stored: bytes, changes: Mapping[str, Any]) -> Write:
-    beside = live.make_beside(key, stored)
-    return plan_update(live, key, stored, live.shape.change(key, stored, changes, beside), beside)
+def _plan_change(bound: BoundTable, key: bytes, stored: bytes, changes: Mapping[str, Any]) -> Write:
+    attachments = bound.make_attachments(key, stored)
+    return plan_update(
+        bound, key, stored, bound.adapter.change(key, stored, changes, attachments), attachments
+    )
 
 
-def _remove(connection: Connection, live: LiveTable, keys: Sequence[bytes]) -> list[bytes]:
+def _remove(connection: Connection, bound: BoundTable, keys: Sequence[bytes]) -> list[bytes]:
     """Delete the records with these keys, as far as they are there; returns the keys of those."""
-    _, found = fetch_many(connection, live, keys)
+    _, found = fetch_many(connection, bound, keys)
     if found:
-        plans = [plan_delete(live, key, as_bytes(found[key])) for key in found]
-        execute(connection, live, plans)
+        plans = [plan_delete(bound, key, as_bytes(found[key])) for key in found]
+        execute(connection, bound, plans)
     return list(found)
 
 

@@ -1,9 +1,9 @@
-"""Following the catalog: one thread of an open database keeps the process's local view of it.
+"""Following the catalog: one thread of an open database keeps the process's catalog cache of it.
 
 About once a second the thread looks whether the newest change has another seq, and if so brings
-the view up to it (`catalog.localview`). Listeners are called before the view is shown, so
-what hangs on it (the tables in force, the settings) is as new as the view by then; callbacks of the
-application come after.
+the cache up to it (`catalog.cache`). Listeners are called before the cache is shown, so
+what hangs on it (the tables in force, the settings) is as new as the cache by then; callbacks of
+the application come after.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from zapdb.catalog import localview
+from zapdb.catalog import cache
+from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.changelog import purge_if_long
 from zapdb.catalog.kinds import Tenant
-from zapdb.catalog.localview import LocalView
 from zapdb.cluster.level import check_level
 from zapdb.errors import CatalogBehind, UsageError, ZapdbError
 from zapdb.limits import CATALOG_POLL_SECONDS, CATALOG_WAIT_SECONDS
@@ -32,16 +32,16 @@ ChangedRows = set[tuple[str, str]]
 
 
 class CatalogListener(Protocol):
-    """Is called before a newer view is shown, in the watcher's thread."""
+    """Is called before a newer cache is shown, in the watcher's thread."""
 
-    def on_change(self, view: LocalView, changed: ChangedRows) -> None: ...
+    def on_change(self, cache: CatalogCache, changed: ChangedRows) -> None: ...
 
     def stop(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """What changed for a tenant between two views of the catalog.
+    """What changed for a tenant between two states of the catalog.
 
     `before` and `after` are its positions, None where there is no such tenant; they are equal where
     only an index or a constraint changed its state. `kinds` are the kinds of rows that changed:
@@ -63,7 +63,7 @@ class CatalogWatcher:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._view: LocalView | None = None
+        self._cache: CatalogCache | None = None
         self._error: ZapdbError | None = None
         self._steps = 0
         self._listeners: list[CatalogListener] = []
@@ -75,23 +75,23 @@ class CatalogWatcher:
         self._thread.start()
 
     @property
-    def known(self) -> LocalView | None:
-        """The view as it is; None as long as none was loaded."""
-        return self._view
+    def known(self) -> CatalogCache | None:
+        """The cache as it is; None as long as none was loaded."""
+        return self._cache
 
-    def view(self, timeout_seconds: float) -> LocalView:
-        """The view as it is, which may be about a second old; loaded now if it was not yet."""
-        return self._view or self.wait(0, timeout_seconds)
+    def cache(self, timeout_seconds: float) -> CatalogCache:
+        """The cache as it is, which may be about a second old; loaded now if it was not yet."""
+        return self._cache or self.wait(0, timeout_seconds)
 
-    def wait(self, seq: int, timeout_seconds: float) -> LocalView:
-        """The view, once it has the change with this seq; raises `CatalogBehind`.
+    def wait(self, seq: int, timeout_seconds: float) -> CatalogCache:
+        """The cache, once it has the change with this seq; raises `CatalogBehind`.
 
-        What keeps the view from being loaded is raised as it is.
+        What keeps the cache from being loaded is raised as it is.
         """
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
             steps = self._steps
-            while self._view is None or self._view.seq < seq:
+            while self._cache is None or self._cache.seq < seq:
                 if self._stopped:
                     raise UsageError("the database is closed", hint="open it again")
                 if self._error is not None and self._steps > steps:
@@ -101,13 +101,13 @@ class CatalogWatcher:
                     raise CatalogBehind(
                         "this process has not seen a change of the catalog in time",
                         seq=seq,
-                        seen="nothing" if self._view is None else self._view.seq,
+                        seen="nothing" if self._cache is None else self._cache.seq,
                         waited_seconds=timeout_seconds,
                         hint="wait longer, or check that the seq belongs to this database",
                     )
                 self._wake.set()
                 self._changed.wait(min(left, CATALOG_POLL_SECONDS))
-            return self._view
+            return self._cache
 
     def wake(self) -> None:
         """Look for changes now."""
@@ -122,7 +122,7 @@ class CatalogWatcher:
 
     def on_schema_change(self, tenant: int, callback: Callback) -> Callable[[], None]:
         """Call back after each change for a tenant; returns what ends it, safe to repeat."""
-        self.view(CATALOG_WAIT_SECONDS)  # what is told from here on are the changes of this one
+        self.cache(CATALOG_WAIT_SECONDS)  # what is told from here on are the changes of this one
         entry = (tenant, callback)
         self._callbacks.append(entry)
 
@@ -170,22 +170,22 @@ class CatalogWatcher:
                 self._call_back(change)
 
     def _step(self) -> list[SchemaChange]:
-        before = self._view
+        before = self._cache
         with self._storage.transaction(Mode.READ) as connection:
             if self._storage.read_only:  # no heartbeat looks at it
                 check_level(connection)
             now = (
-                localview.load_cache(connection)
+                cache.load_cache(connection)
                 if before is None
-                else localview.refresh_cache(connection, before)
+                else cache.refresh_cache(connection, before)
             )
         if before is not None and now is before:
             return []
-        changed = now.changed_since(before or LocalView(0, {}))
+        changed = now.changed_since(before or CatalogCache(0, {}))
         for listener in list(self._listeners):
             listener.on_change(now, changed)
         with self._changed:
-            self._view = now
+            self._cache = now
             self._changed.notify_all()
         if not self._storage.read_only:
             purge_if_long(self._storage)
@@ -201,7 +201,7 @@ class CatalogWatcher:
 
 
 def find_schema_changes(
-    before: LocalView, now: LocalView, changed: ChangedRows
+    before: CatalogCache, now: CatalogCache, changed: ChangedRows
 ) -> list[SchemaChange]:
     """What changed rows mean, by tenant."""
     kinds: dict[int, set[str]] = {}
@@ -229,6 +229,6 @@ def concerns(tenant: int, changed: ChangedRows) -> bool:
     )
 
 
-def _position(view: LocalView, tenant: int) -> int | None:
-    row = view.get(Tenant, tenant)
+def _position(cache: CatalogCache, tenant: int) -> int | None:
+    row = cache.get(Tenant, tenant)
     return None if row is None else row.position

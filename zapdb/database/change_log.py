@@ -71,4 +71,4 @@ class DatabaseChangeLog:
     def followers(self) -> list[FollowerStatus]:
         """The named followers of this tenant's changes, and what each has not seen."""
         with self._session.reading() as connection:
-            return list_followers(connection, self._session.view.tenant)
+            return list_followers(connection, self._session.catalog.tenant)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
 
-from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.history import RevisionEntry, read_entries
 from zapdb.catalog.stored import read_chain_state
 from zapdb.database.session import Session
 from zapdb.errors import (
@@ -25,9 +25,9 @@ from zapdb.errors import (
 )
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.printing import one_line, show_moment
-from zapdb.records import Beside, Codec, Record, codec_for, decode_prefix
-from zapdb.schema import Table
-from zapdb.storage import BlobTable, Connection, DuplicateKey
+from zapdb.records import Attachments, Codec, Record, codec_for, decode_prefix
+from zapdb.schema import TableSchema
+from zapdb.storage import BlobStatements, Connection, DuplicateKey
 from zapdb.storage.cells import as_time, empty_change
 from zapdb.storage.change_log import BEGINNING, START, Bookmark, ChangeLog, ChangeRow, Lag
 from zapdb.storage.identifiers import make_uuid7
@@ -59,8 +59,8 @@ class Change:
     stamp: int
     stamped_at: datetime
     bookmark: Bookmark
-    schema_before: Table | None = field(repr=False)
-    schema_after: Table | None = field(repr=False)
+    schema_before: TableSchema | None = field(repr=False)
+    schema_after: TableSchema | None = field(repr=False)
 
     def __repr__(self) -> str:
         values = f"{self.before!r} → {self.after!r}" if self.before and self.after else ""
@@ -156,7 +156,7 @@ def open_log(session: Session) -> ChangeLog:
             "the change log cannot be read inside a writing transaction",
             hint="read the changes first, then write and advance the follower in db.transaction()",
         )
-    return ChangeLog(session.storage, session.view.tenant)
+    return ChangeLog(session.storage, session.catalog.tenant)
 
 
 def find_newest_stamp(session: Session, log: ChangeLog) -> int:
@@ -167,7 +167,7 @@ def find_newest_stamp(session: Session, log: ChangeLog) -> int:
     connection = session.storage.connection()
     if connection.mode is None and not session.is_read_only and log.needs_stamp(connection):
         try:
-            with session.beside() as begun:
+            with session.job_transaction() as begun:
                 log.add_stamp(begun)
         except (DuplicateKey, RollbackInProgress):
             pass  # another process was faster; or what was done to the records is not over
@@ -187,10 +187,10 @@ class _Reader:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._tenant = session.view.tenant
-        self._entries: dict[int, dict[int, Entry]] = {}
-        self._codecs: dict[tuple[int, int], tuple[Table, Codec]] = {}
-        self._beside = Beside(BlobTable(session.storage).load, make_uuid7)
+        self._tenant = session.catalog.tenant
+        self._entries: dict[int, dict[int, RevisionEntry]] = {}
+        self._codecs: dict[tuple[int, int], tuple[TableSchema, Codec]] = {}
+        self._attachments = Attachments(BlobStatements(session.storage).load, make_uuid7)
 
     def decode(self, row: ChangeRow) -> Change | SchemaEvent | None:
         """None for a record of a revision that is not in force yet: a rollback is under way."""
@@ -218,14 +218,16 @@ class _Reader:
             **_common_members(row),
         )
 
-    def _read(self, row: ChangeRow, value: bytes | None) -> tuple[Table | None, Record | None]:
+    def _read(
+        self, row: ChangeRow, value: bytes | None
+    ) -> tuple[TableSchema | None, Record | None]:
         if value is None:
             return None, None
         revision, start = decode_prefix(value, 0)
         opened = self._open(row.table, revision)
         assert opened is not None, "what a rollback goes back from has been in force"
         schema, codec = opened
-        return schema, codec.decode(row.key, value, start, self._beside)
+        return schema, codec.decode(row.key, value, start, self._attachments)
 
     def _decode_event(self, row: ChangeRow, event: str) -> SchemaEvent | None:
         table = revision = position = None
@@ -234,28 +236,28 @@ class _Reader:
             entry = self._find_entry(row.table, revision)
             if entry is None:
                 return None
-            table, position = entry.table.name, entry.position
+            table, position = entry.schema.name, entry.position
         elif row.table:  # history was switched for it
             entries = self._load_entries(row.table)
-            table = entries[max(entries)].table.name if entries else None
+            table = entries[max(entries)].schema.name if entries else None
         elif row.after:
             position, _ = decode_prefix(row.after, 0)
         return SchemaEvent(
             event=event, table=table, revision=revision, position=position, **_common_members(row)
         )
 
-    def _open(self, table: int, revision: int) -> tuple[Table, Codec] | None:
+    def _open(self, table: int, revision: int) -> tuple[TableSchema, Codec] | None:
         opened = self._codecs.get((table, revision))
         if opened is None:
             entry = self._find_entry(table, revision)
             if entry is None:
                 return None
-            schema = entry.table
-            opened = (schema, codec_for(schema, self._session.view.zones))
+            schema = entry.schema
+            opened = (schema, codec_for(schema, self._session.catalog.zones))
             self._codecs[table, revision] = opened
         return opened
 
-    def _find_entry(self, table: int, revision: int) -> Entry | None:
+    def _find_entry(self, table: int, revision: int) -> RevisionEntry | None:
         found = self._entries.get(table, {}).get(revision)
         if found is not None:
             return found
@@ -272,7 +274,7 @@ class _Reader:
             )
         return found
 
-    def _load_entries(self, table: int) -> dict[int, Entry]:
+    def _load_entries(self, table: int) -> dict[int, RevisionEntry]:
         connection = self._session.storage.connection()
         found = {e.revision: e for e in read_entries(connection, self._tenant, table)}
         self._entries[table] = found
@@ -375,7 +377,7 @@ class ChangeFollower:
         self._known.add(str(target))
 
     def _store(self, connection: Connection, target: Bookmark) -> None:
-        storage, tenant = self._session.storage, self._session.view.tenant
+        storage, tenant = self._session.storage, self._session.catalog.tenant
         mark, now = storage.mark, storage.now_us(connection)
         ChangeLog(storage, tenant).refuse_pruned(connection.fetch_all, target)
         stored = self._find(connection)
@@ -408,7 +410,7 @@ class ChangeFollower:
     def measure_lag(self) -> Lag:
         """What it has not seen."""
         connection = self._session.storage.connection()
-        log = ChangeLog(self._session.storage, self._session.view.tenant)
+        log = ChangeLog(self._session.storage, self._session.catalog.tenant)
         return log.measure_lag(connection, self._read(connection))
 
     def remove(self) -> None:
@@ -417,7 +419,7 @@ class ChangeFollower:
         def remove() -> None:
             with self._session.writing() as connection:
                 connection.run(
-                    f"DELETE FROM zapdb_followers WHERE tenant = {self._session.view.tenant}"
+                    f"DELETE FROM zapdb_followers WHERE tenant = {self._session.catalog.tenant}"
                     f" AND name = {connection.storage.mark}",
                     (self.name,),
                 )
@@ -430,7 +432,7 @@ class ChangeFollower:
 
     def _find(self, connection: Connection) -> Bookmark | None:
         row = connection.fetch_one(
-            f"SELECT bookmark FROM zapdb_followers WHERE tenant = {self._session.view.tenant}"
+            f"SELECT bookmark FROM zapdb_followers WHERE tenant = {self._session.catalog.tenant}"
             f" AND name = {connection.storage.mark}",
             (self.name,),
         )

@@ -105,5 +105,5 @@ def _begin_behind(session: Session, pruning: ChangeLogPruning, place: Bookmark) 
 
 
 def _delete_some(session: Session, pruning: ChangeLogPruning, after: int) -> Batch:
-    with session.beside() as connection:
+    with session.job_transaction() as connection:
         return pruning.delete_some(connection, after)

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from zapdb.datasets import Dataset, dataset_of
 from zapdb.errors import InvalidCursor, UsageError
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.indexes.ordering import TotalOrder
 from zapdb.indexes.predicates import And, Comparison, Not, Or, Predicate, find_field
 from zapdb.limits import CURSOR_SIZE_BYTES_MAX
@@ -155,10 +155,10 @@ def _read(raw: bytes) -> Cursor | None:
     return Cursor(Mark(query, tuple(data)), Place(order_key, record_key), index)
 
 
-def mark_query(live: LiveTable, predicate: Predicate, order: TotalOrder) -> Mark:
+def mark_query(bound: BoundTable, predicate: Predicate, order: TotalOrder) -> Mark:
     """Equal for the same query in any process, unless keys of the order would differ."""
-    depends = map(dataset_of, live.shape.table.datasets_of(order.index))
-    query = _fingerprint(live, predicate, order)
+    depends = map(dataset_of, bound.adapter.schema.datasets_of(order.index))
+    query = _fingerprint(bound, predicate, order)
     return Mark(query, tuple(_describe_data(dataset) for dataset in depends))
 
 
@@ -169,8 +169,8 @@ def _describe_data(dataset: Dataset) -> Data:
     return Data(fingerprint, shown, dataset.name)
 
 
-def _fingerprint(live: LiveTable, predicate: Predicate, order: TotalOrder) -> bytes:
-    table = live.shape.table
+def _fingerprint(bound: BoundTable, predicate: Predicate, order: TotalOrder) -> bytes:
+    table = bound.adapter.schema
     encodings = [
         repr(find_field(table, o.field, o.name).type.index_encoding_id) for o in order.fields
     ]
@@ -179,9 +179,9 @@ def _fingerprint(live: LiveTable, predicate: Predicate, order: TotalOrder) -> by
         for o in order.fields
     ]
     meant = (
-        live.view.tenant,
+        bound.catalog.tenant,
         table.number,
-        _describe(live, predicate),
+        _describe(bound, predicate),
         fields,
         encodings,
         order.key_descending,
@@ -189,15 +189,15 @@ def _fingerprint(live: LiveTable, predicate: Predicate, order: TotalOrder) -> by
     return hashlib.sha256(repr(meant).encode()).digest()[:FINGERPRINT_SIZE_BYTES]
 
 
-def _describe(live: LiveTable, predicate: Predicate) -> Any:
+def _describe(bound: BoundTable, predicate: Predicate) -> Any:
     match predicate:
         case Comparison(number, name, op, value, collation):
-            kind = find_field(live.shape.table, number, name).type
+            kind = find_field(bound.adapter.schema, number, name).type
             values = value if op == "in" else (value,)
             plain = [None if v is None else kind.to_document(v) for v in values]
             return number, op, str(collation), plain
         case And(parts) | Or(parts):
-            return type(predicate).__name__, [_describe(live, part) for part in parts]
+            return type(predicate).__name__, [_describe(bound, part) for part in parts]
         case Not(part):
-            return "Not", _describe(live, part)
+            return "Not", _describe(bound, part)
     raise TypeError(predicate)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, overload
 
-from zapdb.activation import View
+from zapdb.activation import TenantCatalog
 from zapdb.activation.datasets import settle_datasets
 from zapdb.activation.up import AppliedMigration
 from zapdb.catalog.kinds import TenantNameRow
@@ -51,7 +51,7 @@ class Database(Access):
     def __init__(
         self,
         context: NodeContext,
-        view: View,
+        catalog: TenantCatalog,
         tenant: str,
         applied: tuple[AppliedMigration, ...] = (),
         *,
@@ -63,8 +63,8 @@ class Database(Access):
         self._tenant = tenant
         self._storage, self._node = context.storage, context.node
         serves = context.files.serves
-        self._session = Session(context.storage, view, context.node, serves, context.pins)
-        self._session.settings = read_settings(context.storage.connection(), view.tenant)
+        self._session = Session(context.storage, catalog, context.node, serves, context.pins)
+        self._session.settings = read_settings(context.storage.connection(), catalog.tenant)
         self._refresher = TenantRefresher(context.watcher, self._session)
         self._owns_node = shares is None
         self._tenants: dict[str, Database] = {} if shares is None else shares._tenants
@@ -93,30 +93,30 @@ class Database(Access):
         """
         number = find_tenant(self._storage.connection(), name).number
         applied: list[AppliedMigration] = []
-        files, known = self._node_context.files, self._session.view
+        files, known = self._node_context.files, self._session.catalog
         if self._node is None:
-            view = prepare_tenant_read_only(self._storage, number, files, known)
+            catalog = prepare_tenant_read_only(self._storage, number, files, known)
         else:
             stored_only = replace(files, apply="never")
             prepare = partial(
                 prepare_tenant, self._storage, number, stored_only, 0.0, applied, known
             )
-            view, _ = retry(CATALOG, prepare, on=CatalogChanged)
-        check_pins(self._storage, view, self._node_context.pins)
-        if self._node is not None and view.chain_state.rolling_back is None:
-            view = settle_datasets(self._storage, view, self._node)
-            view = rebuild(self._storage, view)
-        return Database(self._node_context, view, name, tuple(applied), shares=self)
+            catalog, _ = retry(CATALOG, prepare, on=CatalogChanged)
+        check_pins(self._storage, catalog, self._node_context.pins)
+        if self._node is not None and catalog.chain_state.rolling_back is None:
+            catalog = settle_datasets(self._storage, catalog, self._node)
+            catalog = rebuild(self._storage, catalog)
+        return Database(self._node_context, catalog, name, tuple(applied), shares=self)
 
     @property
     def position(self) -> int:
         """The number of the newest migration in force."""
-        return self._session.view.position
+        return self._session.catalog.position
 
     @property
-    def _view(self) -> View:
+    def _catalog(self) -> TenantCatalog:
         """What is in force, as far as this process knows."""
-        return self._session.view
+        return self._session.catalog
 
     @property
     def admin(self) -> DatabaseAdmin:
@@ -202,7 +202,7 @@ class Database(Access):
         """Whether another tenant has the name by now, as far as this process knows."""
         known = self._node_context.watcher.known
         row = None if known is None else known.get(TenantNameRow, self._tenant)
-        return row is not None and row.number != self._session.view.tenant
+        return row is not None and row.number != self._session.catalog.tenant
 
     def on_schema_change(self, callback: Callback) -> Callable[[], None]:
         """Call `callback` with each `SchemaChange` of this tenant; returns what ends that.
@@ -210,7 +210,7 @@ class Database(Access):
         It is called in a thread of its own, within about a second after the change, in whichever
         process that was made. What it raises is logged.
         """
-        return self._node_context.watcher.on_schema_change(self._session.view.tenant, callback)
+        return self._node_context.watcher.on_schema_change(self._session.catalog.tenant, callback)
 
     def close(self) -> None:
         """End this process's registration and close its connections; safe to repeat.

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from zapdb.indexes import IndexMaintainer, KeyBuilder, LiveTable
+from zapdb.indexes import BoundTable, IndexMaintainer, KeyBuilder
 from zapdb.indexes.choosing import UnionPlan
 from zapdb.indexes.planning import Plan
 from zapdb.logs import log_event
@@ -21,13 +21,13 @@ MakePlan = Callable[[Sequence[KeyBuilder]], Plan | UnionPlan]
 """A query's plan by the indexes that may be read."""
 
 
-def list_warnings(live: LiveTable) -> tuple[str, ...]:
+def list_warnings(bound: BoundTable) -> tuple[str, ...]:
     """What there is to say of the indexes of a table that do not fit the data in use."""
-    return tuple(_describe(live))
+    return tuple(_describe(bound))
 
 
-def _describe(live: LiveTable) -> Iterator[str]:
-    for index in live.shape.indexes:
+def _describe(bound: BoundTable) -> Iterator[str]:
+    for index in bound.adapter.indexes:
         if index.descriptor.state == "rewriting":
             before, after = index.descriptor.describe_rewriting()
             yield (
@@ -37,9 +37,9 @@ def _describe(live: LiveTable) -> Iterator[str]:
             yield f"nobody keeps the index {index.name} until `zapdb reindex run`"
 
 
-def warn_if_affected(live: LiveTable, plan: MakePlan) -> None:
+def warn_if_affected(bound: BoundTable, plan: MakePlan) -> None:
     """Warn of a query that would be read by an index that is being rewritten."""
-    indexes = live.shape.indexes
+    indexes = bound.adapter.indexes
     rewritten = [index for index in indexes if index.descriptor.state == "rewriting"]
     if not rewritten:
         return
@@ -51,10 +51,10 @@ def warn_if_affected(live: LiveTable, plan: MakePlan) -> None:
     }
     for index in rewritten:
         if index.keys.index.number in used:
-            warn(live, index)
+            warn(bound, index)
 
 
-def warn(live: LiveTable, index: IndexMaintainer) -> None:
+def warn(bound: BoundTable, index: IndexMaintainer) -> None:
     """Warn of a query that needs an index, if that is being rewritten."""
     if index.descriptor.state != "rewriting":
         return
@@ -65,7 +65,7 @@ def warn(live: LiveTable, index: IndexMaintainer) -> None:
         "a query scans, since the entries of its index are being rewritten for other collation or "
         "time zone data",
         level=logging.WARNING,
-        table=live.shape.table.name,
+        table=bound.adapter.schema.name,
         index=index.name,
         built_with=before,
         rewritten_for=after,

@@ -16,12 +16,12 @@ from zapdb.database.fields import as_field
 from zapdb.database.session import Session
 from zapdb.database.write_back import write_back_page
 from zapdb.errors import UsageError
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.indexes.predicates import find_field
 from zapdb.limits import INCLUDE_RECORDS_MAX, PAGE_RECORDS_FIRST
 from zapdb.records import Record
 from zapdb.records.record import include as hang_on
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 from zapdb.storage import Connection
 from zapdb.values import Reference
 
@@ -36,7 +36,7 @@ class Include:
 
 
 def add_include(
-    session: Session, table: Table, includes: tuple[Include, ...], path: Sequence[str]
+    session: Session, table: TableSchema, includes: tuple[Include, ...], path: Sequence[str]
 ) -> tuple[Include, ...]:
     """The includes with one more, several references deep.
 
@@ -51,7 +51,7 @@ def add_include(
     known = next((i for i in includes if i.field == field.number), None)
     include = known or Include(field.number, name)
     if rest:
-        target = _target_of(session, field.type).shape.table
+        target = _target_of(session, field.type).adapter.schema
         include = replace(include, within=add_include(session, target, include.within, rest))
     if known is None:
         return (*includes, include)
@@ -59,30 +59,30 @@ def add_include(
 
 
 def load_included(
-    session: Session, live: LiveTable, includes: tuple[Include, ...], records: Iterator[Record]
+    session: Session, bound: BoundTable, includes: tuple[Include, ...], records: Iterator[Record]
 ) -> Iterator[Record]:
     """The same records with those that they refer to, chunk by chunk: few at first."""
     if not includes:
         return records
-    return _load_chunks(session, live, includes, records)
+    return _load_chunks(session, bound, includes, records)
 
 
 def _load_chunks(
-    session: Session, live: LiveTable, includes: tuple[Include, ...], records: Iterator[Record]
+    session: Session, bound: BoundTable, includes: tuple[Include, ...], records: Iterator[Record]
 ) -> Iterator[Record]:
     size = PAGE_RECORDS_FIRST
     while chunk := list(islice(records, size)):
-        _load(session, live, includes, chunk)
+        _load(session, bound, includes, chunk)
         yield from chunk
         size = INCLUDE_RECORDS_MAX
 
 
 def _load(
-    session: Session, live: LiveTable, includes: Iterable[Include], records: Sequence[Record]
+    session: Session, bound: BoundTable, includes: Iterable[Include], records: Sequence[Record]
 ) -> None:
     found = [dict[str, Record | None]() for _ in records]
     for include in includes:
-        table = session.rebind(live).shape.table
+        table = session.rebind(bound).adapter.schema
         field = find_field(table, include.field, include.name)
         kind = field.type
         assert isinstance(kind, Reference)
@@ -101,8 +101,8 @@ def _load(
 
 
 def _fetch(
-    session: Session, live: LiveTable, keys: Iterable[bytes | None]
-) -> tuple[LiveTable, dict[bytes, Record]]:
+    session: Session, bound: BoundTable, keys: Iterable[bytes | None]
+) -> tuple[BoundTable, dict[bytes, Record]]:
     """The records with these keys, as far as they are there."""
     unique = list(dict.fromkeys(key for key in keys if key is not None))
     loaded = dict[bytes, Record]()
@@ -110,18 +110,18 @@ def _fetch(
         some = unique[start : start + KEYS_PER_STATEMENT]
 
         def fetch(
-            connection: Connection, live: LiveTable, some: Sequence[bytes] = some
+            connection: Connection, bound: BoundTable, some: Sequence[bytes] = some
         ) -> tuple[int | None, dict[bytes, bytes]]:
-            return fetch_many(connection, live, some)
+            return fetch_many(connection, bound, some)
 
-        live, stored = session.read_active(live, fetch)
-        write_back_page(session, live, stored.items())
-        read = live.shape.reader.read
+        bound, stored = session.read_active(bound, fetch)
+        write_back_page(session, bound, stored.items())
+        read = bound.adapter.reader.read
         loaded |= {key: read(key, value) for key, value in stored.items()}
-    return live, loaded
+    return bound, loaded
 
 
-def _target_of(session: Session, kind: Reference) -> LiveTable:
+def _target_of(session: Session, kind: Reference) -> BoundTable:
     return session.bind_numbered(kind.number, kind.table)
 
 

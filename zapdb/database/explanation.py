@@ -12,7 +12,7 @@ from typing import Any
 from zapdb.database.bound_plan import BoundPlan
 from zapdb.database.paging import read_spans
 from zapdb.database.session import Session
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.indexes.choosing import UnionPlan
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import EVERYTHING
@@ -64,7 +64,7 @@ class Explanation:
     is_merged: bool = False
     """Whether branches are read together, the next record in the order first; else they are read
     one after the other."""
-    beside: Explanation | None = None
+    alternative: Explanation | None = None
     """Another way, which has the order and is read in turn with this one, from the 320th record on:
     the one that is done first answers."""
     warnings: tuple[str, ...] = ()
@@ -78,19 +78,19 @@ class Explanation:
         for one in self.branches:
             lines.append(f"  {one._describe_reading()}")
             lines += [f"  {line}" for line in one._list_conditions()]
-        if self.beside is not None:
-            lines.append(f"  or {self.beside._describe_reading()}, whichever is done first")
-            lines += [f"  {line}" for line in self.beside._list_conditions()]
+        if self.alternative is not None:
+            lines.append(f"  or {self.alternative._describe_reading()}, whichever is done first")
+            lines += [f"  {line}" for line in self.alternative._list_conditions()]
         if self.unusable_indexes:
             lines.append(f"  can't be read now: {'; '.join(self.unusable_indexes)}")
         lines += [f"  warning: {text}" for text in self.warnings]
         if self.order:
             sorting = "they are merged" if self.is_merged else SORTINGS[self.sorting]
-            if self.beside is not None:
+            if self.alternative is not None:
                 sorting = f"{SORTINGS['all']}, or come in order"
             lines.append(f"  ordered by {', '.join(self.order)}: {sorting}")
         if self.limit is not None:
-            ends = self.sorting != "all" or self.beside is not None
+            ends = self.sorting != "all" or self.alternative is not None
             stops = ", and no more is read" if ends else ""
             lines.append(f"  at most {self.limit:,}{stops}")
         return [*lines, f"  gives {_show_count(self.estimated_rows, about=self._is_estimated)}"]
@@ -142,38 +142,38 @@ def _show_count(count: int | None, *, about: bool = False) -> str:
 
 def explain_plan(
     session: Session,
-    live: LiveTable,
+    bound: BoundTable,
     plan: Plan | UnionPlan,
     orders: tuple[str, ...],
     limit: int | None,
     rival: Plan | None = None,
 ) -> Explanation:
     """What is known of a plan, and of one that is read beside it."""
-    found = _explain_one(session, live, plan, orders, limit)
+    found = _explain_one(session, bound, plan, orders, limit)
     if rival is None:
         return found
-    return replace(found, beside=_explain_one(session, live, rival, (), limit))
+    return replace(found, alternative=_explain_one(session, bound, rival, (), limit))
 
 
 def _explain_one(
     session: Session,
-    live: LiveTable,
+    bound: BoundTable,
     plan: Plan | UnionPlan,
     orders: tuple[str, ...],
     limit: int | None,
 ) -> Explanation:
     ends_early = plan.sorting != "all"
     if isinstance(plan, Plan):
-        return _explain(session, live, plan, orders, limit, ends_early=ends_early)
+        return _explain(session, bound, plan, orders, limit, ends_early=ends_early)
     branches, left = list[Explanation](), limit
     for branch in plan.branches:
         # Merged, each may give all that is asked for.
-        one = _explain(session, live, branch, (), left, ends_early=ends_early)
+        one = _explain(session, bound, branch, (), left, ends_early=ends_early)
         branches.append(one)
         if left is not None and not plan.is_merged and one.estimated_rows is not None:
             left -= one.estimated_rows
     return Explanation(
-        live.shape.table.name,
+        bound.adapter.schema.name,
         ", ".join(dict.fromkeys(branch.path.name for branch in plan.branches)),
         is_scan=False,
         ranges=sum(one.ranges for one in branches),
@@ -186,7 +186,7 @@ def _explain_one(
         limit=limit,
         records_read=_add(one.records_read for one in branches),
         estimated_rows=_at_most(limit, _add(one.estimated_rows for one in branches)),
-        unusable_indexes=_list_unreadable(live),
+        unusable_indexes=_list_unreadable(bound),
         branches=tuple(branches),
         is_merged=plan.is_merged and plan.sorting == "none",
     )
@@ -194,22 +194,22 @@ def _explain_one(
 
 def _explain(
     session: Session,
-    live: LiveTable,
+    bound: BoundTable,
     plan: Plan,
     orders: tuple[str, ...],
     limit: int | None,
     *,
     ends_early: bool,
 ) -> Explanation:
-    counted = count_spans(session, live, plan, ESTIMATE_RECORDS_MAX + 1)
+    counted = count_spans(session, bound, plan, ESTIMATE_RECORDS_MAX + 1)
     inside = None if counted is None or counted > ESTIMATE_RECORDS_MAX else counted
-    share = _estimate_share(session, live, plan) if inside else 1.0
+    share = _estimate_share(session, bound, plan) if inside else 1.0
     rows = _at_most(limit, None if inside is None else math.ceil(inside * share))
     read = inside
     if ends_early and limit is not None and share:
         read = _at_most(math.ceil(limit / share), inside)
     return Explanation(
-        live.shape.table.name,
+        bound.adapter.schema.name,
         None if plan.path.keys is None else plan.path.name,
         plan.is_scan,
         len(plan.spans),
@@ -222,12 +222,12 @@ def _explain(
         limit,
         read,
         rows,
-        _list_unreadable(live),
+        _list_unreadable(bound),
     )
 
 
-def _list_unreadable(live: LiveTable) -> tuple[str, ...]:
-    return tuple(index.name for index in live.shape.indexes if not index.is_readable)
+def _list_unreadable(bound: BoundTable) -> tuple[str, ...]:
+    return tuple(index.name for index in bound.adapter.indexes if not index.is_readable)
 
 
 def _add(counts: Iterable[int | None]) -> int | None:
@@ -246,22 +246,22 @@ def _at_most(limit: int | None, count: int | None) -> int | None:
     return min(limit, count)
 
 
-def _estimate_share(session: Session, live: LiveTable, plan: Plan) -> float:
+def _estimate_share(session: Session, bound: BoundTable, plan: Plan) -> float:
     """Which part of the first records in the ranges the rest of the plan is true of."""
     if plan.filter == EVERYTHING:
         return 1.0
-    bound, seen, true = BoundPlan(plan, live, frozenset()), 0, 0
-    entries = read_spans(session, bound, expected=ESTIMATE_SAMPLE_RECORDS)
+    bound_plan, seen, true = BoundPlan(plan, bound, frozenset()), 0, 0
+    entries = read_spans(session, bound_plan, expected=ESTIMATE_SAMPLE_RECORDS)
     for _, record in islice(entries, ESTIMATE_SAMPLE_RECORDS):
         seen += 1
-        true += bound.matches is None or bound.matches(record)
+        true += bound_plan.matches is None or bound_plan.matches(record)
     return true / seen if seen else 1.0
 
 
-def count_spans(session: Session, live: LiveTable, plan: Plan, limit: int | None) -> int | None:
+def count_spans(session: Session, bound: BoundTable, plan: Plan, limit: int | None) -> int | None:
     """How many entries or records lie in the spans, up to a number; None if the table moved."""
-    index = None if plan.path.keys is None else live.shape.index(plan.path.name)
-    rows = live.records if index is None else index.entries
+    index = None if plan.path.keys is None else bound.adapter.index(plan.path.name)
+    rows = bound.records if index is None else index.entries
     counted = 0
     for span in plan.spans:
         lower, upper = span.lower, span.upper
@@ -271,17 +271,17 @@ def count_spans(session: Session, live: LiveTable, plan: Plan, limit: int | None
         if left is not None and left <= 0:
             break
         count = partial(rows.count_range, lower=lower, upper=upper, limit=left)
-        rebound, found = session.read_active(live, partial(_count_if_still, live, count))
-        if rebound is not live:
+        rebound, found = session.read_active(bound, partial(_count_if_still, bound, count))
+        if rebound is not bound:
             return None
         counted += found
     return counted
 
 
 def _count_if_still(
-    live: LiveTable,
+    bound: BoundTable,
     count: Callable[[Connection], tuple[int, int]],
     connection: Connection,
-    now: LiveTable,
+    now: BoundTable,
 ) -> tuple[int | None, int]:
-    return count(connection) if now is live else (None, 0)
+    return count(connection) if now is bound else (None, 0)

@@ -25,7 +25,7 @@ from zapdb.indexes.predicates import (
     find_field,
     shorten_value,
 )
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import String
 
 DECLARED: Final = "declared"
@@ -49,7 +49,7 @@ class FieldExpression:
         self,
         table: str,
         name: str,
-        known: tuple[Table, Field] | None = None,
+        known: tuple[TableSchema, Field] | None = None,
         collation: Collation | Literal["declared"] | None = None,
     ) -> None:
         self._table = table
@@ -219,7 +219,7 @@ class Fields:
 
     __slots__ = ("_find_table",)
 
-    def __init__(self, find_table: Callable[[], Table]) -> None:
+    def __init__(self, find_table: Callable[[], TableSchema]) -> None:
         self._find_table = find_table
 
     def __getattr__(self, name: str) -> FieldExpression:
@@ -242,12 +242,12 @@ class Fields:
         return f"<fields of {table.name!r}: {', '.join(f.name for f in table.fields)}>"
 
 
-def make_field(table: Table, name: str) -> FieldExpression:
+def make_field(table: TableSchema, name: str) -> FieldExpression:
     """The field of this name; raises `UnknownField`, which names the closest one."""
     return FieldExpression(table.name, name, (table, _find_named(table, name)))
 
 
-def _find_named(table: Table, name: object) -> Field:
+def _find_named(table: TableSchema, name: object) -> Field:
     found = table.field_named(name) if isinstance(name, str) else None
     if found is None:
         raise UnknownField.named(table.name, name, [f.name for f in table.fields])
@@ -257,7 +257,7 @@ def _find_named(table: Table, name: object) -> Field:
 # --- where they reach a table --------------------------------------------------------------------
 
 
-def bind(table: Table, given: Any) -> Predicate:
+def bind(table: TableSchema, given: Any) -> Predicate:
     """A condition with its fields found in a table, and its values checked.
 
     Raises `UnknownField`, `InvalidValue`, and `UsageError` for what is no condition, or one on
@@ -284,7 +284,7 @@ def bind(table: Table, given: Any) -> Predicate:
     )
 
 
-def _bind_condition(table: Table, condition: Condition) -> Comparison:
+def _bind_condition(table: TableSchema, condition: Condition) -> Comparison:
     field, collation = as_field(table, condition.field)
     op, value, kind = condition.op, condition.value, field.type
     path = f"{table.name}.{field.name}"
@@ -308,7 +308,7 @@ def _bind_condition(table: Table, condition: Condition) -> Comparison:
 RANGE_OPERATORS: Final = frozenset({"<", "<=", ">", ">="})
 
 
-def as_field(table: Table, given: Any) -> tuple[Field, Collation | None]:
+def as_field(table: TableSchema, given: Any) -> tuple[Field, Collation | None]:
     """A field that is given by itself or by its name, and the collation it is under.
 
     Raises `UnknownField`, and `UsageError` for what is no field, or that of another table.
@@ -342,7 +342,7 @@ def as_field(table: Table, given: Any) -> tuple[Field, Collation | None]:
     return field, _declared_collation(table, field)
 
 
-def _declared_collation(table: Table, field: Field) -> Collation:
+def _declared_collation(table: TableSchema, field: Field) -> Collation:
     components = [c for index in table.indexes for c in index.components]
     mine = {c.collation for c in components if c.field == field.number and c.collation}
     if len(mine) != 1:
@@ -355,7 +355,7 @@ def _declared_collation(table: Table, field: Field) -> Collation:
     return mine.pop()
 
 
-def as_order(table: Table, given: Any) -> Order:
+def as_order(table: TableSchema, given: Any) -> Order:
     """What `order_by` takes: a field, its name, either with a minus, or `nulls_last()`."""
     order = FieldOrder(given) if isinstance(given, FieldExpression) else given
     if isinstance(given, str):

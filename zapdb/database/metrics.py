@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from zapdb import metrics as counted
-from zapdb.activation import View, load_view
+from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.catalog.changelog import read_horizon, read_seq
 from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster.leases import list_leases
@@ -123,34 +123,42 @@ FAMILIES: Final = (
 
 
 def render_metrics(
-    storage: Storage, view: View, *, cache_seq: int | None = None, count_records: bool = True
+    storage: Storage,
+    catalog: TenantCatalog,
+    *,
+    cache_seq: int | None = None,
+    count_records: bool = True,
 ) -> str:
-    """The text, for the view's tenant as of now; `cache_seq` is that of the process's local view,
-    if it has one.
+    """The text, for the tenant catalog's tenant as of now; `cache_seq` is that of the process's
+    catalog cache, if it has one.
 
     Counting records reads all of them: without `count_records` they are left out.
     """
     return ShownText(
-        _to_text(read_gauges(storage, view, cache_seq=cache_seq, count_records=count_records))
+        _to_text(read_gauges(storage, catalog, cache_seq=cache_seq, count_records=count_records))
     )
 
 
 def read_gauges(
-    storage: Storage, view: View, *, cache_seq: int | None = None, count_records: bool = True
+    storage: Storage,
+    catalog: TenantCatalog,
+    *,
+    cache_seq: int | None = None,
+    count_records: bool = True,
 ) -> list[Gauge]:
     """The state of the database, as of one moment."""
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, view.tenant, view)
-        return list(_read(connection, view, cache_seq, count_records))
+        catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
+        return list(_read(connection, catalog, cache_seq, count_records))
 
 
 def _read(
-    connection: Connection, view: View, cache_seq: int | None, count_records: bool
+    connection: Connection, catalog: TenantCatalog, cache_seq: int | None, count_records: bool
 ) -> Iterator[Gauge]:
-    seq, end = read_seq(connection), view.chain.end
+    seq, end = read_seq(connection), catalog.chain.end
     yield LEVEL.of(read_level(connection))
     yield STORED_END.of(end)
-    yield ROLLBACK_IN_PROGRESS.of(view.chain_state.rolling_back is not None)
+    yield ROLLBACK_IN_PROGRESS.of(catalog.chain_state.rolling_back is not None)
     yield SEQ.of(seq)
     yield HORIZON.of(read_horizon(connection))
     if cache_seq is not None:
@@ -171,28 +179,30 @@ def _read(
     )
     yield LEASES.each(((state,), leases[state]) for state in ("held", "expired"))
     jobs = Tally(
-        (job.kind, job.state) for job in list_jobs(connection) if job.tenant == view.tenant
+        (job.kind, job.state) for job in list_jobs(connection) if job.tenant == catalog.tenant
     )
     yield JOBS.each(sorted(jobs.items()))
-    name = next((t.name for t in tenants if t.number == view.tenant), str(view.tenant))
-    followers = list_followers(connection, view.tenant)
+    name = next((t.name for t in tenants if t.number == catalog.tenant), str(catalog.tenant))
+    followers = list_followers(connection, catalog.tenant)
     yield FOLLOWER_LAG.each(((name, f.name), f.lag.seconds) for f in followers)
     yield FOLLOWER_BEHIND.each(((name, f.name), f.lag.changes) for f in followers)
-    yield from _read_tables(connection, view, name, count_records)
+    yield from _read_tables(connection, catalog, name, count_records)
 
 
 def _read_tables(
-    connection: Connection, view: View, tenant: str, count_records: bool
+    connection: Connection, catalog: TenantCatalog, tenant: str, count_records: bool
 ) -> Iterator[Gauge]:
-    states = view.tables.values()
+    states = catalog.tables.values()
     yield INDEXES.each(
-        ((tenant, state.table.name, index.index.name, index.state), 1)
+        ((tenant, state.schema.name, index.index.name, index.state), 1)
         for state in states
         for index in state.indexes
     )
-    yield UNVALIDATED.each(((tenant, state.table.name), len(state.unvalidated)) for state in states)
+    yield UNVALIDATED.each(
+        ((tenant, state.schema.name), len(state.unvalidated)) for state in states
+    )
     if count_records:
-        statuses = read_table_statuses(connection, view)
+        statuses = read_table_statuses(connection, catalog)
         yield RECORDS.each(((tenant, status.table), status.records) for status in statuses)
         yield STALE.each(((tenant, status.table), status.stale) for status in statuses)
 

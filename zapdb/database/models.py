@@ -21,7 +21,7 @@ from zapdb.errors import ModelsMismatch, UsageError
 from zapdb.migrations import Chain
 from zapdb.records import Record, record_class
 from zapdb.records.record import RecordType
-from zapdb.schema import Field, Schema, Table, fingerprint
+from zapdb.schema import Field, Schema, TableSchema, fingerprint
 from zapdb.values import Decimal, Enum, List, Reference, Struct, StructValue, ValueType
 from zapdb.values.struct_value import struct_class
 
@@ -115,7 +115,7 @@ def describe_models(schema: Schema, migration: str, names: Mapping[str, str]) ->
     )
 
 
-def describe_table(table: Table) -> TableModel:
+def describe_table(table: TableSchema) -> TableModel:
     key = tuple(f.name for f in table.key_fields)
     return TableModel(fingerprint(table), key, {f.name: _describe(f) for f in table.fields})
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from zapdb.activation import View, load_view, prehistory
+from zapdb.activation import TenantCatalog, load_tenant_catalog, prehistory
 from zapdb.activation.pinning import Pins
 from zapdb.activation.serving import refuse_behind, refuse_unserved
 from zapdb.activation.up import (
@@ -79,8 +79,8 @@ def prepare_tenant(
     files: MigrationFiles,
     wait_seconds: float,
     applied: list[AppliedMigration],
-    known: View | None = None,
-) -> tuple[View, dict[int, str]]:
+    known: TenantCatalog | None = None,
+) -> tuple[TenantCatalog, dict[int, str]]:
     """Store and activate what is to be, so that a tenant can be served to a process with the files.
 
     Returns what is in force then, and the digests of the files that are not stored, by number. The
@@ -91,32 +91,32 @@ def prepare_tenant(
     `CatalogChanged` where it must be called again, to look at what there is now.
     """
     serves = files.serves or 0
-    view = load_checked(storage, tenant, known)
-    if files.end >= (view.chain_state.rolling_back or files.end + 1):
-        require_no_ongoing_rollback(view)
+    catalog = load_checked(storage, tenant, known)
+    if files.end >= (catalog.chain_state.rolling_back or files.end + 1):
+        require_no_ongoing_rollback(catalog)
     pending: tuple[MigrationFile, ...] = ()
-    if known is None or view.stored is not known.stored:
-        pending = compare_files(files.migrations, list(view.stored), view.chain).pending
+    if known is None or catalog.stored is not known.stored:
+        pending = compare_files(files.migrations, list(catalog.stored), catalog.chain).pending
     if pending and files.apply == "auto":
         assert files.directory is not None
         with suppress(ActivationPending):  # waited for below, where it is needed
             applied.extend(migrate_up(storage, tenant, files.directory))
         raise changed_while_opening(storage)
-    if pending and serves > view.chain.end:
+    if pending and serves > catalog.chain.end:
         raise _pending(pending[0].label, len(pending), storage)
-    if view.position < view.chain.end and view.chain_state.rolling_back is None:
+    if catalog.position < catalog.chain.end and catalog.chain_state.rolling_back is None:
         # It stays where it is, as far as that can be served.
         with suppress(SchemaChangesRefused, RollbackInProgress):
-            applied.extend(catch_up(storage, tenant, known=view)[0])
-        view = load_checked(storage, tenant, view)
-    if view.position < serves:
+            applied.extend(catch_up(storage, tenant, known=catalog)[0])
+        catalog = load_checked(storage, tenant, catalog)
+    if catalog.position < serves:
         applied.extend(await_activation(storage, tenant, serves, wait_seconds))
         raise changed_while_opening(storage)
     if files.serves is not None:
         settings = read_settings(storage.connection(), tenant)
-        refuse_unserved(view, files.serves, settings.get("served_window"))
-    resolved = resolve_files(pending, view.chain, provisional_numbers())
-    return view, {m.number: m.digest for m in resolved.after(view.chain.end)}
+        refuse_unserved(catalog, files.serves, settings.get("served_window"))
+    resolved = resolve_files(pending, catalog.chain, provisional_numbers())
+    return catalog, {m.number: m.digest for m in resolved.after(catalog.chain.end)}
 
 
 def changed_while_opening(storage: Storage) -> CatalogChanged:
@@ -130,39 +130,41 @@ def changed_while_opening(storage: Storage) -> CatalogChanged:
 
 
 def prepare_tenant_read_only(
-    storage: Storage, tenant: int, files: MigrationFiles, known: View | None = None
-) -> View:
+    storage: Storage, tenant: int, files: MigrationFiles, known: TenantCatalog | None = None
+) -> TenantCatalog:
     """What is in force, if it can be served to a process that has the files and writes nothing."""
     with storage.transaction(Mode.READ) as connection:
         check_level(connection)
-        view = load_view(connection, tenant, known)
+        catalog = load_tenant_catalog(connection, tenant, known)
         settings = read_settings(connection, tenant)
-    pending = compare_files(files.migrations, list(view.stored), view.chain).pending
+    pending = compare_files(files.migrations, list(catalog.stored), catalog.chain).pending
     if files.serves is not None:
-        if files.serves > view.chain.end:
+        if files.serves > catalog.chain.end:
             raise _pending(pending[0].label, len(pending), storage)
-        refuse_behind(view, files.serves)
-        refuse_unserved(view, files.serves, settings.get("served_window"))
-    return view
+        refuse_behind(catalog, files.serves)
+        refuse_unserved(catalog, files.serves, settings.get("served_window"))
+    return catalog
 
 
-def load_checked(storage: Storage, tenant: int, known: View | None = None) -> View:
+def load_checked(
+    storage: Storage, tenant: int, known: TenantCatalog | None = None
+) -> TenantCatalog:
     check_level(storage.connection())
     return prehistory.load_or_recover(storage, tenant, known)
 
 
-def rebuild(storage: Storage, view: View) -> View:
+def rebuild(storage: Storage, catalog: TenantCatalog) -> TenantCatalog:
     """Build indexes again whose data changed, for a limited time; returns what is in force then."""
-    if not list_rebuilds(view):
-        return view
-    rebuild_when_opening(storage, view)
-    return load_checked(storage, view.tenant, view)
+    if not list_rebuilds(catalog):
+        return catalog
+    rebuild_when_opening(storage, catalog)
+    return load_checked(storage, catalog.tenant, catalog)
 
 
-def check_pins(storage: Storage, view: View, pins: Pins) -> None:
+def check_pins(storage: Storage, catalog: TenantCatalog, pins: Pins) -> None:
     if pins.by_table:
         with storage.transaction(Mode.READ) as connection:
-            pins.check(connection, view)
+            pins.check(connection, catalog)
 
 
 def read_files(migrations: str | Path | None, apply: Apply, serve_as: int | None) -> MigrationFiles:

@@ -17,9 +17,9 @@ from typing import Final
 
 from zapdb.database.session import Session
 from zapdb.indexes import (
+    BoundTable,
     IncomingReference,
     IndexMaintainer,
-    LiveTable,
     incoming_reference_ranges,
     key_prefix_ranges,
     violations,
@@ -32,69 +32,69 @@ from zapdb.writes import Stored, execute, plan_delete, plan_null
 PAGE: Final = 500
 """Referrers that are dealt with at a time."""
 
-Batch = tuple[LiveTable, Sequence[bytes], Sequence[IncomingReference]]
+Batch = tuple[BoundTable, Sequence[bytes], Sequence[IncomingReference]]
 """Keys of deleted records, and who refers to their table and is still to be looked for."""
 
 
 def apply_on_delete(
-    session: Session, connection: Connection, live: LiveTable, keys: Sequence[bytes]
+    session: Session, connection: Connection, bound: BoundTable, keys: Sequence[bytes]
 ) -> None:
     """Deal with all that refers to some records that were deleted in this transaction.
 
     Raises `ReferenceViolation` where a reference restricts the deletion, and what changing the
     referring records raises.
     """
-    waiting: list[Batch] = [(live, keys, live.incoming_references)] if keys else []
+    waiting: list[Batch] = [(bound, keys, bound.incoming_references)] if keys else []
     while waiting:
-        live, keys, referrers = waiting.pop()
+        bound, keys, referrers = waiting.pop()
         unfinished, removed = list[IncomingReference](), list[Batch]()
         for incoming in referrers:
             other = session.bind_active(incoming.table)
             if incoming.key.on_delete == "restrict":
-                _restrict(connection, live, keys, other, incoming)
+                _restrict(connection, bound, keys, other, incoming)
             elif incoming.key.on_delete == "set_null":
-                while page := find_referrers(connection, live, keys, other, incoming, PAGE):
-                    name = other.table.field_numbered(incoming.key.field).name
+                while page := find_referrers(connection, bound, keys, other, incoming, PAGE):
+                    name = other.schema.field_numbered(incoming.key.field).name
                     plans = [plan_null(other, key, stored, name) for key, stored in page]
                     execute(connection, other, plans)
-            elif page := find_referrers(connection, live, keys, other, incoming, PAGE):
+            elif page := find_referrers(connection, bound, keys, other, incoming, PAGE):
                 plans = [plan_delete(other, key, stored) for key, stored in page]
                 execute(connection, other, plans)
                 removed.append((other, [key for key, _ in page], other.incoming_references))
                 if len(page) == PAGE:
                     unfinished.append(incoming)
         if unfinished:  # it goes on once those who referred to the page are dealt with
-            waiting.append((live, keys, unfinished))
+            waiting.append((bound, keys, unfinished))
         waiting += removed
 
 
 def _restrict(
     connection: Connection,
-    live: LiveTable,
+    bound: BoundTable,
     keys: Sequence[bytes],
-    other: LiveTable,
+    other: BoundTable,
     incoming: IncomingReference,
 ) -> None:
-    for found in find_referrers(connection, live, keys, other, incoming, 1):
+    for found in find_referrers(connection, bound, keys, other, incoming, 1):
         key = _target_of(other, incoming)(*found)
         assert key is not None
         most = PAGE_RECORDS_MAX
-        referring = find_referrers(connection, live, [key], other, incoming, most)
+        referring = find_referrers(connection, bound, [key], other, incoming, most)
         raise violations.still_referenced(
-            live, key, other, incoming, [k for k, _ in referring], most
+            bound, key, other, incoming, [k for k, _ in referring], most
         )
 
 
 def find_referrers(
     connection: Connection,
-    live: LiveTable,
+    bound: BoundTable,
     keys: Sequence[bytes],
-    other: LiveTable,
+    other: BoundTable,
     incoming: IncomingReference,
     limit: int,
 ) -> list[Stored]:
     """Some of the records that refer to any of the records with these keys: all, or `limit`."""
-    pages = _find_pages(connection, live, keys, other, incoming, limit)
+    pages = _find_pages(connection, bound, keys, other, incoming, limit)
     target_of, targets, found = _target_of(other, incoming), set(keys), dict[bytes, bytes]()
     for page in pages:
         for key, stored in page:
@@ -106,10 +106,10 @@ def find_referrers(
 
 
 def _target_of(
-    other: LiveTable, incoming: IncomingReference
+    other: BoundTable, incoming: IncomingReference
 ) -> Callable[[bytes, bytes], bytes | None]:
     """Tells the key of the record that a stored one refers to, if it refers to any."""
-    field, read = other.table.field_numbered(incoming.key.field), other.index_reader.read
+    field, read = other.schema.field_numbered(incoming.key.field), other.index_reader.read
     name, encode, skip = field.name, field.type.encode, field.type.skip
     if _is_first_of_key(other, incoming):  # the key's first bytes are those of the target's key
         return lambda key, stored: key[: skip(key, 0)]
@@ -123,9 +123,9 @@ def _target_of(
 
 def _find_pages(
     connection: Connection,
-    live: LiveTable,
+    bound: BoundTable,
     keys: Sequence[bytes],
-    other: LiveTable,
+    other: BoundTable,
     incoming: IncomingReference,
     limit: int,
 ) -> Iterator[list[Stored]]:
@@ -135,11 +135,11 @@ def _find_pages(
     index = next((i for i in other.indexes if _finds(i, incoming)), None)
     if index is None:
         return _scan(connection, other)
-    return _search(connection, live, keys, index, limit)
+    return _search(connection, bound, keys, index, limit)
 
 
-def _is_first_of_key(other: LiveTable, incoming: IncomingReference) -> bool:
-    return other.table.key[0] == incoming.key.field
+def _is_first_of_key(other: BoundTable, incoming: IncomingReference) -> bool:
+    return other.schema.key[0] == incoming.key.field
 
 
 def _finds(index: IndexMaintainer, incoming: IncomingReference) -> bool:
@@ -148,13 +148,13 @@ def _finds(index: IndexMaintainer, incoming: IncomingReference) -> bool:
 
 def _search(
     connection: Connection,
-    live: LiveTable,
+    bound: BoundTable,
     keys: Sequence[bytes],
     index: IndexMaintainer,
     limit: int,
 ) -> Iterator[list[Stored]]:
     """All in the ranges of the index where those who refer to the keys are; some come twice."""
-    ranges = incoming_reference_ranges(index.keys, map(live.codec.decode_key, keys))
+    ranges = incoming_reference_ranges(index.keys, map(bound.codec.decode_key, keys))
     page = index.entries.find_in(connection, ranges, limit)
     yield page
     if len(page) < limit:
@@ -176,7 +176,7 @@ def _read_range(
         after = (as_bytes(page[-1][0]), as_bytes(page[-1][1]))
 
 
-def _scan(connection: Connection, other: LiveTable) -> Iterator[list[Stored]]:
+def _scan(connection: Connection, other: BoundTable) -> Iterator[list[Stored]]:
     after = b""
     while page := connection.fetch_all(other.records.page_sql, (after, PAGE_RECORDS_MAX)):
         yield [(as_bytes(key), as_bytes(value)) for key, value in page]

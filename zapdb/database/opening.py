@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from zapdb.activation import View
+from zapdb.activation import TenantCatalog
 from zapdb.activation.datasets import datasets_in_use, settle_datasets
 from zapdb.activation.pinning import Pins
 from zapdb.activation.up import AppliedMigration
@@ -128,9 +128,9 @@ def open(
         applied: list[AppliedMigration] = []
 
         def open_node() -> Database:
-            view, pending = prepare_tenant(storage, number, files, wait, applied)
-            check_models(models, view.chain, files.serves)
-            return _open_as_node(opening, view, pending, applied)
+            catalog, pending = prepare_tenant(storage, number, files, wait, applied)
+            check_models(models, catalog.chain, files.serves)
+            return _open_as_node(opening, catalog, pending, applied)
 
         return retry(CATALOG, open_node, on=CatalogChanged)
     except BaseException:
@@ -149,29 +149,32 @@ class _Opening:
     models: ModuleType | None
 
     def make(
-        self, node: Node | None, view: View, applied: Sequence[AppliedMigration] = ()
+        self, node: Node | None, catalog: TenantCatalog, applied: Sequence[AppliedMigration] = ()
     ) -> Database:
         watcher = CatalogWatcher(self.storage)
         context = NodeContext(self.storage, node, self.files, watcher, self.pins)
         try:
-            return Database(context, view, self.tenant, tuple(applied))
+            return Database(context, catalog, self.tenant, tuple(applied))
         except BaseException:
             watcher.stop()
             raise
 
 
 def _open_as_node(
-    opening: _Opening, view: View, pending: dict[int, str], applied: list[AppliedMigration]
+    opening: _Opening,
+    catalog: TenantCatalog,
+    pending: dict[int, str],
+    applied: list[AppliedMigration],
 ) -> Database:
     """Register, and open. Only from then on do others know of this process: a rollback, or the
     activation of a migration that waits for processes, may have been faster. Raises
     `CatalogChanged` then."""
     storage, files = opening.storage, opening.files
-    datasets = datasets_in_use(view)
+    datasets = datasets_in_use(catalog)
     node = register(storage, files.end, serves=files.serves, pending=pending, datasets=datasets)
     try:
-        current = load_checked(storage, view.tenant, view)
-        if (current.chain_state, current.position) != (view.chain_state, view.position):
+        current = load_checked(storage, catalog.tenant, catalog)
+        if (current.chain_state, current.position) != (catalog.chain_state, catalog.position):
             raise changed_while_opening(storage)
         check_pins(storage, current, opening.pins)
         if current.chain_state.rolling_back is None:
@@ -186,11 +189,11 @@ def _open_as_node(
         raise
 
 
-def _rebuild_alive(storage: Storage, view: View, node: Node) -> View:
+def _rebuild_alive(storage: Storage, catalog: TenantCatalog, node: Node) -> TenantCatalog:
     """`rebuild`, which may take longer than the lease of a node that does nothing else."""
     heartbeat = Heartbeat(storage, node)
     try:
-        return rebuild(storage, view)
+        return rebuild(storage, catalog)
     finally:
         heartbeat.stop()
 
@@ -206,10 +209,12 @@ def _open_read_only(opening: _Opening) -> Database:
             database=storage.shown_url,
             hint="run `zapdb migrate up`",
         )
-    view = prepare_tenant_read_only(storage, find_tenant(connection, opening.tenant).number, files)
-    check_pins(storage, view, opening.pins)
-    check_models(opening.models, view.chain, files.serves)
-    return opening.make(None, view)
+    catalog = prepare_tenant_read_only(
+        storage, find_tenant(connection, opening.tenant).number, files
+    )
+    check_pins(storage, catalog, opening.pins)
+    check_models(opening.models, catalog.chain, files.serves)
+    return opening.make(None, catalog)
 
 
 def _check_count(connections: int) -> int:

@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 from zapdb.errors import BlobMissing, InvalidValue, UpdateConflict, UsageError
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.indexes.violations import show_key
 from zapdb.records import Record, etag, held, raw_value
 from zapdb.values import Blob, ValueType
 from zapdb.values.struct_value import ETAG
 
 
-def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record | str) -> None:
+def check_unchanged(bound: BoundTable, key: bytes, stored: bytes, seen: Record | str) -> None:
     """Raises `UpdateConflict` unless every field of `seen`, a record or its etag, has the value
     that is stored now.
 
@@ -26,18 +26,18 @@ def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record | s
     a text that is no etag.
     """
     if isinstance(seen, str):
-        _check_etag(live, key, stored, seen)
+        _check_etag(bound, key, stored, seen)
         return
-    table = live.shape.table
-    if _key_of(live, seen) != key:
+    table = bound.adapter.schema
+    if _key_of(bound, seen) != key:
         raise UsageError(
             "if_unchanged must be the record with this key, as it was read",
             table=table.name,
-            key=show_key(live, key),
+            key=show_key(bound, key),
             given=repr(type(seen).__name__),
             hint="pass the record that get() returned for the same key",
         )
-    now = live.shape.reader.read(key, stored)
+    now = bound.adapter.reader.read(key, stored)
     types = {f.name: f.type for f in table.fields}
     changed = [
         name
@@ -48,47 +48,47 @@ def check_unchanged(live: LiveTable, key: bytes, stored: bytes, seen: Record | s
         raise UpdateConflict(
             "the record changed since it was read",
             table=table.name,
-            key=show_key(live, key),
+            key=show_key(bound, key),
             changed=", ".join(changed),
             hint="nothing was written; read the record again and decide again",
         )
 
 
-def encode_seen(live: LiveTable, key: bytes, seen: object) -> bytes | None:
+def encode_seen(bound: BoundTable, key: bytes, seen: object) -> bytes | None:
     """The bytes of the record with this key, if it is as it was seen, and was written under the
     revision in force; None where they can't be told from what was seen."""
-    names = tuple(field.name for field in live.table.fields)
-    if not (live.shape.is_current and isinstance(seen, Record) and seen._fields == names):
+    names = tuple(field.name for field in bound.schema.fields)
+    if not (bound.adapter.is_current and isinstance(seen, Record) and seen._fields == names):
         return None
-    if _key_of(live, seen) != key:
+    if _key_of(bound, seen) != key:
         return None
-    beside = live.make_beside()
+    attachments = bound.make_attachments()
     try:
-        value = live.codec.encode(live.prefix, held(seen), beside)
+        value = bound.codec.encode(bound.prefix, held(seen), attachments)
     except InvalidValue:  # another table's
         return None
-    return None if beside.blobs else value  # one that was looked at has lost its name
+    return None if attachments.blobs else value  # one that was looked at has lost its name
 
 
-def _check_etag(live: LiveTable, key: bytes, stored: bytes, seen: str) -> None:
+def _check_etag(bound: BoundTable, key: bytes, stored: bytes, seen: str) -> None:
     if not ETAG.fullmatch(seen):
         raise InvalidValue.of("if_unchanged", "a record, or its etag", seen)
-    if etag(live.shape.reader.read(key, stored)) != seen:
+    if etag(bound.adapter.reader.read(key, stored)) != seen:
         raise UpdateConflict(
             "the record changed since it was read",
-            table=live.shape.table.name,
-            key=show_key(live, key),
+            table=bound.adapter.schema.name,
+            key=show_key(bound, key),
             hint="nothing was written; read the record again and decide again",
         )
 
 
-def _key_of(live: LiveTable, seen: object) -> bytes | None:
+def _key_of(bound: BoundTable, seen: object) -> bytes | None:
     """The key of a record of the table; None for anything else."""
-    names = live.shape.key_names
+    names = bound.adapter.key_names
     if not isinstance(seen, Record) or not set(names) <= set(seen._fields):
         return None
     try:
-        return live.shape.codec.encode_key({name: getattr(seen, name) for name in names})
+        return bound.adapter.codec.encode_key({name: getattr(seen, name) for name in names})
     except InvalidValue:  # another table's
         return None
 

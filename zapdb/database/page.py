@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zapdb.errors import InvalidCursor, InvalidValue
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.indexes.ordering import Ordering, order_of_index
 from zapdb.records import Record
 
@@ -30,14 +30,14 @@ class Page:
         return f"<page of {len(self)} records, {more}>"
 
 
-def order_of_pages(live: LiveTable, number: int) -> Ordering:
+def order_of_pages(bound: BoundTable, number: int) -> Ordering:
     """The order of an index by its number; raises `InvalidCursor` for one that was dropped."""
-    for index in live.shape.indexes:
+    for index in bound.adapter.indexes:
         if index.descriptor.index.number == number:
             return order_of_index(index.keys.fields, index.keys.index.components)
     raise InvalidCursor(
         "the index that orders the pages was dropped",
-        table=live.shape.table.name,
+        table=bound.adapter.schema.name,
         hint="begin again without a cursor, or use order_by, which needs no index",
     )
 

@@ -17,7 +17,7 @@ from zapdb.database.dataset_warnings import warn
 from zapdb.database.session import Session, changed_while_read
 from zapdb.database.write_back import write_back_page
 from zapdb.errors import CatalogChanged
-from zapdb.indexes import IndexMaintainer, LiveTable, is_truncated, prefix_end
+from zapdb.indexes import BoundTable, IndexMaintainer, is_truncated, prefix_end
 from zapdb.indexes.keys import INVERTED, NULL
 from zapdb.indexes.ordering import TotalOrder
 from zapdb.indexes.planning import Plan
@@ -35,7 +35,10 @@ Fetch = Callable[[Connection, Last, int], tuple[int | None, list[Row]]]
 
 
 def read_spans(
-    session: Session, bound: BoundPlan, behind: Place | None = None, expected: int | None = None
+    session: Session,
+    bound_plan: BoundPlan,
+    behind: Place | None = None,
+    expected: int | None = None,
 ) -> Iterator[Found]:
     """All records in the spans of a plan in the order of its path, whether the rest of the plan is
     true of them or not.
@@ -43,23 +46,25 @@ def read_spans(
     `expected` is how many records the caller is expected to take, None if unknown: about so many
     are read. Some that are not behind the place may come, too.
     """
-    spans, last = _find_start(bound.plan, behind)
-    for span in reversed(spans) if bound.plan.order.is_reversed else spans:
-        for _, key, record in _read_span(session, bound, span, last, expected):
+    spans, last = _find_start(bound_plan.plan, behind)
+    for span in reversed(spans) if bound_plan.plan.order.is_reversed else spans:
+        for _, key, record in _read_span(session, bound_plan, span, last, expected):
             yield key, record
 
 
 def _read_span(
-    session: Session, bound: BoundPlan, span: Span, last: Last, expected: int | None
+    session: Session, bound_plan: BoundPlan, span: Span, last: Last, expected: int | None
 ) -> Iterator[Entry]:
     """The records of one span behind `last`, with their full keys on the path."""
-    descending, tries = bound.plan.order.is_reversed, attempts(READ)
+    descending, tries = bound_plan.plan.order.is_reversed, attempts(READ)
     while next(tries, None) is not None:
-        live = session.rebind(bound.live)
-        if live is not bound.live:
-            bound.first_page.require_unread()
-            bound.bind(live)
-        entries = _list_entries(session, bound, _remainder(span, last, descending), last, expected)
+        bound = session.rebind(bound_plan.bound)
+        if bound is not bound_plan.bound:
+            bound_plan.first_page.require_unread()
+            bound_plan.bind(bound)
+        entries = _list_entries(
+            session, bound_plan, _remainder(span, last, descending), last, expected
+        )
         if last is not None:
             entries = dropwhile(_is_up_to(last, descending), entries)
         found = None
@@ -71,8 +76,8 @@ def _read_span(
             if found is not None:
                 last, tries = found[:2], attempts(READ)
         session.reload()
-        bound.first_page.require_unread()
-    raise changed_while_read(bound.live)
+        bound_plan.first_page.require_unread()
+    raise changed_while_read(bound_plan.bound)
 
 
 def _is_up_to(last: tuple[bytes, bytes], descending: bool) -> Callable[[Entry], bool]:
@@ -82,69 +87,73 @@ def _is_up_to(last: tuple[bytes, bytes], descending: bool) -> Callable[[Entry], 
 
 
 def _list_entries(
-    session: Session, bound: BoundPlan, span: Span, last: Last, expected: int | None
+    session: Session, bound_plan: BoundPlan, span: Span, last: Last, expected: int | None
 ) -> Iterator[Entry]:
     """What lies in a span, in order; some that are not behind `last` may be left out."""
-    index, descending = bound.index, bound.plan.order.is_reversed
+    index, descending = bound_plan.index, bound_plan.plan.order.is_reversed
     if index is None:
-        return _list_records(session, bound, span, last, expected)
+        return _list_records(session, bound_plan, span, last, expected)
     if not index.is_readable:
-        warn(bound.live, index)
-        return _scan(session, bound, index, span)
-    stored = _list_stored(session, bound, index, span, last, expected)
+        warn(bound_plan.bound, index)
+        return _scan(session, bound_plan, index, span)
+    stored = _list_stored(session, bound_plan, index, span, last, expected)
     return sort_ties(stored, span, unique=index.descriptor.index.unique, descending=descending)
 
 
 def _list_records(
-    session: Session, bound: BoundPlan, span: Span, last: Last, expected: int | None
+    session: Session, bound_plan: BoundPlan, span: Span, last: Last, expected: int | None
 ) -> Iterator[Entry]:
     """Records by their own keys."""
-    records, read, descending = bound.live.records, bound.read, bound.plan.order.is_reversed
+    records, read, descending = (
+        bound_plan.bound.records,
+        bound_plan.read,
+        bound_plan.plan.order.is_reversed,
+    )
 
     def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[Row]]:
         return records.page(connection, span.lower, span.upper, after, limit, descending=descending)
 
-    for page in _list_pages(session, bound, fetch, last, expected):
+    for page in _list_pages(session, bound_plan, fetch, last, expected):
         for key, record_key, value in page:
             yield key, record_key, read(record_key, value)
 
 
 def _list_stored(
     session: Session,
-    bound: BoundPlan,
+    bound_plan: BoundPlan,
     index: IndexMaintainer,
     span: Span,
     last: Last,
     expected: int | None,
 ) -> Iterator[Entry]:
     """What lies in a span as an index has it: keys that tie there are in no order yet."""
-    unique, read, build = index.descriptor.index.unique, bound.read, index.keys.build
+    unique, read, build = index.descriptor.index.unique, bound_plan.read, index.keys.build
     lower, upper = span.entry_bounds(unique=unique)
     if last is not None and (unique or is_truncated(last[0])):
         last = None  # its entry has another key
-    descending = bound.plan.order.is_reversed
+    descending = bound_plan.plan.order.is_reversed
 
     def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[Row]]:
         return index.entries.page(connection, lower, upper, after, limit, descending=descending)
 
-    for page in _list_pages(session, bound, fetch, last, expected):
+    for page in _list_pages(session, bound_plan, fetch, last, expected):
         for key, record_key, value in page:
             record = read(record_key, value)
             yield build(record) if index.may_be_truncated(key) else key, record_key, record
 
 
 def _scan(
-    session: Session, bound: BoundPlan, index: IndexMaintainer, span: Span
+    session: Session, bound_plan: BoundPlan, index: IndexMaintainer, span: Span
 ) -> Iterator[Entry]:
     """What lies in a span of an index that can't be read, by reading all records; memory grows
     with those that match."""
-    build, descending = index.keys.build, bound.plan.order.is_reversed
-    records, read, found = bound.live.records, bound.read, list[Entry]()
+    build, descending = index.keys.build, bound_plan.plan.order.is_reversed
+    records, read, found = bound_plan.bound.records, bound_plan.read, list[Entry]()
 
     def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[Row]]:
         return records.page(connection, None, None, after, limit, descending=False)
 
-    for page in _list_pages(session, bound, fetch, None, None):
+    for page in _list_pages(session, bound_plan, fetch, None, None):
         for key, _, value in page:
             record = read(key, value)
             full_key = build(record)
@@ -155,23 +164,23 @@ def _scan(
 
 
 def _list_pages(
-    session: Session, bound: BoundPlan, fetch: Fetch, after: Last, expected: int | None
+    session: Session, bound_plan: BoundPlan, fetch: Fetch, after: Last, expected: int | None
 ) -> Iterator[list[Row]]:
     """Page after page; raises `CatalogChanged` for one that was read under another
     schema."""
-    live = bound.live
+    bound = bound_plan.bound
     for limit in page_sizes(expected):
 
         def read_page(
-            connection: Connection, now: LiveTable, after: Last = after, limit: int = limit
+            connection: Connection, now: BoundTable, after: Last = after, limit: int = limit
         ) -> tuple[int | None, list[Row]]:
-            return fetch(connection, after, limit) if now is live else (None, [])
+            return fetch(connection, after, limit) if now is bound else (None, [])
 
-        now, page = session.read_active(live, read_page)
-        if now is not live:
-            raise changed_while_read(live)
-        bound.first_page.is_read = True
-        write_back_page(session, live, ((key, value) for _, key, value in page))
+        now, page = session.read_active(bound, read_page)
+        if now is not bound:
+            raise changed_while_read(bound)
+        bound_plan.first_page.is_read = True
+        write_back_page(session, bound, ((key, value) for _, key, value in page))
         yield page
         if len(page) < limit:
             return

@@ -21,14 +21,14 @@ import pyarrow
 from pyarrow import types
 
 from zapdb.records.arrow import make_column
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 from zapdb.values import Enum, Json, List, Reference, Struct, Uuid, ValueType, ZonedTimestamp
 
 AS_OBJECTS: Final = (Json, List, Reference, Struct, Uuid, ZonedTimestamp)
 """Types whose values Arrow holds as something else, or pandas has no column for."""
 
 
-def table_frame(table: Table, held: Any, as_text: Collection[str] = ()) -> Any:
+def table_frame(table: TableSchema, held: Any, as_text: Collection[str] = ()) -> Any:
     """The `pandas.DataFrame` of a `pyarrow.Table` that has fields of a table."""
     fields, series = {field.name: field for field in table.fields}, []
     for name in held.schema.names:

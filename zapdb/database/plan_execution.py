@@ -21,7 +21,7 @@ from zapdb.database.racing import Candidate, race
 from zapdb.database.selection import Planning
 from zapdb.database.session import Session
 from zapdb.errors import CatalogChanged
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.indexes.choosing import UnionPlan
 from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import find_field
@@ -36,31 +36,31 @@ class PlanExecution:
     def __init__(
         self,
         session: Session,
-        live: LiveTable,
+        bound: BoundTable,
         planning: Planning,
         fields: frozenset[int] | None = None,
     ) -> None:
         self._session = session
         self._planning = planning
         self._fields = fields
-        self._plan(live)
+        self._plan(bound)
 
-    def _plan(self, live: LiveTable) -> None:
-        self.live = live
-        self.plan = plan = self._planning.plan(live)
+    def _plan(self, bound: BoundTable) -> None:
+        self.bound = bound
+        self.plan = plan = self._planning.plan(bound)
         self._first_page = FirstPage()
-        self._bound = [self._bind(branch) for branch in plan.branches]
+        self._bound_plans = [self._bind(branch) for branch in plan.branches]
 
     def _bind(self, plan: Plan) -> BoundPlan:
-        return BoundPlan(plan, self.live, self._fields, self._first_page)
+        return BoundPlan(plan, self.bound, self._fields, self._first_page)
 
     def place(self, found: Found) -> Place:
         """The place of a record in the order."""
-        return self._bound[-1].place(found)
+        return self._bound_plans[-1].place(found)
 
     def name_of(self, field: Field) -> str:
         """The name that a field has in the records that were read last."""
-        table = self._bound[-1].live.shape.table
+        table = self._bound_plans[-1].bound.adapter.schema
         return find_field(table, field.number, field.name).name
 
     def read(self, *, limit: int | None = None, behind: Place | None = None) -> Iterator[Found]:
@@ -77,22 +77,24 @@ class PlanExecution:
             return iter(()) if first is None else chain((first,), found)
 
         def plan_anew(_: int) -> None:
-            self._plan(self._session.rebind(self.live))
+            self._plan(self._session.rebind(self.bound))
 
         found = retry(READ, read_first, on=CatalogChanged, before_again=plan_anew)
-        self._planning.warn(self.live)
+        self._planning.warn(self.bound)
         return found
 
     def _read(self, limit: int | None, behind: Place | None) -> Iterator[Found]:
         plan = self.plan
         if plan.sorting == "all" and limit is not None:
-            alternative = self._planning.plan_in_order(self.live)
+            alternative = self._planning.plan_in_order(self.bound)
             if alternative is not None:
                 return self._race(self._bind(alternative), limit, behind)
         expected = limit if plan.sorting != "all" else None
         if expected is not None and behind is not None:
             expected += 1  # the record at the place is read again
-        streams = [self._read_branch(bound, expected, behind) for bound in self._bound]
+        streams = [
+            self._read_branch(bound_plan, expected, behind) for bound_plan in self._bound_plans
+        ]
         if plan.sorting == "all":
             keyed = chain.from_iterable(streams)
             if limit is None:
@@ -108,21 +110,21 @@ class PlanExecution:
 
     def _race(self, alternative: BoundPlan, limit: int, behind: Place | None) -> Iterator[Found]:
         unordered = chain.from_iterable(
-            self._list_candidates(bound, behind) for bound in self._bound
+            self._list_candidates(bound_plan, behind) for bound_plan in self._bound_plans
         )
         return iter(race(unordered, self._list_candidates(alternative, behind), limit))
 
     def _list_candidates(
-        self, bound: BoundPlan, behind: Place | None
+        self, bound_plan: BoundPlan, behind: Place | None
     ) -> Iterator[Candidate[Found]]:
         """The records in the spans of a plan: those that are meant, behind a place, come after
         their places in the order, and for others None."""
-        start = b"" if behind is None else bound.position(behind)
-        for found in read_spans(self._session, bound, behind):
-            if bound.matches is not None and not bound.matches(found[1]):
+        start = b"" if behind is None else bound_plan.position(behind)
+        for found in read_spans(self._session, bound_plan, behind):
+            if bound_plan.matches is not None and not bound_plan.matches(found[1]):
                 yield None
                 continue
-            place = bound.sort_key(found)
+            place = bound_plan.sort_key(found)
             yield (place, found) if place > start else None
 
     @property
@@ -130,31 +132,31 @@ class PlanExecution:
         return isinstance(self.plan, UnionPlan) and self.plan.is_merged
 
     def _read_branch(
-        self, bound: BoundPlan, expected: int | None, behind: Place | None
+        self, bound_plan: BoundPlan, expected: int | None, behind: Place | None
     ) -> Iterator[tuple[bytes, Found]]:
         """The records of one branch, each after its place in the order, where that is needed."""
-        plan, found = self.plan, _filter(self._session, bound, behind, expected)
-        if plan.sorting != "all" and bound.plan.sorting == "ties":
-            found = _sort_ties(found, bound)
+        plan, found = self.plan, _filter(self._session, bound_plan, behind, expected)
+        if plan.sorting != "all" and bound_plan.plan.sorting == "ties":
+            found = _sort_ties(found, bound_plan)
         if behind is not None:
-            start = bound.position(behind)
-            return ((k, one) for one in found if (k := bound.sort_key(one)) > start)
+            start = bound_plan.position(behind)
+            return ((k, one) for one in found if (k := bound_plan.sort_key(one)) > start)
         if plan.sorting == "all" or self._is_merged:
-            return ((bound.sort_key(one), one) for one in found)
+            return ((bound_plan.sort_key(one), one) for one in found)
         return ((b"", one) for one in found)
 
 
-def _sort_ties(found: Iterator[Found], bound: BoundPlan) -> Iterator[Found]:
-    for _, run in groupby(found, key=bound.order_key):
-        yield from sorted(run, key=bound.tie_key)
+def _sort_ties(found: Iterator[Found], bound_plan: BoundPlan) -> Iterator[Found]:
+    for _, run in groupby(found, key=bound_plan.order_key):
+        yield from sorted(run, key=bound_plan.tie_key)
 
 
 def _filter(
-    session: Session, bound: BoundPlan, behind: Place | None, expected: int | None
+    session: Session, bound_plan: BoundPlan, behind: Place | None, expected: int | None
 ) -> Iterator[Found]:
     # What is filtered out is not counted: how many entries are needed is not known then.
-    entries = read_spans(session, bound, behind, None if bound.matches else expected)
+    entries = read_spans(session, bound_plan, behind, None if bound_plan.matches else expected)
     for found in entries:
-        matches = bound.matches
+        matches = bound_plan.matches
         if matches is None or matches(found[1]):
             yield found

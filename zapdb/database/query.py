@@ -23,7 +23,7 @@ from zapdb.errors import (
     SeveralRecords,
     UsageError,
 )
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.indexes.choosing import UnionPlan, without_ties
 from zapdb.indexes.ordering import BY_KEY, Ordering
 from zapdb.indexes.planning import Plan
@@ -56,17 +56,17 @@ class Query:
     way, and not promised: an index that is created or dropped may change it.
     """
 
-    __slots__ = ("_live", "_selection", "_session")
+    __slots__ = ("_bound", "_selection", "_session")
 
     def __init__(
-        self, session: Session, live: LiveTable, selection: Selection | None = None
+        self, session: Session, bound: BoundTable, selection: Selection | None = None
     ) -> None:
         self._session = session
-        self._live = live
+        self._bound = bound
         self._selection = selection or Selection()
 
     def __repr__(self) -> str:
-        return f"<query {self._live.shape.table.name}{self._selection}>"
+        return f"<query {self._bound.adapter.schema.name}{self._selection}>"
 
     # Making
 
@@ -77,7 +77,7 @@ class Query:
         Raises `UnknownField`, `InvalidValue` for a value that does not fit its field, and
         `UsageError` for what is no condition.
         """
-        table, predicate = self._live.shape.table, self._selection.predicate
+        table, predicate = self._bound.adapter.schema, self._selection.predicate
         equal = (make_field(table, name) == value for name, value in values.items())
         for one in (*predicates, *equal):
             predicate = predicate & bind(table, one)
@@ -91,7 +91,7 @@ class Query:
         order where the first field falls. Raises `UnknownField`, and `UsageError` for a field
         without an order.
         """
-        table = self._live.shape.table
+        table = self._bound.adapter.schema
         orders = tuple(as_order(table, field) for field in fields)
         return self._with(orders=orders, is_reversed=False)
 
@@ -103,18 +103,18 @@ class Query:
         made with other collation or time zone data, the table is scanned: slower, and right. Raises
         `UnknownName`.
         """
-        session, live = self._session, self._live
-        if live.shape.index(index) is None and not session.storage.local.only_builds:
+        session, bound = self._session, self._bound
+        if bound.adapter.index(index) is None and not session.storage.local.only_builds:
             self._look()  # it may be new
-            live = session.rebind(live)
-        return self._with(index=pin_index(live, index))
+            bound = session.rebind(bound)
+        return self._with(index=pin_index(bound, index))
 
     def reverse(self) -> Query:
         """The same records from the end of the order that `order_by` or `using` gives.
 
         Raises `UsageError` where there is no such order, and where it has nulls last.
         """
-        return self._but(self._selection.reversed(self._live))
+        return self._but(self._selection.reversed(self._bound))
 
     def limit(self, count: int) -> Query:
         """At most so many records: the first ones in the order that is given, or any.
@@ -136,7 +136,7 @@ class Query:
         each reference, and the query streams as it does without. Raises `UnknownField`, and
         `UsageError` for a field that is no reference.
         """
-        includes, table = self._selection.includes, self._live.shape.table
+        includes, table = self._selection.includes, self._bound.adapter.schema
         for path in references:
             names = path.split(".") if isinstance(path, str) else [as_field(table, path)[0].name]
             includes = add_include(self._session, table, includes, names)
@@ -146,7 +146,7 @@ class Query:
         return self._but(replace(self._selection, **changes))
 
     def _but(self, selection: Selection) -> Query:
-        return Query(self._session, self._live, selection)
+        return Query(self._session, self._bound, selection)
 
     # Asking
 
@@ -154,7 +154,7 @@ class Query:
         found = self._execution().read(limit=self._selection.limit)
         records = (record for _, record in found)
         includes = self._selection.includes
-        return self._session.guard(load_included(self._session, self._live, includes, records))
+        return self._session.guard(load_included(self._session, self._bound, includes, records))
 
     def all(self) -> list[Record]:
         """All records as a list; iterating the query itself holds no more than a page of them."""
@@ -187,13 +187,13 @@ class Query:
         """
         limit = self._selection.limit
         for _ in attempts(READ):
-            live = self._session.rebind(self._live)
-            plan = self._selection.plan(live, None)
+            bound = self._session.rebind(self._bound)
+            plan = self._selection.plan(bound, None)
             if isinstance(plan, UnionPlan) or plan.filter != EVERYTHING:
                 break
-            counted = count_spans(self._session, live, plan, limit)
+            counted = count_spans(self._session, bound, plan, limit)
             if counted is not None:
-                self._selection.warn(live, None)
+                self._selection.warn(bound, None)
                 return counted
             self._session.reload()
         return sum(1 for _ in self._read(any_order, NO_FIELDS).read(limit=limit))
@@ -216,7 +216,7 @@ class Query:
         Exact: decimals keep all their digits, floats are rounded once at the end. Of each record,
         no more than the fields that are needed is decoded. Raises `UsageError` for other types.
         """
-        table = self._live.shape.table
+        table = self._bound.adapter.schema
         found, _ = as_field(table, field)
         refuse_sum(table.name, found)
         return add_up(found, self._values(found))
@@ -248,9 +248,9 @@ class Query:
             execution = self._read(ordering)
             mark = self._mark(execution)
             known.check(mark)
-        live, behind = execution.live, None if known is None else known.place
+        bound, behind = execution.bound, None if known is None else known.place
         found = list(execution.read(limit=count + 1, behind=behind))
-        if execution.live is not live:
+        if execution.bound is not bound:
             mark = self._mark(execution)
             if known is not None:
                 known.check(mark)
@@ -259,20 +259,20 @@ class Query:
             after = encode_cursor(Cursor(mark, execution.place(shown[-1]), index))
         records = iter([self._session.belong(record) for _, record in shown])
         includes = self._selection.includes
-        return Page(tuple(load_included(self._session, self._live, includes, records)), after)
+        return Page(tuple(load_included(self._session, self._bound, includes, records)), after)
 
     def explain(self) -> Explanation:
         """How the query is answered now; `str()` says it in words, `to_json()` as data."""
         self._look()
-        live, limit = self._session.rebind(self._live), self._selection.limit
-        ordering = self._selection.ordering(live)
-        plan = self._selection.plan(live, ordering)
+        bound, limit = self._session.rebind(self._bound), self._selection.limit
+        ordering = self._selection.ordering(bound)
+        plan = self._selection.plan(bound, ordering)
         orders = () if ordering is None else tuple(map(str, ordering.fields))
         alternative = None
         if plan.sorting == "all" and limit is not None:
-            alternative = self._selection.plan_in_order(live, ordering)
-        found = explain_plan(self._session, live, plan, orders, limit, alternative)
-        return replace(found, warnings=list_warnings(live))
+            alternative = self._selection.plan_in_order(bound, ordering)
+        found = explain_plan(self._session, bound, plan, orders, limit, alternative)
+        return replace(found, warnings=list_warnings(bound))
 
     def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
         """The records in order as a `pyarrow.RecordBatchReader`, read as iterating reads them; the
@@ -281,7 +281,7 @@ class Query:
 
         execution = self._execution()
         found = execution.read(limit=self._selection.limit)
-        return open_found(self._session, execution.live, found, fields, as_text)
+        return open_found(self._session, execution.bound, found, fields, as_text)
 
     def to_pandas(
         self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
@@ -290,7 +290,7 @@ class Query:
         from zapdb.database.pandas_frames import table_frame
 
         held = self.to_arrow(fields, as_text).read_all()
-        return table_frame(self._live.shape.table, held, as_text)
+        return table_frame(self._bound.adapter.schema, held, as_text)
 
     # Writing
 
@@ -306,7 +306,7 @@ class Query:
             with self._session.writing() as connection:
                 execution = self._execution(NO_FIELDS)
                 keys = (key for key, _ in execution.read(limit=self._selection.limit))
-                return change_all(connection, execution.live, keys, changes)
+                return change_all(connection, execution.bound, keys, changes)
 
         return self._session.run(update)
 
@@ -325,7 +325,7 @@ class Query:
             with self._session.writing() as connection:
                 execution = self._execution(NO_FIELDS)
                 keys = (key for key, _ in execution.read(limit=self._selection.limit))
-                return remove_all(self._session, connection, execution.live, keys)
+                return remove_all(self._session, connection, execution.bound, keys)
 
         return self._session.run(delete)
 
@@ -342,15 +342,17 @@ class Query:
         change: Callable[[Plan | UnionPlan], Plan | UnionPlan] = lambda plan: plan,
     ) -> PlanExecution:
         planning = Planning(self._selection, ordering, change)
-        live = self._session.rebind(self._live)
-        return PlanExecution(self._session, live, planning, fields)
+        bound = self._session.rebind(self._bound)
+        return PlanExecution(self._session, bound, planning, fields)
 
     def _look(self) -> None:
         """Learn what is active now, where no page that is read tells it."""
-        self._session.read_active(self._live, lambda c, _: (self._session.read_activation(c), None))
+        self._session.read_active(
+            self._bound, lambda c, _: (self._session.read_activation(c), None)
+        )
 
     def _mark(self, execution: PlanExecution) -> Mark:
-        return mark_query(execution.live, self._selection.predicate, execution.plan.order)
+        return mark_query(execution.bound, self._selection.predicate, execution.plan.order)
 
     def _order_pages(self, cursor: Cursor | None) -> tuple[OrderingOf, int | None]:
         """The order of pages, and the number of the index that it is of where none is named."""
@@ -360,14 +362,14 @@ class Query:
         if asked.is_ordered:
             return asked.ordering, None
         self._look()
-        live = self._session.rebind(self._live)
+        bound = self._session.rebind(self._bound)
         if cursor is None:
-            plan = asked.plan(live, None)
+            plan = asked.plan(bound, None)
             keys = plan.path.keys if isinstance(plan, Plan) else None
             index = 0 if keys is None else keys.index.number
         else:
             index = cursor.index or 0
-        ordering = BY_KEY if index == 0 else order_of_pages(live, index)
+        ordering = BY_KEY if index == 0 else order_of_pages(bound, index)
         return lambda _: ordering, index
 
     def _values(self, field: Field) -> Iterator[Any]:
@@ -380,7 +382,7 @@ class Query:
             yield getattr(record, name)
 
     def _find_end(self, given: Any, *, descending: bool) -> Any:
-        table, asked = self._live.shape.table, self._selection
+        table, asked = self._bound.adapter.schema, self._selection
         field, collation = as_field(table, given)
         if asked.limit is None:
             order = replace(as_order(table, given), descending=descending)
@@ -388,7 +390,7 @@ class Query:
             query = self._with(predicate=asked.predicate & Not(is_null))
             ordering = Ordering.by((order,))
             execution = query._read(lambda _: ordering, frozenset((field.number,)), without_ties)
-            alternative = query._selection.plan_in_order(execution.live, ordering)
+            alternative = query._selection.plan_in_order(execution.bound, ordering)
             if execution.plan.sorting != "all" or alternative is not None:
                 found = next(execution.read(limit=1), None)
                 return None if found is None else getattr(found[1], execution.name_of(field))
@@ -399,5 +401,5 @@ class Query:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        table = object.__getattribute__(self, "_live").shape.table
+        table = object.__getattribute__(self, "_bound").adapter.schema
         raise no_attribute(self, name, table.name, ())

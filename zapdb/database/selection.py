@@ -9,7 +9,7 @@ from zapdb.database.bound_plan import find_index
 from zapdb.database.dataset_warnings import warn, warn_if_affected
 from zapdb.database.eager_loading import Include, names_of
 from zapdb.errors import UnknownName, UsageError, suggest
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.indexes.choosing import Planner, UnionPlan, make_plan
 from zapdb.indexes.ordering import Order, Ordering, order_of_index
 from zapdb.indexes.planning import Plan
@@ -56,60 +56,60 @@ class Selection:
         """Whether the order is promised: it is named, or that of the pinned index."""
         return bool(self.orders) or self.index is not None
 
-    def reversed(self, live: LiveTable) -> Selection:
+    def reversed(self, bound: BoundTable) -> Selection:
         """The same from the end of the order; raises `UsageError` where that can't be read so."""
         if not self.is_ordered:
             raise UsageError(
                 "the query has no order yet", hint="call order_by(…) or using(…) first"
             )
         turned = replace(self, is_reversed=not self.is_reversed)
-        turned.ordering(live)
+        turned.ordering(bound)
         return turned
 
     def at_most(self, count: int) -> Selection:
         """The same with a limit that is no larger."""
         return replace(self, limit=count if self.limit is None else min(self.limit, count))
 
-    def ordering(self, live: LiveTable) -> Ordering | None:
+    def ordering(self, bound: BoundTable) -> Ordering | None:
         """The order that is promised, None for none."""
         if self.orders:
             ordering = Ordering.by(self.orders)
         elif self.index is not None:
-            keys = find_index(live, self.index.number, self.index.name).keys
+            keys = find_index(bound, self.index.number, self.index.name).keys
             ordering = order_of_index(keys.fields, keys.index.components)
         else:
             return None
         return ordering.reversed() if self.is_reversed else ordering
 
-    def plan(self, live: LiveTable, ordering: Ordering | None) -> Plan | UnionPlan:
+    def plan(self, bound: BoundTable, ordering: Ordering | None) -> Plan | UnionPlan:
         """The best plan for a table as it is now."""
-        return self._planner(live).plan(self.predicate, ordering)
+        return self._planner(bound).plan(self.predicate, ordering)
 
-    def plan_in_order(self, live: LiveTable, ordering: Ordering | None) -> Plan | None:
+    def plan_in_order(self, bound: BoundTable, ordering: Ordering | None) -> Plan | None:
         """A plan that has nothing to sort, if there is one."""
         if ordering is None:
             return None
-        return self._planner(live).plan_in_order(self.predicate, ordering)
+        return self._planner(bound).plan_in_order(self.predicate, ordering)
 
-    def _planner(self, live: LiveTable) -> Planner:
+    def _planner(self, bound: BoundTable) -> Planner:
         if self.index is None:
-            return live.shape.planner
-        return live.shape.planner_by(find_index(live, self.index.number, self.index.name))
+            return bound.adapter.planner
+        return bound.adapter.planner_by(find_index(bound, self.index.number, self.index.name))
 
-    def warn(self, live: LiveTable, ordering: Ordering | None) -> None:
+    def warn(self, bound: BoundTable, ordering: Ordering | None) -> None:
         """Warn of a query that would be read by an index that can't be."""
         if self.index is not None:
-            warn(live, find_index(live, self.index.number, self.index.name))
+            warn(bound, find_index(bound, self.index.number, self.index.name))
             return
-        table = live.shape.table
-        warn_if_affected(live, lambda keys: make_plan(table, keys, self.predicate, ordering))
+        table = bound.adapter.schema
+        warn_if_affected(bound, lambda keys: make_plan(table, keys, self.predicate, ordering))
 
 
-OrderingOf = Callable[[LiveTable], Ordering | None]
+OrderingOf = Callable[[BoundTable], Ordering | None]
 """The order of the records of a table as it is now; None for any."""
 
 
-def any_order(_: LiveTable) -> None:
+def any_order(_: BoundTable) -> None:
     """The `OrderingOf` records that are needed in no order."""
 
 
@@ -121,29 +121,29 @@ class Planning:
     ordering: OrderingOf
     change: Callable[[Plan | UnionPlan], Plan | UnionPlan] = lambda plan: plan
 
-    def plan(self, live: LiveTable) -> Plan | UnionPlan:
-        return self.change(self.asked.plan(live, self.ordering(live)))
+    def plan(self, bound: BoundTable) -> Plan | UnionPlan:
+        return self.change(self.asked.plan(bound, self.ordering(bound)))
 
-    def plan_in_order(self, live: LiveTable) -> Plan | None:
+    def plan_in_order(self, bound: BoundTable) -> Plan | None:
         """A plan that has nothing to sort, if there is one."""
-        return self.asked.plan_in_order(live, self.ordering(live))
+        return self.asked.plan_in_order(bound, self.ordering(bound))
 
-    def warn(self, live: LiveTable) -> None:
+    def warn(self, bound: BoundTable) -> None:
         """Warn of a query that would be read by an index that can't be."""
-        self.asked.warn(live, self.ordering(live))
+        self.asked.warn(bound, self.ordering(bound))
 
 
-def pin_index(live: LiveTable, name: str) -> PinnedIndex:
+def pin_index(bound: BoundTable, name: str) -> PinnedIndex:
     """The index of this name; raises `UnknownName`, and `UsageError` for what is no name."""
     if not isinstance(name, str):
         raise UsageError("give an index by its name", got=type(name).__name__)
-    index = live.shape.index(name)
+    index = bound.adapter.index(name)
     if index is not None:
         return PinnedIndex(index.descriptor.index.number, name)
-    there = [index.name for index in live.shape.indexes]
+    there = [index.name for index in bound.adapter.indexes]
     raise UnknownName(
         "there is no such index",
-        table=live.shape.table.name,
+        table=bound.adapter.schema.name,
         index=name,
         indexes=", ".join(there) or "(none)",
         hint=suggest(name, there),

@@ -1,10 +1,11 @@
-"""What the tables of one open database share: the storage, the view in force, the transactions.
+"""What the tables of one open database share: the storage, the tenant catalog in force, the
+transactions.
 
 A session works in the open transaction that it is bound to, else in that of the calling task or
 thread, else in none.
 
 A writing transaction takes the gate, then reads in one statement its node's epoch and the tenant's
-activation number; if that moved, the view is loaded again inside the transaction, so that
+activation number; if that moved, the tenant catalog is loaded again inside the transaction, so that
 what it writes fits what is in force when it commits (rules 7 and 8).
 """
 
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Self, TypeVar
 
-from zapdb.activation import TableState, View, load_view
+from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.pinning import NO_PINS, Pins, Violations
 from zapdb.activation.serving import find_served, refuse_behind
 from zapdb.activation.up import require_not_rolling_back
@@ -41,7 +42,7 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.limits import EXCLUSIVE_AFTER_CONFLICTS, READ, WRITE
 from zapdb.records import Record, load_through
 from zapdb.storage import Connection, Explain, MissingTable, Mode, StatementRefused, Storage
@@ -53,18 +54,18 @@ from zapdb.storage.transaction_owners import Caller
 T = TypeVar("T")
 
 
-TableRead = Callable[[Connection, LiveTable], tuple[int | None, T]]
+TableRead = Callable[[Connection, BoundTable], tuple[int | None, T]]
 """A query: the activation number that it saw, or None where none matters, and the answer."""
 
 
 class _LoadedCatalog:
-    """A view and the tables that were made of it so far; replaced as a whole."""
+    """A tenant catalog and the tables that were made of it so far; replaced as a whole."""
 
-    def __init__(self, view: View, violations: Violations) -> None:
-        self.view = view
+    def __init__(self, catalog: TenantCatalog, violations: Violations) -> None:
+        self.catalog = catalog
         self.violations = violations
         """The pinned tables that the program can't know as they are."""
-        self.tables: dict[int, LiveTable] = {}
+        self.tables: dict[int, BoundTable] = {}
 
 
 class _CachedSettings:
@@ -79,11 +80,11 @@ class _CatalogReloaded(Exception):
     """The schema moved before anything was done in an open transaction, which knows it now."""
 
 
-def changed_while_read(live: LiveTable) -> CatalogChanged:
+def changed_while_read(bound: BoundTable) -> CatalogChanged:
     """A table was read as it is not any more."""
     return CatalogChanged(
         "the schema of the table changed while it was read",
-        table=live.table.name,
+        table=bound.schema.name,
         hint="run the query again, or run it inside db.snapshot()",
     )
 
@@ -96,10 +97,10 @@ class _Local(threading.local):
 class _Shared:
     """What a session knows, shared with those that are bound to its open transactions."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, catalog: TenantCatalog) -> None:
         self.lock = threading.Lock()
-        self.loaded = _LoadedCatalog(view, {})
-        self.settings = _CachedSettings(Settings(view.tenant, {}))
+        self.loaded = _LoadedCatalog(catalog, {})
+        self.settings = _CachedSettings(Settings(catalog.tenant, {}))
 
 
 class Session:
@@ -108,7 +109,7 @@ class Session:
     def __init__(
         self,
         storage: Storage,
-        view: View,
+        catalog: TenantCatalog,
         node: Node | None,
         serves: int | None = None,
         pins: Pins = NO_PINS,
@@ -120,9 +121,9 @@ class Session:
         self.open: OpenTransaction | None = None
         """The transaction that all of it is done in; None where that is found out for each call."""
         self._pins = pins
-        self._shared = _Shared(view)
+        self._shared = _Shared(catalog)
         self._local = _Local()
-        self.activation_sql = activation_sql(view.tenant)
+        self.activation_sql = activation_sql(catalog.tenant)
         self._token_purger = CommitTokenPurger(storage)
         self._check_sql = self._guard_sql = ""
         self.is_read_only = node is None
@@ -191,11 +192,11 @@ class Session:
     def settings(self, settings: Settings) -> None:
         self._shared.settings = _CachedSettings(settings)
 
-    def writes_back(self, live: LiveTable) -> bool:
+    def writes_back(self, bound: BoundTable) -> bool:
         """Whether stale records of a table that were read are written back converted."""
         if self.is_read_only:
             return False
-        known, number = self._shared.settings, live.table.number
+        known, number = self._shared.settings, bound.schema.number
         found = known.writes_back.get(number)
         if found is None:
             found = known.writes_back[number] = known.settings.writes_back(number)
@@ -213,11 +214,11 @@ class Session:
         return pinned or self._shared.loaded
 
     @property
-    def view(self) -> View:
+    def catalog(self) -> TenantCatalog:
         """What is in force as far as this process knows; in a snapshot, what was then."""
-        return self._current.view
+        return self._current.catalog
 
-    def bind_served(self, name: str) -> LiveTable:
+    def bind_served(self, name: str) -> BoundTable:
         """The table that the application calls so; raises `UnknownName`."""
         try:
             return self._bind_served(name)
@@ -228,28 +229,28 @@ class Session:
         with self.using():  # which looks what is in force
             return self._bind_served(name)
 
-    def _bind_served(self, name: str) -> LiveTable:
+    def _bind_served(self, name: str) -> BoundTable:
         loaded = self._require_pins(name)
-        state = find_served(loaded.view, self.serves, name)
+        descriptor = find_served(loaded.catalog, self.serves, name)
         if loaded.violations:
-            return self.bind_numbered(state.table.number, name)
-        return self._open(loaded, state)
+            return self.bind_numbered(descriptor.schema.number, name)
+        return self._open(loaded, descriptor)
 
-    def bind_active(self, name: str) -> LiveTable:
+    def bind_active(self, name: str) -> BoundTable:
         """The table that is called so in what is in force."""
         loaded = self._current
-        return self._open(loaded, loaded.view.table(name))
+        return self._open(loaded, loaded.catalog.table(name))
 
-    def bind_numbered(self, number: int, name: str) -> LiveTable:
+    def bind_numbered(self, number: int, name: str) -> BoundTable:
         """The table with this number; `name` is what it was called. Raises `UnknownName`."""
         loaded = self._require_pins(number)
-        return self._open(loaded, loaded.view.table_numbered(number, name))
+        return self._open(loaded, loaded.catalog.table_numbered(number, name))
 
-    def rebind(self, live: LiveTable) -> LiveTable:
-        """The same table, whatever its name, in the view of now; raises `UnknownName`."""
-        if live.view is self.view:
-            return live
-        return self.bind_numbered(live.table.number, live.table.name)
+    def rebind(self, bound: BoundTable) -> BoundTable:
+        """The same table, whatever its name, in the tenant catalog of now; raises `UnknownName`."""
+        if bound.catalog is self.catalog:
+            return bound
+        return self.bind_numbered(bound.schema.number, bound.schema.name)
 
     def _require_pins(self, table: str | int) -> _LoadedCatalog:
         """What is in force; raises `FingerprintUnknown` for a table whose pin is violated."""
@@ -262,50 +263,50 @@ class Session:
                 raise copy.copy(loaded.violations[table])  # each with a traceback of its own
         return loaded
 
-    def _open(self, loaded: _LoadedCatalog, state: TableState) -> LiveTable:
-        number = state.table.number
-        live = loaded.tables.get(number)
-        if live is None:
-            live = LiveTable(self.storage, loaded.view, state, self.serves)
-            loaded.tables[number] = live
-        return live
+    def _open(self, loaded: _LoadedCatalog, descriptor: TableDescriptor) -> BoundTable:
+        number = descriptor.schema.number
+        bound = loaded.tables.get(number)
+        if bound is None:
+            bound = BoundTable(self.storage, loaded.catalog, descriptor, self.serves)
+            loaded.tables[number] = bound
+        return bound
 
     def reload(self) -> None:
         """Load what is in force, as this thread's transaction sees it if it has one.
 
-        A snapshot may be older than what other threads work with: it keeps its view, too.
+        A snapshot may be older than what other threads work with: it keeps its tenant catalog, too.
         """
         with self.using():
             self._reload()
 
     def _reload(self) -> None:
         connection = self.storage.connection()
-        known = self._shared.loaded.view
+        known = self._shared.loaded.catalog
         if connection.mode is None:
             with self.storage.transaction(Mode.READ):  # all of it as of one moment
                 loaded = self._load(connection, known)
         else:
             loaded = self._load(connection, known)
-        view = loaded.view
+        catalog = loaded.catalog
         if self.is_read_only and self.serves is not None:
-            refuse_behind(view, self.serves)
+            refuse_behind(catalog, self.serves)
         if connection.mode is not None and connection.mode.only_reads:
             connection.pinned[self._shared] = loaded
         with self._shared.lock:
-            if view.activation > self._shared.loaded.view.activation:
+            if catalog.activation > self._shared.loaded.catalog.activation:
                 self._pins.log_new(self._shared.loaded.violations, loaded.violations)
                 self._shared.loaded = loaded
 
-    def _load(self, connection: Connection, known: View) -> _LoadedCatalog:
-        view = load_view(connection, known.tenant, known)
-        return _LoadedCatalog(view, self._pins.find_violations(connection, view))
+    def _load(self, connection: Connection, known: TenantCatalog) -> _LoadedCatalog:
+        catalog = load_tenant_catalog(connection, known.tenant, known)
+        return _LoadedCatalog(catalog, self._pins.find_violations(connection, catalog))
 
     def read_activation(self, connection: Connection) -> int:
         """The activation number now; 0, which none has, if the tenant is gone."""
         row = connection.fetch_one(self.activation_sql)
         return 0 if row is None else int(row[0])
 
-    def read_active(self, live: LiveTable, read: TableRead[T]) -> tuple[LiveTable, T]:
+    def read_active(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
         """Read a table, and again in its new shape where that changed meanwhile (rule 8).
 
         Returns the shape that the answer was given under.
@@ -314,14 +315,14 @@ class Session:
         if begun is not None:
             with begun.use() as connection:
                 self._flush_beginning(connection)
-                return self._read_active(live, read)
+                return self._read_active(bound, read)
         if self.is_read_only and not self.storage.is_in_transaction:
-            return self.run(lambda: self._read_active_at_once(live, read))
-        return self._read_active(live, read)
+            return self.run(lambda: self._read_active_at_once(bound, read))
+        return self._read_active(bound, read)
 
-    def _read_active(self, live: LiveTable, read: TableRead[T]) -> tuple[LiveTable, T]:
-        def read_once() -> tuple[LiveTable, T]:
-            found = self.rebind(live)
+    def _read_active(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
+        def read_once() -> tuple[BoundTable, T]:
+            found = self.rebind(bound)
             connection = self.storage.connection()
             try:
                 activation, answer = read(connection, found)
@@ -330,20 +331,20 @@ class Session:
                     raise
                 raise TransactionConflict(
                     "a table that the snapshot reads was removed",
-                    table=found.table.name,
+                    table=found.schema.name,
                     hint="read again in a new snapshot",
                 ) from error
-            if activation is None or activation == found.view.activation:
+            if activation is None or activation == found.catalog.activation:
                 return found, answer
             raise changed_while_read(found)
 
         stale = (CatalogChanged, MissingTable)
         return retry(READ, read_once, on=stale, before_again=lambda _: self.reload())
 
-    def _read_active_at_once(self, live: LiveTable, read: TableRead[T]) -> tuple[LiveTable, T]:
+    def _read_active_at_once(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
         """The same where the level must be looked at in the very snapshot that is read."""
         with self.snapshot():
-            return self._read_active(live, read)
+            return self._read_active(bound, read)
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -400,11 +401,11 @@ class Session:
     def _require_current(self, connection: Connection, explain: Explain) -> None:
         """Look what a writing transaction looks at first; where statements wait for each other, by
         one that fails where it is not as this process knows it. `explain` is called then."""
-        view, node = self._shared.loaded.view, self.node
-        if not connection.is_pipelined or view.rolling_back is not None or node is None:
+        catalog, node = self._shared.loaded.catalog, self.node
+        if not connection.is_pipelined or catalog.rolling_back is not None or node is None:
             self.check_writer(connection)
             return
-        known = (view.activation, node.lease.epoch)
+        known = (catalog.activation, node.lease.epoch)
         connection.require(self._guard_sql, known, partial(StatementRefused, explain))
         connection.checked.add(self._shared)
 
@@ -461,7 +462,7 @@ class Session:
         return send_token(connection, node.id, clock_us)
 
     @contextmanager
-    def beside(self) -> Iterator[Connection]:
+    def job_transaction(self) -> Iterator[Connection]:
         """A transaction of zapdb's own beside those of applications: each statement sees what is
         committed, and nobody is made to repeat anything for it."""
         with self.storage.transaction(Mode.TASK) as connection:
@@ -541,7 +542,7 @@ class Session:
         row = connection.fetch_one(self.activation_sql)
         loaded = self._shared.loaded
         connection.pinned[self._shared] = loaded
-        if row is None or row[0] != loaded.view.activation:
+        if row is None or row[0] != loaded.catalog.activation:
             self.reload()
 
     @contextmanager
@@ -563,9 +564,9 @@ class Session:
                 node=self.node.lease.owner,
                 hint="nothing was written; close the database and open it again",
             )
-        if activation != self._shared.loaded.view.activation:
+        if activation != self._shared.loaded.catalog.activation:
             self.reload()
-        require_not_rolling_back(self._shared.loaded.view)
+        require_not_rolling_back(self._shared.loaded.catalog)
         connection.checked.add(self._shared)
 
     def run(self, action: Callable[[], T], *, may_be_exclusive: bool = True) -> T:

@@ -27,7 +27,7 @@ from zapdb.errors import (
     UnknownField,
     UsageError,
 )
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.indexes.predicates import Predicate
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.records import ReadConflict, Record
@@ -58,15 +58,15 @@ class Table:
 
     def __init__(self, session: Session, name: str) -> None:
         self._session = session
-        self._live = session.bind_served(name)
+        self._bound = session.bind_served(name)
 
     @property
     def name(self) -> str:
-        return self._live.shape.table.name
+        return self._bound.adapter.schema.name
 
     @property
     def field_names(self) -> tuple[str, ...]:
-        return tuple(f.name for f in self._current().shape.table.fields)
+        return tuple(f.name for f in self._current().adapter.schema.fields)
 
     def __repr__(self) -> str:
         return f"<table {self.name!r} ({', '.join(self.field_names)})>"
@@ -92,47 +92,47 @@ class Table:
         session = self._session
         if session.is_read_only or session.open is not None or has_begun():
             return self._find_in_full(key)
-        live = self._live
-        encoded = self._encode_key(live, key)
+        bound = self._bound
+        encoded = self._encode_key(bound, key)
         connection = session.storage.own_connection()
         try:
-            row = connection.fetch_one(live.records.get_sql, (encoded,))
+            row = connection.fetch_one(bound.records.get_sql, (encoded,))
         except MissingTable:
             row = None
         # Nearly always what is in force is what this process knows.
-        is_current = row is not None and row[1] == live.view.activation
-        if is_current and not self._session.writes_back(live):
-            return live.shape.reader.read(encoded, row[0])
+        is_current = row is not None and row[1] == bound.catalog.activation
+        if is_current and not self._session.writes_back(bound):
+            return bound.adapter.reader.read(encoded, row[0])
         return self._find_in_full(key)
 
     def _find_in_full(self, key: tuple[Any, ...]) -> Record | None:
         """The same with all that may come between: another shape, no record, a write-back."""
 
-        def fetch(connection: Connection, live: LiveTable) -> tuple[int | None, Any]:
-            encoded = self._encode_key(live, key)
-            row = connection.fetch_one(live.records.find_sql, (encoded,))
+        def fetch(connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
+            encoded = self._encode_key(bound, key)
+            row = connection.fetch_one(bound.records.find_sql, (encoded,))
             if row is None:
                 return 0, None  # the tenant is gone
             return row[1], None if row[0] is None else (encoded, row[0])
 
-        live, found = self._read_active(fetch)
+        bound, found = self._read_active(fetch)
         if found is None:
             return None
-        read = live.shape.reader.read
+        read = bound.adapter.reader.read
         if self._session.open is not None:
             with self._session.open.use():
                 return self._session.belong(read(*found))
-        if not self._session.writes_back(live):
+        if not self._session.writes_back(bound):
             return read(*found)
         encoded, stored = found
-        beside = live.make_beside(encoded, stored)
+        attachments = bound.make_attachments(encoded, stored)
         try:
-            record, converted = live.reader.open(encoded, stored, beside)
+            record, converted = bound.reader.open(encoded, stored, attachments)
         except ReadConflict as conflict:
             return read(encoded, conflict.value_or_conflict())
         if converted is not stored and self._session.storage.connection().mode is None:
-            write_back(self._session, live, encoded, stored, converted, beside)
-        return record if live.shape.is_current else read(encoded, stored)
+            write_back(self._session, bound, encoded, stored, converted, attachments)
+        return record if bound.adapter.is_current else read(encoded, stored)
 
     def get_many(self, keys: Iterable[Any]) -> list[Record | None]:
         """The records with these keys in the order of the keys, None where there is none.
@@ -147,14 +147,14 @@ class Table:
         return found
 
     def _get_some(self, keys: list[Any]) -> list[Record | None]:
-        def fetch(connection: Connection, live: LiveTable) -> tuple[int | None, Any]:
-            encoded = [self._encode_key(live, _parts(live, key)) for key in keys]
-            activation, stored = fetch_many(connection, live, list(dict.fromkeys(encoded)))
+        def fetch(connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
+            encoded = [self._encode_key(bound, _parts(bound, key)) for key in keys]
+            activation, stored = fetch_many(connection, bound, list(dict.fromkeys(encoded)))
             return activation, (encoded, stored)
 
-        live, (encoded, stored) = self._read_active(fetch)
-        write_back_page(self._session, live, stored.items())
-        read, belong = live.shape.reader.read, self._session.belong
+        bound, (encoded, stored) = self._read_active(fetch)
+        write_back_page(self._session, bound, stored.items())
+        read, belong = bound.adapter.reader.read, self._session.belong
         with self._session.using():
             return [belong(read(key, stored[key])) if key in stored else None for key in encoded]
 
@@ -176,7 +176,7 @@ class Table:
         for a field of another type and for a null.
         """
         record = self.get(*key)
-        table = self._live.shape.table
+        table = self._bound.adapter.schema
         found = next((f for f in table.fields if f.name == field), None)
         if found is None or field not in record._fields:
             raise UnknownField.named(self.name, field, [f.name for f in table.fields])
@@ -186,7 +186,7 @@ class Table:
                 field=f"{self.name}.{field}",
                 type=found.type,
             )
-        opened = open_field(record, field, self._live.blobs, self._session.reading_in)
+        opened = open_field(record, field, self._bound.blobs, self._session.reading_in)
         if opened is None:
             raise UsageError("the field is null", field=f"{self.name}.{field}", key=_show(key))
         return opened
@@ -220,7 +220,7 @@ class Table:
         from zapdb.database.pandas_frames import table_frame
 
         held = self.to_arrow(fields, as_text).read_all()
-        return table_frame(self._current().shape.table, held, as_text)
+        return table_frame(self._current().adapter.schema, held, as_text)
 
     def count(self) -> int:
         _, (count,) = self._read_active(
@@ -240,11 +240,11 @@ class Table:
     @property
     def f(self) -> Fields:
         """The fields of the table, for conditions and orders: `items.f.due < today`."""
-        return Fields(lambda: self._current().shape.table)
+        return Fields(lambda: self._current().adapter.schema)
 
     def __getitem__(self, name: str) -> FieldExpression:
         """A field by its name: `items["due"]` is `items.f.due`; raises `UnknownField`."""
-        return make_field(self._current().shape.table, name)
+        return make_field(self._current().adapter.schema, name)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
@@ -294,8 +294,8 @@ class Table:
     def readable_indexes(self) -> tuple[str, ...]:
         """The names of the indexes that queries can read now. Others are being built, or are made
         with other collation or time zone data: queries scan where they would need those."""
-        live, _ = self._read_active(lambda c, _: (self._session.read_activation(c), None))
-        return tuple(index.name for index in live.shape.indexes if index.is_readable)
+        bound, _ = self._read_active(lambda c, _: (self._session.read_activation(c), None))
+        return tuple(index.name for index in bound.adapter.indexes if index.is_readable)
 
     # Writing
 
@@ -329,16 +329,16 @@ class Table:
         def upsert() -> Record:
             try:
                 with self._session.writing() as connection:
-                    live = self._current()
-                    given = self._generate(live, values)
-                    key = live.shape.codec.encode_key(given)
-                    row = connection.fetch_one(live.records.get_sql, (key,))
+                    bound = self._current()
+                    given = self._generate(bound, values)
+                    key = bound.adapter.codec.encode_key(given)
+                    row = connection.fetch_one(bound.records.get_sql, (key,))
                     if row is None:
-                        return self._insert(connection, live, given, streamed)
-                    changes = {n: v for n, v in given.items() if n not in live.shape.key_names}
+                        return self._insert(connection, bound, given, streamed)
+                    changes = {n: v for n, v in given.items() if n not in bound.adapter.key_names}
                     stored = as_bytes(row[0])
-                    plan = self._plan_change(connection, live, key, stored, changes, streamed)
-                    return _write(connection, live, plan)
+                    plan = self._plan_change(connection, bound, key, stored, changes, streamed)
+                    return _write(connection, bound, plan)
             except RecordExists as existing:  # it came since it was looked for
                 raise _concurrent_insert(existing) from existing
 
@@ -347,14 +347,14 @@ class Table:
     def _insert(
         self,
         connection: Connection,
-        live: LiveTable,
+        bound: BoundTable,
         values: Mapping[str, Any],
         streamed: StreamedValues,
     ) -> Record:
-        given = self._generate(live, values)
-        key = live.shape.codec.encode_key(given)
-        plan = plan_insert(live, key, streamed.store(live, connection, given))
-        return _write(connection, live, plan)
+        given = self._generate(bound, values)
+        key = bound.adapter.codec.encode_key(given)
+        plan = plan_insert(bound, key, streamed.store(bound, connection, given))
+        return _write(connection, bound, plan)
 
     def insert_many(
         self,
@@ -378,11 +378,11 @@ class Table:
 
     def _insert_batch(self, batch: list[Mapping[str, Any]]) -> None:
         with self._session.writing() as connection:
-            live = self._current()
+            bound = self._current()
             given: Sequence[Mapping[str, Any]] = batch
-            if live.shape.generated_names:
-                given = [self._generate(live, values) for values in batch]
-            execute(connection, live, plan_inserts(live, given, NONE_INSERTED), NONE_INSERTED)
+            if bound.adapter.generated_names:
+                given = [self._generate(bound, values) for values in batch]
+            execute(connection, bound, plan_inserts(bound, given, NONE_INSERTED), NONE_INSERTED)
 
     def update(
         self, /, *key: Any, if_unchanged: Record | str | None = None, **changes: Any
@@ -403,24 +403,24 @@ class Table:
 
         def update() -> Record:
             with self._session.writing() as connection:
-                live = self._current()
-                encoded, stored = self._fetch(connection, live, key)
+                bound = self._current()
+                encoded, stored = self._fetch(connection, bound, key)
                 if if_unchanged is not None:
-                    check_unchanged(live, encoded, stored, if_unchanged)
-                plan = self._plan_change(connection, live, encoded, stored, changes, streamed)
-                return _write(connection, live, plan)
+                    check_unchanged(bound, encoded, stored, if_unchanged)
+                plan = self._plan_change(connection, bound, encoded, stored, changes, streamed)
+                return _write(connection, bound, plan)
 
         def swap() -> Record | None:
             """The same where the database itself compares the record's bytes; None where their
             values have to be."""
             with self._session.writing() as connection:
-                live = self._current()
-                encoded = self._encode_key(live, key)
-                seen = encode_seen(live, encoded, if_unchanged)
+                bound = self._current()
+                encoded = self._encode_key(bound, key)
+                seen = encode_seen(bound, encoded, if_unchanged)
                 if seen is None:
                     return None
-                plan = self._plan_change(connection, live, encoded, seen, changes, streamed)
-                return _write(connection, live, plan._replace(is_swap=True))
+                plan = self._plan_change(connection, bound, encoded, seen, changes, streamed)
+                return _write(connection, bound, plan._replace(is_swap=True))
 
         can_swap = self._session.storage.connection().can_pipeline and not streamed.are_any
         if isinstance(if_unchanged, Record) and can_swap:
@@ -433,18 +433,18 @@ class Table:
     def _plan_change(
         self,
         connection: Connection,
-        live: LiveTable,
+        bound: BoundTable,
         key: bytes,
         stored: bytes,
         changes: Mapping[str, Any],
         streamed: StreamedValues,
     ) -> Write:
         # A stale record's new blobs, those that the conversion makes, are stored with it.
-        beside = live.make_beside(key, stored)
-        self._refuse_key_change(live, key, changes)
-        given = streamed.store(live, connection, changes)
-        changed = live.shape.change(key, stored, given, beside)
-        return plan_update(live, key, stored, changed, beside)
+        attachments = bound.make_attachments(key, stored)
+        self._refuse_key_change(bound, key, changes)
+        given = streamed.store(bound, connection, changes)
+        changed = bound.adapter.change(key, stored, given, attachments)
+        return plan_update(bound, key, stored, changed, attachments)
 
     def delete(self, *key: Any) -> None:
         """Delete a record, and what refers to it as the references say; raises `RecordNotFound`.
@@ -454,10 +454,10 @@ class Table:
 
         def delete() -> None:
             with self._session.writing() as connection:
-                live = self._current()
-                encoded, stored = self._fetch(connection, live, key)
-                execute(connection, live, (plan_delete(live, encoded, stored),))
-                apply_on_delete(self._session, connection, live, [encoded])
+                bound = self._current()
+                encoded, stored = self._fetch(connection, bound, key)
+                execute(connection, bound, (plan_delete(bound, encoded, stored),))
+                apply_on_delete(self._session, connection, bound, [encoded])
 
         self._session.run(delete)
 
@@ -479,9 +479,9 @@ class Table:
 
     def _delete_some(self, keys: list[Any]) -> int:
         with self._session.writing() as connection:
-            live = self._current()
-            encoded = dict.fromkeys(self._encode_key(live, _parts(live, key)) for key in keys)
-            return remove_many(self._session, connection, live, list(encoded))
+            bound = self._current()
+            encoded = dict.fromkeys(self._encode_key(bound, _parts(bound, key)) for key in keys)
+            return remove_many(self._session, connection, bound, list(encoded))
 
     def update_where(self, /, *predicates: Predicate, **changes: Any) -> int:
         """Change fields of the records for which the conditions are true; returns how many there
@@ -513,14 +513,14 @@ class Table:
 
     # What they share
 
-    def _read_active(self, read: TableRead[T]) -> tuple[LiveTable, T]:
-        live, answer = self._session.read_active(self._live, read)
-        self._live = live
-        return live, answer
+    def _read_active(self, read: TableRead[T]) -> tuple[BoundTable, T]:
+        bound, answer = self._session.read_active(self._bound, read)
+        self._bound = bound
+        return bound, answer
 
     def _join_key(self, key: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """The fields of a key that are given by their names, in the order of the key."""
-        names = self._current().shape.key_names
+        names = self._current().adapter.key_names
         if key or named.keys() != set(names):
             raise UsageError(
                 "these are not the fields of the key",
@@ -531,8 +531,8 @@ class Table:
             )
         return tuple(named[name] for name in names)
 
-    def _encode_key(self, live: LiveTable, key: tuple[Any, ...]) -> bytes:
-        names = live.shape.key_names
+    def _encode_key(self, bound: BoundTable, key: tuple[Any, ...]) -> bytes:
+        names = bound.adapter.key_names
         if len(key) != len(names):
             raise UsageError(
                 "these are not the fields of the key",
@@ -541,27 +541,27 @@ class Table:
                 given=len(key),
                 hint="give a value for each of them, in this order",
             )
-        return live.shape.codec.encode_key(dict(zip(names, key, strict=True)))
+        return bound.adapter.codec.encode_key(dict(zip(names, key, strict=True)))
 
     def _fetch(
-        self, connection: Connection, live: LiveTable, key: tuple[Any, ...]
+        self, connection: Connection, bound: BoundTable, key: tuple[Any, ...]
     ) -> tuple[bytes, bytes]:
-        encoded = self._encode_key(live, key)
-        row = connection.fetch_one(live.records.get_sql, (encoded,))
+        encoded = self._encode_key(bound, key)
+        row = connection.fetch_one(bound.records.get_sql, (encoded,))
         if row is None:
             raise RecordNotFound("no record has this key", table=self.name, key=_show(key))
         return encoded, as_bytes(row[0])
 
-    def _generate(self, live: LiveTable, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _generate(self, bound: BoundTable, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """The values with generated fields filled in."""
-        missing = live.shape.generated_names - values.keys()
+        missing = bound.adapter.generated_names - values.keys()
         return {**values, **{n: UUID(bytes=make_uuid7()) for n in missing}} if missing else values
 
-    def _refuse_key_change(self, live: LiveTable, key: bytes, changes: Mapping[str, Any]) -> None:
-        given = [name for name in live.shape.key_names if name in changes]
+    def _refuse_key_change(self, bound: BoundTable, key: bytes, changes: Mapping[str, Any]) -> None:
+        given = [name for name in bound.adapter.key_names if name in changes]
         if not given:
             return
-        held = dict(zip(live.shape.key_names, live.shape.codec.decode_key(key), strict=True))
+        held = dict(zip(bound.adapter.key_names, bound.adapter.codec.decode_key(key), strict=True))
         for name in given:
             if changes[name] != held[name]:
                 raise UsageError(
@@ -571,25 +571,26 @@ class Table:
                     hint="delete the record and insert it under the new key",
                 )
 
-    def _current(self) -> LiveTable:
-        """The table in this thread's view; in a writing transaction, that is what is in force."""
+    def _current(self) -> BoundTable:
+        """The table in this thread's tenant catalog; in a writing transaction, that is what is
+        in force."""
         # Other threads set the attribute, too: what is returned must be what was looked at.
-        live = self._live = self._session.rebind(self._live)
-        return live
+        bound = self._bound = self._session.rebind(self._bound)
+        return bound
 
 
-def _parts(live: LiveTable, key: Any) -> tuple[Any, ...]:
+def _parts(bound: BoundTable, key: Any) -> tuple[Any, ...]:
     """The fields of a key that is given as one value: itself, or a tuple of several."""
-    is_whole = len(live.shape.key_names) > 1 and isinstance(key, tuple | list)
+    is_whole = len(bound.adapter.key_names) > 1 and isinstance(key, tuple | list)
     return tuple(key) if is_whole else (key,)
 
 
-def _write(connection: Connection, live: LiveTable, plan: Write) -> Record:
+def _write(connection: Connection, bound: BoundTable, plan: Write) -> Record:
     """Execute a plan of one record; returns that as the application sees it."""
-    execute(connection, live, (plan,))
+    execute(connection, bound, (plan,))
     assert plan.record is not None
     assert plan.after is not None
-    return live.shape.to_served(plan.key, plan.record, plan.after)
+    return bound.adapter.to_served(plan.key, plan.record, plan.after)
 
 
 def _concurrent_insert(existing: RecordExists) -> TransactionConflict:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
+from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.kinds import Tenant
-from zapdb.catalog.localview import LocalView
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.database.background import BackgroundJobs, BackgroundWork, run_all, run_urgent
@@ -22,7 +22,7 @@ class TenantRefresher:
     def __init__(self, watcher: CatalogWatcher, session: Session) -> None:
         self._watcher = watcher
         self._session = session
-        self._tenant = session.view.tenant
+        self._tenant = session.catalog.tenant
         self._background: BackgroundJobs | None = None
         self._is_over = False
         self._lock = threading.Lock()
@@ -44,7 +44,7 @@ class TenantRefresher:
             return None
         if self._session.settings.converts_in_background:
             return run_all
-        return run_urgent if list_rebuilds(self._session.view) else None
+        return run_urgent if list_rebuilds(self._session.catalog) else None
 
     def use(self, settings: Settings) -> None:
         self._session.settings = settings
@@ -63,14 +63,14 @@ class TenantRefresher:
                 self._background.stop(wait=False)
                 self._background = None
 
-    def on_change(self, view: LocalView, changed: ChangedRows) -> None:
-        """Take in what changed, in the watcher's thread, before its view is shown."""
-        tenant = view.get(Tenant, self._tenant)
+    def on_change(self, cache: CatalogCache, changed: ChangedRows) -> None:
+        """Take in what changed, in the watcher's thread, before its cache is shown."""
+        tenant = cache.get(Tenant, self._tenant)
         if tenant is None or tenant.removing:
             self._end_work()  # whoever uses the tenant is told so
             return
         if any(kind == "setting" for kind, _ in changed):
-            self.use(read_settings(view, self._tenant))
+            self.use(read_settings(cache, self._tenant))
         if concerns(self._tenant, changed):
             with suppress(UnknownName):  # removed just now
                 self._session.reload()

@@ -13,9 +13,9 @@ from itertools import islice
 
 from zapdb.database.session import Session, changed_while_read
 from zapdb.errors import ConcurrencyError, CorruptRecord, StorageError
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.limits import WRITE_BACK_RECORDS
-from zapdb.records import Beside, ReadConflict
+from zapdb.records import Attachments, ReadConflict
 from zapdb.storage import Connection, Mode
 from zapdb.storage.archives import archive_rows
 from zapdb.storage.cells import as_bytes
@@ -23,26 +23,33 @@ from zapdb.storage.rewriting import rewrite_records
 
 
 def write_back(
-    session: Session, live: LiveTable, key: bytes, old: bytes, new: bytes, beside: Beside
+    session: Session,
+    bound: BoundTable,
+    key: bytes,
+    old: bytes,
+    new: bytes,
+    attachments: Attachments,
 ) -> None:
     """Set a record that is still `old` to what was made of it, unless anything is in the way."""
-    with _best_effort(), _begin(session, live) as connection:
-        if connection.run(live.records.swap_sql, (new, key, old)):
-            live.blobs.insert(connection, beside.blobs)
-            live.archives.insert(connection, archive_rows(key, beside.archived))
+    with _best_effort(), _begin(session, bound) as connection:
+        if connection.run(bound.records.swap_sql, (new, key, old)):
+            bound.blobs.insert(connection, attachments.blobs)
+            bound.archives.insert(connection, archive_rows(key, attachments.archived))
 
 
-def write_back_page(session: Session, live: LiveTable, rows: Iterable[tuple[bytes, bytes]]) -> None:
+def write_back_page(
+    session: Session, bound: BoundTable, rows: Iterable[tuple[bytes, bytes]]
+) -> None:
     """Convert the stale ones of the (key, record) rows that were just read, unless anything is in
     the way; nothing where no setting says so."""
-    if not session.writes_back(live) or session.storage.is_in_transaction:
+    if not session.writes_back(bound) or session.storage.is_in_transaction:
         return
-    below = live.stale_below
+    below = bound.stale_below
     stale = iter([key for key, value in rows if type(value) is bytes and value < below])
     with _best_effort():
         while some := list(islice(stale, WRITE_BACK_RECORDS)):
-            with _begin(session, live) as connection:
-                _convert(connection, live, some)
+            with _begin(session, bound) as connection:
+                _convert(connection, bound, some)
 
 
 def _best_effort() -> AbstractContextManager[None]:
@@ -51,24 +58,24 @@ def _best_effort() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _begin(session: Session, live: LiveTable) -> Iterator[Connection]:
+def _begin(session: Session, bound: BoundTable) -> Iterator[Connection]:
     with session.storage.transaction(Mode.ASIDE) as connection:
         session.check_writer(connection)
-        if session.view is not live.view:
-            raise changed_while_read(live)
+        if session.catalog is not bound.catalog:
+            raise changed_while_read(bound)
         yield connection
 
 
-def _convert(connection: Connection, live: LiveTable, keys: Sequence[bytes]) -> None:
-    records, mark = live.records, connection.storage.mark
+def _convert(connection: Connection, bound: BoundTable, keys: Sequence[bytes]) -> None:
+    records, mark = bound.records, connection.storage.mark
     marks = ", ".join([mark] * len(keys))
     locked = connection.storage.lock_records(
         connection,
         records.name,
         f"tenant = {records.tenant} AND value < {mark} AND key IN ({marks})",
-        [live.stale_below, *keys],
+        [bound.stale_below, *keys],
         len(keys),
         skip_locked=True,
     )
     batch = [(as_bytes(key), as_bytes(value)) for key, value in locked]
-    rewrite_records(connection, records, live.archives, batch, live.reader.convert)
+    rewrite_records(connection, records, bound.archives, batch, bound.reader.convert)

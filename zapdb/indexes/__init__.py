@@ -1,8 +1,8 @@
 """Indexes: building keys, keeping entries, looking records up."""
 
+from zapdb.indexes.bound_table import BoundTable, make_reader
 from zapdb.indexes.checks import CompiledCheck
 from zapdb.indexes.keys import KeyBuilder, build_keys, is_truncated, prefix_end, truncate_key
-from zapdb.indexes.live import LiveTable, make_reader
 from zapdb.indexes.maintenance import Collision, IndexMaintainer, find_collision, open_maintainer
 from zapdb.indexes.references import (
     IncomingReference,
@@ -12,12 +12,12 @@ from zapdb.indexes.references import (
 )
 
 __all__ = [
+    "BoundTable",
     "Collision",
     "CompiledCheck",
     "IncomingReference",
     "IndexMaintainer",
     "KeyBuilder",
-    "LiveTable",
     "ReferenceCheck",
     "build_keys",
     "find_collision",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zapdb.expressions import Emitter, Type, names_in, parse_expression
 from zapdb.records import Record
-from zapdb.schema import Check, Table
+from zapdb.schema import Check, TableSchema
 from zapdb.values import Boolean
 from zapdb.values.source import Namespace, compile_function, indent
 from zapdb.values.struct_value import part_source
@@ -27,7 +27,7 @@ class CompiledCheck:
     source: str
 
 
-def compile_check(table: Table, check: Check) -> CompiledCheck:
+def compile_check(table: TableSchema, check: Check) -> CompiledCheck:
     """The check as a function of a record that has at least the fields it reads."""
     expression, names = parse_expression(check.expression), Namespace()
     read = names_in(expression)

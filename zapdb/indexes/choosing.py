@@ -32,7 +32,7 @@ from zapdb.indexes.predicates import (
 from zapdb.indexes.sorting import SORTING_SCORES, Sorting
 from zapdb.indexes.spans import Span
 from zapdb.limits import PLAN_BRANCHES_MAX, PLAN_SPANS_MAX, PLANS_KEPT_MAX
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Planner:
     was chosen is kept for other queries of the same shape. Safe to share between threads.
     """
 
-    def __init__(self, table: Table, paths: Iterable[Path]) -> None:
+    def __init__(self, table: TableSchema, paths: Iterable[Path]) -> None:
         self._table = table
         self._paths = tuple(paths)
         self._generic_plans: dict[Hashable, GenericPlan] = {}
@@ -265,7 +265,7 @@ class _Only:
 
 
 def make_plan(
-    table: Table,
+    table: TableSchema,
     indexes: Iterable[KeyBuilder],
     predicate: Predicate,
     ordering: Ordering | None,

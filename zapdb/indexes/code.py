@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zapdb.activation import TableState, View
+from zapdb.activation import TableDescriptor, TenantCatalog
+from zapdb.indexes.bound_table import compile_program
 from zapdb.indexes.checks import compile_check
 from zapdb.indexes.keys import build_keys
-from zapdb.indexes.live import compile_program
 from zapdb.records import codec_for
 
 
-def show_code(view: View, state: TableState) -> str:
+def show_code(catalog: TenantCatalog, descriptor: TableDescriptor) -> str:
     """All functions as Python source: the codec, each index's keys, each check, and each older
     layout's program."""
-    return "\n".join(_sections(view, state))
+    return "\n".join(_sections(catalog, descriptor))
 
 
-def _sections(view: View, state: TableState) -> Iterator[str]:
-    table = state.table
-    yield f"# The codec of {table.name}, revision {state.revision}.\n"
-    yield codec_for(table, view.zones).source
+def _sections(catalog: TenantCatalog, descriptor: TableDescriptor) -> Iterator[str]:
+    table = descriptor.schema
+    yield f"# The codec of {table.name}, revision {descriptor.revision}.\n"
+    yield codec_for(table, catalog.zones).source
     for index in table.indexes:
         yield f"# The keys of the index {index.name}.\n"
         yield build_keys(table, index).source
     for check in table.checks:
         yield f"# The check {check.name}.\n"
         yield compile_check(table, check).source
-    for revision in sorted(state.origins):
-        if state.layouts.get(revision) != revision:
+    for revision in sorted(descriptor.origins):
+        if descriptor.layouts.get(revision) != revision:
             continue  # its records have the layout of an earlier one
-        program = compile_program(view, state, table, view.position, revision)
+        program = compile_program(catalog, descriptor, table, catalog.position, revision)
         if program is not None:
-            yield f"# The conversion from revision {revision} to revision {state.revision}.\n"
+            yield f"# The conversion from revision {revision} to revision {descriptor.revision}.\n"
             yield program.source

@@ -37,7 +37,7 @@ from zapdb.errors import UsageError
 from zapdb.indexes.prefixes import encode_sort_key_prefix
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
 from zapdb.records import Record
-from zapdb.schema import Field, Index, IndexComponent, Table
+from zapdb.schema import Field, Index, IndexComponent, TableSchema
 from zapdb.values.length_prefixed import END
 from zapdb.values.source import Namespace, compile_function, indent
 from zapdb.values.struct_value import part_source
@@ -159,7 +159,7 @@ def _encode_source(field: Field, component: IndexComponent, names: Namespace) ->
     return f"{names.bind(sort_keys(component.collation), 'sort_keys')}.get(v)"
 
 
-def build_keys(table: Table, index: Index, format: int = 1) -> KeyBuilder:
+def build_keys(table: TableSchema, index: Index, format: int = 1) -> KeyBuilder:
     """Compile the key builder of an index whose entries have this key format.
 
     Where keys are not stored, and only put records in order, the format does not matter.
@@ -167,7 +167,7 @@ def build_keys(table: Table, index: Index, format: int = 1) -> KeyBuilder:
     return FORMATS[format](table, index)
 
 
-def _build_keys(table: Table, index: Index) -> KeyBuilder:
+def _build_keys(table: TableSchema, index: Index) -> KeyBuilder:
     names = Namespace()
     fields = tuple(table.field_numbered(c.field) for c in index.components)
     lines: list[str] = []
@@ -188,5 +188,5 @@ def _build_keys(table: Table, index: Index) -> KeyBuilder:
     return KeyBuilder(index, fields, build, source)
 
 
-FORMATS: Final[dict[int, Callable[[Table, Index], KeyBuilder]]] = {1: _build_keys}
+FORMATS: Final[dict[int, Callable[[TableSchema, Index], KeyBuilder]]] = {1: _build_keys}
 """By key format: what makes its key builders. `zapdb.formats` says from which level it is used."""

@@ -33,8 +33,8 @@ from zapdb.indexes.keys import (
     truncate_unique_key,
 )
 from zapdb.records import Record
-from zapdb.schema import Table
-from zapdb.storage import Connection, IndexTable, RecordTable, Refusal
+from zapdb.schema import TableSchema
+from zapdb.storage import Connection, EntryStatements, RecordStatements, Refusal
 
 EntryRow = tuple[bytes, bytes]
 """An entry: its key, and the key of its record."""
@@ -60,7 +60,7 @@ class IndexMaintainer:
 
     descriptor: IndexDescriptor
     keys: KeyBuilder
-    entries: IndexTable
+    entries: EntryStatements
     matches_datasets: bool
     """Whether this process makes the keys that the index holds: it has the same datasets."""
 
@@ -241,11 +241,11 @@ class DisabledIndexMaintainer(IndexMaintainer):
 
 
 def open_maintainer(
-    table: Table, descriptor: IndexDescriptor, records: RecordTable
+    table: TableSchema, descriptor: IndexDescriptor, records: RecordStatements
 ) -> IndexMaintainer:
     keys = build_keys(table, descriptor.index, descriptor.key_format)
     unique = descriptor.index.unique
-    entries = IndexTable(records.storage, descriptor.entry_table, records, unique=unique)
+    entries = EntryStatements(records.storage, descriptor.entry_table, records, unique=unique)
     if descriptor.state == "disabled":
         return DisabledIndexMaintainer(descriptor, keys, entries, matches_datasets=False)
     matches_datasets = not descriptor.is_mismatched

@@ -8,57 +8,57 @@ it may have a revision that took force after the page was read: the catalog is a
 
 from __future__ import annotations
 
-from zapdb.activation import View, load_view
+from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.errors import TransactionConflict
 from zapdb.migrations import Chain
-from zapdb.records import Beside, Conversion
-from zapdb.schema import Table
-from zapdb.storage import ArchiveTable, Mode, RecordTable, Storage
+from zapdb.records import Attachments, Conversion
+from zapdb.schema import TableSchema
+from zapdb.storage import ArchiveStatements, Mode, RecordStatements, Storage
 
 
 def compile_from_newer(
-    storage: Storage, view: View, target: Table, position: int, revision: int
+    storage: Storage, catalog: TenantCatalog, target: TableSchema, position: int, revision: int
 ) -> Conversion:
-    """The program from the layout of a revision that `view` has not, to that of its table `target`
-    at `position`.
+    """The program from the layout of a revision that `catalog` has not, to that of its table
+    `target` at `position`.
 
     Raises `KeyError` for a revision that no record can have now either, `UnknownName` where the
     table was dropped, and `TransactionConflict` where the position was rolled back and what the
     records are now is not known to its chain.
     """
-    newer, number = _load_now(storage, view), target.number
+    newer, number = _load_now(storage, catalog), target.number
     origin = newer.table_numbered(number, target.name).origins[revision]
-    same = _common_end(view.chain, newer.chain)
+    same = _common_end(catalog.chain, newer.chain)
     if position > same and origin > same:
         raise TransactionConflict(
             "the schema changed while the table was read",
             table=target.name,
             hint="run the query again, or run it inside db.snapshot()",
         )
-    chain = newer.chain if position <= same else view.chain
-    program = chain.program(number, origin, position, view.zones)
+    chain = newer.chain if position <= same else catalog.chain
+    program = chain.program(number, origin, position, catalog.zones)
     if program.is_self_contained:
         return program
-    records = RecordTable(storage, number, view.tenant)
-    archives, convert = ArchiveTable(records, chain.archived_fields(number)), program.convert
+    records = RecordStatements(storage, number, catalog.tenant)
+    archives, convert = ArchiveStatements(records, chain.archived_fields(number)), program.convert
 
     def convert_from_newer(
-        key: bytes, value: bytes, start: int, prefix: bytes, beside: Beside
+        key: bytes, value: bytes, start: int, prefix: bytes, attachments: Attachments
     ) -> bytes:
-        # Fields may be archived that `view` knows nothing of.
-        beside.archive = archives.open(key, value)
-        return convert(key, value, start, prefix, beside)
+        # Fields may be archived that `catalog` knows nothing of.
+        attachments.archive = archives.open(key, value)
+        return convert(key, value, start, prefix, attachments)
 
     return Conversion(convert_from_newer, False, program.source)
 
 
-def _load_now(storage: Storage, known: View) -> View:
+def _load_now(storage: Storage, known: TenantCatalog) -> TenantCatalog:
     """What is in force, as this thread's transaction sees it if it has one."""
     connection = storage.connection()
     if connection.mode is not None:
-        return load_view(connection, known.tenant, known)
+        return load_tenant_catalog(connection, known.tenant, known)
     with storage.transaction(Mode.READ) as connection:  # all of it as of one moment
-        return load_view(connection, known.tenant, known)
+        return load_tenant_catalog(connection, known.tenant, known)
 
 
 def _common_end(one: Chain, other: Chain) -> int:

@@ -15,7 +15,7 @@ from zapdb.indexes.keys import (
     KeyBuilder,
     is_truncated,
 )
-from zapdb.schema import Field, IndexComponent, Table
+from zapdb.schema import Field, IndexComponent, TableSchema
 from zapdb.values import ValueType
 
 KEY_NAME: Final = "(key)"
@@ -30,7 +30,7 @@ class Path:
     components: tuple[IndexComponent, ...]
 
     @classmethod
-    def by_key(cls, table: Table) -> Path:
+    def by_key(cls, table: TableSchema) -> Path:
         fields = table.key_fields
         return cls(None, fields, tuple(IndexComponent(f.number) for f in fields))
 
@@ -62,7 +62,7 @@ class Path:
         return len(key) > UNIQUE_ORDERED_SIZE_BYTES if self.keys.index.unique else is_truncated(key)
 
 
-def list_paths(table: Table, indexes: Iterable[KeyBuilder]) -> tuple[Path, ...]:
+def list_paths(table: TableSchema, indexes: Iterable[KeyBuilder]) -> tuple[Path, ...]:
     """The table by its keys, and some of its indexes."""
     return (Path.by_key(table), *map(Path.by_index, indexes))
 

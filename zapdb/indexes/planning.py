@@ -14,7 +14,7 @@ from zapdb.indexes.paths import Path
 from zapdb.indexes.predicates import And, Predicate
 from zapdb.indexes.sorting import SORTING_SCORES, Sorting, essential_orders, fit_order
 from zapdb.indexes.spans import Span, SpanBuilder, fix_component, limit_component, make_span
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Plan:
 
 
 def plan_path(
-    table: Table,
+    table: TableSchema,
     path: Path,
     parts: tuple[Predicate, ...],
     ordering: Ordering | None,

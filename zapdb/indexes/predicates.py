@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from zapdb.datasets import Collation, sort_keys
 from zapdb.errors import UnknownName, UsageError
 from zapdb.records import Record
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 
 Operator = Literal["==", "<", "<=", ">", ">=", "in", "starts with"]
 RANGES: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -135,7 +135,7 @@ def comparisons_in(predicate: Predicate) -> Iterator[Comparison]:
             yield from comparisons_in(part)
 
 
-def find_field(table: Table, number: int, name: str) -> Field:
+def find_field(table: TableSchema, number: int, name: str) -> Field:
     """The field that a query was made with; raises `UnknownName` if it was dropped since."""
     for field in table.fields:
         if field.number == number:
@@ -148,7 +148,7 @@ def find_field(table: Table, number: int, name: str) -> Field:
     )
 
 
-def compile_predicate(predicate: Predicate, table: Table) -> Matches:
+def compile_predicate(predicate: Predicate, table: TableSchema) -> Matches:
     """The predicate as a function of the table's records.
 
     Raises `UnknownName` for a field that the table has no more, `InvalidValue` for a value that

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from zapdb.activation import View
+from zapdb.activation import TenantCatalog
 from zapdb.errors import CorruptCatalog
 from zapdb.indexes.keys import KeyBuilder, prefix_end
 from zapdb.indexes.spans import Span
 from zapdb.records import Record
-from zapdb.schema import Field, ForeignKey, Table
-from zapdb.storage import Connection, RecordTable
+from zapdb.schema import Field, ForeignKey, TableSchema
+from zapdb.storage import Connection, RecordStatements
 from zapdb.values import Reference
 
 
@@ -27,7 +27,7 @@ class ReferenceCheck:
 
     field: Field
     target: str
-    targets: RecordTable
+    targets: RecordStatements
 
     def key_of(self, record: Record) -> bytes | None:
         """The key of the record that this one refers to, or None."""
@@ -53,20 +53,20 @@ class IncomingReference:
 
 
 def open_reference(
-    view: View, table: Table, key: ForeignKey, records: RecordTable
+    catalog: TenantCatalog, table: TableSchema, key: ForeignKey, records: RecordStatements
 ) -> ReferenceCheck:
     field = table.field_numbered(key.field)
-    target = target_of(view, field)
-    targets = RecordTable(records.storage, target.number, records.tenant)
+    target = target_of(catalog, field)
+    targets = RecordStatements(records.storage, target.number, records.tenant)
     return ReferenceCheck(field, target.name, targets)
 
 
-def target_of(view: View, field: Field) -> Table:
+def target_of(catalog: TenantCatalog, field: Field) -> TableSchema:
     """The table in force that a field with a reference names the records of."""
     reference = cast("Reference", field.type)
-    for state in view.tables.values():
-        if state.table.number == reference.number:
-            return state.table
+    for descriptor in catalog.tables.values():
+        if descriptor.schema.number == reference.number:
+            return descriptor.schema
     raise CorruptCatalog(
         "a reference leads to a table that is not active",
         field=field.name,
@@ -74,14 +74,16 @@ def target_of(view: View, field: Field) -> Table:
     )
 
 
-def list_incoming_references(view: View, target: Table) -> tuple[IncomingReference, ...]:
+def list_incoming_references(
+    catalog: TenantCatalog, target: TableSchema
+) -> tuple[IncomingReference, ...]:
     """Who refers to a table's records: first those who may keep one from being deleted."""
     order = ("restrict", "set_null", "cascade")
     found = (
-        IncomingReference(state.table.name, key)
-        for state in view.tables.values()
-        for key in state.table.foreign_keys
-        if target_of(view, state.table.field_numbered(key.field)).number == target.number
+        IncomingReference(descriptor.schema.name, key)
+        for descriptor in catalog.tables.values()
+        for key in descriptor.schema.foreign_keys
+        if target_of(catalog, descriptor.schema.field_numbered(key.field)).number == target.number
     )
     return tuple(sorted(found, key=lambda incoming: order.index(incoming.key.on_delete)))
 

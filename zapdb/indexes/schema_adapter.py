@@ -1,7 +1,7 @@
-"""The shape in which an application sees a table: that at which its own files end (rule 11).
+"""How an application sees a table: by the schema at which its own files end (rule 11).
 
 For most processes that is what is in force, and nothing is converted. A process with older files
-works with an older shape. What it reads is converted back from whatever is stored, by the stored
+works with an older schema. What it reads is converted back from whatever is stored, by the stored
 rollbacks; what it writes is converted forwards, and of a record that it changes only those fields
 follow that are made of what it changed: all others, those that it does not know among them, stay.
 Values of fields that were dropped are read from the archive and written to it.
@@ -22,39 +22,39 @@ from zapdb.formats import newest
 from zapdb.indexes.choosing import Planner
 from zapdb.indexes.maintenance import IndexMaintainer, open_maintainer
 from zapdb.indexes.paths import Path, list_paths
-from zapdb.records import Archive, Beside, Record, Restored, codec_for, encode_prefix, held
+from zapdb.records import Archive, Attachments, Record, Restored, codec_for, encode_prefix, held
 from zapdb.records.derivation import inputs_of
 from zapdb.schema import Index
 from zapdb.values import Binary, Blob, ValueType
 
 if TYPE_CHECKING:
-    from zapdb.indexes.live import LiveTable
+    from zapdb.indexes.bound_table import BoundTable
 
 
 PREFIX: Final = encode_prefix(1)
 """Of records on their way to what is in force, which replaces it."""
 
 
-class Shape:
-    """The shape that is in force."""
+class SchemaAdapter:
+    """Reads and writes by the active schema: nothing is converted."""
 
     is_current = True
 
-    def __init__(self, live: LiveTable) -> None:
-        self.live = live
-        self.position = live.view.position
-        self.table = live.table
-        self.codec = live.codec
-        self.reader = live.reader
-        self.indexes = live.indexes
+    def __init__(self, bound: BoundTable) -> None:
+        self.bound = bound
+        self.position = bound.catalog.position
+        self.schema = bound.schema
+        self.codec = bound.codec
+        self.reader = bound.reader
+        self.indexes = bound.indexes
         self._name_fields()
 
     def _name_fields(self) -> None:
         self._planners = dict[int, Planner]()
-        self.key_names = tuple(f.name for f in self.table.key_fields)
-        self.generated_names = frozenset(f.name for f in self.table.fields if f.generated)
+        self.key_names = tuple(f.name for f in self.schema.key_fields)
+        self.generated_names = frozenset(f.name for f in self.schema.fields if f.generated)
         self.file_kinds = {
-            f.name: f.type for f in self.table.value_fields if isinstance(f.type, Binary)
+            f.name: f.type for f in self.schema.value_fields if isinstance(f.type, Binary)
         }
         """The fields whose value may be given as an open file, with their types."""
 
@@ -62,36 +62,36 @@ class Shape:
     def planner(self) -> Planner:
         """Plans queries by the indexes that can be read."""
         readable = (index.keys for index in self.indexes if index.is_readable)
-        return Planner(self.table, list_paths(self.table, readable))
+        return Planner(self.schema, list_paths(self.schema, readable))
 
     def planner_by(self, index: IndexMaintainer) -> Planner:
         """Plans queries that are read by one index; those of an index that can't be read now scan
         the table."""
         number = index.descriptor.index.number
         if number not in self._planners:
-            path = Path.by_index(index.keys) if index.is_readable else Path.by_key(self.table)
-            self._planners[number] = Planner(self.table, (path,))
+            path = Path.by_index(index.keys) if index.is_readable else Path.by_key(self.schema)
+            self._planners[number] = Planner(self.schema, (path,))
         return self._planners[number]
 
     def index(self, name: str) -> IndexMaintainer | None:
         return next((index for index in self.indexes if index.name == name), None)
 
-    def encode(self, key: bytes, values: Mapping[str, Any], beside: Beside) -> bytes:
+    def encode(self, key: bytes, values: Mapping[str, Any], attachments: Attachments) -> bytes:
         """The bytes of a new record, as they are stored."""
-        return self.codec.encode(self.live.prefix, values, beside)
+        return self.codec.encode(self.bound.prefix, values, attachments)
 
     def change(
         self,
         key: bytes,
         stored: bytes,
         changes: Mapping[str, Any],
-        beside: Beside,
+        attachments: Attachments,
     ) -> tuple[Record, dict[str, Any], frozenset[str]]:
         """What becomes of a record: as it was, its values by name, and the names of those changed.
 
-        In the shape that is in force; what has to be stored with it is left `beside`.
+        By the active schema; what has to be stored with it is left `attachments`.
         """
-        old, _ = self.live.reader.open(key, stored, beside)
+        old, _ = self.bound.reader.open(key, stored, attachments)
         return old, held(old) | dict(changes), frozenset(changes)
 
     def to_served(self, key: bytes, record: Record, stored: bytes) -> Record:
@@ -99,97 +99,99 @@ class Shape:
         return record
 
 
-class OlderShape(Shape):
-    """A shape that newer migrations have changed."""
+class OlderSchemaAdapter(SchemaAdapter):
+    """Converts between the active schema and an older one, that newer migrations have changed."""
 
     is_current = False
 
-    def __init__(self, live: LiveTable, position: int) -> None:
-        view, number = live.view, live.table.number
-        self.live = live
+    def __init__(self, bound: BoundTable, position: int) -> None:
+        catalog, number = bound.catalog, bound.schema.number
+        self.bound = bound
         self.position = position
-        self.table = view.chain.table_at(position, number)
-        self.codec = codec_for(self.table, view.zones)
-        self.reader = live.make_reader(position)
-        self.indexes = tuple(self._open_index(index) for index in self.table.indexes)
-        self._forwards = view.chain.program(number, position, view.position, view.zones)
-        self._plan = view.chain.conversion_plan(number, position, view.position)
+        self.schema = catalog.chain.table_at(position, number)
+        self.codec = codec_for(self.schema, catalog.zones)
+        self.reader = bound.make_reader(position)
+        self.indexes = tuple(self._open_index(index) for index in self.schema.indexes)
+        self._forwards = catalog.chain.program(number, position, catalog.position, catalog.zones)
+        self._plan = catalog.chain.conversion_plan(number, position, catalog.position)
         self._name_fields()
 
     def _open_index(self, index: Index) -> IndexMaintainer:
-        """The index in force if its entries are those of the older shape; else one that is none.
+        """The index in force if its entries are those of the older schema; else one that is none.
 
         A lookup by an index that is not there scans: slower, and right (rule 20).
         """
-        live, view = self.live, self.live.view
+        bound, catalog = self.bound, self.bound.catalog
         kept = keeps_entries(
-            view.chain, live.table, self.table, index, view.position, self.position
+            catalog.chain, bound.schema, self.schema, index, catalog.position, self.position
         )
-        state = next((s for s in live.state.indexes if s.index.number == index.number), None)
-        dependencies = self.table.datasets_of(index)
-        if kept and state is not None:
-            found = replace(state, index=index, dependencies=dependencies)
+        descriptor = next(
+            (s for s in bound.descriptor.indexes if s.index.number == index.number), None
+        )
+        dependencies = self.schema.datasets_of(index)
+        if kept and descriptor is not None:
+            found = replace(descriptor, index=index, dependencies=dependencies)
         else:
             datasets = {d.name: d for d in map(dataset_of, dependencies)}
             found = IndexDescriptor(
                 index, dependencies, "building", 0, 0, newest("key", release.LEVEL), datasets
             )
-        return open_maintainer(self.table, found, live.records)
+        return open_maintainer(self.schema, found, bound.records)
 
     @cached_property
     def _following(self) -> dict[str, frozenset[str]]:
-        """By field of this shape, the fields in force that are made of it."""
-        names = {f.number: f.name for f in self.live.table.fields}
-        found: dict[int, set[str]] = {f.number: set() for f in self.table.fields}
+        """By field of this schema, the fields in force that are made of it."""
+        names = {f.number: f.name for f in self.bound.schema.fields}
+        found: dict[int, set[str]] = {f.number: set() for f in self.schema.fields}
         for number, derivation in self._plan.derivations.items():
             if not isinstance(derivation, Restored):  # what was archived is not made of it
                 for read in inputs_of(derivation):
                     found[read].add(names[number])
-        return {f.name: frozenset(found[f.number]) for f in self.table.fields}
+        return {f.name: frozenset(found[f.number]) for f in self.schema.fields}
 
     def _archived_with(self, names: Iterable[str]) -> list[int]:
         """The archived fields that are made of any of these."""
-        changed = {f.number for f in self.table.fields if f.name in names}
+        changed = {f.number for f in self.schema.fields if f.name in names}
         return [
             slot.number
             for slot, derivation in self._plan.archives.items()
             if inputs_of(derivation) & changed
         ]
 
-    def encode(self, key: bytes, values: Mapping[str, Any], beside: Beside) -> bytes:
-        encoded = self.codec.encode(PREFIX, values, beside)
-        return self._forwards.convert(key, encoded, len(PREFIX), self.live.prefix, beside)
+    def encode(self, key: bytes, values: Mapping[str, Any], attachments: Attachments) -> bytes:
+        encoded = self.codec.encode(PREFIX, values, attachments)
+        return self._forwards.convert(key, encoded, len(PREFIX), self.bound.prefix, attachments)
 
     def change(
         self,
         key: bytes,
         stored: bytes,
         changes: Mapping[str, Any],
-        beside: Beside,
+        attachments: Attachments,
     ) -> tuple[Record, dict[str, Any], frozenset[str]]:
-        live = self.live
-        old, _ = live.reader.open(key, stored, beside)
-        aside = live.make_beside(key, stored)
+        bound = self.bound
+        old, _ = bound.reader.open(key, stored, attachments)
+        aside = bound.make_attachments(key, stored)
         seen, _ = self.reader.open(key, stored, aside)
-        # What this shape does not show of the record, what is restored on the way forwards finds.
+        # What this schema does not show of the record, what is restored on the way forwards finds.
         aside.archive, aside.archived = _Hidden(aside.archived, aside.archive), {}
         encoded = self.codec.encode(PREFIX, held(seen) | dict(changes), aside)
         wanted = self.codec.decode(key, encoded, len(PREFIX), aside)
         differing = self._list_differing(seen, wanted)
-        converted = self._forwards.convert(key, encoded, len(PREFIX), live.prefix, aside)
-        new = held(live.codec.decode(key, converted, len(live.prefix), aside))
+        converted = self._forwards.convert(key, encoded, len(PREFIX), bound.prefix, aside)
+        new = held(bound.codec.decode(key, converted, len(bound.prefix), aside))
         changed = frozenset[str]().union(*(self._following[name] for name in differing))
-        beside.blobs.update(aside.blobs)
+        attachments.blobs.update(aside.blobs)
         for number in self._archived_with(differing):
-            beside.archived[number] = aside.archived[number]
+            attachments.archived[number] = aside.archived[number]
         return old, held(old) | {name: new[name] for name in changed}, changed
 
     def _list_differing(self, old: Record, new: Record) -> list[str]:
-        """The fields that are not the same in two records of this shape."""
+        """The fields that are not the same in two records of this schema."""
         before, after = held(old), held(new)
         return [
             f.name
-            for f in self.table.value_fields
+            for f in self.schema.value_fields
             if not _is_same(f.type, before[f.name], after[f.name])
             and not _is_same(f.type, getattr(old, f.name), getattr(new, f.name))
         ]
@@ -199,8 +201,8 @@ class OlderShape(Shape):
 
 
 class _Hidden:
-    """The archive of a record while it goes back to an older shape and forwards again: what the way
-    back took from it comes before what is stored."""
+    """The archive of a record while it goes back to an older schema and forwards again: what the
+    way back took from it comes before what is stored."""
 
     __slots__ = ("_stored", "_taken")
 

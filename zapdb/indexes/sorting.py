@@ -14,7 +14,7 @@ from zapdb.indexes.ordering import Order, Ordering, TotalOrder
 from zapdb.indexes.paths import Path, keys_are_ordered
 from zapdb.indexes.predicates import Comparison, Not, Predicate
 from zapdb.indexes.spans import SpanBuilder, fix_component
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 
 Sorting = Literal["none", "ties", "all"]
 
@@ -22,7 +22,7 @@ SORTING_SCORES: Final[dict[Sorting, int]] = {"none": 2, "ties": 1, "all": 0}
 
 
 def fit_order(
-    table: Table,
+    table: TableSchema,
     path: Path,
     parts: Sequence[Predicate],
     orders: tuple[Order, ...],
@@ -126,7 +126,7 @@ def _goes_on(path: Path, at: int, ties: list[int], flip: bool, flips: set[bool])
 
 
 def essential_orders(
-    table: Table, parts: Sequence[Predicate], ordering: Ordering
+    table: TableSchema, parts: Sequence[Predicate], ordering: Ordering
 ) -> tuple[Order, ...]:
     """The orders that decide anything: see `TotalOrder`."""
     left = [o for o in ordering.fields if not _is_fixed(parts, o.field, o.collation)]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zapdb.activation import View, load_view
+from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.retirement import delete_records
 from zapdb.errors import UsageError
 from zapdb.records import encode_prefix
-from zapdb.storage import Connection, Mode, RecordTable, Storage
+from zapdb.storage import Connection, Mode, RecordStatements, Storage
 from zapdb.storage.archives import count_archives, delete_archives
 
 
@@ -34,23 +34,23 @@ def sweep_archives(storage: Storage, tenant: int) -> int:
         kept = count_archives(connection, tenant)
         if not kept:
             return 0
-        view = load_view(connection, tenant)
-        if view.rolling_back is not None:
+        catalog = load_tenant_catalog(connection, tenant)
+        if catalog.rolling_back is not None:
             return 0
         fields = [
             field.number
-            for state in view.tables.values()
-            for field in state.table.fields
-            if field.number in kept and not _has_stale(connection, view, state.table.name)
+            for descriptor in catalog.tables.values()
+            for field in descriptor.schema.fields
+            if field.number in kept and not _has_stale(connection, catalog, descriptor.schema.name)
         ]
     return _delete(storage, tenant, fields)
 
 
-def _has_stale(connection: Connection, view: View, table: str) -> bool:
-    state = view.tables[table]
-    records = RecordTable(connection.storage, state.table.number, view.tenant)
+def _has_stale(connection: Connection, catalog: TenantCatalog, table: str) -> bool:
+    descriptor = catalog.tables[table]
+    records = RecordStatements(connection.storage, descriptor.schema.number, catalog.tenant)
     sql = f"SELECT 1 FROM {records.name} WHERE tenant = {records.tenant}"
-    prefix = encode_prefix(state.layout_revision)
+    prefix = encode_prefix(descriptor.layout_revision)
     sql += f" AND value < {connection.storage.mark} LIMIT 1"
     return connection.fetch_one(sql, (prefix,)) is not None
 
@@ -65,17 +65,17 @@ def _delete(storage: Storage, tenant: int, fields: list[int]) -> int:
             return deleted
 
 
-def list_archived(connection: Connection, view: View) -> list[ArchivedValues]:
+def list_archived(connection: Connection, catalog: TenantCatalog) -> list[ArchivedValues]:
     """What is archived at the tenant's position, in a READ transaction."""
-    kept = count_archives(connection, view.tenant)
-    schema = view.chain.schema_at(view.position)
+    kept = count_archives(connection, catalog.tenant)
+    schema = catalog.chain.schema_at(catalog.position)
     found = [
         ArchivedValues(table.name, a.field.name, a.archived_by, kept.get(a.field.number, 0))
         for table in schema
         for a in table.archived
     ]
     for archived in schema.archived:
-        records = RecordTable(connection.storage, archived.table.number, view.tenant)
+        records = RecordStatements(connection.storage, archived.table.number, catalog.tenant)
         (count,) = connection.fetch_one(records.count_sql)
         found.append(ArchivedValues(archived.table.name, None, archived.archived_by, int(count)))
     return found
@@ -88,11 +88,11 @@ def prune_archives(storage: Storage, tenant: int) -> int:
     value. Raises `UsageError` while stale records are left: converting them archives more.
     """
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, tenant)
-        require_not_rolling_back(view)
-        schema = view.chain.schema_at(view.position)
+        catalog = load_tenant_catalog(connection, tenant)
+        require_not_rolling_back(catalog)
+        schema = catalog.chain.schema_at(catalog.position)
         for table in schema:
-            if table.archived and _has_stale(connection, view, table.name):
+            if table.archived and _has_stale(connection, catalog, table.name):
                 raise UsageError(
                     "some records are not converted yet and would be archived later",
                     table=table.name,

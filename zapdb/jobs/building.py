@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from zapdb.activation import TableState, View, load_view
+from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.catalog.kinds import Job
-from zapdb.indexes import IndexMaintainer, LiveTable
+from zapdb.indexes import BoundTable, IndexMaintainer
 from zapdb.indexes.maintenance import EntryRow
 from zapdb.jobs.work import Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX
@@ -24,15 +24,17 @@ class IndexWork(Work):
     # A row that is skipped would have to be found again; the writer is done in a moment.
     skips_locked = False
 
-    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
-        super().__init__(storage, view, state, job)
-        self.live = LiveTable(storage, view, state)
+    def __init__(
+        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
+    ) -> None:
+        super().__init__(storage, catalog, descriptor, job)
+        self.bound = BoundTable(storage, catalog, descriptor)
         self.index: IndexMaintainer | None = next(
-            (index for index in self.live.indexes if index.descriptor.build == job.target), None
+            (index for index in self.bound.indexes if index.descriptor.build == job.target), None
         )
         if self.index is None or self.index.is_built:
             raise Superseded
-        self.read = self.live.index_reader.read
+        self.read = self.bound.index_reader.read
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
@@ -123,11 +125,13 @@ class RewriteWork(IndexWork):
         return found
 
 
-def open_index_work(storage: Storage, view: View, state: TableState, job: Job) -> IndexWork:
+def open_index_work(
+    storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
+) -> IndexWork:
     """The work of a job that builds an index, or rewrites its entries."""
-    rewriting = (index.build for index in state.indexes if index.state == "rewriting")
+    rewriting = (index.build for index in descriptor.indexes if index.state == "rewriting")
     kind = RewriteWork if job.target in rewriting else IndexWork
-    return kind(storage, view, state, job)
+    return kind(storage, catalog, descriptor, job)
 
 
 def remove_orphans(storage: Storage, work: RewriteWork) -> int:
@@ -146,21 +150,23 @@ def remove_orphans(storage: Storage, work: RewriteWork) -> int:
             return removed
         # Nobody writes meanwhile, and inserts one of these records.
         with storage.transaction(Mode.CHANGE) as connection:
-            view = load_view(connection, work.job.tenant, work.view)
-            if view is not work.view:
-                work = _renew(work, view)
+            catalog = load_tenant_catalog(connection, work.job.tenant, work.catalog)
+            if catalog is not work.catalog:
+                work = _renew(work, catalog)
             found = work.replace(connection, orphans, orphans=True)
         if not found:  # each of these records has one entry by now
             return removed
         removed += found
 
 
-def _renew(work: RewriteWork, view: View) -> RewriteWork:
+def _renew(work: RewriteWork, catalog: TenantCatalog) -> RewriteWork:
     """The same work under what is in force now."""
-    state = next((s for s in view.tables.values() if s.table.number == work.job.table), None)
-    if state is None:
+    descriptor = next(
+        (s for s in catalog.tables.values() if s.schema.number == work.job.table), None
+    )
+    if descriptor is None:
         raise Superseded
-    made = open_index_work(work.storage, view, state, work.job)
+    made = open_index_work(work.storage, catalog, descriptor, work.job)
     if not isinstance(made, RewriteWork):
         raise Superseded
     return made

@@ -27,7 +27,7 @@ from zapdb.cluster.leases import Lease, Owner
 from zapdb.errors import LeaseLost, UnknownName
 from zapdb.jobs.findings import clear_findings
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
-from zapdb.storage import Connection, IndexTable, Mode, RecordTable, Storage
+from zapdb.storage import Connection, EntryStatements, Mode, RecordStatements, Storage
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.fixed_tables import RANGES
 
@@ -64,7 +64,7 @@ class Progress:
     conflicts: int
 
 
-def plan_job(storage: Storage, job: Job, entries: IndexTable | None = None) -> Job:
+def plan_job(storage: Storage, job: Job, entries: EntryStatements | None = None) -> Job:
     """Enter the job with its ranges unless it is there; returns it as it stands.
 
     The ranges are those of the table's records, or of `entries` where these are gone through.
@@ -76,7 +76,7 @@ def plan_job(storage: Storage, job: Job, entries: IndexTable | None = None) -> J
         stored = rows.get(connection, Job, job.id)
         if stored is not None and stored.state not in REPLANNED_STATES:
             return stored
-        records = RecordTable(storage, job.table, job.tenant)
+        records = RecordStatements(storage, job.table, job.tenant)
         (count,) = connection.fetch_one(records.count_sql)
         every = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))
         slices = records.slice_keys if entries is None else entries.slice_entries

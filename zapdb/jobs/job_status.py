@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from zapdb.activation import TableState, View, load_view
+from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.activate import is_same_layout
 from zapdb.catalog.kinds import Job
 from zapdb.catalog.tenants import list_tenants
@@ -17,8 +17,8 @@ from zapdb.jobs.work import Superseded
 from zapdb.migrations import Migration
 from zapdb.records import decode_prefix
 from zapdb.records.derivation import inputs_of
-from zapdb.schema import Schema, Table
-from zapdb.storage import Connection, RecordTable, Storage
+from zapdb.schema import Schema, TableSchema
+from zapdb.storage import Connection, RecordStatements, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +40,34 @@ class TableStatus:
         return self.stale > 0 or bool(self.unbuilt) or bool(self.unvalidated)
 
 
-def read_table_statuses(connection: Connection, view: View) -> list[TableStatus]:
+def read_table_statuses(connection: Connection, catalog: TenantCatalog) -> list[TableStatus]:
     """The tables in force, in a READ transaction."""
-    return [_read_table_status(connection, view, state) for state in view.tables.values()]
+    return [
+        _read_table_status(connection, catalog, descriptor)
+        for descriptor in catalog.tables.values()
+    ]
 
 
-def _read_table_status(connection: Connection, view: View, state: TableState) -> TableStatus:
-    by_revision = _count_by_revision(connection, view, state)
+def _read_table_status(
+    connection: Connection, catalog: TenantCatalog, descriptor: TableDescriptor
+) -> TableStatus:
+    by_revision = _count_by_revision(connection, catalog, descriptor)
     return TableStatus(
-        state.table.name,
-        state.revision,
-        state.layout_revision,
+        descriptor.schema.name,
+        descriptor.revision,
+        descriptor.layout_revision,
         sum(by_revision.values()),
         by_revision,
-        sum(count for found, count in by_revision.items() if found < state.layout_revision),
-        tuple(index.index.name for index in state.indexes if index.needs_build),
-        tuple(map(str, state.unvalidated)),
+        sum(count for found, count in by_revision.items() if found < descriptor.layout_revision),
+        tuple(index.index.name for index in descriptor.indexes if index.needs_build),
+        tuple(map(str, descriptor.unvalidated)),
     )
 
 
-def _count_by_revision(connection: Connection, view: View, state: TableState) -> dict[int, int]:
-    records = RecordTable(connection.storage, state.table.number, view.tenant)
+def _count_by_revision(
+    connection: Connection, catalog: TenantCatalog, descriptor: TableDescriptor
+) -> dict[int, int]:
+    records = RecordStatements(connection.storage, descriptor.schema.number, catalog.tenant)
     return {
         decode_prefix(prefix, 0)[0]: count for prefix, count in records.count_by_prefix(connection)
     }
@@ -129,27 +136,27 @@ class RollbackStep:
         return self.tenants > 0
 
 
-def preview_rollback(connection: Connection, view: View, to: int) -> list[RollbackStep]:
+def preview_rollback(connection: Connection, catalog: TenantCatalog, to: int) -> list[RollbackStep]:
     """What rolling back everything above `to` does, newest first, in a READ transaction."""
-    migrations = tuple(reversed(view.chain.after(to)))
+    migrations = tuple(reversed(catalog.chain.after(to)))
     reached = dict.fromkeys((m.number for m in migrations), 0)
     losses: dict[int, dict[str, TableRollbackPreview]] = {m.number: {} for m in migrations}
     for tenant in list_tenants(connection):
         if tenant.position <= to or tenant.removing:
             continue
-        view = load_view(connection, tenant.number, view)
+        catalog = load_tenant_catalog(connection, tenant.number, catalog)
         counts = {
-            state.table.number: _count_by_origin(connection, view, state)
-            for state in view.tables.values()
+            descriptor.schema.number: _count_by_origin(connection, catalog, descriptor)
+            for descriptor in catalog.tables.values()
         }
         for migration in migrations:
-            if migration.number > view.position:
+            if migration.number > catalog.position:
                 continue
             reached[migration.number] += 1
             for table in _changed_tables(migration.before, migration.after):
                 # A later migration may have dropped the table; its records are counted there.
                 by_origin = counts.get(table.number, {})
-                loss = _find_loss(view, migration, table, by_origin)
+                loss = _find_loss(catalog, migration, table, by_origin)
                 known = losses[migration.number].get(loss.table)
                 if known is not None:
                     loss = replace(loss, records=loss.records + known.records)
@@ -166,21 +173,23 @@ def _is_lossy(migration: Migration) -> bool:
     )
 
 
-def _count_by_origin(connection: Connection, view: View, state: TableState) -> dict[int, int]:
+def _count_by_origin(
+    connection: Connection, catalog: TenantCatalog, descriptor: TableDescriptor
+) -> dict[int, int]:
     """How many records have the layout of each position on the chain."""
     found: dict[int, int] = {}
-    for revision, count in _count_by_revision(connection, view, state).items():
-        origin = state.origins.get(revision, 0)
+    for revision, count in _count_by_revision(connection, catalog, descriptor).items():
+        origin = descriptor.origins.get(revision, 0)
         found[origin] = found.get(origin, 0) + count
     return found
 
 
-def _changed_tables(before: Schema, after: Schema) -> Sequence[Table]:
+def _changed_tables(before: Schema, after: Schema) -> Sequence[TableSchema]:
     return [table for table in after if before.table_numbered(table.number) != table]
 
 
 def _find_loss(
-    view: View, migration: Migration, table: Table, by_origin: dict[int, int]
+    catalog: TenantCatalog, migration: Migration, table: TableSchema, by_origin: dict[int, int]
 ) -> TableRollbackPreview:
     old, number = migration.before.table_active_or_archived(table.number), migration.number
     if old is None:
@@ -192,7 +201,7 @@ def _find_loss(
     fields = tuple(f.name for f in table.fields if f.number not in used)
     held = {index.number for index in old.indexes}
     indexes = tuple(index.name for index in table.indexes if index.number not in held)
-    if is_same_layout(view.chain, table, old, number, number - 1):
+    if is_same_layout(catalog.chain, table, old, number, number - 1):
         return TableRollbackPreview(table.name, "kept", 0, fields, indexes)
     records = sum(count for origin, count in by_origin.items() if origin >= number)
     return TableRollbackPreview(table.name, "converted", records, fields, indexes)

@@ -14,17 +14,17 @@ import random
 import time
 from dataclasses import dataclass
 
-from zapdb.activation import View
+from zapdb.activation import TenantCatalog
 from zapdb.activation.activate import is_same_layout, is_unchanged, keeps_entries
 from zapdb.cluster import nodes
 from zapdb.cluster.nodes import Node
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.jobs.sampling import sample_records
 from zapdb.migrations import Chain, Migration
 from zapdb.records import decode_prefix, encode_prefix
 from zapdb.records.derivation import inputs_of, restored_in
-from zapdb.schema import Table
-from zapdb.storage import Connection, Mode, RecordTable, Storage
+from zapdb.schema import TableSchema
+from zapdb.storage import Connection, Mode, RecordStatements, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +81,21 @@ class MigrationPlan:
     older: tuple[ProcessPlan, ...]
 
 
-def make_migration_plan(storage: Storage, view: View, chain: Chain, sample: int) -> MigrationPlan:
-    """The plan of bringing a tenant from the view's position to the end of the chain."""
-    pending = chain.after(view.position)
+def make_migration_plan(
+    storage: Storage, catalog: TenantCatalog, chain: Chain, sample: int
+) -> MigrationPlan:
+    """The plan of bringing a tenant from the tenant catalog's position to the end of the chain."""
+    pending = chain.after(catalog.position)
     with storage.transaction(Mode.READ) as connection:
-        before, after = chain.schema_at(view.position), chain.schema_at(chain.end)
+        before, after = chain.schema_at(catalog.position), chain.schema_at(chain.end)
         tables = [
-            _plan_table(connection, storage, view, chain, table, sample)
+            _plan_table(connection, storage, catalog, chain, table, sample)
             for table in after
             if (old := before.table_numbered(table.number)) is None
-            or not is_unchanged(chain, old, table, view.position, chain.end)
+            or not is_unchanged(chain, old, table, catalog.position, chain.end)
         ]
         tables += [
-            _plan_drop(connection, view, chain, table)
+            _plan_drop(connection, catalog, chain, table)
             for table in before
             if after.table_numbered(table.number) is None
         ]
@@ -121,34 +123,34 @@ def _plan_process(node: Node, pending: tuple[Migration, ...]) -> ProcessPlan:
 def _plan_table(
     connection: Connection,
     storage: Storage,
-    view: View,
+    catalog: TenantCatalog,
     chain: Chain,
-    table: Table,
+    table: TableSchema,
     sample: int,
 ) -> TablePlan:
-    before = chain.schema_at(view.position)
+    before = chain.schema_at(catalog.position)
     old, kept = before.table_numbered(table.number), before.table_active_or_archived(table.number)
     if kept is None:
         return TablePlan(table.name, "created", 0, 0, (), None)
-    records = _count(connection, view, table)
+    records = _count(connection, catalog, table)
     built = tuple(
         index.name
         for index in table.indexes
-        if old is None or not keeps_entries(chain, old, table, index, view.position, chain.end)
+        if old is None or not keeps_entries(chain, old, table, index, catalog.position, chain.end)
     )
     action = "restored" if old is None else "changed"
-    loss = ServedSchemaLoss() if old is None else find_loss(chain, old, view.position, chain.end)
-    if is_same_layout(chain, kept, table, view.position, chain.end):
+    loss = ServedSchemaLoss() if old is None else find_loss(chain, old, catalog.position, chain.end)
+    if is_same_layout(chain, kept, table, catalog.position, chain.end):
         return TablePlan(table.name, action, records, 0, built, None, loss)
     seconds = None
     if old is not None and records:
-        state = view.tables[old.name]
-        live = LiveTable(storage, view, state)
-        seconds = _measure(connection, live, chain, table.number, records, sample)
+        descriptor = catalog.tables[old.name]
+        bound = BoundTable(storage, catalog, descriptor)
+        seconds = _measure(connection, bound, chain, table.number, records, sample)
     return TablePlan(table.name, action, records, records, built, seconds, loss)
 
 
-def find_loss(chain: Chain, old: Table, source: int, target: int) -> ServedSchemaLoss:
+def find_loss(chain: Chain, old: TableSchema, source: int, target: int) -> ServedSchemaLoss:
     """What a process loses that works with a table's shape at `source`, when `target` is in force.
 
     A field whose values nothing is made of, there or in the archive, is not stored; and if what
@@ -170,32 +172,34 @@ def find_loss(chain: Chain, old: Table, source: int, target: int) -> ServedSchem
     return ServedSchemaLoss(tuple(declared), tuple(unstored))
 
 
-def _plan_drop(connection: Connection, view: View, chain: Chain, table: Table) -> TablePlan:
+def _plan_drop(
+    connection: Connection, catalog: TenantCatalog, chain: Chain, table: TableSchema
+) -> TablePlan:
     is_kept = chain.schema_at(chain.end).table_active_or_archived(table.number) is not None
     action = "archived" if is_kept else "discarded"
-    return TablePlan(table.name, action, _count(connection, view, table), 0, (), None)
+    return TablePlan(table.name, action, _count(connection, catalog, table), 0, (), None)
 
 
-def _count(connection: Connection, view: View, table: Table) -> int:
-    records = RecordTable(connection.storage, table.number, view.tenant)
+def _count(connection: Connection, catalog: TenantCatalog, table: TableSchema) -> int:
+    records = RecordStatements(connection.storage, table.number, catalog.tenant)
     (count,) = connection.fetch_one(records.count_sql)
     return int(count)
 
 
 def _measure(
-    connection: Connection, live: LiveTable, chain: Chain, number: int, records: int, sample: int
+    connection: Connection, bound: BoundTable, chain: Chain, number: int, records: int, sample: int
 ) -> float:
     """What it takes to convert all records, from what it takes for some of them."""
-    program = chain.program(number, live.view.position, chain.end, live.view.zones)
-    prefix, converted = encode_prefix(live.state.revision + 1), 0
+    program = chain.program(number, bound.catalog.position, chain.end, bound.catalog.zones)
+    prefix, converted = encode_prefix(bound.descriptor.revision + 1), 0
     spent = 0.0
     draw = random.Random(0).random  # noqa: S311 - no secret; a plan is the same when made again
-    for key, stored in sample_records(connection, live, records, sample, draw):
-        beside = live.make_beside(key, stored)
+    for key, stored in sample_records(connection, bound, records, sample, draw):
+        attachments = bound.make_attachments(key, stored)
         started = time.perf_counter()
-        current = live.reader.convert(key, stored, beside)
+        current = bound.reader.convert(key, stored, attachments)
         _, start = decode_prefix(current, 0)
-        program.convert(key, current, start, prefix, beside)
+        program.convert(key, current, start, prefix, attachments)
         spent += time.perf_counter() - started
         converted += 1
     return records * spent / converted if converted else 0.0

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from zapdb.activation import load_view
+from zapdb.activation import load_tenant_catalog
 from zapdb.activation.forget import TableRollback, find_table_rollback, rollback_condition
-from zapdb.activation.view import TableState, View
+from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog import principal
 from zapdb.catalog.kinds import Job
 from zapdb.cluster.leases import Owner
 from zapdb.cluster.level import check_level
 from zapdb.datasets import dataset_of
 from zapdb.errors import ExecutorMismatch
-from zapdb.indexes import LiveTable, make_reader
+from zapdb.indexes import BoundTable, make_reader
 from zapdb.jobs.building import open_index_work
 from zapdb.jobs.job import BatchCounts, Range, claim, give_back, read_job, record_progress
 from zapdb.jobs.throttle import Stopped, Throttle
@@ -38,7 +38,7 @@ from zapdb.limits import (
 )
 from zapdb.metrics import JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
 from zapdb.migrations.chain import digest_chain
-from zapdb.records import Beside, decode_prefix, encode_prefix
+from zapdb.records import Attachments, decode_prefix, encode_prefix
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.pending_changes import append_change
@@ -62,18 +62,20 @@ class ConvertWork(Work):
 
     skips_locked = True
 
-    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
-        super().__init__(storage, view, state, job)
-        if state.layout_revision != job.target or view.rolling_back is not None:
+    def __init__(
+        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
+    ) -> None:
+        super().__init__(storage, catalog, descriptor, job)
+        if descriptor.layout_revision != job.target or catalog.rolling_back is not None:
             raise Superseded
-        self.live = LiveTable(storage, view, state)
+        self.bound = BoundTable(storage, catalog, descriptor)
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
         return f"value < {self.storage.mark}", [encode_prefix(self.job.target)]
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
-        return self.rewrite(connection, batch, self.live.reader.convert)
+        return self.rewrite(connection, batch, self.bound.reader.convert)
 
 
 class RollbackWork(Work):
@@ -81,16 +83,18 @@ class RollbackWork(Work):
 
     skips_locked = False
 
-    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
-        super().__init__(storage, view, state, job)
-        if view.rolling_back is None:
+    def __init__(
+        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
+    ) -> None:
+        super().__init__(storage, catalog, descriptor, job)
+        if catalog.rolling_back is None:
             raise Superseded
-        self.rollback: TableRollback = find_table_rollback(view, job.table)
-        self.convert: Callable[[bytes, bytes, Beside], bytes] | None = None
+        self.rollback: TableRollback = find_table_rollback(catalog, job.table)
+        self.convert: Callable[[bytes, bytes, Attachments], bytes] | None = None
         if self.rollback.revision is not None:
-            position = view.rolling_back.number - 1
+            position = catalog.rolling_back.number - 1
             self.convert = make_reader(
-                storage, view, state, position, self.rollback.revision
+                storage, catalog, descriptor, position, self.rollback.revision
             ).convert
 
     @property
@@ -101,7 +105,7 @@ class RollbackWork(Work):
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         convert = self.convert
         if convert is None:
-            for key, value in batch if self.state.logs_changes else ():
+            for key, value in batch if self.descriptor.logs_changes else ():
                 self._record(connection, key, value, None)
             connection.run_many(self.records.delete_sql, [(key,) for key, _ in batch])
             self.archives.delete_many(connection, [key for key, _ in batch])
@@ -111,18 +115,18 @@ class RollbackWork(Work):
         return self.rewrite(connection, batch, convert, consumes=True)
 
     def log_change(
-        self, connection: Connection, key: bytes, old: bytes, new: bytes, beside: Beside
+        self, connection: Connection, key: bytes, old: bytes, new: bytes, attachments: Attachments
     ) -> None:
         """What is lost on the way back is a change: where the way there would make another record
         of what comes out (rule 22)."""
-        ongoing = self.view.rolling_back
-        if not self.state.logs_changes or ongoing is None:
+        ongoing = self.catalog.rolling_back
+        if not self.descriptor.logs_changes or ongoing is None:
             return
-        number, table = ongoing.number, self.state.table.number
-        forwards = self.view.chain.program(table, number - 1, number, self.view.zones)
+        number, table = ongoing.number, self.descriptor.schema.number
+        forwards = self.catalog.chain.program(table, number - 1, number, self.catalog.zones)
         _, start = decode_prefix(old, 0)
         _, start_new = decode_prefix(new, 0)
-        aside = Beside(beside.load, make_uuid7, _Kept(beside))
+        aside = Attachments(attachments.load, make_uuid7, _Kept(attachments))
         if forwards.convert(key, new, start_new, old[:start], aside) != old:
             self._record(connection, key, old, new)
 
@@ -134,15 +138,15 @@ class RollbackWork(Work):
 class _Kept:
     """The archive of a record that was taken back: what the way back left comes first."""
 
-    def __init__(self, beside: Beside) -> None:
-        self._beside = beside
+    def __init__(self, attachments: Attachments) -> None:
+        self._attachments = attachments
 
     def get(self, number: int, /) -> bytes | None:
-        found = self._beside.archived.get(number)
-        return self._beside.archive.get(number) if found is None else found
+        found = self._attachments.archived.get(number)
+        return self._attachments.archive.get(number) if found is None else found
 
 
-WORK: dict[str, Callable[[Storage, View, TableState, Job], Work]] = {
+WORK: dict[str, Callable[[Storage, TenantCatalog, TableDescriptor, Job], Work]] = {
     "convert": ConvertWork,
     "index": open_index_work,
     "roll_back": RollbackWork,
@@ -156,16 +160,16 @@ def load_work(storage: Storage, job_id: str) -> Work:
     with storage.transaction(Mode.READ) as connection:
         check_level(connection)
         job = read_job(connection, job_id)
-        view = load_view(connection, job.tenant)
-    return _make_work(storage, view, job)
+        catalog = load_tenant_catalog(connection, job.tenant)
+    return _make_work(storage, catalog, job)
 
 
-def _make_work(storage: Storage, view: View, job: Job) -> Work:
-    state = next((s for s in view.tables.values() if s.table.number == job.table), None)
-    if state is None or job.state != "planned":
+def _make_work(storage: Storage, catalog: TenantCatalog, job: Job) -> Work:
+    descriptor = next((s for s in catalog.tables.values() if s.schema.number == job.table), None)
+    if descriptor is None or job.state != "planned":
         raise Superseded
-    chain = digest_chain(view.chain, job.position)
-    work = WORK[job.kind](storage, view, state, job)
+    chain = digest_chain(catalog.chain, job.position)
+    work = WORK[job.kind](storage, catalog, descriptor, job)
     if chain != job.chain:
         raise ExecutorMismatch(
             "this process has another chain than the job was planned with",
@@ -174,13 +178,13 @@ def _make_work(storage: Storage, view: View, job: Job) -> Work:
             planned=job.chain,
             hint="run the job again, which plans it again",
         )
-    _check_datasets(state, job)
+    _check_datasets(descriptor, job)
     return work
 
 
-def _check_datasets(state: TableState, job: Job) -> None:
-    for index in state.table.indexes:
-        for dependency in state.table.datasets_of(index):
+def _check_datasets(descriptor: TableDescriptor, job: Job) -> None:
+    for index in descriptor.schema.indexes:
+        for dependency in descriptor.schema.datasets_of(index):
             expected = job.datasets.get(dependency.dataset)
             if expected is None:
                 continue
@@ -313,9 +317,9 @@ class _RangeRun:
         (activation,) = connection.fetch_one(
             f"SELECT version FROM zapdb_catalog_versions WHERE tenant = {self.work.job.tenant}"
         )
-        if activation != self.work.view.activation:
-            view = load_view(connection, self.work.job.tenant, self.work.view)
-            self.work = _make_work(self.storage, view, self.work.job)
+        if activation != self.work.catalog.activation:
+            catalog = load_tenant_catalog(connection, self.work.job.tenant, self.work.catalog)
+            self.work = _make_work(self.storage, catalog, self.work.job)
         return self.work
 
     def _any_left(self) -> bool:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from zapdb.activation import View
+from zapdb.activation import TenantCatalog
 from zapdb.errors import ZapdbError
 from zapdb.jobs.run import plan_jobs, run_job, run_locally
 from zapdb.limits import REBUILD_WHEN_OPENING_SECONDS
@@ -23,29 +23,36 @@ from zapdb.storage import Storage
 logger = logging.getLogger("zapdb.datasets")
 
 
-def list_rebuilds(view: View) -> frozenset[int]:
+def list_rebuilds(catalog: TenantCatalog) -> frozenset[int]:
     """The builds of a tenant's indexes that are to be done at once, with this process's data."""
     return frozenset(
-        index.build for state in view.tables.values() for index in state.indexes if index.is_rebuilt
+        index.build
+        for descriptor in catalog.tables.values()
+        for index in descriptor.indexes
+        if index.is_rebuilt
     )
 
 
 def run_rebuilds(
-    storage: Storage, view: View, should_stop: Callable[[], bool], workers: int | None = None
+    storage: Storage,
+    catalog: TenantCatalog,
+    should_stop: Callable[[], bool],
+    workers: int | None = None,
 ) -> None:
-    """Build what the view says is to be built at once, until it is done or it should stop."""
-    builds = list_rebuilds(view)
+    """Build what the tenant catalog says is to be built at once, until it is done or it should
+    stop."""
+    builds = list_rebuilds(catalog)
     if not builds or should_stop():
         return
     runner = partial(run_locally, workers=workers, should_stop=should_stop)
-    for job in plan_jobs(storage, view.tenant, ["index"]):
+    for job in plan_jobs(storage, catalog.tenant, ["index"]):
         if should_stop():
             return
         if job.target in builds:
             run_job(storage, job, runner)
 
 
-def rebuild_when_opening(storage: Storage, view: View) -> None:
+def rebuild_when_opening(storage: Storage, catalog: TenantCatalog) -> None:
     """The same for a limited time; what keeps it from being done is logged, and no more."""
     deadline = time.monotonic() + REBUILD_WHEN_OPENING_SECONDS
 
@@ -53,7 +60,7 @@ def rebuild_when_opening(storage: Storage, view: View) -> None:
         return storage.is_closed or time.monotonic() >= deadline
 
     try:
-        run_rebuilds(storage, view, is_over)
+        run_rebuilds(storage, catalog, is_over)
     except ZapdbError as error:
         if not is_over():
             logger.warning("an index could not be built again yet: %s", error.message)

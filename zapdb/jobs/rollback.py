@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from zapdb.activation import load_view
+from zapdb.activation import load_tenant_catalog
 from zapdb.activation.forget import (
     finish_rollback,
     list_table_rollbacks,
@@ -72,10 +72,10 @@ def roll_back_newest(
 def _roll_back_records(storage: Storage, tenant: int, runner: Runner) -> list[JobReport]:
     """Convert a tenant's records back, or delete those of tables that go."""
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, tenant)
+        catalog = load_tenant_catalog(connection, tenant)
     reports = []
-    for rollback in list_table_rollbacks(view):
-        job = plan_table_rollback(storage, view, rollback)
+    for rollback in list_table_rollbacks(catalog):
+        job = plan_table_rollback(storage, catalog, rollback)
         if job.state == "planned":
             report = run_job(storage, job, runner)
             if report is not None:

@@ -17,7 +17,7 @@ from functools import partial
 
 from msgspec import structs
 
-from zapdb.activation import IndexDescriptor, TableState, View, load_view
+from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.activate import publish_index
 from zapdb.activation.forget import TableRollback
 from zapdb.catalog.changelog import read_seq
@@ -46,7 +46,7 @@ from zapdb.limits import BATCH_RECORDS_MAX, CATALOG, OTHERS_POLL_SECONDS
 from zapdb.logs import log_event
 from zapdb.migrations.chain import digest_chain
 from zapdb.records import encode_prefix
-from zapdb.storage import Connection, IndexTable, Mode, RecordTable, Storage
+from zapdb.storage import Connection, EntryStatements, Mode, RecordStatements, Storage
 from zapdb.storage.retries import retry
 from zapdb.storage.statements import activation_sql
 
@@ -64,7 +64,7 @@ class JobReport:
     progress: Progress
     seconds: float
     seq: int
-    """A process whose view of the catalog has it knows that the job has ended."""
+    """A process whose cache of the catalog has it knows that the job has ended."""
 
     @property
     def rate(self) -> float:
@@ -93,52 +93,57 @@ def plan_jobs(
 
 def _plan_jobs(storage: Storage, tenant: int, kinds: Collection[JobKind]) -> list[Job]:
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, tenant)
-    if view.rolling_back is not None:
+        catalog = load_tenant_catalog(connection, tenant)
+    if catalog.rolling_back is not None:
         return []
-    needed = _needed_jobs(view)
-    _supersede_all_but(storage, view, {job.id for job in needed})
+    needed = _needed_jobs(catalog)
+    _supersede_all_but(storage, catalog, {job.id for job in needed})
     planned = [
-        plan_job(storage, job, _entries_of(storage, view, job))
+        plan_job(storage, job, _entries_of(storage, catalog, job))
         for job in needed
         if job.kind in kinds
     ]
     return [job for job in planned if job.state == "planned"]
 
 
-def _entries_of(storage: Storage, view: View, job: Job) -> IndexTable | None:
+def _entries_of(storage: Storage, catalog: TenantCatalog, job: Job) -> EntryStatements | None:
     """What a job goes through that goes through entries: those of an index that it rewrites."""
-    for state in view.tables.values():
-        for index in state.indexes:
+    for descriptor in catalog.tables.values():
+        for index in descriptor.indexes:
             if job.kind == "index" and index.build == job.target and index.state == "rewriting":
-                records = RecordTable(storage, job.table, job.tenant)
-                return IndexTable(storage, index.entry_table, records)
+                records = RecordStatements(storage, job.table, job.tenant)
+                return EntryStatements(storage, index.entry_table, records)
     return None
 
 
-def _needed_jobs(view: View) -> list[Job]:
+def _needed_jobs(catalog: TenantCatalog) -> list[Job]:
     to_build = [
-        (state, index)
-        for state in view.tables.values()
-        for index in state.indexes
+        (descriptor, index)
+        for descriptor in catalog.tables.values()
+        for index in descriptor.indexes
         if index.needs_build
     ]
     to_build.sort(key=lambda found: not found[1].is_rebuilt)
     needed = [
-        _new_job(view, state, "index", index.build, view.position, _fingerprints(index))
-        for state, index in to_build
+        _new_job(catalog, descriptor, "index", index.build, catalog.position, _fingerprints(index))
+        for descriptor, index in to_build
     ]
     needed += [
         _new_job(
-            view, state, "convert", state.layout_revision, state.origins[state.layout_revision], {}
+            catalog,
+            descriptor,
+            "convert",
+            descriptor.layout_revision,
+            descriptor.origins[descriptor.layout_revision],
+            {},
         )
-        for state in view.tables.values()
-        if state.layout_revision > min(state.layouts)
+        for descriptor in catalog.tables.values()
+        if descriptor.layout_revision > min(descriptor.layouts)
     ]
     needed += [
-        _new_job(view, state, "validate", state.revision, view.position, {})
-        for state in view.tables.values()
-        if state.unvalidated
+        _new_job(catalog, descriptor, "validate", descriptor.revision, catalog.position, {})
+        for descriptor in catalog.tables.values()
+        if descriptor.unvalidated
     ]
     return needed
 
@@ -147,22 +152,22 @@ def _fingerprints(index: IndexDescriptor) -> dict[str, str]:
     return {name: dataset.fingerprint for name, dataset in index.built_with.items()}
 
 
-def _supersede_all_but(storage: Storage, view: View, needed: set[str]) -> None:
+def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str]) -> None:
     """Give up jobs that nothing in force wants.
 
-    Raises `CatalogChanged`, with nothing done, if the view is no longer what is in force: some of
-    the jobs may have been planned by a process that knows better.
+    Raises `CatalogChanged`, with nothing done, if the tenant catalog is no longer what is in force:
+    some of the jobs may have been planned by a process that knows better.
     """
     with storage.transaction(Mode.CATALOG) as connection:
         unwanted = [
             job
             for job in list_jobs(connection)
-            if job.tenant == view.tenant
+            if job.tenant == catalog.tenant
             and job.state in ("planned", "blocked")
             and job.id not in needed
         ]
-        (activation,) = connection.fetch_one(activation_sql(view.tenant))
-        if activation != view.activation:
+        (activation,) = connection.fetch_one(activation_sql(catalog.tenant))
+        if activation != catalog.activation:
             raise CatalogChanged(
                 "the schema kept changing while jobs were planned",
                 database=storage.shown_url,
@@ -173,17 +178,19 @@ def _supersede_all_but(storage: Storage, view: View, needed: set[str]) -> None:
             set_state(connection, structs.replace(job, findings=()), "superseded")
 
 
-def plan_table_rollback(storage: Storage, view: View, rollback: TableRollback) -> Job:
+def plan_table_rollback(storage: Storage, catalog: TenantCatalog, rollback: TableRollback) -> Job:
     """The job that converts a table's records back, of the rollback that is under way."""
     return plan_job(
         storage,
-        _new_job(view, rollback.state, "roll_back", rollback.revision or 0, view.position, {}),
+        _new_job(
+            catalog, rollback.descriptor, "roll_back", rollback.revision or 0, catalog.position, {}
+        ),
     )
 
 
 def _new_job(
-    view: View,
-    state: TableState,
+    catalog: TenantCatalog,
+    descriptor: TableDescriptor,
     kind: JobKind,
     target: int,
     position: int,
@@ -191,13 +198,13 @@ def _new_job(
 ) -> Job:
     # The chain is part of the name: after a rollback and another migration, the same revision may
     # be needed again by way of other changes.
-    chain = digest_chain(view.chain, position)
+    chain = digest_chain(catalog.chain, position)
     return Job(
-        f"{kind}/{view.tenant}/{state.table.number}/{target}/{chain[:12]}",
+        f"{kind}/{catalog.tenant}/{descriptor.schema.number}/{target}/{chain[:12]}",
         kind,
-        view.tenant,
-        state.table.number,
-        state.table.name,
+        catalog.tenant,
+        descriptor.schema.number,
+        descriptor.schema.name,
         target,
         position,
         chain,
@@ -320,7 +327,7 @@ def _find_duplicates(
         record = work.read(key, bytes(connection.fetch_one(work.records.get_sql, (key,))[0]))
         found = find_collision(connection, index, key, record)
         if found is not None:
-            examples.append(violations.describe_collision(work.live, found, record))
+            examples.append(violations.describe_collision(work.bound, found, record))
         elif not is_last:
             return ()
     (entries,) = connection.fetch_one(index.entries.count_sql)
@@ -357,12 +364,12 @@ def _is_complete(storage: Storage, work: Work) -> bool:
 def _publish(storage: Storage, work: IndexWork) -> None:
     """The counted snapshot is enough: since the build began, every writer keeps the index."""
     with storage.transaction(Mode.CHANGE) as connection:
-        view = load_view(connection, work.job.tenant, work.view)
-        for state in view.tables.values():
-            for index in state.indexes:
+        catalog = load_tenant_catalog(connection, work.job.tenant, work.catalog)
+        for descriptor in catalog.tables.values():
+            for index in descriptor.indexes:
                 if index.build == work.job.target:
                     if index.needs_build:  # else a twin was faster
-                        publish_index(connection, view.tenant, state.table, index)
+                        publish_index(connection, catalog.tenant, descriptor.schema, index)
                     return
     raise Superseded
 

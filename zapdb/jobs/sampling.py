@@ -19,14 +19,14 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from zapdb.activation import View
-from zapdb.indexes import LiveTable
+from zapdb.activation import TenantCatalog
+from zapdb.indexes import BoundTable
 from zapdb.migrations import Migration
 from zapdb.migrations.proof_findings import LossyField, ProofFinding
 from zapdb.migrations.prove import converted_tables
 from zapdb.migrations.record_trace import MemoryBlobs
 from zapdb.migrations.round_trip import PREFIX, RoundTrip
-from zapdb.records import Beside, decode_prefix
+from zapdb.records import Attachments, decode_prefix
 from zapdb.storage import Connection, Mode, Storage
 from zapdb.storage.cells import as_bytes
 from zapdb.values.blob import Blob
@@ -52,9 +52,14 @@ class TableSample:
 
 
 def prove_with_records(
-    storage: Storage, view: View, migrations: Sequence[Migration], sample: int, seed: int
+    storage: Storage,
+    catalog: TenantCatalog,
+    migrations: Sequence[Migration],
+    sample: int,
+    seed: int,
 ) -> list[TableSample]:
-    """Try migrations that follow the view's position on up to `sample` records of each table.
+    """Try migrations that follow the tenant catalog's position on up to `sample` records of each
+    table.
 
     The records are drawn by `seed`, for each table independently of the others. Only tables that
     one of the migrations converts are read. Raises `CorruptRecord`, `BlobMissing` and `UnknownZone`
@@ -63,38 +68,38 @@ def prove_with_records(
     converted = [(migration, set(converted_tables(migration))) for migration in migrations]
     sampled = []
     with storage.transaction(Mode.READ) as connection:
-        for state in view.tables.values():
-            number = state.table.number
+        for descriptor in catalog.tables.values():
+            number = descriptor.schema.number
             touching = [migration for migration, tables in converted if number in tables]
             if touching:
-                live = LiveTable(storage, view, state)
+                bound = BoundTable(storage, catalog, descriptor)
                 draw = random.Random(f"{seed}/{number}").random  # noqa: S311 - no secret
-                sampled.append(_try_table(connection, live, touching, sample, draw))
+                sampled.append(_try_table(connection, bound, touching, sample, draw))
     return sampled
 
 
 def _try_table(
-    connection: Connection, live: LiveTable, migrations: list[Migration], sample: int, draw: Draw
+    connection: Connection, bound: BoundTable, migrations: list[Migration], sample: int, draw: Draw
 ) -> TableSample:
-    beside = live.make_beside()
+    attachments = bound.make_attachments()
 
     def load(blob: Blob) -> bytes:
-        return beside.load(blob)
+        return attachments.load(blob)
 
     memory = MemoryBlobs(load)
     round_trips = [
-        RoundTrip(migration, live.table.number, live.view.zones, memory, is_private=True)
+        RoundTrip(migration, bound.schema.number, bound.catalog.zones, memory, is_private=True)
         for migration in migrations
     ]
-    (count,) = connection.fetch_one(live.records.count_sql)
-    archived = live.view.chain.archived_fields(live.table.number)
+    (count,) = connection.fetch_one(bound.records.count_sql)
+    archived = bound.catalog.chain.archived_fields(bound.schema.number)
     tried = returned = 0
-    for key, stored in sample_records(connection, live, int(count), sample, draw):
-        beside = live.make_beside(key, stored)
-        live.reader.read(key, stored)  # what can't be read as it is is no fault of a migration
-        current = live.reader.convert(key, stored, beside)
+    for key, stored in sample_records(connection, bound, int(count), sample, draw):
+        attachments = bound.make_attachments(key, stored)
+        bound.reader.read(key, stored)  # what can't be read as it is is no fault of a migration
+        current = bound.reader.convert(key, stored, attachments)
         value = PREFIX + current[decode_prefix(current, 0)[1] :]
-        archive: Mapping[int, bytes] = _archive_of(beside, archived)
+        archive: Mapping[int, bytes] = _archive_of(attachments, archived)
         came_back = True
         for round_trip in round_trips:
             trace = round_trip.try_record(key, value, archive)
@@ -109,28 +114,28 @@ def _try_table(
         finding for round_trip in round_trips for finding in round_trip.failures.values()
     )
     losses = tuple((t.migration.label, loss) for t in round_trips for loss in t.report().lossy)
-    return TableSample(live.table.name, int(count), tried, returned, failures, losses)
+    return TableSample(bound.schema.name, int(count), tried, returned, failures, losses)
 
 
-def _archive_of(beside: Beside, numbers: Iterable[int]) -> dict[int, bytes]:
+def _archive_of(attachments: Attachments, numbers: Iterable[int]) -> dict[int, bytes]:
     """What is archived beside a record once it has the shape that is in force."""
-    found = {number: beside.archive.get(number) for number in numbers}
-    kept = {n: v for n, v in found.items() if v is not None and n not in beside.restored}
-    return kept | beside.archived
+    found = {number: attachments.archive.get(number) for number in numbers}
+    kept = {n: v for n, v in found.items() if v is not None and n not in attachments.restored}
+    return kept | attachments.archived
 
 
 def sample_records(
-    connection: Connection, live: LiveTable, count: int, sample: int, draw: Draw
+    connection: Connection, bound: BoundTable, count: int, sample: int, draw: Draw
 ) -> Iterator[tuple[bytes, bytes]]:
     """Records drawn at random, in the order of their keys; all `count` where there are no more."""
     key, last = b"", -1
     for place in draw_places(count, sample, draw):
         # From the one drawn before: all statements together walk through the keys once.
-        found = live.records.find_key(connection, key, place - last - 1)
+        found = bound.records.find_key(connection, key, place - last - 1)
         if found is None:
             return  # records were deleted since they were counted
         key, last = found, place
-        row = connection.fetch_one(live.records.get_sql, (key,))
+        row = connection.fetch_one(bound.records.get_sql, (key,))
         if row is not None and row[0] is not None:
             yield key, as_bytes(row[0])
 

@@ -33,13 +33,13 @@ from zapdb.limits import (
     SWEEP_SLICE_BLOBS,
 )
 from zapdb.records import OwnedBlobs
-from zapdb.storage import BlobTable, Connection, MissingTable, Mode, Storage
+from zapdb.storage import BlobStatements, Connection, MissingTable, Mode, Storage
 from zapdb.storage.archives import iter_archive, list_archived_fields
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.identifiers import first_id_at_ms
 from zapdb.storage.pending_changes import iter_changes
 from zapdb.storage.retries import retry
-from zapdb.storage.statements import RecordTable, list_record_tables, list_tenants_with_records
+from zapdb.storage.statements import RecordStatements, list_record_tables, list_tenants_with_records
 from zapdb.values.blob import REFERENCE_SIZE_BYTES_MIN, is_blob, read_blob
 
 
@@ -116,7 +116,7 @@ def _mark_in_snapshot(storage: Storage, after: bytes, before: bytes) -> SweepSli
 
 def mark_slice(connection: Connection, after: bytes, before: bytes | None) -> SweepSlice | None:
     """The next slice of blobs behind the id `after`; None if there is none below `before`."""
-    table = BlobTable(connection.storage)
+    table = BlobStatements(connection.storage)
     ids = table.page_ids(connection, after, before, SWEEP_SLICE_BLOBS)
     if not ids:
         return None
@@ -131,7 +131,7 @@ def mark_slice(connection: Connection, after: bytes, before: bytes | None) -> Sw
 
 def delete_blobs(storage: Storage, ids: list[bytes]) -> int:
     """Delete blobs in short transactions, in the order given; returns how many were there."""
-    table, deleted = BlobTable(storage), 0
+    table, deleted = BlobStatements(storage), 0
     for start in range(0, len(ids), SWEEP_BATCH_BLOBS):
         with storage.transaction(Mode.CATALOG) as connection:
             batch = ids[start : start + SWEEP_BATCH_BLOBS]
@@ -148,7 +148,7 @@ def _iter_owned(connection: Connection) -> Iterator[list[bytes]]:
         for tenant in list_tenants_with_records(connection, number):
             owned = OwnedBlobs(load_layouts(connection, tenant, number))
             if owned.are_possible:
-                records = RecordTable(connection.storage, number, tenant)
+                records = RecordStatements(connection.storage, number, tenant)
                 yield from _iter_records(connection, records, owned)
 
 
@@ -156,7 +156,7 @@ def _iter_archives(connection: Connection) -> Iterator[list[bytes]]:
     large_fields: dict[int, set[int]] = {}
     for tenant, field in list_archived_fields(connection):
         if tenant not in large_fields:
-            tables = [entry.table for entry in read_entries(connection, tenant)]
+            tables = [entry.schema for entry in read_entries(connection, tenant)]
             large_fields[tenant] = {
                 f.number for table in tables for f in table.fields if f.type.may_be_blob
             }
@@ -181,7 +181,7 @@ def _iter_changes(connection: Connection) -> Iterator[list[bytes]]:
 
 
 def _iter_records(
-    connection: Connection, records: RecordTable, owned: OwnedBlobs
+    connection: Connection, records: RecordStatements, owned: OwnedBlobs
 ) -> Iterator[list[bytes]]:
     sql, after = records.large_page_sql, b""
     while True:

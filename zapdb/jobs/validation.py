@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from zapdb.activation.activate import publish_constraint
-from zapdb.activation.view import TableState, View, load_view
+from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.catalog.kinds import ConstraintFinding, Job
-from zapdb.indexes import LiveTable, make_reader, violations
+from zapdb.indexes import BoundTable, make_reader, violations
 from zapdb.jobs.findings import add_findings, read_findings
 from zapdb.jobs.work import Superseded, Work
 from zapdb.records import Record
@@ -26,13 +26,20 @@ class ValidateWork(Work):
     # A row that is skipped would have to be found again; the writer is done in a moment.
     skips_locked = False
 
-    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
-        super().__init__(storage, view, state, job)
-        if state.revision != job.target or not state.unvalidated:
+    def __init__(
+        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
+    ) -> None:
+        super().__init__(storage, catalog, descriptor, job)
+        if descriptor.revision != job.target or not descriptor.unvalidated:
             raise Superseded
-        self.live = LiveTable(storage, view, state)
+        self.bound = BoundTable(storage, catalog, descriptor)
         self.read = make_reader(
-            storage, view, state, view.position, state.revision, self.live.decode_demanded
+            storage,
+            catalog,
+            descriptor,
+            catalog.position,
+            descriptor.revision,
+            self.bound.decode_demanded,
         ).read
 
     @property
@@ -43,7 +50,7 @@ class ValidateWork(Work):
         records = [(key, self.read(key, value)) for key, value in batch]
         found = [
             ConstraintFinding(str(what), 1, (example,))
-            for what, example in find_violations(connection, self.live, records, validated=False)
+            for what, example in find_violations(connection, self.bound, records, validated=False)
         ]
         if found:
             add_findings(connection, self.job.id, number, found)
@@ -52,25 +59,25 @@ class ValidateWork(Work):
 
 def find_violations(
     connection: Connection,
-    live: LiveTable,
+    bound: BoundTable,
     records: list[tuple[bytes, Record]],
     *,
     validated: bool,
 ) -> Iterator[tuple[str, str]]:
     """What records violate of the constraints that are validated, or of the others; in words."""
-    for constraint in live.state.constraints:
+    for constraint in bound.descriptor.constraints:
         if constraint.is_validated != validated:
             continue
         if constraint.kind == "check":
-            check = next(c for c in live.checks if c.check.number == constraint.number)
+            check = next(c for c in bound.checks if c.check.number == constraint.number)
             for key, record in records:
                 if not check.holds(record):
-                    text = violations.describe_check_violation(live, check, key, record)
+                    text = violations.describe_check_violation(bound, check, key, record)
                     yield str(constraint), text
         else:
-            reference = next(r for r in live.references if r.field.number == constraint.number)
+            reference = next(r for r in bound.references if r.field.number == constraint.number)
             for at in reference.find_missing(connection, [record for _, record in records]):
-                text = violations.describe_missing_target(live, reference, *records[at])
+                text = violations.describe_missing_target(bound, reference, *records[at])
                 yield str(constraint), text
 
 
@@ -79,12 +86,14 @@ def publish_validated(storage: Storage, work: ValidateWork) -> tuple[ConstraintF
     with storage.transaction(Mode.CHANGE) as connection:
         findings = read_findings(connection, work.job.id)
         violated = {finding.what for finding in findings}
-        view = load_view(connection, work.job.tenant, work.view)
-        for state in view.tables.values():
-            if state.table.number == work.job.table:
-                if state.revision != work.job.target:
+        catalog = load_tenant_catalog(connection, work.job.tenant, work.catalog)
+        for descriptor in catalog.tables.values():
+            if descriptor.schema.number == work.job.table:
+                if descriptor.revision != work.job.target:
                     raise Superseded
-                for constraint in state.unvalidated:
+                for constraint in descriptor.unvalidated:
                     if str(constraint) not in violated:
-                        publish_constraint(connection, view.tenant, state.table, constraint)
+                        publish_constraint(
+                            connection, catalog.tenant, descriptor.schema, constraint
+                        )
     return findings

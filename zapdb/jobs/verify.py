@@ -16,17 +16,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zapdb.activation import View, load_view
+from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.layouts import load_layouts
-from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.history import RevisionEntry, read_entries
 from zapdb.catalog.log_faults import find_faults
 from zapdb.errors import BlobMissing, CorruptBlob, CorruptionError, CorruptRecord, UnknownZone
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.jobs.sweep import count_blobs
 from zapdb.jobs.validation import find_violations
 from zapdb.limits import PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.records import OwnedBlobs, Record, decode_prefix
-from zapdb.storage import BlobTable, Connection, Mode, Storage
+from zapdb.storage import BlobStatements, Connection, Mode, Storage
 from zapdb.storage.cells import as_bytes
 
 
@@ -69,33 +69,35 @@ class _Problems:
 def verify_tenant(storage: Storage, tenant: int) -> list[TableReport]:
     """Check all tables of a tenant in one snapshot, in memory that does not grow with them."""
     with storage.transaction(Mode.READ) as connection:
-        view = load_view(connection, tenant)
-        for migration in view.chain.migrations:
+        catalog = load_tenant_catalog(connection, tenant)
+        for migration in catalog.chain.migrations:
             migration.check()
-        logs: dict[int, list[Entry]] = {}
+        logs: dict[int, list[RevisionEntry]] = {}
         for entry in read_entries(connection, tenant):
             logs.setdefault(entry.table_number, []).append(entry)
         reports = []
-        for state in view.tables.values():
+        for descriptor in catalog.tables.values():
             problems = _Problems()
-            _verify_log(logs.pop(state.table.number), view, problems)
-            reports.append(_verify_table(connection, LiveTable(storage, view, state), problems))
+            _verify_log(logs.pop(descriptor.schema.number), catalog, problems)
+            reports.append(
+                _verify_table(connection, BoundTable(storage, catalog, descriptor), problems)
+            )
         for number, log in logs.items():  # of tables that were dropped
             problems = _Problems()
-            _verify_log(log, view, problems)
+            _verify_log(log, catalog, problems)
             if problems.count:
                 reports.append(_report_log(number, log, problems))
         return reports
 
 
-def _verify_log(log: list[Entry], view: View, problems: _Problems) -> None:
-    for entry, fault in find_faults(log, view.chain):
+def _verify_log(log: list[RevisionEntry], catalog: TenantCatalog, problems: _Problems) -> None:
+    for entry, fault in find_faults(log, catalog.chain):
         problems.add(f"revision {entry.revision} of the schema history: {fault}")
 
 
-def _report_log(number: int, log: list[Entry], problems: _Problems) -> TableReport:
+def _report_log(number: int, log: list[RevisionEntry], problems: _Problems) -> TableReport:
     try:
-        name = log[-1].table.name
+        name = log[-1].schema.name
     except CorruptionError:
         name = f"(table {number})"
     return TableReport(name, 0, {}, {}, (), 0, problems.count, tuple(problems.shown))
@@ -110,11 +112,13 @@ def verify_blobs(storage: Storage) -> BlobsReport:
 class _Blobs:
     """Looks whether what a table's records refer to is there."""
 
-    def __init__(self, connection: Connection, live: LiveTable) -> None:
+    def __init__(self, connection: Connection, bound: BoundTable) -> None:
         self.count = 0
         self._connection = connection
-        self._table = BlobTable(connection.storage)
-        self._owned = OwnedBlobs(load_layouts(connection, live.view.tenant, live.table.number))
+        self._table = BlobStatements(connection.storage)
+        self._owned = OwnedBlobs(
+            load_layouts(connection, bound.catalog.tenant, bound.schema.number)
+        )
 
     def check(self, key: bytes, value: bytes, problems: _Problems) -> bool:
         """Whether all are what was written."""
@@ -132,15 +136,15 @@ class _Blobs:
         return problems.count == before
 
 
-def _verify_table(connection: Connection, live: LiveTable, problems: _Problems) -> TableReport:
-    blobs = _Blobs(connection, live)
+def _verify_table(connection: Connection, bound: BoundTable, problems: _Problems) -> TableReport:
+    blobs = _Blobs(connection, bound)
     revisions: dict[int, int] = {}
-    readable = [index for index in live.indexes if index.is_readable]
-    demands = bool(live.checks or live.references)
+    readable = [index for index in bound.indexes if index.is_readable]
+    demands = bool(bound.checks or bound.references)
     records, after = 0, b""
     mark = connection.storage.mark
     while True:
-        page = connection.fetch_all(live.records.page_sql, (after, PAGE_RECORDS_MAX))
+        page = connection.fetch_all(bound.records.page_sql, (after, PAGE_RECORDS_MAX))
         if not page:
             break
         whole: list[tuple[bytes, Record]] = []
@@ -148,7 +152,7 @@ def _verify_table(connection: Connection, live: LiveTable, problems: _Problems) 
             key, value = as_bytes(raw_key), as_bytes(raw_value)
             try:
                 has_blobs = blobs.check(key, value, problems)
-                record = live.reader.read(key, value)
+                record = bound.reader.read(key, value)
             except (BlobMissing, CorruptBlob):  # a conversion needs one, and it is noted already
                 continue
             except CorruptRecord as error:
@@ -162,7 +166,7 @@ def _verify_table(connection: Connection, live: LiveTable, problems: _Problems) 
                 continue  # keys of entries and checks may need them
             for index in readable:
                 row = connection.fetch_one(
-                    f"SELECT 1 FROM {index.entries.name} WHERE tenant = {live.records.tenant}"
+                    f"SELECT 1 FROM {index.entries.name} WHERE tenant = {bound.records.tenant}"
                     f" AND key = {mark} AND record = {mark}",
                     (index.entry_key(record, key), key),
                 )
@@ -170,11 +174,11 @@ def _verify_table(connection: Connection, live: LiveTable, problems: _Problems) 
                     problems.add(f"record {key.hex()[:32]}: no entry in {index.name!r}")
             if demands:
                 whole.append((key, record))
-        for what, text in find_violations(connection, live, whole, validated=True):
+        for what, text in find_violations(connection, bound, whole, validated=True):
             problems.add(f"{what}: {text}")
         records += len(page)
         after = as_bytes(page[-1][0])
-    for prefix, count in live.records.count_by_prefix(connection):
+    for prefix, count in bound.records.count_by_prefix(connection):
         revisions[decode_prefix(prefix, 0)[0]] = count
     entries = {}
     for index in readable:
@@ -185,11 +189,11 @@ def _verify_table(connection: Connection, live: LiveTable, problems: _Problems) 
                 f"index {index.name!r}: {entries[index.name]} entries for {records} records"
             )
     return TableReport(
-        live.table.name,
+        bound.schema.name,
         records,
         revisions,
         entries,
-        tuple(index.name for index in live.indexes if not index.is_readable),
+        tuple(index.name for index in bound.indexes if not index.is_readable),
         blobs.count,
         problems.count,
         tuple(problems.shown),

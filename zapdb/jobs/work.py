@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from zapdb.activation.view import TableState, View
+from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog.kinds import Job
-from zapdb.records import Beside
-from zapdb.storage import ArchiveTable, Connection, RecordTable, Storage
+from zapdb.records import Attachments
+from zapdb.storage import ArchiveStatements, Connection, RecordStatements, Storage
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.rewriting import rewrite_records
 
@@ -19,18 +19,20 @@ class Superseded(Exception):
 
 
 class Work(ABC):
-    """What a kind of job does with a batch, under the view that it was loaded with."""
+    """What a kind of job does with a batch, under the tenant catalog that it was loaded with."""
 
     skips_locked: bool
     """Whether rows that a writer holds may be left for another pass."""
 
-    def __init__(self, storage: Storage, view: View, state: TableState, job: Job) -> None:
+    def __init__(
+        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
+    ) -> None:
         self.storage = storage
-        self.view = view
+        self.catalog = catalog
         self.job = job
-        self.state = state
-        self.records = RecordTable(storage, job.table, job.tenant)
-        self.archives = ArchiveTable(self.records, view.chain.archived_fields(job.table))
+        self.descriptor = descriptor
+        self.records = RecordStatements(storage, job.table, job.tenant)
+        self.archives = ArchiveStatements(self.records, catalog.chain.archived_fields(job.table))
 
     @property
     @abstractmethod
@@ -71,7 +73,7 @@ class Work(ABC):
         self,
         connection: Connection,
         batch: list[tuple[bytes, bytes]],
-        convert: Callable[[bytes, bytes, Beside], bytes],
+        convert: Callable[[bytes, bytes, Attachments], bytes],
         *,
         consumes: bool = False,
     ) -> int:
@@ -87,7 +89,7 @@ class Work(ABC):
         )
 
     def log_change(  # noqa: B027 - only one kind logs changes
-        self, connection: Connection, key: bytes, old: bytes, new: bytes, beside: Beside
+        self, connection: Connection, key: bytes, old: bytes, new: bytes, attachments: Attachments
     ) -> None:
         """A record is about to be written; most kinds of work leave nothing in the change log."""
 

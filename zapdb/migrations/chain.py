@@ -24,7 +24,7 @@ from zapdb.migrations.operations import NumberAllocator
 from zapdb.migrations.parsed_migration import ParsedMigration, parse_document
 from zapdb.migrations.resolution import resolve
 from zapdb.records import Conversion, ConversionPlan, Layout, SourceField, compile_conversion
-from zapdb.schema import Field, Schema, Table
+from zapdb.schema import Field, Schema, TableSchema
 from zapdb.values import Zones
 
 FILE_NAME: Final = re.compile(r"(?P<number>[0-9]{4,})_(?P<name>[a-z0-9_]+)\.yaml", re.ASCII)
@@ -126,7 +126,7 @@ class Chain:
 
         return self._programs.get((table, source, target, zones), compile_program)
 
-    def table_at(self, position: int, number: int) -> Table:
+    def table_at(self, position: int, number: int) -> TableSchema:
         """A table that is in force or archived there."""
         table = self.schema_at(position).table_active_or_archived(number)
         assert table is not None

@@ -20,7 +20,7 @@ from zapdb.errors import Location
 from zapdb.migrations.document import Mapping, Node, Sequence
 from zapdb.migrations.operations.definitions import check_plain
 from zapdb.migrations.structure import Name, Plain, ViolationCollector, located, parse_value
-from zapdb.schema import Field, Schema, Table
+from zapdb.schema import Field, Schema, TableSchema
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def validate_examples(
 def _validate_value(
     example: RecordExample,
     side: str,
-    table: Table,
+    table: TableSchema,
     name: str,
     plain: Any,
     collector: ViolationCollector,
@@ -110,7 +110,7 @@ def _validate_value(
 
 def find_tables(
     example: RecordExample, before: Schema, after: Schema
-) -> tuple[Table, Table] | None:
+) -> tuple[TableSchema, TableSchema] | None:
     """The table of an example before the migration and after it."""
     old = before.table_named(example.table)
     new = None if old is None else after.table_numbered(old.number)

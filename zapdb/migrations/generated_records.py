@@ -15,7 +15,7 @@ from zapdb.limits import INLINE_SIZE_BYTES_MAX
 from zapdb.migrations.boundary_values import ExpressionLiterals, field_values, values_of
 from zapdb.records import Computed, ConversionPlan, Restored, SourceField
 from zapdb.records.derivation import inputs_of, subderivations
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 from zapdb.values import Zones
 
 SINGLES_MAX: Final = 1_000
@@ -25,7 +25,7 @@ ARCHIVED_MAX: Final = 20
 
 
 def generate_records(
-    table: Table, plan: ConversionPlan, back: ConversionPlan, most: int
+    table: TableSchema, plan: ConversionPlan, back: ConversionPlan, most: int
 ) -> Iterator[dict[str, Any]]:
     """Up to `most` records of `table`, values by name, for a way out of it and the way back."""
     literals = _literals_of(plan, back)
@@ -66,7 +66,7 @@ def _literals_of(*plans: ConversionPlan) -> ExpressionLiterals:
     )
 
 
-def _touched_fields(table: Table, plan: ConversionPlan, back: ConversionPlan) -> list[int]:
+def _touched_fields(table: TableSchema, plan: ConversionPlan, back: ConversionPlan) -> list[int]:
     """The fields that are not merely copied there and back, by number."""
     read = frozenset[int]().union(
         *(inputs_of(d) for d in plan.derivations.values() if not isinstance(d, SourceField))

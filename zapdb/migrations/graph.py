@@ -12,7 +12,7 @@ from typing import Literal
 
 from zapdb.migrations.chain import Chain
 from zapdb.migrations.migration import Migration
-from zapdb.schema import Schema, Table, types_in
+from zapdb.schema import Schema, TableSchema, types_in
 from zapdb.values import Enum, Reference, Struct, ValueType
 
 Verb = Literal["creates", "changes", "drops", "restores"]
@@ -133,7 +133,7 @@ def _objects_of(schema: Schema) -> Iterator[ObjectNode]:
         yield _node_of(("table", table.number), table.name, _parts_of_table(table))
 
 
-def _parts_of_table(table: Table) -> list[tuple[str, ValueType]]:
+def _parts_of_table(table: TableSchema) -> list[tuple[str, ValueType]]:
     return [(f.name, part) for f in table.fields for part in types_in(f.type)]
 
 

@@ -35,7 +35,7 @@ from zapdb.migrations.operations.transform import Transform
 from zapdb.migrations.proof_findings import LossyField
 from zapdb.migrations.prove import prove
 from zapdb.migrations.structure import ABSENT
-from zapdb.schema import Schema, Table
+from zapdb.schema import Schema, TableSchema
 
 Severity = Literal["error", "warning", "note"]
 
@@ -275,7 +275,7 @@ def _lint_operation(
         yield from _find_lost(operation, table)
 
 
-def _is_null(migration: Migration, table: Table, name: str) -> bool:
+def _is_null(migration: Migration, table: TableSchema, name: str) -> bool:
     """Whether a field is null in all records that are there: the same migration has added it so."""
     field = table.field_named(name)
     for operation, _, after in migration.steps_up():
@@ -288,7 +288,7 @@ def _is_null(migration: Migration, table: Table, name: str) -> bool:
     return False
 
 
-def _find_lost(operation: Operation, table: Table) -> Iterator[tuple[str, str]]:
+def _find_lost(operation: Operation, table: TableSchema) -> Iterator[tuple[str, str]]:
     lost = operation.lossy_fields(table)
     if lost:
         names = ", ".join(f.name for f in table.fields if f.number in lost)

@@ -31,7 +31,7 @@ from zapdb.migrations.proof_findings import ProofFinding, TableProof, format_pro
 from zapdb.migrations.record_trace import RecordTrace
 from zapdb.migrations.round_trip import NO_ARCHIVE, RoundTrip, is_same_value
 from zapdb.records import ConversionPlan, Layout, SourceField
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Zones
 
 ZONES: Final = Zones(
@@ -172,7 +172,7 @@ def _try_example(
             yield _example_finding(round_trip, example, trace, otherwise)
 
 
-def _field(table: Table, name: str) -> Field:
+def _field(table: TableSchema, name: str) -> Field:
     found = table.field_named(name)
     assert found is not None
     return found

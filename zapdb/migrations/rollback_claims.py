@@ -6,13 +6,13 @@ from zapdb.migrations.operations import Operation
 from zapdb.migrations.steps import Step, conversion_of
 from zapdb.records import ConversionPlan, SourceField
 from zapdb.records.derivation import inputs_of
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 
 
 class RollbackClaims:
     """Which fields at the start of some steps are lost on the way back, and who touches them."""
 
-    def __init__(self, table: Table, steps: list[Step]) -> None:
+    def __init__(self, table: TableSchema, steps: list[Step]) -> None:
         plan = ConversionPlan({f.number: SourceField(f.number) for f in table.fields})
         self.lost: dict[int, Operation] = {}
         self.touched: dict[int, list[Operation]] = {}

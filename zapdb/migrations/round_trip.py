@@ -34,7 +34,7 @@ from zapdb.migrations.record_trace import MemoryBlobs, RecordTrace
 from zapdb.migrations.rollback_claims import RollbackClaims
 from zapdb.migrations.structure import ABSENT
 from zapdb.records import (
-    Beside,
+    Attachments,
     Codec,
     Conversion,
     ConversionPlan,
@@ -47,7 +47,7 @@ from zapdb.records import (
     encode_prefix,
 )
 from zapdb.records.derivation import inputs_of
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Zones
 
 RECORDS_MAX: Final = 1_400
@@ -94,7 +94,7 @@ class RoundTrip:
             "up": codec_for(before, zones),
             "down": codec_for(after, zones),
         }
-        sides: tuple[tuple[Direction, Table, ConversionPlan], ...] = (
+        sides: tuple[tuple[Direction, TableSchema, ConversionPlan], ...] = (
             ("up", before, self.down),
             ("down", after, self.up),
         )
@@ -211,13 +211,13 @@ class RoundTrip:
 
     def encode(self, way: Direction, values: Mapping[str, Any]) -> tuple[bytes, bytes] | None:
         """Key and record, or None where the key would be too long."""
-        codec, beside = self.codecs[way], self._beside(NO_ARCHIVE)
+        codec, attachments = self.codecs[way], self._attachments(NO_ARCHIVE)
         try:
             key = codec.encode_key(values)
         except InvalidValue:
             return None
-        value = codec.encode(PREFIX, values, beside)
-        self._memory.blobs |= beside.take_blobs()
+        value = codec.encode(PREFIX, values, attachments)
+        self._memory.blobs |= attachments.take_blobs()
         return key, value
 
     def travel(
@@ -226,20 +226,20 @@ class RoundTrip:
         trace = RecordTrace(key, [value], [archive])
         for way in ways:
             given = trace.archives[-1]
-            beside = self._beside(given)
+            attachments = self._attachments(given)
             try:
                 program = self.programs[way].convert
-                made = program(key, trace.values[-1], len(PREFIX), PREFIX, beside)
-                self._memory.blobs |= beside.take_blobs()
+                made = program(key, trace.values[-1], len(PREFIX), PREFIX, attachments)
+                self._memory.blobs |= attachments.take_blobs()
                 self._check(_other(way), key, made)
             except (BlobMissing, UnknownZone):
                 raise  # of a stored record: no fault of the conversion
             except Exception as error:
                 trace.error = error
                 return trace
-            kept = {n: v for n, v in given.items() if n not in beside.restored}
+            kept = {n: v for n, v in given.items() if n not in attachments.restored}
             trace.values.append(made)
-            trace.archives.append(kept | beside.archived)
+            trace.archives.append(kept | attachments.archived)
             trace.failed_at += 1
         return trace
 
@@ -252,10 +252,10 @@ class RoundTrip:
                 f.type.check(held, f.name)
 
     def decode(self, side: Direction, key: bytes, value: bytes) -> Record:
-        return self.codecs[side].decode(key, value, len(PREFIX), self._beside(NO_ARCHIVE))
+        return self.codecs[side].decode(key, value, len(PREFIX), self._attachments(NO_ARCHIVE))
 
-    def _beside(self, archive: Mapping[int, bytes]) -> Beside:
-        return Beside(self._memory.load, self._memory.make_id, archive)
+    def _attachments(self, archive: Mapping[int, bytes]) -> Attachments:
+        return Attachments(self._memory.load, self._memory.make_id, archive)
 
     # What is wrong
 

@@ -28,7 +28,7 @@ from zapdb.migrations.undo import to_yaml
 from zapdb.schema import (
     Field,
     Schema,
-    Table,
+    TableSchema,
     bytes_without_numbers,
     type_bytes_without_numbers,
     types_in,
@@ -110,10 +110,10 @@ def _in_order(schema: Schema) -> list[Enum | Struct]:
     return ordered
 
 
-def _plan_tables(schema: Schema) -> list[tuple[Table, tuple[Field, ...]]]:
+def _plan_tables(schema: Schema) -> list[tuple[TableSchema, tuple[Field, ...]]]:
     """Tables after those that they refer to, each with the fields that can only be added later:
     those by which it refers to a table behind it, where a circle leaves no better order."""
-    ordered: list[tuple[Table, tuple[Field, ...]]] = []
+    ordered: list[tuple[TableSchema, tuple[Field, ...]]] = []
     waiting = list(schema.tables)
     while waiting:
         left = {table.number for table in waiting}
@@ -126,7 +126,9 @@ def _plan_tables(schema: Schema) -> list[tuple[Table, tuple[Field, ...]]]:
     return ordered
 
 
-def _fields_to(table: Table, targets: set[int], fields: tuple[Field, ...]) -> tuple[Field, ...]:
+def _fields_to(
+    table: TableSchema, targets: set[int], fields: tuple[Field, ...]
+) -> tuple[Field, ...]:
     """Those of a table's fields that refer to other tables, of those with these numbers."""
     others = targets - {table.number}
     return tuple(f for f in fields if _referred(f) & others)
@@ -136,13 +138,13 @@ def _referred(field: Field) -> set[int]:
     return {kind.number for kind in types_in(field.type) if isinstance(kind, Reference)}
 
 
-def _without(table: Table, fields: tuple[Field, ...]) -> Table:
+def _without(table: TableSchema, fields: tuple[Field, ...]) -> TableSchema:
     """The table as it is created: what rests on its fields comes behind them."""
     rest = tuple(f for f in table.fields if f not in fields)
-    return Table(table.number, table.name, table.key, rest)
+    return TableSchema(table.number, table.name, table.key, rest)
 
 
-def _add(table: Table, field: Field) -> AddField:
+def _add(table: TableSchema, field: Field) -> AddField:
     """The operation that adds a field at its place. There is no record yet that its fill is for."""
     fill: Fill = ABSENT
     if not (field.has_default or field.optional):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zapdb.migrations.operations import NumberAllocator, Operation
 from zapdb.records import ConversionPlan, SourceField
-from zapdb.schema import Schema, Table
+from zapdb.schema import Schema, TableSchema
 
 Step = tuple[Operation, Schema, Schema]
 """An operation, with the schema before it and after it."""
@@ -39,7 +39,7 @@ def compose_conversion(
     return plan
 
 
-def conversion_of(operation: Operation, before: Table, after: Table) -> ConversionPlan:
+def conversion_of(operation: Operation, before: TableSchema, after: TableSchema) -> ConversionPlan:
     """What one operation does to the records of a table that it changes."""
     carried = {f.number: SourceField(f.number) for f in after.fields}
     return ConversionPlan(

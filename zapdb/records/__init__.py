@@ -1,6 +1,6 @@
 """Records: wire layout, generated codecs, and conversion between layouts."""
 
-from zapdb.records.beside import Archive, Beside, MakeBeside, ReadConflict
+from zapdb.records.attachments import Archive, Attachments, MakeAttachments, ReadConflict
 from zapdb.records.codec import Codec, Decode, codec_for, decoder_of
 from zapdb.records.conversion import Conversion, compile_conversion
 from zapdb.records.derivation import (
@@ -35,7 +35,7 @@ from zapdb.values import asdict, etag, replace, to_json
 __all__ = [
     "Archive",
     "Archives",
-    "Beside",
+    "Attachments",
     "Codec",
     "Computed",
     "Constant",
@@ -46,7 +46,7 @@ __all__ = [
     "Derivations",
     "FindBlobs",
     "Layout",
-    "MakeBeside",
+    "MakeAttachments",
     "OwnedBlobs",
     "ReadConflict",
     "Recast",

@@ -2,7 +2,7 @@
 
 Encoders take a mapping from field names to values and check every value; what is missing gets its
 default. Decoders return a record object. Both raise errors that name the field, or the offset. New
-blobs are left with a `Beside`; old ones are loaded through it when the record is looked at.
+blobs are left with a `Attachments`; old ones are loaded through it when the record is looked at.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 from zapdb.errors import CorruptRecord, InvalidValue, UnknownField
 from zapdb.limits import COMPILED_MAX, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.memo import Memo
-from zapdb.records.beside import Beside
+from zapdb.records.attachments import Attachments
 from zapdb.records.layout import Layout
 from zapdb.records.record import Record, defer_large_values, record_class
-from zapdb.schema import Field, Table, canonical_bytes
+from zapdb.schema import Field, TableSchema, canonical_bytes
 from zapdb.values import Zones
 from zapdb.values.source import Namespace, compile_function, indent
 from zapdb.values.struct_value import make_source
@@ -29,11 +29,11 @@ class Codec:
 
     layout: Layout
     record: type[Record]
-    encode: Callable[[bytes, Mapping[str, Any], Beside], bytes]
+    encode: Callable[[bytes, Mapping[str, Any], Attachments], bytes]
     """(prefix, values by name, where blobs go) → the record's bytes; raises `InvalidValue`."""
     encode_key: Callable[[Mapping[str, Any]], bytes]
     """values by name → the record key's bytes; raises `InvalidValue`."""
-    decode: Callable[[bytes, bytes, int, Beside], Record]
+    decode: Callable[[bytes, bytes, int, Attachments], Record]
     """(key, record, position after the prefix, where blobs are) → the record; raises
     `CorruptRecord`."""
     decode_key: Callable[[bytes], tuple[Any, ...]]
@@ -42,14 +42,14 @@ class Codec:
     source: str
 
 
-Decode = Callable[[bytes, bytes, int, Beside], Record]
+Decode = Callable[[bytes, bytes, int, Attachments], Record]
 """As `Codec.decode`; the record may have some of the fields only."""
 
 _compiled = Memo[Any, Any](COMPILED_MAX)
 """By shape, for all databases. What has a database's zones in it is kept with them instead."""
 
 
-def codec_for(table: Table, zones: Zones | None = None) -> Codec:
+def codec_for(table: TableSchema, zones: Zones | None = None) -> Codec:
     """The codec of the table's shape in a database with these zones, compiled once."""
     bound = bind_zones(table, zones)
     codec: Codec = compiled_with(table, bound, zones).get(
@@ -58,7 +58,7 @@ def codec_for(table: Table, zones: Zones | None = None) -> Codec:
     return codec
 
 
-def decoder_of(table: Table, numbers: frozenset[int], zones: Zones | None = None) -> Decode:
+def decoder_of(table: TableSchema, numbers: frozenset[int], zones: Zones | None = None) -> Decode:
     """A decoder of the fields with these numbers: the others are stepped over, or not reached."""
     bound = bind_zones(table, zones)
 
@@ -72,12 +72,12 @@ def decoder_of(table: Table, numbers: frozenset[int], zones: Zones | None = None
     return decode
 
 
-def compiled_with(table: Table, bound: Table, zones: Zones | None) -> Memo[Any, Any]:
+def compiled_with(table: TableSchema, bound: TableSchema, zones: Zones | None) -> Memo[Any, Any]:
     """Where what is compiled for a table is kept."""
     return _compiled if zones is None or bound is table else zones.compiled
 
 
-def bind_zones(table: Table, zones: Zones | None) -> Table:
+def bind_zones(table: TableSchema, zones: Zones | None) -> TableSchema:
     """The table with a database's zone numbers; itself where no type needs them."""
     if zones is None:
         return table
@@ -86,7 +86,7 @@ def bind_zones(table: Table, zones: Zones | None) -> Table:
     return table.with_fields(fields) if is_bound else table
 
 
-def _compile(table: Table) -> Codec:
+def _compile(table: TableSchema) -> Codec:
     record = record_class(table.name, tuple(f.name for f in table.fields))
     encode, encode_text = _compile_encode(table)
     encode_key, encode_key_text = _compile_encode_key(table)
@@ -114,7 +114,7 @@ def check_names(table: str, names: frozenset[str], values: Mapping[str, Any]) ->
         raise UnknownField.named(table, unknown[0], sorted(names))
 
 
-def _take_source(table: Table, fields: Sequence[Field], names: Namespace) -> list[str]:
+def _take_source(table: TableSchema, fields: Sequence[Field], names: Namespace) -> list[str]:
     """Statements that set `v<number>` of each field from the mapping, or to its default."""
     required = [f for f in fields if _is_required(f)]
     lines = []
@@ -138,7 +138,7 @@ def _is_required(f: Field) -> bool:
     return not (f.has_default or f.optional)
 
 
-def _check_names_source(table: Table, names: Namespace) -> str:
+def _check_names_source(table: TableSchema, names: Namespace) -> str:
     """A statement that refuses names which the table does not have."""
     known = frozenset(f.name for f in table.fields)
     check = f"{names.bind(check_names, 'check_names')}({names.bind(table.name, 'table')}, "
@@ -149,7 +149,7 @@ def _check_names_source(table: Table, names: Namespace) -> str:
     return f"if not {names.bind(known.issuperset, 'knows_all_of')}(m): {check}"
 
 
-def _compile_encode(table: Table) -> tuple[Callable[..., Any], str]:
+def _compile_encode(table: TableSchema) -> tuple[Callable[..., Any], str]:
     layout, names = Layout.of(table), Namespace()
     lines = [_check_names_source(table, names)]
     lines += _take_source(table, table.value_fields, names)
@@ -171,11 +171,14 @@ def _compile_encode(table: Table) -> tuple[Callable[..., Any], str]:
         parts.append(encoded)
     lines.append(f"return b''.join(({', '.join(parts)},))")
     return compile_function(
-        "encode", ["def encode(prefix, m, beside):", *indent(lines)], names, f"encode {table.name}"
+        "encode",
+        ["def encode(prefix, m, attachments):", *indent(lines)],
+        names,
+        f"encode {table.name}",
     )
 
 
-def _compile_encode_key(table: Table) -> tuple[Callable[..., Any], str]:
+def _compile_encode_key(table: TableSchema) -> tuple[Callable[..., Any], str]:
     names = Namespace()
     lines = _take_source(table, table.key_fields, names)
     parts = []
@@ -206,7 +209,7 @@ def _refuse_long_key(table: str, key: bytes) -> None:
 
 
 def _compile_decode(
-    table: Table, record: type[Record], selected: frozenset[int] | None = None
+    table: TableSchema, record: type[Record], selected: frozenset[int] | None = None
 ) -> tuple[Callable[..., Any], str]:
     layout, names = Layout.of(table), Namespace()
     corrupt = names.bind(CorruptRecord.at, "corrupt")
@@ -231,11 +234,13 @@ def _compile_decode(
     lines.append(f"if p {compare} n: raise {corrupt}({what}, b, p)")
     lines += make_source("r", record, [f"f{f.number}" for f in wanted], names)
     if is_late:
-        lines.append(f"return {names.bind(defer_large_values, 'defer')}(r, beside) if late else r")
+        lines.append(
+            f"return {names.bind(defer_large_values, 'defer')}(r, attachments) if late else r"
+        )
     else:
         lines.append("return r")
     body = [
-        "def decode(key, value, start, beside):",
+        "def decode(key, value, start, attachments):",
         "    b = key",
         "    p = 0",
         "    try:",
@@ -268,7 +273,7 @@ def presence_source(layout: Layout, names: Namespace) -> list[str]:
     return [f"m = {read}", f"if m >> {len(layout.optional)}: {refused}", f"p += {size}"]
 
 
-def _key_decoding(table: Table, names: Namespace) -> list[str]:
+def _key_decoding(table: TableSchema, names: Namespace) -> list[str]:
     corrupt = names.bind(CorruptRecord.at, "corrupt")
     most = RECORD_KEY_SIZE_BYTES_MAX
     lines = ["n = len(b)", f"if n > {most}: raise {corrupt}('record key', b, {most})"]
@@ -277,7 +282,7 @@ def _key_decoding(table: Table, names: Namespace) -> list[str]:
     return [*lines, f"if p != n: raise {corrupt}('record key', b, p)"]
 
 
-def _compile_decode_key(table: Table) -> tuple[Callable[..., Any], str]:
+def _compile_decode_key(table: TableSchema) -> tuple[Callable[..., Any], str]:
     names = Namespace()
     corrupt = names.bind(CorruptRecord.at, "corrupt")
     values = ", ".join(f"f{f.number}" for f in table.key_fields)
@@ -292,7 +297,7 @@ def _compile_decode_key(table: Table) -> tuple[Callable[..., Any], str]:
     return compile_function("decode_key", body, names, f"decode key {table.name}")
 
 
-def _compile_skip(table: Table) -> tuple[Callable[..., Any], str]:
+def _compile_skip(table: TableSchema) -> tuple[Callable[..., Any], str]:
     layout, names = Layout.of(table), Namespace()
     corrupt, what = names.bind(CorruptRecord.at, "corrupt"), names.bind(table.name, "table")
     lines = ["n = len(b)"]

@@ -4,7 +4,7 @@ A program copies runs of untouched fields as slices and decodes only what its ex
 Since fields lie by number, most changes leave long runs. It is total: it raises nothing but
 `CorruptRecord`, on bytes that no encoder wrote, and what loading a blob raises; what it copies it
 does not look into, and decoding the result does. Blobs that are copied stay what they are. New
-blobs and archived values are left with the record's `Beside` (rule 19).
+blobs and archived values are left with the record's `Attachments` (rule 19).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 from zapdb.errors import CorruptRecord
 from zapdb.expressions import Emitter
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
-from zapdb.records.beside import Beside
+from zapdb.records.attachments import Attachments
 from zapdb.records.codec import presence_source
 from zapdb.records.derivation import (
     NO_ARCHIVES,
@@ -49,8 +49,8 @@ MISSING: Final = object()
 class Conversion:
     """A compiled program, with its source."""
 
-    convert: Callable[[bytes, bytes, int, bytes, Beside], bytes]
-    """(key, record, position after its prefix, new prefix, what lies beside it) → the new record;
+    convert: Callable[[bytes, bytes, int, bytes, Attachments], bytes]
+    """(key, record, position after its prefix, new prefix, its attachments) → the new record;
     new blobs and archived values are left beside it."""
     is_self_contained: bool
     """Whether it neither uses nor leaves anything beside the record."""
@@ -159,7 +159,7 @@ class _Program:
         presence = self._presence_statements()
         corrupt = self.names.bind(CorruptRecord.at, "corrupt")
         body = [
-            "def convert(key, value, start, prefix, beside):",
+            "def convert(key, value, start, prefix, attachments):",
             "    b = key",
             "    p = 0",
             "    try:",
@@ -230,7 +230,7 @@ class _Program:
         step = slot.type.decode_field_source(held, self.names)
         for read in loaded:
             is_blob = f"type({held}) is {self.names.bind(Blob, 'Blob')}"
-            step = [*step, f"{read} = beside.load_value({held}) if {is_blob} else {held}"]
+            step = [*step, f"{read} = attachments.load_value({held}) if {is_blob} else {held}"]
         return step
 
     def _variables_of(self, slot: Slot) -> list[str]:
@@ -246,7 +246,7 @@ class _Program:
         lines: list[str] = []
         for slot, derivation in self.archives.items():
             held = self._variable(derivation, lines)
-            value, kept = f"a{slot.number}", f"beside.archived[{slot.number}]"
+            value, kept = f"a{slot.number}", f"attachments.archived[{slot.number}]"
             kind = self._bind(slot.type)
             statements, expression = kind.encode_field_source(value, "archived", self.names)
             lines += [f"{value} = {held}", f"if {value} is None: {kept} = b''", "else:"]
@@ -337,7 +337,7 @@ class _Program:
                 is_read = part.slot.number in self.restored_for_expressions
                 take = partial(_restore, part.slot.number, self._bind(part.slot.type), is_read)
                 restore = self.names.bind(take, "restore")
-                lines.append(f"{variable} = {restore}(beside)")
+                lines.append(f"{variable} = {restore}(attachments)")
                 missing = self.names.bind(MISSING, "MISSING")
                 otherwise = self._held(part.otherwise)
                 lines.append(f"if {variable} is {missing}: {variable} = {otherwise}")
@@ -370,15 +370,15 @@ class _Program:
         return kind if self.zones is None else kind.bind(self.zones)
 
 
-def _restore(number: int, kind: ValueType, is_read: bool, beside: Beside) -> Any:
+def _restore(number: int, kind: ValueType, is_read: bool, attachments: Attachments) -> Any:
     """The archived value of a dropped field, or `MISSING`; a blob is loaded if it is read."""
-    encoded = beside.archive.get(number)
+    encoded = attachments.archive.get(number)
     if encoded is None:
         return MISSING
-    beside.restored.add(number)
+    attachments.restored.add(number)
     if not encoded:
         return None
     if not kind.may_be_blob:
         return kind.decode(encoded, 0)[0]
     value, _ = decode_inline_or_blob(cast("LargeValueType", kind), encoded, 0)
-    return beside.load_value(value) if is_read and isinstance(value, Blob) else value
+    return attachments.load_value(value) if is_read and isinstance(value, Blob) else value

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 from zapdb.values import ValueType, Zones
 from zapdb.values.varint import decode_varint, encode_varint
 
@@ -44,7 +44,7 @@ class Layout:
     slots: tuple[Slot, ...]
 
     @classmethod
-    def of(cls, table: Table, zones: Zones | None = None) -> Layout:
+    def of(cls, table: TableSchema, zones: Zones | None = None) -> Layout:
         """The table's layout; without a database's zones it can be compared, but not run."""
 
         def bound(kind: ValueType) -> ValueType:

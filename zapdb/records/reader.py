@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zapdb.errors import CorruptRecord
-from zapdb.records.beside import Beside, MakeBeside, ReadConflict
+from zapdb.records.attachments import Attachments, MakeAttachments, ReadConflict
 from zapdb.records.codec import Decode
 from zapdb.records.conversion import Conversion
 from zapdb.records.layout import decode_prefix, encode_prefix
@@ -24,19 +24,19 @@ Raises `KeyError` for a revision without a place on the chain."""
 class RecordReader:
     """Decodes (key, record) pairs, whatever their revision; `prefix` starts converted records.
 
-    `make_beside` gives the surroundings of a record that is read: what a conversion leaves there is
-    for this reading alone.
+    `make_attachments` gives the surroundings of a record that is read: what a conversion leaves
+    there is for this reading alone.
     """
 
     def __init__(
-        self, decode: Decode, program: Program, revision: int, make_beside: MakeBeside
+        self, decode: Decode, program: Program, revision: int, make_attachments: MakeAttachments
     ) -> None:
         self._decode = decode
         self.prefix = encode_prefix(revision)
         self._program = program
-        self._make_beside = make_beside
+        self._make_attachments = make_attachments
         self._read: dict[int, Callable[[bytes, bytes], Record]] = {}
-        self._convert: dict[int, Callable[[bytes, bytes, Beside], bytes] | None] = {}
+        self._convert: dict[int, Callable[[bytes, bytes, Attachments], bytes] | None] = {}
 
     def read(self, key: bytes, value: bytes) -> Record:
         """The record in the current shape; raises `CorruptRecord`, also for unknown revisions.
@@ -50,22 +50,22 @@ class RecordReader:
             raise _no_record(value) from None
         return (read or self._reader(value))(key, value)
 
-    def open(self, key: bytes, value: bytes, beside: Beside) -> tuple[Record, bytes]:
+    def open(self, key: bytes, value: bytes, attachments: Attachments) -> tuple[Record, bytes]:
         """As `read` and `convert` together: the record refers to what `convert` left beside it."""
-        converted = self.convert(key, value, beside)
+        converted = self.convert(key, value, attachments)
         _, start = decode_prefix(converted, 0)
-        return self._decode(key, converted, start, beside), converted
+        return self._decode(key, converted, start, attachments), converted
 
-    def convert(self, key: bytes, value: bytes, beside: Beside) -> bytes:
+    def convert(self, key: bytes, value: bytes, attachments: Attachments) -> bytes:
         """The record's bytes in the current layout; the same object if they have it already.
 
-        What has to be stored with them is left `beside`.
+        What has to be stored with them is left `attachments`.
         """
         revision, _ = decode_prefix(value, 0)
         if revision not in self._convert:
             self._prepare(revision, value)
         convert = self._convert[revision]
-        return value if convert is None else convert(key, value, beside)
+        return value if convert is None else convert(key, value, attachments)
 
     def _reader(self, value: bytes) -> Callable[[bytes, bytes], Record]:
         revision, _ = decode_prefix(value, 0)
@@ -84,28 +84,28 @@ class RecordReader:
         slot = 0x80 + revision if revision < 64 else 0x100 + revision
         # What `_convert` has, `_read` has already: other threads look there first. Nothing is left
         # in surroundings that records share: they only load stored blobs.
-        shared = self._make_beside(b"", b"")
+        shared = self._make_attachments(b"", b"")
         if program is None:
             self._read[slot] = lambda key, value: decode(key, value, start, shared)
             self._convert[revision] = None
             return
         convert, prefix = program.convert, self.prefix
-        after, make_beside = len(prefix), self._make_beside
+        after, make_attachments = len(prefix), self._make_attachments
 
         def read(key: bytes, value: bytes) -> Record:
             return decode(key, convert(key, value, start, prefix, shared), after, shared)
 
         def read_beside(key: bytes, value: bytes) -> Record:
-            beside = make_beside(key, value)
+            attachments = make_attachments(key, value)
             try:
-                converted = convert(key, value, start, prefix, beside)
+                converted = convert(key, value, start, prefix, attachments)
             except ReadConflict as conflict:
                 return self.read(key, conflict.value_or_conflict())
-            return decode(key, converted, after, beside)
+            return decode(key, converted, after, attachments)
 
         self._read[slot] = read if program.is_self_contained else read_beside
-        self._convert[revision] = lambda key, value, beside: convert(
-            key, value, start, prefix, beside
+        self._convert[revision] = lambda key, value, attachments: convert(
+            key, value, start, prefix, attachments
         )
 
 

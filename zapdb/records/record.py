@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from zapdb.errors import UsageError
-from zapdb.records.beside import Beside, Load
+from zapdb.records.attachments import Attachments, Load
 from zapdb.values.blob import Blob
 from zapdb.values.immutable import delete_attribute, set_attribute
 from zapdb.values.struct_value import StructValue, is_equal, struct_class
@@ -25,7 +25,7 @@ class Record(StructValue, metaclass=RecordType):
 
     __slots__ = ("_deferred", "_included")
     _included: dict[str, Record | None]
-    _deferred: dict[str, tuple[Beside, Blob]]
+    _deferred: dict[str, tuple[Attachments, Blob]]
 
     def follow(self, path: str) -> Any:
         """The record that a reference leads to, or several with dots between: see `follow`."""
@@ -45,8 +45,8 @@ class Record(StructValue, metaclass=RecordType):
         found = _late_of(self).get(name)
         if found is None:
             raise AttributeError(f"{self._name} has no field {name!r}", name=name, obj=self)
-        beside, blob = found
-        value = blob.value_of(beside.load(blob))
+        attachments, blob = found
+        value = blob.value_of(attachments.load(blob))
         set_attribute(self, name, value)
         return value
 
@@ -71,8 +71,8 @@ class Record(StructValue, metaclass=RecordType):
         made = type(self).__new__(type(self))
         late = _late_of(self)
         for name in self._fields:
-            value, beside = raw_value(self, name)
-            if beside is None:
+            value, attachments = raw_value(self, name)
+            if attachments is None:
                 set_attribute(made, name, change(value))
         if late:
             set_attribute(made, "_deferred", late)
@@ -92,13 +92,13 @@ def record_class(table: str, fields: tuple[str, ...]) -> type[Record]:
     return struct_class(Record, table, fields)
 
 
-def defer_large_values(record: Record, beside: Beside) -> Record:
+def defer_large_values(record: Record, attachments: Attachments) -> Record:
     """The record with its blobs left to be loaded when they are looked at."""
     late = {}
     for name in record._fields:
         value = getattr(record, name)
         if isinstance(value, Blob):
-            late[name] = (beside, value)
+            late[name] = (attachments, value)
             delete_attribute(record, name)
     set_attribute(record, "_deferred", late)
     return record
@@ -113,7 +113,9 @@ def load_through(record: Record, wrap: Callable[[Load], Load]) -> None:
     """Load the blobs of a record that were not looked at yet by another way, made of their own."""
     late = _late_of(record)
     if late:
-        through = {name: (beside.through(wrap), blob) for name, (beside, blob) in late.items()}
+        through = {
+            name: (attachments.through(wrap), blob) for name, (attachments, blob) in late.items()
+        }
         set_attribute(record, "_deferred", through)
 
 
@@ -122,8 +124,8 @@ def load_all(record: Record) -> int:
     returns how many bytes these have. Raises `BlobMissing`, `CorruptRecord`."""
     loaded = 0
     for name in _late_of(record):
-        value, beside = raw_value(record, name)
-        if beside is not None:
+        value, attachments = raw_value(record, name)
+        if attachments is not None:
             loaded += value.size
             getattr(record, name)
     for other in _included_in(record).values():
@@ -137,13 +139,13 @@ def held(record: Record) -> dict[str, Any]:
     return {name: raw_value(record, name)[0] for name in record._fields}
 
 
-def raw_value(record: Record, name: str) -> tuple[Any, Beside | None]:
+def raw_value(record: Record, name: str) -> tuple[Any, Attachments | None]:
     """A field as the record holds it, and where its bytes are if it is a blob."""
     try:
         return object.__getattribute__(record, name), None
     except AttributeError:
-        beside, blob = _late_of(record)[name]
-        return blob, beside
+        attachments, blob = _late_of(record)[name]
+        return blob, attachments
 
 
 def follow(record: Record, path: str) -> Any:
@@ -182,12 +184,12 @@ def _included_in(record: Record) -> dict[str, Record | None]:
     return found
 
 
-def new_blobs(record: Record, beside: Beside) -> dict[bytes, bytes]:
-    """Of the new blobs beside a record those that it has: another one was never to be stored."""
-    if not beside.blobs:
+def new_blobs(record: Record, attachments: Attachments) -> dict[bytes, bytes]:
+    """Of a record's new blobs those that it has: another one was never to be stored."""
+    if not attachments.blobs:
         return {}
     ids = [value.id for value in held(record).values() if isinstance(value, Blob)]
-    return {made: beside.blobs[made] for made in ids if made in beside.blobs}
+    return {made: attachments.blobs[made] for made in ids if made in attachments.blobs}
 
 
 def _is_same(left: Record, right: Record, name: str) -> bool:
@@ -198,9 +200,9 @@ def _is_same(left: Record, right: Record, name: str) -> bool:
     return is_late and bool(getattr(left, name) == getattr(right, name))
 
 
-def _late_of(record: Record) -> dict[str, tuple[Beside, Blob]]:
+def _late_of(record: Record) -> dict[str, tuple[Attachments, Blob]]:
     try:
-        late: dict[str, tuple[Beside, Blob]] = object.__getattribute__(record, "_deferred")
+        late: dict[str, tuple[Attachments, Blob]] = object.__getattribute__(record, "_deferred")
     except AttributeError:  # a record without blobs has none set
         return {}
     return late

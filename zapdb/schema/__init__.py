@@ -18,7 +18,7 @@ from zapdb.schema.model import (
     IndexComponent,
     OnDelete,
     Schema,
-    Table,
+    TableSchema,
     types_in,
 )
 from zapdb.schema.table_diff import Difference, compare_tables
@@ -35,7 +35,7 @@ __all__ = [
     "IndexComponent",
     "OnDelete",
     "Schema",
-    "Table",
+    "TableSchema",
     "bytes_without_numbers",
     "canonical_bytes",
     "compare_tables",

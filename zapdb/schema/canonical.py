@@ -35,7 +35,7 @@ from zapdb.schema.model import (
     ForeignKey,
     Index,
     IndexComponent,
-    Table,
+    TableSchema,
 )
 from zapdb.values import (
     VALUE_TYPES,
@@ -52,7 +52,7 @@ from zapdb.values.json import dumps
 SCHEMA_FORMAT: Final = 1
 
 
-def canonical_bytes(table: Table) -> bytes:
+def canonical_bytes(table: TableSchema) -> bytes:
     """The table as bytes; `read_canonical_bytes` gives back an equal table."""
     return dumps(
         [
@@ -80,13 +80,13 @@ def canonical_bytes(table: Table) -> bytes:
     )
 
 
-def fingerprint(table: Table) -> int:
+def fingerprint(table: TableSchema) -> int:
     """Unsigned 64 bits over names, types, defaults, key, indexes, checks and foreign keys; never
     over numbers."""
     return int.from_bytes(hashlib.sha256(bytes_without_numbers(table)).digest()[:8], "big")
 
 
-def bytes_without_numbers(table: Table) -> bytes:
+def bytes_without_numbers(table: TableSchema) -> bytes:
     """Bytes that are equal for tables that differ in nothing but numbers."""
     names = {f.number: f.name for f in table.fields}
     described = [
@@ -108,7 +108,7 @@ def bytes_without_numbers(table: Table) -> bytes:
     return dumps(described)
 
 
-def read_canonical_bytes(data: bytes) -> Table:
+def read_canonical_bytes(data: bytes) -> TableSchema:
     """Raises `CorruptCatalog` on bytes that `canonical_bytes` did not write."""
     try:
         version, number, name, key, fields, indexes, checks, foreign_keys, archived = cbor2.loads(
@@ -116,7 +116,7 @@ def read_canonical_bytes(data: bytes) -> Table:
         )
         if version != SCHEMA_FORMAT:
             raise ValueError(version)
-        table = Table(
+        table = TableSchema(
             number,
             name,
             tuple(key),

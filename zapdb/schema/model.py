@@ -96,7 +96,7 @@ class ArchivedField:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSchema:
     """`fields` stand in declared order; `key` holds the numbers of the key's fields in order.
 
     `archived` are the fields whose values are kept though they are gone, in order of their going:
@@ -152,15 +152,15 @@ class Table:
             found.append(TimeZones())
         return tuple(dict.fromkeys(found))
 
-    def with_field(self, changed: Field) -> Table:
+    def with_field(self, changed: Field) -> TableSchema:
         """The table with the field of the same number replaced."""
         fields = tuple(changed if f.number == changed.number else f for f in self.fields)
         return replace(self, fields=fields)
 
-    def with_fields(self, fields: tuple[Field, ...]) -> Table:
+    def with_fields(self, fields: tuple[Field, ...]) -> TableSchema:
         return replace(self, fields=fields)
 
-    def with_indexes(self, indexes: tuple[Index, ...]) -> Table:
+    def with_indexes(self, indexes: tuple[Index, ...]) -> TableSchema:
         return replace(self, indexes=indexes)
 
 
@@ -168,7 +168,7 @@ class Table:
 class ArchivedTable:
     """A table that was dropped with its records kept; `by` is the number of that migration."""
 
-    table: Table
+    table: TableSchema
     archived_by: int
 
 
@@ -176,26 +176,26 @@ class ArchivedTable:
 class Schema:
     """All tables and named types at one point of the chain, in order of creation."""
 
-    tables: tuple[Table, ...] = field(default=())
+    tables: tuple[TableSchema, ...] = field(default=())
     types: tuple[Enum | Struct, ...] = field(default=())
     archived: tuple[ArchivedTable, ...] = field(default=())
 
-    def __iter__(self) -> Iterator[Table]:
+    def __iter__(self) -> Iterator[TableSchema]:
         return iter(self.tables)
 
-    def table_named(self, name: str) -> Table | None:
+    def table_named(self, name: str) -> TableSchema | None:
         for table in self.tables:
             if table.name == name:
                 return table
         return None
 
-    def table_numbered(self, number: int) -> Table | None:
+    def table_numbered(self, number: int) -> TableSchema | None:
         for table in self.tables:
             if table.number == number:
                 return table
         return None
 
-    def table_active_or_archived(self, number: int) -> Table | None:
+    def table_active_or_archived(self, number: int) -> TableSchema | None:
         """The table with this number, in force or archived."""
         found = self.table_numbered(number)
         if found is not None:
@@ -207,7 +207,7 @@ class Schema:
         found = (a for a in reversed(self.archived) if a.table.name == name and a.archived_by == by)
         return next(found, None)
 
-    def with_table(self, changed: Table) -> Schema:
+    def with_table(self, changed: TableSchema) -> Schema:
         """The schema with the table of the same number replaced, or added at the end."""
         if self.table_numbered(changed.number) is None:
             return Schema((*self.tables, changed), self.types, self.archived)
@@ -217,14 +217,14 @@ class Schema:
     def without_table(self, number: int) -> Schema:
         return replace(self, tables=tuple(t for t in self.tables if t.number != number))
 
-    def with_table_renamed(self, table: Table, name: str) -> Schema:
+    def with_table_renamed(self, table: TableSchema, name: str) -> Schema:
         """The schema with the table under another name, in the references to it, too."""
 
         def rename(kind: ValueType) -> ValueType:
             is_meant = isinstance(kind, Reference) and kind.number == table.number
             return replace(kind, table=name) if is_meant else kind  # type: ignore[call-arg]  # it is a Reference
 
-        def rename_in(other: Table) -> Table:
+        def rename_in(other: TableSchema) -> TableSchema:
             fields = tuple(replace(f, type=map_type(f.type, rename)) for f in other.fields)
             return other if fields == other.fields else other.with_fields(fields)
 
@@ -255,7 +255,7 @@ class Schema:
 
         return map_type(kind, put)
 
-    def target_of(self, reference: Reference) -> Table | None:
+    def target_of(self, reference: Reference) -> TableSchema | None:
         """The table that a reference leads to, or the one that a rollback made in its place.
 
         What a rollback makes has a provisional number below zero; its name says what it is.
@@ -279,7 +279,7 @@ class Schema:
             is_meant = isinstance(kind, Enum | Struct) and kind.number == changed.number
             return changed if is_meant else kind
 
-        def put_in(table: Table) -> Table:
+        def put_in(table: TableSchema) -> TableSchema:
             fields = tuple(replace(f, type=map_type(f.type, put)) for f in table.fields)
             return table if fields == table.fields else table.with_fields(fields)
 
@@ -289,12 +289,12 @@ class Schema:
     def without_type(self, number: int) -> Schema:
         return replace(self, types=tuple(t for t in self.types if t.number != number))
 
-    def users_of(self, target: Table | Enum | Struct) -> Iterator[str]:
+    def users_of(self, target: TableSchema | Enum | Struct) -> Iterator[str]:
         """What is of a named type or refers to a table: `table.field`, or `type.member`."""
 
         def uses(kind: ValueType) -> bool:
             if isinstance(kind, Reference):
-                return isinstance(target, Table) and kind.number == target.number
+                return isinstance(target, TableSchema) and kind.number == target.number
             is_declared = isinstance(kind, Enum | Struct) and isinstance(target, Enum | Struct)
             return is_declared and kind.number == target.number  # type: ignore[attr-defined]  # declared types have one
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from zapdb.schema.model import Field, IndexComponent, Table
+from zapdb.schema.model import Field, IndexComponent, TableSchema
 
 Part = Literal["table", "field", "index", "check", "reference", "archived field"]
 Change = Literal["added", "removed", "changed"]
@@ -36,7 +36,7 @@ class Difference:
     after: Attributes = field(hash=False)
 
 
-def compare_tables(old: Table, new: Table) -> tuple[Difference, ...]:
+def compare_tables(old: TableSchema, new: TableSchema) -> tuple[Difference, ...]:
     """All differences: the table's own, then fields, indexes, checks, references, archived."""
     # Fields have their newer names on both sides: to be on a renamed field is no difference.
     names = {f.number: f.name for f in (*old.fields, *new.fields)}
@@ -79,7 +79,7 @@ def _is_same(name: str, before: Attributes, after: Attributes) -> bool:
     return bool(left == right and texts[0] == texts[1])
 
 
-def _describe_table(table: Table, other: Table, names: dict[int, str]) -> Described:
+def _describe_table(table: TableSchema, other: TableSchema, names: dict[int, str]) -> Described:
     """Name and key, and where they differ, the order of the fields that both shapes have."""
     described: Attributes = {"name": table.name, "key": [names[number] for number in table.key]}
     orders = [
@@ -91,7 +91,7 @@ def _describe_table(table: Table, other: Table, names: dict[int, str]) -> Descri
     return {table.number: described}
 
 
-def _describe_fields(table: Table, *_: object) -> Described:
+def _describe_fields(table: TableSchema, *_: object) -> Described:
     return {f.number: _describe_field(f) for f in table.fields}
 
 
@@ -107,7 +107,7 @@ def _describe_field(f: Field) -> Attributes:
     return described
 
 
-def _describe_indexes(table: Table, _: Table, names: dict[int, str]) -> Described:
+def _describe_indexes(table: TableSchema, _: TableSchema, names: dict[int, str]) -> Described:
     return {
         index.number: {
             "name": index.name,
@@ -124,22 +124,22 @@ def _describe_component(names: dict[int, str], component: IndexComponent) -> str
     return names[component.field] + collation + " descending" * component.descending
 
 
-def _describe_checks(table: Table, *_: object) -> Described:
+def _describe_checks(table: TableSchema, *_: object) -> Described:
     return {c.number: {"name": c.name, "expression": c.expression} for c in table.checks}
 
 
-def _describe_references(table: Table, _: Table, names: dict[int, str]) -> Described:
+def _describe_references(table: TableSchema, _: TableSchema, names: dict[int, str]) -> Described:
     return {
         key.field: {"name": names[key.field], "on_delete": key.on_delete}
         for key in table.foreign_keys
     }
 
 
-def _describe_archived(table: Table, *_: object) -> Described:
+def _describe_archived(table: TableSchema, *_: object) -> Described:
     return {a.field.number: {"name": a.field.name, "by": a.archived_by} for a in table.archived}
 
 
-_PARTS: Final[dict[Part, Callable[[Table, Table, dict[int, str]], Described]]] = {
+_PARTS: Final[dict[Part, Callable[[TableSchema, TableSchema, dict[int, str]], Described]]] = {
     "table": _describe_table,
     "field": _describe_fields,
     "index": _describe_indexes,

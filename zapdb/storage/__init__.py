@@ -5,9 +5,9 @@ from __future__ import annotations
 from zapdb.errors import UsageError
 from zapdb.limits import CONNECTIONS_MAX
 from zapdb.storage.addresses import SCHEMES, read_address
-from zapdb.storage.archives import ArchiveTable
+from zapdb.storage.archives import ArchiveStatements
 from zapdb.storage.base import Storage
-from zapdb.storage.blobs import BlobTable
+from zapdb.storage.blobs import BlobStatements
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import (
     DuplicateKey,
@@ -19,20 +19,20 @@ from zapdb.storage.driver_errors import (
 from zapdb.storage.modes import Mode
 from zapdb.storage.private_file import PrivateFile, is_in_memory
 from zapdb.storage.sqlite import SQLite
-from zapdb.storage.statements import IndexTable, RecordTable
+from zapdb.storage.statements import EntryStatements, RecordStatements
 from zapdb.storage.storage_version import STORAGE_VERSION, ensure_storage, read_storage_version
 
 __all__ = [
     "STORAGE_VERSION",
-    "ArchiveTable",
-    "BlobTable",
+    "ArchiveStatements",
+    "BlobStatements",
     "Connection",
     "DuplicateKey",
+    "EntryStatements",
     "Explain",
-    "IndexTable",
     "MissingTable",
     "Mode",
-    "RecordTable",
+    "RecordStatements",
     "Refusal",
     "StatementRefused",
     "Storage",

@@ -16,7 +16,7 @@ from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import ReadConflict
 from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
-from zapdb.storage.statements import RecordTable
+from zapdb.storage.statements import RecordStatements
 
 KEYS_PER_STATEMENT: Final = 500
 
@@ -24,10 +24,10 @@ ArchiveRow = tuple[int, bytes, bytes]
 """Field number, record key, value encoding."""
 
 
-class ArchiveTable:
+class ArchiveStatements:
     """The statements on the archived fields of one table of one tenant."""
 
-    def __init__(self, records: RecordTable, fields: Collection[int]) -> None:
+    def __init__(self, records: RecordStatements, fields: Collection[int]) -> None:
         self.fields = tuple(sorted(fields))
         self._records = records
         mark = records.storage.mark
@@ -106,7 +106,7 @@ class StoredArchive:
     __slots__ = ("_archives", "_key", "_loaded", "_records", "_value")
 
     def __init__(
-        self, archives: ArchiveTable, records: RecordTable, key: bytes, value: bytes
+        self, archives: ArchiveStatements, records: RecordStatements, key: bytes, value: bytes
     ) -> None:
         self._archives = archives
         self._records = records

@@ -22,7 +22,7 @@ from zapdb.storage.connection import Connection
 from zapdb.values import Blob
 
 
-class BlobTable:
+class BlobStatements:
     """The statements on blobs. Reads use the calling thread's connection, and its transaction."""
 
     def __init__(self, storage: Storage) -> None:

@@ -29,7 +29,8 @@ class StatementRefused(Exception):
 
 
 class MissingTable(StorageError):
-    """A statement named a table that is not there: the view that it came from is out of date."""
+    """A statement named a table that is not there: the tenant catalog that it came from is out
+    of date."""
 
 
 def disk_full(error: BaseException, database: str) -> DiskFull:

@@ -166,7 +166,7 @@ def _count(
     return (0, 0) if row[0] is None else (as_number(row[0]), as_number(row[1]))
 
 
-class RecordTable:
+class RecordStatements:
     """The statements on one table's records of one tenant."""
 
     def __init__(self, storage: Storage, number: int, tenant: int) -> None:
@@ -243,7 +243,7 @@ class RecordTable:
         descending: bool,
     ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
         """The activation number, and (key, key, record) of one page with lower ≤ key < upper: rows
-        as `IndexTable.page` has them. `after` is the last (key, key) of the page before."""
+        as `EntryStatements.page` has them. `after` is the last (key, key) of the page before."""
         if after is not None and descending:
             upper = after[0] if upper is None else min(upper, after[0])
         elif after is not None:
@@ -340,11 +340,11 @@ def unpack_entry(place: bytes) -> tuple[bytes, bytes]:
     return place[2:end], place[end:]
 
 
-class IndexTable:
+class EntryStatements:
     """The statements on one index's entries of one tenant."""
 
     def __init__(
-        self, storage: Storage, entry_table: int, records: RecordTable, *, unique: bool = False
+        self, storage: Storage, entry_table: int, records: RecordStatements, *, unique: bool = False
     ) -> None:
         self.storage = storage
         self.unique = unique

@@ -148,8 +148,8 @@ class ValueType(ABC):
             return [f"p += {self.fixed_size_bytes}"]
         return [f"p = {names.bind(self.skip, f'skip_{self.name}')}(b, p)"]
 
-    # A field of a record may hold its value in a second way, as a blob: `beside` is then where the
-    # bytes go, and `late` becomes true where decoding met one. Values inside values never do.
+    # A field of a record may hold its value in a second way, as a blob: `attachments` is then where
+    # the bytes go, and `late` becomes true where decoding met one. Values inside values never do.
 
     def encode_field_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         """As `encode_source`, for the value of a record's field."""

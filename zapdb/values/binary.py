@@ -65,7 +65,7 @@ class Binary(ValueType):
         return [
             f"if type({value}) is not bytes or len({value}) > {INLINE_SIZE_BYTES_MAX}:",
             f"    {encoded} = {encode_large}"
-            f"({names.bind(self, 'kind')}, {value}, {names.bind(path, 'path')}, beside)",
+            f"({names.bind(self, 'kind')}, {value}, {names.bind(path, 'path')}, attachments)",
             "else:",
             f"    {encoded} = {encode_length_prefixed_source(value, names)}",
         ], encoded

@@ -4,7 +4,7 @@
 
 A field of more than `INLINE_SIZE_BYTES_MAX` bytes is always a blob, a smaller one never. Values
 inside structs and lists are never blobs. This module knows the reference alone; where the bytes are
-kept is told by a `Beside` (see `records.beside`).
+kept is told by a `Attachments` (see `records.beside`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class LargeValueType(Protocol):
     def from_bytes(self, raw: bytes) -> Any: ...
 
 
-def encode_inline_or_blob(kind: LargeValueType, value: Any, path: str, beside: BlobSink) -> bytes:
+def encode_inline_or_blob(
+    kind: LargeValueType, value: Any, path: str, attachments: BlobSink
+) -> bytes:
     """Check and encode a field's value, adding a blob where it is large."""
     if isinstance(value, Blob):
         if value.type != kind:
@@ -83,7 +85,7 @@ def encode_inline_or_blob(kind: LargeValueType, value: Any, path: str, beside: B
     raw = kind.to_bytes(kind.check(value, path))
     if len(raw) <= INLINE_SIZE_BYTES_MAX:
         return encode_length_prefixed(raw)
-    return Blob(beside.add(raw), len(raw), kind).encode()
+    return Blob(attachments.add(raw), len(raw), kind).encode()
 
 
 def decode_inline_or_blob(kind: LargeValueType, data: bytes, position: int) -> tuple[Any, int]:

@@ -93,7 +93,8 @@ class String(ValueType):
         # A character has at most 4 bytes: so few of them need no look at their size.
         return [
             f"if type({value}) is not str or len({value}) > {INLINE_SIZE_BYTES_MAX // 4}:",
-            f"    {encoded} = {encode_large}({names.bind(self, 'kind')}, {value}, {where}, beside)",
+            f"    {encoded} = {encode_large}({names.bind(self, 'kind')}, {value}, {where}, "
+            "attachments)",
             "else:",
             *(f"    {line}" for line in _utf8_source(value, encoded, check, where)),
             f"    {encoded} = {encode_length_prefixed_source(encoded, names)}",

@@ -23,7 +23,7 @@ from typing import Final
 
 from zapdb.catalog import principal
 from zapdb.errors import RecordExists, TransactionConflict
-from zapdb.indexes import Collision, IndexMaintainer, LiveTable, ReferenceCheck, violations
+from zapdb.indexes import BoundTable, Collision, IndexMaintainer, ReferenceCheck, violations
 from zapdb.storage import Connection, Refusal, StatementRefused
 from zapdb.storage.archives import ArchiveRow
 from zapdb.storage.pending_changes import append_change
@@ -35,7 +35,7 @@ Rows = list[tuple[bytes, bytes]]
 
 
 def execute(
-    connection: Connection, live: LiveTable, writes: Sequence[Write], hint: str = ""
+    connection: Connection, bound: BoundTable, writes: Sequence[Write], hint: str = ""
 ) -> None:
     """Do what the plans say, inside a transaction; all are of the table that is given.
 
@@ -45,31 +45,31 @@ def execute(
     for write in writes:
         if write.is_swap:
             refused = partial(StatementRefused, _explain_swap)
-            live.records.require_value(connection, write.key, write.before, refused)
-    _write_records(connection, live, writes, hint)
-    if live.logs_changes:
-        _note_changes(connection, live, writes)
-    _write_beside(connection, live, writes)
-    for at, index in enumerate(live.indexes):
+            bound.records.require_value(connection, write.key, write.before, refused)
+    _write_records(connection, bound, writes, hint)
+    if bound.logs_changes:
+        _note_changes(connection, bound, writes)
+    _write_beside(connection, bound, writes)
+    for at, index in enumerate(bound.indexes):
         if gone := _removed(writes, at):
             index.remove_entries(connection, gone)
         if new := _added(writes, at):
-            _add_entries(connection, live, index, new, writes, hint)
-    for at, reference in enumerate(live.references):
-        _require_targets(connection, live, reference, at, writes, hint)
+            _add_entries(connection, bound, index, new, writes, hint)
+    for at, reference in enumerate(bound.references):
+        _require_targets(connection, bound, reference, at, writes, hint)
 
 
 # Records
 
 
 def _write_records(
-    connection: Connection, live: LiveTable, writes: Sequence[Write], hint: str
+    connection: Connection, bound: BoundTable, writes: Sequence[Write], hint: str
 ) -> None:
-    records = live.records
+    records = bound.records
     if len(writes) == 1:
         (write,) = writes
         if write.before is None:
-            refused = partial(_refuse_key, live, writes, hint)
+            refused = partial(_refuse_key, bound, writes, hint)
             connection.send(records.insert_sql, (write.key, write.after), refused)
         elif write.after is not None:
             connection.send(records.update_sql, (write.after, write.key))
@@ -84,11 +84,11 @@ def _write_records(
     if changed:
         records.update_many(connection, changed)
     if new:
-        records.insert_many(connection, new, partial(_refuse_key, live, writes, hint))
+        records.insert_many(connection, new, partial(_refuse_key, bound, writes, hint))
 
 
-def _refuse_key(live: LiveTable, writes: Sequence[Write], hint: str) -> Exception:
-    return StatementRefused(partial(_explain_key, live, writes, hint))
+def _refuse_key(bound: BoundTable, writes: Sequence[Write], hint: str) -> Exception:
+    return StatementRefused(partial(_explain_key, bound, writes, hint))
 
 
 def _explain_swap(_: Connection) -> Exception:
@@ -96,29 +96,29 @@ def _explain_swap(_: Connection) -> Exception:
 
 
 def _explain_key(
-    live: LiveTable, writes: Sequence[Write], hint: str, connection: Connection
+    bound: BoundTable, writes: Sequence[Write], hint: str, connection: Connection
 ) -> Exception:
     """Why a record could not be inserted, of those that were to be."""
     keys = [w.key for w in writes if w.before is None]
-    there = live.records.find_keys(connection, keys)
+    there = bound.records.find_keys(connection, keys)
     if not there and len(set(keys)) == len(keys):
-        return _conflict(live, "another transaction inserted the record, and may undo it")
+        return _conflict(bound, "another transaction inserted the record, and may undo it")
     if len(keys) > 1:
         return RecordExists(
-            "two of the records have the same key", table=live.shape.table.name, hint=hint
+            "two of the records have the same key", table=bound.adapter.schema.name, hint=hint
         )
     return RecordExists(
         "a record with this key already exists",
-        table=live.shape.table.name,
-        key=", ".join(map(repr, live.codec.decode_key(keys[0]))),
+        table=bound.adapter.schema.name,
+        key=", ".join(map(repr, bound.codec.decode_key(keys[0]))),
         hint="use upsert() to replace it",
     )
 
 
-def _conflict(live: LiveTable, message: str) -> TransactionConflict:
+def _conflict(bound: BoundTable, message: str) -> TransactionConflict:
     return TransactionConflict(
         message,
-        table=live.shape.table.name,
+        table=bound.adapter.schema.name,
         hint="run it again, or use db.run(function), which repeats it",
     )
 
@@ -126,25 +126,25 @@ def _conflict(live: LiveTable, message: str) -> TransactionConflict:
 # What is beside them
 
 
-def _note_changes(connection: Connection, live: LiveTable, writes: Sequence[Write]) -> None:
-    tenant, table, who = live.view.tenant, live.table.number, principal.current()
+def _note_changes(connection: Connection, bound: BoundTable, writes: Sequence[Write]) -> None:
+    tenant, table, who = bound.catalog.tenant, bound.schema.number, principal.current()
     for write in writes:
         if write.change is not None:
             append_change(connection, who, tenant, table, write.key, *write.change)
 
 
-def _write_beside(connection: Connection, live: LiveTable, writes: Sequence[Write]) -> None:
+def _write_beside(connection: Connection, bound: BoundTable, writes: Sequence[Write]) -> None:
     archived = list[ArchiveRow]()
     for write in writes:
         if write.blobs:
-            live.blobs.insert(connection, write.blobs)
+            bound.blobs.insert(connection, write.blobs)
         archived += write.archived
     if archived:
-        live.archives.insert(connection, archived)
-    if live.archives.fields:
+        bound.archives.insert(connection, archived)
+    if bound.archives.fields:
         gone = [write.key for write in writes if write.after is None]
         if gone:
-            live.archives.delete_many(connection, gone)
+            bound.archives.delete_many(connection, gone)
 
 
 # Index entries
@@ -162,7 +162,7 @@ def _added(writes: Sequence[Write], at: int) -> Rows:
 
 def _add_entries(
     connection: Connection,
-    live: LiveTable,
+    bound: BoundTable,
     index: IndexMaintainer,
     entries: Rows,
     writes: Sequence[Write],
@@ -171,33 +171,35 @@ def _add_entries(
     refused: Refusal | None = None
     if index.descriptor.index.unique:
         refused = partial(
-            StatementRefused, partial(_explain_entry, live, index, entries, writes, hint)
+            StatementRefused, partial(_explain_entry, bound, index, entries, writes, hint)
         )
     try:
         index.add_entries(connection, entries, refused)
     except Collision as found:
-        raise _collision(live, found, writes, hint) from None
+        raise _collision(bound, found, writes, hint) from None
 
 
 def _explain_entry(
-    live: LiveTable,
+    bound: BoundTable,
     index: IndexMaintainer,
     entries: Rows,
     writes: Sequence[Write],
     hint: str,
     connection: Connection,
 ) -> Exception:
-    gone = set(_removed(writes, live.indexes.index(index)))
+    gone = set(_removed(writes, bound.indexes.index(index)))
     found = index.find_collision(connection, entries, gone)
     if found is not None:
-        return _collision(live, found, writes, hint)
-    return _conflict(live, "another transaction wrote a record with these values, and may undo it")
+        return _collision(bound, found, writes, hint)
+    return _conflict(bound, "another transaction wrote a record with these values, and may undo it")
 
 
-def _collision(live: LiveTable, found: Collision, writes: Sequence[Write], hint: str) -> Exception:
+def _collision(
+    bound: BoundTable, found: Collision, writes: Sequence[Write], hint: str
+) -> Exception:
     record = next(w.record for w in writes if w.key == found.record_key)
     assert record is not None  # it got an entry
-    return violations.collision(live, found, record, hint)
+    return violations.collision(bound, found, record, hint)
 
 
 # References
@@ -205,7 +207,7 @@ def _collision(live: LiveTable, found: Collision, writes: Sequence[Write], hint:
 
 def _require_targets(
     connection: Connection,
-    live: LiveTable,
+    bound: BoundTable,
     reference: ReferenceCheck,
     at: int,
     writes: Sequence[Write],
@@ -214,12 +216,12 @@ def _require_targets(
     wanted = {w.targets[at] for w in writes if w.targets} - {None}
     if wanted:
         keys = sorted(key for key in wanted if key is not None)
-        explain = partial(_explain_target, live, reference, at, writes, hint)
+        explain = partial(_explain_target, bound, reference, at, writes, hint)
         reference.targets.require_keys(connection, keys, partial(StatementRefused, explain))
 
 
 def _explain_target(
-    live: LiveTable,
+    bound: BoundTable,
     reference: ReferenceCheck,
     at: int,
     writes: Sequence[Write],
@@ -228,11 +230,11 @@ def _explain_target(
 ) -> Exception:
     keys = [w.targets[at] for w in writes if w.targets]
     there = reference.targets.find_keys(connection, [key for key in keys if key is not None])
-    if reference.targets.name == live.records.name:  # they are undone, and would have been there
+    if reference.targets.name == bound.records.name:  # they are undone, and would have been there
         there |= {w.key for w in writes if w.after is not None}
     for write in writes:
         key = write.targets[at] if write.targets else None
         if key is not None and key not in there:
             assert write.record is not None  # it has a reference
-            return violations.missing_target(live, reference, write.key, write.record, hint)
-    return _conflict(live, "another transaction inserts the record that one refers to")
+            return violations.missing_target(bound, reference, write.key, write.record, hint)
+    return _conflict(bound, "another transaction inserts the record that one refers to")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from zapdb.indexes import LiveTable, violations
-from zapdb.records import Beside, Record, decode_prefix, held, new_blobs
+from zapdb.indexes import BoundTable, violations
+from zapdb.records import Attachments, Record, decode_prefix, held, new_blobs
 from zapdb.storage.archives import ArchiveRow, archive_rows
 from zapdb.writes.write import NO_BLOBS, Change, Keys, Write
 
@@ -23,109 +23,110 @@ Stored = tuple[bytes, bytes]
 """A record's key and bytes."""
 
 
-def plan_insert(live: LiveTable, key: bytes, values: Mapping[str, Any]) -> Write:
+def plan_insert(bound: BoundTable, key: bytes, values: Mapping[str, Any]) -> Write:
     """A new record of these values; raises `InvalidValue` and `CheckViolation`."""
-    beside = live.make_beside()
-    value = live.shape.encode(key, values, beside)
-    record = live.codec.decode(key, value, len(live.prefix), beside)
-    blobs = new_blobs(record, beside)  # before a check has looked at them
-    if live.checks:
-        check_records(live, [(key, record)])
-    if beside.archived:
-        blobs = blobs | live.archived_blobs(beside)
+    attachments = bound.make_attachments()
+    value = bound.adapter.encode(key, values, attachments)
+    record = bound.codec.decode(key, value, len(bound.prefix), attachments)
+    blobs = new_blobs(record, attachments)  # before a check has looked at them
+    if bound.checks:
+        check_records(bound, [(key, record)])
+    if attachments.archived:
+        blobs = blobs | bound.archived_blobs(attachments)
     return Write(
         key,
         None,
         value,
         record,
         (),
-        tuple([index.new_entry(key, record) for index in live.indexes]),
-        tuple([reference.key_of(record) for reference in live.references]),
+        tuple([index.new_entry(key, record) for index in bound.indexes]),
+        tuple([reference.key_of(record) for reference in bound.references]),
         blobs,
-        tuple(archive_rows(key, beside.archived)),
-        (None, value) if live.logs_changes else None,
+        tuple(archive_rows(key, attachments.archived)),
+        (None, value) if bound.logs_changes else None,
     )
 
 
 def plan_inserts(
-    live: LiveTable, records: Sequence[Mapping[str, Any]], hint: str = ""
+    bound: BoundTable, records: Sequence[Mapping[str, Any]], hint: str = ""
 ) -> list[Write]:
     """New records of these values; raises `InvalidValue` and `CheckViolation`."""
-    beside = live.make_beside()
-    rows, archived = _encode(live, records, beside)
+    attachments = bound.make_attachments()
+    rows, archived = _encode(bound, records, attachments)
     decoded: Sequence[Record | None] = [None] * len(rows)
     added: Iterable[Keys] = [()] * len(rows)
     targets: Iterable[Keys] = [()] * len(rows)
-    if not live.is_bare:
-        keyed = live.decode_rows(rows, beside)
-        check_records(live, keyed, hint)
+    if not bound.is_bare:
+        keyed = bound.decode_rows(rows, attachments)
+        check_records(bound, keyed, hint)
         decoded = [record for _, record in keyed]
-        if live.indexes:
-            added = zip(*[index.new_entries(keyed) for index in live.indexes], strict=True)
-        if live.references:
-            targets = [tuple([r.key_of(record) for r in live.references]) for _, record in keyed]
+        if bound.indexes:
+            added = zip(*[index.new_entries(keyed) for index in bound.indexes], strict=True)
+        if bound.references:
+            targets = [tuple([r.key_of(record) for r in bound.references]) for _, record in keyed]
     plans = [
         Write(key, None, value, record, (), entries, referred, NO_BLOBS, kept)
         for (key, value), record, entries, referred, kept in zip(
             rows, decoded, added, targets, archived, strict=True
         )
     ]
-    if live.logs_changes:
+    if bound.logs_changes:
         plans = [plan._replace(change=(None, plan.after)) for plan in plans]
-    if beside.blobs and plans:  # they go together, whosever they are
-        plans[0] = plans[0]._replace(blobs=beside.blobs)
+    if attachments.blobs and plans:  # they go together, whosever they are
+        plans[0] = plans[0]._replace(blobs=attachments.blobs)
     return plans
 
 
 def _encode(
-    live: LiveTable, records: Sequence[Mapping[str, Any]], beside: Beside
+    bound: BoundTable, records: Sequence[Mapping[str, Any]], attachments: Attachments
 ) -> tuple[list[Stored], list[tuple[ArchiveRow, ...]]]:
     """The keys and bytes of new records, and what is archived beside each."""
-    shape = live.shape
+    shape = bound.adapter
     encode_key, encode = shape.codec.encode_key, shape.codec.encode
     if shape.is_current:
-        prefix = live.prefix
-        rows = [(encode_key(values), encode(prefix, values, beside)) for values in records]
+        prefix = bound.prefix
+        rows = [(encode_key(values), encode(prefix, values, attachments)) for values in records]
         return rows, [()] * len(rows)
     rows, archived = [], []
     for values in records:
         key = encode_key(values)
-        rows.append((key, shape.encode(key, values, beside)))
-        archived.append(tuple(archive_rows(key, beside.archived)))
-        beside.archived = {}
+        rows.append((key, shape.encode(key, values, attachments)))
+        archived.append(tuple(archive_rows(key, attachments.archived)))
+        attachments.archived = {}
     return rows, archived
 
 
 def plan_update(
-    live: LiveTable,
+    bound: BoundTable,
     key: bytes,
     stored: bytes,
     changes: Changes,
-    beside: Beside,
+    attachments: Attachments,
 ) -> Write:
-    """Other values of a record, which was opened from its bytes `stored` `beside`; of a stale one,
-    what the conversion made is stored with it. Raises `InvalidValue` and `CheckViolation`."""
+    """Other values of a record, which was opened from its bytes `stored` `attachments`; of a
+    stale one, what the conversion made is stored with it. Raises `InvalidValue` and
+    `CheckViolation`."""
     old, values, changed = changes
-    value = live.codec.encode(live.prefix, values, beside)
-    new = live.codec.decode(key, value, len(live.prefix), beside)
-    blobs = new_blobs(new, beside)  # before a check has looked at them
-    if live.checks:
-        check_records(live, [(key, new)])
-    if beside.archived:
-        blobs = blobs | live.archived_blobs(beside)
+    value = bound.codec.encode(bound.prefix, values, attachments)
+    new = bound.codec.decode(key, value, len(bound.prefix), attachments)
+    blobs = new_blobs(new, attachments)  # before a check has looked at them
+    if bound.checks:
+        check_records(bound, [(key, new)])
+    if attachments.archived:
+        blobs = blobs | bound.archived_blobs(attachments)
     removed, added = list[bytes | None](), list[bytes | None]()
-    for index in live.indexes:
+    for index in bound.indexes:
         # The others keep their entries, and large values need not be loaded for it.
         moved = index.move_entry(key, old, new) if index.is_on(changed) else (None, None)
         removed.append(moved[0])
         added.append(moved[1])
     targets = [
         reference.key_of(new) if reference.field.name in changed else None
-        for reference in live.references
+        for reference in bound.references
     ]
     change = None
-    if live.logs_changes:
-        before, made = _before(live, key, stored)
+    if bound.logs_changes:
+        before, made = _before(bound, key, stored)
         change, blobs = (before, value), {**blobs, **made}
     return Write(
         key,
@@ -136,48 +137,50 @@ def plan_update(
         tuple(added),
         tuple(targets),
         blobs,
-        tuple(archive_rows(key, beside.archived)),
+        tuple(archive_rows(key, attachments.archived)),
         change,
     )
 
 
-def plan_null(live: LiveTable, key: bytes, stored: bytes, name: str) -> Write:
+def plan_null(bound: BoundTable, key: bytes, stored: bytes, name: str) -> Write:
     """A record whose field of this name becomes null."""
-    beside = live.make_beside(key, stored)
-    old, _ = live.reader.open(key, stored, beside)
-    return plan_update(live, key, stored, (old, held(old) | {name: None}, {name}), beside)
+    attachments = bound.make_attachments(key, stored)
+    old, _ = bound.reader.open(key, stored, attachments)
+    return plan_update(bound, key, stored, (old, held(old) | {name: None}, {name}), attachments)
 
 
-def plan_delete(live: LiveTable, key: bytes, stored: bytes) -> Write:
+def plan_delete(bound: BoundTable, key: bytes, stored: bytes) -> Write:
     """A record that goes with all that is its own; who refers to it is not looked at."""
     removed: Keys = ()
-    if live.indexes:
+    if bound.indexes:
         # Stale ones are converted with what is archived beside them, so before that goes.
-        old = live.index_reader.read(key, stored)
-        removed = tuple([index.drop_entry(key, old) for index in live.indexes])
+        old = bound.index_reader.read(key, stored)
+        removed = tuple([index.drop_entry(key, old) for index in bound.indexes])
     change: Change | None = None
     blobs: Mapping[bytes, bytes] = NO_BLOBS
-    if live.logs_changes:
-        before, blobs = _before(live, key, stored)
+    if bound.logs_changes:
+        before, blobs = _before(bound, key, stored)
         change = (before, None)
     return Write(key, stored, None, removed=removed, blobs=blobs, change=change)
 
 
-def _before(live: LiveTable, key: bytes, stored: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
+def _before(bound: BoundTable, key: bytes, stored: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
     """A stored record as the change log keeps it, and the blobs that only its conversion makes:
     the log owns them."""
-    beside = live.make_beside(key, stored)
-    value = live.reader.convert(key, stored, beside)
+    attachments = bound.make_attachments(key, stored)
+    value = bound.reader.convert(key, stored, attachments)
     blobs = NO_BLOBS
-    if beside.blobs:
-        blobs = new_blobs(live.codec.decode(key, value, len(live.prefix), beside), beside)
+    if attachments.blobs:
+        blobs = new_blobs(
+            bound.codec.decode(key, value, len(bound.prefix), attachments), attachments
+        )
     _, start = decode_prefix(value, 0)
-    return live.prefix + value[start:], blobs
+    return bound.prefix + value[start:], blobs
 
 
-def check_records(live: LiveTable, records: Iterable[Keyed], hint: str = "") -> None:
+def check_records(bound: BoundTable, records: Iterable[Keyed], hint: str = "") -> None:
     """Raises `CheckViolation` unless all checks of the table are true."""
     for key, record in records:
-        for check in live.checks:
+        for check in bound.checks:
             if not check.holds(record):
-                raise violations.check_violation(live, check, key, record, hint)
+                raise violations.check_violation(bound, check, key, record, hint)

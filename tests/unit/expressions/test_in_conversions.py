@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.blobs import BESIDE
+from tests.blobs import NO_BLOBS
 from zapdb.expressions import Type, check_assignable, parse_expression
 from zapdb.records import Computed, Derivation, Layout, SourceField, codec_for, compile_conversion
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Decimal, Enum, Float, Integer, String, ValueType, asdict
 
 STATE = Enum("state", 1, ((3, "open"), (1, "done")))
-SOURCE = Table(
+SOURCE = TableSchema(
     1,
     "jobs",
     (1,),
@@ -40,9 +40,11 @@ def convert(record: dict[str, Any], *made: tuple[str, ValueType, bool]) -> dict[
     target = SOURCE.with_fields(tuple(fields))
     program = compile_conversion(Layout.of(SOURCE), Layout.of(target), derivations)
     codec = codec_for(SOURCE)
-    key, value = codec.encode_key(record), codec.encode(b"\x81", record, BESIDE)
+    key, value = codec.encode_key(record), codec.encode(b"\x81", record, NO_BLOBS)
     found = asdict(
-        codec_for(target).decode(key, program.convert(key, value, 1, b"\x82", BESIDE), 1, BESIDE)
+        codec_for(target).decode(
+            key, program.convert(key, value, 1, b"\x82", NO_BLOBS), 1, NO_BLOBS
+        )
     )
     assert {name: found[name] for name in record} == record
     return found

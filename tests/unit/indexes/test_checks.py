@@ -9,10 +9,10 @@ import pytest
 
 from zapdb.expressions import parse_expression, unparse
 from zapdb.indexes.checks import compile_check
-from zapdb.schema import Check, Field, Table
+from zapdb.schema import Check, Field, TableSchema
 from zapdb.values import Boolean, Integer, String
 
-TABLE = Table(
+TABLE = TableSchema(
     1,
     "items",
     (1,),

@@ -16,10 +16,10 @@ from zapdb.indexes.keys import (
     truncate_unique_key,
 )
 from zapdb.records.record import record_class
-from zapdb.schema import Field, Index, IndexComponent, Table
+from zapdb.schema import Field, Index, IndexComponent, TableSchema
 from zapdb.values import Integer, String
 
-TABLE = Table(
+TABLE = TableSchema(
     1,
     "t",
     (1,),

@@ -17,7 +17,7 @@ from zapdb.indexes.planning import Plan
 from zapdb.indexes.predicates import EVERYTHING, And, Comparison, Predicate
 from zapdb.indexes.spans import Span
 from zapdb.limits import PLAN_BRANCHES_MAX, PLAN_SPANS_MAX, PLANS_KEPT_MAX
-from zapdb.schema import Field, Index, IndexComponent, Table
+from zapdb.schema import Field, Index, IndexComponent, TableSchema
 from zapdb.values import Boolean, Integer, String
 
 ROOT = Collation("und")
@@ -46,10 +46,10 @@ INDEXES = (
     index("title_due", "~title", "-due"),
     index("code", "title"),
 )
-TABLE = Table(1, "items", (1, 2), FIELDS, INDEXES)
+TABLE = TableSchema(1, "items", (1, 2), FIELDS, INDEXES)
 
 
-def make_plan(table: Table, keys: Any, predicate: Predicate, ordering: Any) -> Any:
+def make_plan(table: TableSchema, keys: Any, predicate: Predicate, ordering: Any) -> Any:
     return make_bound_plan(table, keys, bind(table, predicate), ordering)
 
 

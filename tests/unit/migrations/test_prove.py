@@ -20,7 +20,7 @@ from zapdb.migrations.boundary_values import ExpressionLiterals, field_values, n
 from zapdb.migrations.generated_records import ARCHIVED_MAX, generate_records
 from zapdb.migrations.prove import Proof, _remembered, converted_tables, prove, require_proven
 from zapdb.migrations.round_trip import BACK_RECORDS_MAX, RECORDS_MAX, RoundTrip
-from zapdb.records import Beside, codec_for, encode_prefix
+from zapdb.records import Attachments, codec_for, encode_prefix
 from zapdb.schema import Field
 from zapdb.values import (
     VALUE_TYPES,
@@ -367,8 +367,8 @@ def test_records_are_bounded_encoded_and_cover_pairs() -> None:
     records = list(generate_records(after, down, up, BACK_RECORDS_MAX))
     assert 200 < len(records) <= BACK_RECORDS_MAX
     for values in records:
-        beside = Beside(lambda blob: b"", lambda: bytes(16))
-        assert codec.encode(encode_prefix(1), values, beside)
+        attachments = Attachments(lambda blob: b"", lambda: bytes(16))
+        assert codec.encode(encode_prefix(1), values, attachments)
     pairs = {(values["first"], values["last"]) for values in records}
     assert ("", " ") in pairs
     assert ("Ada", "Ada Lovelace") in pairs

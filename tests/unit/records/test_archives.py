@@ -10,7 +10,7 @@ from tests.blobs import MemoryBlobs
 from zapdb.expressions import Type, parse_expression
 from zapdb.records import (
     Archives,
-    Beside,
+    Attachments,
     Computed,
     Constant,
     Conversion,
@@ -25,10 +25,10 @@ from zapdb.records import (
     held,
 )
 from zapdb.records.layout import Slot
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Blob, Integer, Json, String
 
-BEFORE = Table(
+BEFORE = TableSchema(
     1,
     "people",
     (1,),
@@ -63,19 +63,21 @@ def program(splice: bool, back: bool = False) -> Conversion:
     return compile_conversion(Layout.of(BEFORE), Layout.of(AFTER), KEEP, DROP, splice=splice)
 
 
-def drop(record: dict[str, Any], splice: bool, blobs: MemoryBlobs) -> tuple[bytes, Beside]:
-    codec, beside = codec_for(BEFORE), blobs.beside()
-    value = codec.encode(b"\x81", record, beside)
-    blobs.saved |= beside.blobs
-    beside = blobs.beside()
-    return program(splice).convert(codec.encode_key(record), value, 1, b"\x82", beside), beside
+def drop(record: dict[str, Any], splice: bool, blobs: MemoryBlobs) -> tuple[bytes, Attachments]:
+    codec, attachments = codec_for(BEFORE), blobs.attachments()
+    value = codec.encode(b"\x81", record, attachments)
+    blobs.saved |= attachments.blobs
+    attachments = blobs.attachments()
+    return program(splice).convert(
+        codec.encode_key(record), value, 1, b"\x82", attachments
+    ), attachments
 
 
 def restore(value: bytes, archive: dict[int, bytes], splice: bool, blobs: MemoryBlobs) -> Any:
-    beside = Beside(blobs.load, lambda: bytes(16), archive)
+    attachments = Attachments(blobs.load, lambda: bytes(16), archive)
     key = codec_for(AFTER).encode_key(ADA)
-    back = program(splice, back=True).convert(key, value, 1, b"\x83", beside)
-    return codec_for(BEFORE).decode(key, back, 1, beside), beside
+    back = program(splice, back=True).convert(key, value, 1, b"\x83", attachments)
+    return codec_for(BEFORE).decode(key, back, 1, attachments), attachments
 
 
 @pytest.mark.parametrize("fax", ["12", None, LONG])
@@ -84,11 +86,11 @@ def test_rule_19_an_archived_drop_is_taken_back_exactly(
     splice: bool, fax: str | None, extra: Any
 ) -> None:
     record, blobs = ADA | {"fax": fax, "extra": extra}, MemoryBlobs()
-    value, beside = drop(record, splice, blobs)
-    assert value == codec_for(AFTER).encode(b"\x82", {"id": 1, "name": "Ada"}, beside)
-    assert set(beside.archived) == {3, 4}
-    assert (beside.archived[3] == b"") == (fax is None)  # a null is archived, too
-    found, restored = restore(value, beside.archived, splice, blobs)
+    value, attachments = drop(record, splice, blobs)
+    assert value == codec_for(AFTER).encode(b"\x82", {"id": 1, "name": "Ada"}, attachments)
+    assert set(attachments.archived) == {3, 4}
+    assert (attachments.archived[3] == b"") == (fax is None)  # a null is archived, too
+    found, restored = restore(value, attachments.archived, splice, blobs)
     assert held(found)["extra"] == extra
     assert found.fax == fax
     assert restored.restored == {3, 4}
@@ -96,21 +98,21 @@ def test_rule_19_an_archived_drop_is_taken_back_exactly(
 
 def test_rule_19_a_blob_moves_to_the_archive_and_back_without_being_loaded(splice: bool) -> None:
     blobs = MemoryBlobs()
-    value, beside = drop(ADA | {"fax": LONG}, splice, blobs)
-    assert beside.blobs == {}
+    value, attachments = drop(ADA | {"fax": LONG}, splice, blobs)
+    assert attachments.blobs == {}
     (made,) = blobs.saved
-    assert beside.archived[3] == Blob(made, len(LONG), String()).encode()
+    assert attachments.archived[3] == Blob(made, len(LONG), String()).encode()
     blobs.saved.clear()  # whoever loads it now fails
-    found, restored = restore(value, beside.archived, splice, blobs)
+    found, restored = restore(value, attachments.archived, splice, blobs)
     assert held(found)["fax"] == Blob(made, len(LONG), String())
     assert restored.blobs == {}
 
 
 def test_rule_19_without_an_archive_the_declared_value_is_used(splice: bool) -> None:
     value, _ = drop(ADA, splice, MemoryBlobs())
-    found, beside = restore(value, {}, splice, MemoryBlobs())
+    found, attachments = restore(value, {}, splice, MemoryBlobs())
     assert (found.fax, found.extra) == ("unknown", {})
-    assert beside.restored == set()
+    assert attachments.restored == set()
 
 
 def test_rule_19_computed_values_are_archived_by_the_slot_that_was_dropped(splice: bool) -> None:
@@ -123,11 +125,11 @@ def test_rule_19_computed_values_are_archived_by_the_slot_that_was_dropped(splic
     archives = compose_archives({**KEEP, 9: loud}, {}, KEEP, {made: SourceField(9)})
     assert archives == {made: loud}
     program = compile_conversion(Layout.of(AFTER), Layout.of(AFTER), KEEP, archives, splice=splice)
-    codec, beside = codec_for(AFTER), MemoryBlobs().beside()
+    codec, attachments = codec_for(AFTER), MemoryBlobs().attachments()
     record = {"id": 1, "name": "Ada"}
-    value = codec.encode(b"\x81", record, beside)
-    assert program.convert(codec.encode_key(record), value, 1, b"\x81", beside) == value
-    assert beside.archived == {9: bytes.fromhex("83414441")}
+    value = codec.encode(b"\x81", record, attachments)
+    assert program.convert(codec.encode_key(record), value, 1, b"\x81", attachments) == value
+    assert attachments.archived == {9: bytes.fromhex("83414441")}
     assert not program.is_self_contained
 
 
@@ -150,7 +152,7 @@ def test_an_expression_reads_a_restored_value_and_its_blob(splice: bool) -> None
     blobs = MemoryBlobs()
     blobs.saved[b"i" * 16] = LONG.encode()
     codec = codec_for(AFTER)
-    value = codec.encode(b"\x81", {"id": 1, "name": "Ada"}, blobs.beside())
+    value = codec.encode(b"\x81", {"id": 1, "name": "Ada"}, blobs.attachments())
     for archived, size in (
         (Blob(b"i" * 16, len(LONG), String()).encode(), 5_000),
         (b"\x82ab", 2),
@@ -158,6 +160,8 @@ def test_an_expression_reads_a_restored_value_and_its_blob(splice: bool) -> None
         (None, 7),
     ):
         archive = {} if archived is None else {3: archived}
-        beside = Beside(blobs.load, lambda: bytes(16), archive)
-        converted = program.convert(codec.encode_key(ADA), value, 1, b"\x82", beside)
-        assert codec_for(target).decode(codec.encode_key(ADA), converted, 1, beside).size == size
+        attachments = Attachments(blobs.load, lambda: bytes(16), archive)
+        converted = program.convert(codec.encode_key(ADA), value, 1, b"\x82", attachments)
+        assert (
+            codec_for(target).decode(codec.encode_key(ADA), converted, 1, attachments).size == size
+        )

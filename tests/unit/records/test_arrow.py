@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from tests.blobs import BESIDE, MemoryBlobs
+from tests.blobs import NO_BLOBS, MemoryBlobs
 from tests.zoned import ZONES
 from zapdb.datasets import zone
 from zapdb.errors import BlobMissing, CorruptRecord, InvalidValue, UnknownField, UsageError
@@ -29,7 +29,7 @@ from zapdb.records.arrow import (
     decoder,
     encode_batch,
 )
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import (
     VALUE_TYPES,
     Binary,
@@ -112,18 +112,18 @@ KINDS: list[tuple[ValueType, Any, Any, Any]] = [
 ]
 
 
-def table_of(kind: ValueType, *, optional: bool = False) -> Table:
+def table_of(kind: ValueType, *, optional: bool = False) -> TableSchema:
     fields = (Field(1, "id", Integer()), Field(2, "value", kind, optional))
-    return Table(1, "t", (1,), fields)
+    return TableSchema(1, "t", (1,), fields)
 
 
-def rows_of(table: Table, *records: dict[str, Any], prefix: bytes = b"\x81") -> Any:
+def rows_of(table: TableSchema, *records: dict[str, Any], prefix: bytes = b"\x81") -> Any:
     codec = codec_for(table)
-    return [(codec.encode_key(r), codec.encode(prefix, r, BESIDE)) for r in records]
+    return [(codec.encode_key(r), codec.encode(prefix, r, NO_BLOBS)) for r in records]
 
 
-def decode(table: Table, rows: Any, **options: Any) -> Any:
-    batch = decode_batch(arrow_decoder(table, **options), rows, lambda *_: BESIDE)
+def decode(table: TableSchema, rows: Any, **options: Any) -> Any:
+    batch = decode_batch(arrow_decoder(table, **options), rows, lambda *_: NO_BLOBS)
     batch.validate(full=True)
     return batch
 
@@ -145,7 +145,7 @@ def test_a_type_has_this_column(kind: ValueType, wanted: Any, value: Any, shown:
         assert column.nullable is optional
         assert column.metadata == {b"zapdb.type": str(kind).encode()}
         assert batch.column("value").to_pylist() == [shown, None if optional else shown, shown]
-        assert encode_batch(table, batch, b"\x81", BESIDE) == rows
+        assert encode_batch(table, batch, b"\x81", NO_BLOBS) == rows
 
 
 def test_every_type_has_a_column() -> None:
@@ -162,7 +162,7 @@ def test_nan_is_nan_and_null_is_null() -> None:
 
 def test_the_schema_names_table_key_and_fields_in_declared_order() -> None:
     fields = (Field(3, "c", String()), Field(1, "a", Integer()), Field(2, "b", Date(), True))
-    table = Table(1, "things", (1, 3), fields)
+    table = TableSchema(1, "things", (1, 3), fields)
     schema = arrow_schema(table)
     assert schema.names == ["c", "a", "b"]
     assert schema.metadata == {b"zapdb.table": b"things", b"zapdb.key": b"a, c"}
@@ -208,7 +208,7 @@ def test_a_number_too_large_is_named_and_fits_as_text(
     assert caught.value.context["key"] == "77"
     assert "as_text=['value']" in caught.value.hint
     batch = decode(table, rows, as_text=["value"])
-    assert encode_batch(table, batch, b"\x81", BESIDE) == rows
+    assert encode_batch(table, batch, b"\x81", NO_BLOBS) == rows
     assert decode(table, rows, fields=["id"]).to_pylist() == [{"id": 1}, {"id": 77}]
 
 
@@ -241,7 +241,7 @@ def test_rule_29_a_damaged_record_is_refused_as_the_codec_refuses_it(
     (key, good), (_, after) = rows_of(table, {"id": 1, "value": value}, {"id": 2, "value": value})
     bad = good[:1] + raw
     with pytest.raises(CorruptRecord) as wanted:
-        codec_for(table).decode(key, bad, 1, BESIDE)
+        codec_for(table).decode(key, bad, 1, NO_BLOBS)
     with pytest.raises(CorruptRecord) as caught:
         decode(table, [(key, good), (key, bad), (key, after)])
     assert caught.value.context == wanted.value.context
@@ -270,7 +270,7 @@ def test_rule_21_longer_keys_are_refused_as_the_codec_refuses_them(
     fields = tuple(
         Field(at, name, kind) for at, (name, kind) in enumerate(zip(names, key, strict=True), 1)
     )
-    keyed = Table(3, "keyed", tuple(f.number for f in fields), fields)
+    keyed = TableSchema(3, "keyed", tuple(f.number for f in fields), fields)
     parts = value if len(key) > 1 else (value,)
     ((one, good),) = rows_of(referring, {"id": 1, "value": value})
     ((own, empty),) = rows_of(keyed, dict(zip(names, parts, strict=True)))
@@ -281,7 +281,7 @@ def test_rule_21_longer_keys_are_refused_as_the_codec_refuses_them(
     ):
         assert decode(table, [row]).num_rows == 1
         with pytest.raises(CorruptRecord) as wanted:
-            codec_for(table).decode(*bad, 1, BESIDE)
+            codec_for(table).decode(*bad, 1, NO_BLOBS)
         with pytest.raises(CorruptRecord) as caught:
             decode(table, [row, bad])
         assert caught.value.context == wanted.value.context
@@ -296,7 +296,7 @@ def test_a_json_null_that_is_present_is_refused() -> None:
 
 # --- blobs and batches ---------------------------------------------------------------------------
 
-NOTES = Table(
+NOTES = TableSchema(
     1,
     "notes",
     (1,),
@@ -306,42 +306,47 @@ NOTES = Table(
 
 def test_rule_28_blobs_are_loaded() -> None:
     blobs, codec = MemoryBlobs(), codec_for(NOTES)
-    beside = blobs.beside()
+    attachments = blobs.attachments()
     records = [
         {"id": 1, "text": "ß" * 40_000, "raw": None},
         {"id": 2, "text": "s" * 100, "raw": b"\x01" * 5_000},
         {"id": 3, "text": "s" * 4_096, "raw": b""},
     ]
-    rows = [(codec.encode_key(r), codec.encode(b"\x81", r, beside)) for r in records]
+    rows = [(codec.encode_key(r), codec.encode(b"\x81", r, attachments)) for r in records]
     with pytest.raises(BlobMissing):
-        decode_batch(arrow_decoder(NOTES), rows, blobs.beside)
-    assert decode_batch(arrow_decoder(NOTES, ["id", "text"]), rows[1:], blobs.beside).num_rows == 2
-    blobs.saved.update(beside.blobs)
-    batch = decode_batch(arrow_decoder(NOTES), rows, blobs.beside)
+        decode_batch(arrow_decoder(NOTES), rows, blobs.attachments)
+    assert (
+        decode_batch(arrow_decoder(NOTES, ["id", "text"]), rows[1:], blobs.attachments).num_rows
+        == 2
+    )
+    blobs.saved.update(attachments.blobs)
+    batch = decode_batch(arrow_decoder(NOTES), rows, blobs.attachments)
     assert batch.to_pylist() == records
-    again = blobs.beside()
+    again = blobs.attachments()
     encoded = encode_batch(NOTES, batch, b"\x81", again)
-    assert list(again.blobs.values()) == list(beside.blobs.values())
+    assert list(again.blobs.values()) == list(attachments.blobs.values())
     assert [key for key, _ in encoded] == [key for key, _ in rows]
     first = next(iter(blobs.saved))
     blobs.saved[first] = blobs.saved[first][:-1] + b"\xff"
     with pytest.raises(CorruptRecord, match="not UTF-8"):
-        decode_batch(arrow_decoder(NOTES), rows, blobs.beside)
+        decode_batch(arrow_decoder(NOTES), rows, blobs.attachments)
 
 
 def test_batches_are_bounded_by_records_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     blobs, codec = MemoryBlobs(), codec_for(NOTES)
-    beside = blobs.beside()
+    attachments = blobs.attachments()
 
     def rows(size: int) -> Iterator[tuple[bytes, bytes]]:
         for number in range(10):
             record = {"id": number, "text": "s" * size}
-            row = codec.encode_key(record), codec.encode(b"\x81", record, beside)
-            blobs.saved.update(beside.blobs)
+            row = codec.encode_key(record), codec.encode(b"\x81", record, attachments)
+            blobs.saved.update(attachments.blobs)
             yield row
 
     def sizes(size: int) -> list[int]:
-        batches = decode_batches(arrow_decoder(NOTES), rows(size), blobs.beside, batch_records=4)
+        batches = decode_batches(
+            arrow_decoder(NOTES), rows(size), blobs.attachments, batch_records=4
+        )
         return [batch.num_rows for batch in batches]
 
     assert sizes(10) == [4, 4, 2]
@@ -349,7 +354,7 @@ def test_batches_are_bounded_by_records_and_by_bytes(monkeypatch: pytest.MonkeyP
     assert sizes(3_500) == [3, 3, 3, 1]
     assert sizes(6_000) == [2, 2, 2, 2, 2]  # these are blobs
     with pytest.raises(UsageError, match="too many bytes for one batch"):
-        decode_batch(arrow_decoder(NOTES), rows(6_000), blobs.beside)
+        decode_batch(arrow_decoder(NOTES), rows(6_000), blobs.attachments)
 
 
 def test_batches_are_made_as_they_are_asked_for() -> None:
@@ -360,7 +365,7 @@ def test_batches_are_made_as_they_are_asked_for() -> None:
             taken.append(number)
             yield from rows_of(NOTES, {"id": number, "text": ""})
 
-    batches = decode_batches(arrow_decoder(NOTES), rows(), lambda *_: BESIDE, batch_records=5)
+    batches = decode_batches(arrow_decoder(NOTES), rows(), lambda *_: NO_BLOBS, batch_records=5)
     assert next(batches).column("id").to_pylist() == [0, 1, 2, 3, 4]
     assert len(taken) == 5
 
@@ -373,19 +378,19 @@ def test_rule_11_records_of_other_revisions_are_converted() -> None:
     class Reader:
         prefix = encode_prefix(300)
 
-        def convert(self, key: bytes, value: bytes, beside: Any) -> bytes:
+        def convert(self, key: bytes, value: bytes, attachments: Any) -> bytes:
             if value[0] != 0x81:
                 return value
-            lent.append(beside)
+            lent.append(attachments)
             record = {"id": codec.decode_key(key)[0], "text": "long" * 2_000}
-            return codec.encode(self.prefix, record, beside)
+            return codec.encode(self.prefix, record, attachments)
 
     rows = [
         *rows_of(NOTES, {"id": 1, "text": "old"}),
         *rows_of(NOTES, {"id": 2, "text": "same"}, prefix=b"\x82"),
         *rows_of(NOTES, {"id": 3, "text": "new"}, prefix=Reader.prefix),
     ]
-    batch = decode_batch(arrow_decoder(NOTES), rows, blobs.beside, reader=Reader())
+    batch = decode_batch(arrow_decoder(NOTES), rows, blobs.attachments, reader=Reader())
     assert batch.column("text").to_pylist() == ["long" * 2_000, "same", "new"]
     assert len(lent) == 1, "what a conversion leaves is for its record alone"
 
@@ -397,9 +402,9 @@ def encode(kind: ValueType, values: Any, *, optional: bool = False) -> list[Any]
     """The values that records hold which were made of a column."""
     table = table_of(kind, optional=optional)
     ids = pa.array(range(len(values)), pa.int32())
-    rows = encode_batch(table, pa.record_batch({"id": ids, "value": values}), b"\x81", BESIDE)
+    rows = encode_batch(table, pa.record_batch({"id": ids, "value": values}), b"\x81", NO_BLOBS)
     codec = codec_for(table)
-    return [codec.decode(key, value, 1, BESIDE).value for key, value in rows]
+    return [codec.decode(key, value, 1, NO_BLOBS).value for key, value in rows]
 
 
 @pytest.mark.parametrize(
@@ -483,20 +488,20 @@ def test_missing_columns_are_fields_left_out_and_unknown_ones_are_refused() -> N
         Field(3, "note", String(), True),
         Field(4, "name", String()),
     )
-    table = Table(1, "t", (1,), fields)
+    table = TableSchema(1, "t", (1,), fields)
     codec = codec_for(table)
     batch = pa.record_batch({"name": ["a"], "id": [1]})
-    ((key, value),) = encode_batch(table, batch, b"\x81", BESIDE)
-    found = codec.decode(key, value, 1, BESIDE)
+    ((key, value),) = encode_batch(table, batch, b"\x81", NO_BLOBS)
+    found = codec.decode(key, value, 1, NO_BLOBS)
     assert (found.size, found.note, found.name) == (7, None, "a")
     with pytest.raises(InvalidValue, match="a required field is missing") as caught:
-        encode_batch(table, pa.record_batch({"id": [1]}), b"\x81", BESIDE)
+        encode_batch(table, pa.record_batch({"id": [1]}), b"\x81", NO_BLOBS)
     assert caught.value.context == {"field": "t.name", "row": 0}
     with pytest.raises(UnknownField, match="there is no such field"):
-        encode_batch(table, pa.record_batch({"id": [1], "nom": ["a"]}), b"\x81", BESIDE)
+        encode_batch(table, pa.record_batch({"id": [1], "nom": ["a"]}), b"\x81", NO_BLOBS)
     twice = pa.RecordBatch.from_arrays([pa.array([1])] * 2, ["id", "id"])
     with pytest.raises(InvalidValue, match="there twice"):
-        encode_batch(table, twice, b"\x81", BESIDE)
+        encode_batch(table, twice, b"\x81", NO_BLOBS)
 
 
 def test_a_local_time_is_taken_back_without_its_instant() -> None:
@@ -522,7 +527,7 @@ def test_a_local_time_is_taken_back_without_its_instant() -> None:
 def test_duckdb_takes_every_column() -> None:
     fields = [Field(1, "id", Integer())]
     fields += [Field(at, f"c{at}", kind, True) for at, (kind, *_) in enumerate(KINDS, 2)]
-    table = Table(1, "t", (1,), tuple(fields))
+    table = TableSchema(1, "t", (1,), tuple(fields))
     values = {f"c{at}": value for at, (_, _, value, _) in enumerate(KINDS, 2)}
     rows = rows_of(table, {"id": 1, **values}, {"id": 2})
     batch = decode(table, rows)
@@ -531,7 +536,7 @@ def test_duckdb_takes_every_column() -> None:
     connection.register("stored", stored)
     back = connection.sql("SELECT * FROM stored ORDER BY id").to_arrow_table().combine_chunks()
     (returned,) = back.to_batches()
-    assert encode_batch(table, returned, b"\x81", BESIDE) == rows
+    assert encode_batch(table, returned, b"\x81", NO_BLOBS) == rows
     token = next(f"c{at}" for at, (kind, *_) in enumerate(KINDS, 2) if kind == Uuid())
     found = connection.sql(f"SELECT {token}::uuid FROM stored WHERE id = 1").fetchall()
     assert found == [(TOKEN,)]

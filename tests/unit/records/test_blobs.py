@@ -1,4 +1,4 @@
-"""Blobs beside records: what is left with a `Beside`, loaded late, and found without decoding."""
+"""Blobs of records: what `Attachments` collect, loaded late, and found without decoding."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from zapdb.records import (
     held,
     new_blobs,
 )
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Binary, Blob, Integer, Json, String
 from zapdb.values.blob import REFERENCE_SIZE_BYTES_MIN
 
-TABLE = Table(
+TABLE = TableSchema(
     1,
     "photos",
     (1,),
@@ -53,15 +53,15 @@ def codec() -> Codec:
 
 def encode(blobs: MemoryBlobs, **values: Any) -> tuple[bytes, bytes]:
     """A record of revision 1, with its blobs saved."""
-    beside = blobs.beside()
+    attachments = blobs.attachments()
     given = {"id": 1, "title": "a", "size": 2} | values
-    encoded = codec().encode_key(given), codec().encode(b"\x81", given, beside)
-    blobs.save(beside)
+    encoded = codec().encode_key(given), codec().encode(b"\x81", given, attachments)
+    blobs.save(attachments)
     return encoded
 
 
 def decode(blobs: MemoryBlobs, encoded: tuple[bytes, bytes]) -> Record:
-    return codec().decode(*encoded, 1, blobs.beside())
+    return codec().decode(*encoded, 1, blobs.attachments())
 
 
 def test_the_bytes_of_a_reference(blobs: MemoryBlobs) -> None:
@@ -108,7 +108,7 @@ def test_records_print_what_fits_on_a_line(blobs: MemoryBlobs) -> None:
     assert f"data=b'{'y' * 50}'… (300 bytes)" in text
     _ = record.title
     assert f"title='{'ß' * 50}'… (3,000 characters)" in repr(record)
-    table = Table(1, "t", (1,), (Field(1, "id", Integer()), Field(2, "json", Json())), ())
+    table = TableSchema(1, "t", (1,), (Field(1, "id", Integer()), Field(2, "json", Json())), ())
     made = codec_for(table).record(1, {"a": list(range(1_000))})
     assert repr(made).endswith("…)")
     assert len(repr(made)) < 250
@@ -136,7 +136,7 @@ def test_records_compare_without_loading_one_blob_twice(blobs: MemoryBlobs) -> N
 
 def test_a_copy_loads_no_blob(blobs: MemoryBlobs) -> None:
     key, encoded = encode(blobs, title=LONG, data=LARGE)
-    record = codec().decode(key, encoded, 1, blobs.beside())
+    record = codec().decode(key, encoded, 1, blobs.attachments())
     for copied in (copy.copy(record), copy.deepcopy(record)):
         assert isinstance(held(copied)["data"], Blob)
         assert (copied.title, copied.data) == (LONG, LARGE)
@@ -145,26 +145,26 @@ def test_a_copy_loads_no_blob(blobs: MemoryBlobs) -> None:
 
 def test_a_blob_that_is_passed_on_keeps_its_id(blobs: MemoryBlobs) -> None:
     key, value = encode(blobs, title=LONG, data=LARGE)
-    beside = blobs.beside()
-    again = codec().encode(b"\x81", held(decode(blobs, (key, value))), beside)
-    assert (again, beside.blobs) == (value, {})
+    attachments = blobs.attachments()
+    again = codec().encode(b"\x81", held(decode(blobs, (key, value))), attachments)
+    assert (again, attachments.blobs) == (value, {})
     wrong = held(decode(blobs, (key, value)))
     with pytest.raises(InvalidValue):
-        codec().encode(b"\x81", wrong | {"title": wrong["data"]}, beside)
+        codec().encode(b"\x81", wrong | {"title": wrong["data"]}, attachments)
 
 
 def test_new_blobs_that_no_field_has_are_left(blobs: MemoryBlobs) -> None:
-    beside = blobs.beside()
-    unused = beside.add(b"u" * 5_000)
+    attachments = blobs.attachments()
+    unused = attachments.add(b"u" * 5_000)
     given = {"id": 1, "title": LONG, "size": 2}
-    value = codec().encode(b"\x81", given, beside)
-    record = codec().decode(codec().encode_key(given), value, 1, beside)
-    assert set(beside.blobs) > set(new_blobs(record, beside))
-    assert new_blobs(record, beside) == {
-        made: raw for made, raw in beside.blobs.items() if made != unused
+    value = codec().encode(b"\x81", given, attachments)
+    record = codec().decode(codec().encode_key(given), value, 1, attachments)
+    assert set(attachments.blobs) > set(new_blobs(record, attachments))
+    assert new_blobs(record, attachments) == {
+        made: raw for made, raw in attachments.blobs.items() if made != unused
     }
-    taken = beside.take_blobs()
-    assert (len(taken), beside.blobs) == (2, {})
+    taken = attachments.take_blobs()
+    assert (len(taken), attachments.blobs) == (2, {})
 
 
 def test_what_lies_in_the_blob_table_is_checked(blobs: MemoryBlobs) -> None:
@@ -181,7 +181,7 @@ def test_a_reference_has_a_size_that_a_blob_can_have(blobs: MemoryBlobs, size: i
     key, _ = encode(blobs, title=LONG)
     reference = Blob(bytes(15) + b"\x01", size, String()).encode()
     with pytest.raises(CorruptRecord):
-        codec().decode(key, b"\x81\x00" + reference + b"\x82", 1, blobs.beside())
+        codec().decode(key, b"\x81\x00" + reference + b"\x82", 1, blobs.attachments())
 
 
 # Finding
@@ -221,7 +221,9 @@ def test_a_record_that_can_not_be_walked_is_corrupt(blobs: MemoryBlobs) -> None:
 
 
 def test_layouts_that_hold_no_blobs_are_not_walked() -> None:
-    plain = Layout.of(Table(1, "t", (1,), (Field(1, "id", String()), Field(2, "j", Json())), ()))
+    plain = Layout.of(
+        TableSchema(1, "t", (1,), (Field(1, "id", String()), Field(2, "j", Json())), ())
+    )
     assert compile_find(plain) is None
     assert not OwnedBlobs({1: plain}).are_possible
     assert OwnedBlobs({1: plain, 2: Layout.of(TABLE)}).are_possible

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.blobs import BESIDE
+from tests.blobs import NO_BLOBS
 from zapdb.errors import CorruptRecord, InvalidValue, UnknownField
 from zapdb.limits import BINARY_SIZE_BYTES_MAX, RECORD_KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
 from zapdb.records import asdict, codec_for, encode_prefix
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import (
     VALUE_TYPES,
     Binary,
@@ -40,7 +40,7 @@ from zapdb.values import (
 )
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
 
-PEOPLE = Table(
+PEOPLE = TableSchema(
     1,
     "people",
     (4, 2),
@@ -61,13 +61,13 @@ ADA: dict[str, Any] = {"id": 1, "town": "London", "name": "Ada", "age": 36, "nic
 def test_a_record_has_these_bytes() -> None:
     """prefix 7; presence 101: age, not nick, active; name, age, balance, active."""
     record = ADA | {"nick": None}
-    assert CODEC.encode(encode_prefix(7), record, BESIDE).hex(" ") == "87 05 83 41 64 61 a4 80 01"
+    assert CODEC.encode(encode_prefix(7), record, NO_BLOBS).hex(" ") == "87 05 83 41 64 61 a4 80 01"
     assert CODEC.encode_key(record).hex(" ") == "81 4c 6f 6e 64 6f 6e 00 01"
 
 
 def test_a_record_decodes_to_what_was_encoded_with_defaults_filled_in() -> None:
-    key, value = CODEC.encode_key(ADA), CODEC.encode(b"\x87", ADA, BESIDE)
-    decoded = CODEC.decode(key, value, 1, BESIDE)
+    key, value = CODEC.encode_key(ADA), CODEC.encode(b"\x87", ADA, NO_BLOBS)
+    decoded = CODEC.decode(key, value, 1, NO_BLOBS)
     assert asdict(decoded) == ADA | {"balance": D("0.00"), "active": True}
     assert list(asdict(decoded)) == [f.name for f in PEOPLE.fields]
     assert CODEC.decode_key(key) == (1, "London")
@@ -80,19 +80,19 @@ def test_every_set_of_optional_fields_has_its_presence_bits(present: int) -> Non
     given = {
         name: value if present >> at & 1 else None for at, (name, value) in enumerate(optional)
     }
-    value = CODEC.encode(b"", ADA | given, BESIDE)
+    value = CODEC.encode(b"", ADA | given, NO_BLOBS)
     assert value[0] == present
-    decoded = asdict(CODEC.decode(CODEC.encode_key(ADA), value, 0, BESIDE))
+    decoded = asdict(CODEC.decode(CODEC.encode_key(ADA), value, 0, NO_BLOBS))
     assert {name: decoded[name] for name, _ in optional} == given
 
 
 def test_an_explicit_null_is_no_missing_value() -> None:
     decoded = CODEC.decode(
-        CODEC.encode_key(ADA), CODEC.encode(b"", ADA | {"active": None}, BESIDE), 0, BESIDE
+        CODEC.encode_key(ADA), CODEC.encode(b"", ADA | {"active": None}, NO_BLOBS), 0, NO_BLOBS
     )
     assert asdict(decoded)["active"] is None
     with pytest.raises(InvalidValue) as caught:
-        CODEC.encode(b"", ADA | {"balance": None}, BESIDE)
+        CODEC.encode(b"", ADA | {"balance": None}, NO_BLOBS)
     assert caught.value.context["field"] == "people.balance"
 
 
@@ -102,14 +102,14 @@ def test_an_explicit_null_is_no_missing_value() -> None:
 )
 def test_unknown_fields_are_named(change: dict[Any, Any], field: str, hint: str) -> None:
     with pytest.raises(UnknownField, match="the table has no such field") as caught:
-        CODEC.encode(b"", ADA | change, BESIDE)
+        CODEC.encode(b"", ADA | change, NO_BLOBS)
     context = caught.value.context
     assert (context["table"], context["field"], caught.value.hint) == ("people", field, hint)
 
 
 def test_any_mapping_is_good_to_encode() -> None:
     for mapping in (types.MappingProxyType(ADA), collections.ChainMap(ADA, {"balance": D(1)})):
-        assert CODEC.encode(b"", mapping, BESIDE)
+        assert CODEC.encode(b"", mapping, NO_BLOBS)
         assert CODEC.encode_key(mapping) == CODEC.encode_key(ADA)
 
 
@@ -126,7 +126,7 @@ def test_any_mapping_is_good_to_encode() -> None:
 )
 def test_wrong_values_name_the_field(change: dict[Any, Any], field: str, message: str) -> None:
     with pytest.raises(InvalidValue) as caught:
-        CODEC.encode(b"", ADA | change, BESIDE)
+        CODEC.encode(b"", ADA | change, NO_BLOBS)
     assert caught.value.message == message
     assert caught.value.context["field"] == field
 
@@ -160,12 +160,12 @@ WRONG: list[tuple[ValueType, list[Any]]] = [
 def test_generated_encoders_refuse_what_the_types_refuse(
     kind: ValueType, values: list[Any]
 ) -> None:
-    table = Table(1, "t", (1,), (Field(1, "id", kind), Field(2, "it", kind)))
+    table = TableSchema(1, "t", (1,), (Field(1, "id", kind), Field(2, "it", kind)))
     for value in values:
         with pytest.raises(InvalidValue):
             kind.check(value, "p")
         with pytest.raises(InvalidValue) as caught:
-            codec_for(table).encode(b"", {"it": value}, BESIDE)
+            codec_for(table).encode(b"", {"it": value}, NO_BLOBS)
         assert str(caught.value.context["field"]).startswith("t.it")
         if kind.keyable:
             with pytest.raises(InvalidValue) as caught:
@@ -179,7 +179,7 @@ def test_every_type_is_among_the_wrong_values() -> None:
 
 def test_missing_values_name_the_field() -> None:
     for name, encode in (
-        ("name", lambda m: CODEC.encode(b"", m, BESIDE)),
+        ("name", lambda m: CODEC.encode(b"", m, NO_BLOBS)),
         ("town", CODEC.encode_key),
     ):
         with pytest.raises(InvalidValue) as caught:
@@ -195,7 +195,7 @@ def test_wrong_key_values_name_the_field() -> None:
 
 
 def test_a_generated_field_is_required_of_the_encoder() -> None:
-    table = Table(1, "t", (1,), (Field(1, "id", Uuid(), generated=True),))
+    table = TableSchema(1, "t", (1,), (Field(1, "id", Uuid(), generated=True),))
     with pytest.raises(InvalidValue, match="a required field is missing"):
         codec_for(table).encode_key({})
 
@@ -212,13 +212,13 @@ def test_rule_21_a_key_has_at_most_1024_bytes() -> None:
 def test_rule_21_a_longer_key_is_not_read() -> None:
     rest = len(CODEC.encode_key(ADA | {"town": ""}))
     longest = CODEC.encode_key(ADA | {"town": "x" * (RECORD_KEY_SIZE_BYTES_MAX - rest)})
-    value = CODEC.encode(b"", ADA, BESIDE)
+    value = CODEC.encode(b"", ADA, NO_BLOBS)
     assert CODEC.decode_key(longest)[0] == ADA["id"]
-    assert CODEC.decode(longest, value, 0, BESIDE).id == ADA["id"]
+    assert CODEC.decode(longest, value, 0, NO_BLOBS).id == ADA["id"]
     longer = longest[:1] + b"x" + longest[1:]
     for decode in (
         lambda: CODEC.decode_key(longer),
-        lambda: CODEC.decode(longer, value, 0, BESIDE),
+        lambda: CODEC.decode(longer, value, 0, NO_BLOBS),
     ):
         with pytest.raises(CorruptRecord) as caught:
             decode()
@@ -232,23 +232,23 @@ def test_rule_21_the_key_sorts_as_its_values_do() -> None:
 
 
 def test_json_null_is_a_value_of_a_required_json_field() -> None:
-    table = Table(1, "t", (1,), (Field(1, "id", Integer()), Field(2, "data", Json())))
+    table = TableSchema(1, "t", (1,), (Field(1, "id", Integer()), Field(2, "data", Json())))
     codec = codec_for(table)
     record = {"id": 1, "data": None}
-    value = codec.encode(b"", record, BESIDE)
+    value = codec.encode(b"", record, NO_BLOBS)
     assert value.hex() == "81f6"
-    assert asdict(codec.decode(codec.encode_key(record), value, 0, BESIDE)) == record
+    assert asdict(codec.decode(codec.encode_key(record), value, 0, NO_BLOBS)) == record
 
 
 def test_a_default_that_is_a_container_is_not_shared() -> None:
     default = {"a": [1]}
-    table = Table(
+    table = TableSchema(
         1, "t", (1,), (Field(1, "id", Integer()), Field(2, "data", Json(), default=default))
     )
     codec = codec_for(table)
     for _ in range(2):
-        value = codec.encode(b"", {"id": 1}, BESIDE)
-        decoded = asdict(codec.decode(codec.encode_key({"id": 1}), value, 0, BESIDE))
+        value = codec.encode(b"", {"id": 1}, NO_BLOBS)
+        decoded = asdict(codec.decode(codec.encode_key({"id": 1}), value, 0, NO_BLOBS))
         assert decoded["data"] == {"a": [1]}
         decoded["data"]["a"].append(2)
 
@@ -256,17 +256,17 @@ def test_a_default_that_is_a_container_is_not_shared() -> None:
 def test_codecs_are_compiled_once_for_a_shape() -> None:
     assert codec_for(PEOPLE) is CODEC
     assert codec_for(PEOPLE.with_fields(PEOPLE.fields[::-1])) is not CODEC
-    assert "def encode(prefix, m, beside):" in CODEC.source
-    assert "def decode(key, value, start, beside):" in CODEC.source
+    assert "def encode(prefix, m, attachments):" in CODEC.source
+    assert "def decode(key, value, start, attachments):" in CODEC.source
 
 
 def test_a_table_of_key_fields_alone_has_empty_records() -> None:
-    table = Table(1, "t", (1,), (Field(1, "id", Integer()),))
+    table = TableSchema(1, "t", (1,), (Field(1, "id", Integer()),))
     codec = codec_for(table)
-    assert codec.encode(b"\x81", {"id": 5}, BESIDE) == b"\x81"
-    assert asdict(codec.decode(codec.encode_key({"id": 5}), b"\x81", 1, BESIDE)) == {"id": 5}
+    assert codec.encode(b"\x81", {"id": 5}, NO_BLOBS) == b"\x81"
+    assert asdict(codec.decode(codec.encode_key({"id": 5}), b"\x81", 1, NO_BLOBS)) == {"id": 5}
     with pytest.raises(CorruptRecord):
-        codec.decode(codec.encode_key({"id": 5}), b"\x81\x00", 1, BESIDE)
+        codec.decode(codec.encode_key({"id": 5}), b"\x81\x00", 1, NO_BLOBS)
 
 
 def test_the_widest_table_has_a_codec() -> None:
@@ -274,13 +274,15 @@ def test_the_widest_table_has_a_codec() -> None:
         Field(n, f"f{n}", Binary() if n % 2 else Integer(), optional=n % 3 == 0)
         for n in range(2, 1_001)
     )
-    table = Table(1, "wide", (1,), (Field(1, "id", Integer()), *fields))
+    table = TableSchema(1, "wide", (1,), (Field(1, "id", Integer()), *fields))
     codec = codec_for(table)
     record: dict[str, Any] = {"id": 1}
     for f in fields:
         value: Any = b"x" * (f.number % 80) if f.number % 2 else f.number
         record[f.name] = None if f.optional and f.number % 5 == 0 else value
-    decoded = codec.decode(codec.encode_key(record), codec.encode(b"", record, BESIDE), 0, BESIDE)
+    decoded = codec.decode(
+        codec.encode_key(record), codec.encode(b"", record, NO_BLOBS), 0, NO_BLOBS
+    )
     assert asdict(decoded) == record
 
 
@@ -303,7 +305,7 @@ CORRUPT = {
 @pytest.mark.parametrize("raw", CORRUPT.values(), ids=CORRUPT.keys())
 def test_bytes_that_no_encoder_wrote_are_corrupt(raw: str) -> None:
     with pytest.raises(CorruptRecord) as caught:
-        CODEC.decode(CODEC.encode_key(ADA), b"\x87" + bytes.fromhex(raw), 1, BESIDE)
+        CODEC.decode(CODEC.encode_key(ADA), b"\x87" + bytes.fromhex(raw), 1, NO_BLOBS)
     assert isinstance(caught.value.context["offset"], int)
 
 
@@ -315,13 +317,13 @@ def test_a_key_that_no_encoder_wrote_is_corrupt(raw: str) -> None:
     with pytest.raises(CorruptRecord):
         CODEC.decode_key(key)
     with pytest.raises(CorruptRecord):
-        CODEC.decode(key, CODEC.encode(b"", ADA, BESIDE), 0, BESIDE)
+        CODEC.decode(key, CODEC.encode(b"", ADA, NO_BLOBS), 0, NO_BLOBS)
 
 
 def test_the_offset_of_corrupt_bytes_counts_from_the_start_of_the_record() -> None:
     value = bytes.fromhex("87 05 83 41 64 61 a4 80 02")
     with pytest.raises(CorruptRecord) as caught:
-        CODEC.decode(CODEC.encode_key(ADA), value, 1, BESIDE)
+        CODEC.decode(CODEC.encode_key(ADA), value, 1, NO_BLOBS)
     assert caught.value.context["offset"] == 8
     assert caught.value.context["size"] == 9
 
@@ -329,7 +331,7 @@ def test_the_offset_of_corrupt_bytes_counts_from_the_start_of_the_record() -> No
 def test_codecs_are_shared_by_databases_unless_zones_are_in_them() -> None:
     """What has a database's zones in it goes when they go."""
     one, other = Zones({1: "UTC"}), Zones({1: "Europe/Paris"})
-    plain = Table(1, "t", (1,), (Field(1, "id", Integer()),))
+    plain = TableSchema(1, "t", (1,), (Field(1, "id", Integer()),))
     zoned = plain.with_fields((*plain.fields, Field(2, "at", List(ZonedTimestamp()))))
     assert codec_for(plain, one) is codec_for(plain, other) is codec_for(plain)
     assert codec_for(zoned, one) is codec_for(zoned, one)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.blobs import BESIDE
+from tests.blobs import NO_BLOBS
 from tests.documents import PEOPLE, document, people_of, resolve_documents
 from zapdb.errors import CorruptRecord
 from zapdb.expressions import Type, parse_expression
@@ -23,10 +23,10 @@ from zapdb.records import (
     codec_for,
     compile_conversion,
 )
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Date, Integer, String
 
-SOURCE = Table(
+SOURCE = TableSchema(
     1,
     "t",
     (1,),
@@ -51,24 +51,27 @@ KEEP: dict[int, Derivation] = {f.number: SourceField(f.number) for f in SOURCE.f
 
 
 def convert(
-    source: Table, target: Table, derivations: dict[int, Derivation], record: dict[str, Any]
+    source: TableSchema,
+    target: TableSchema,
+    derivations: dict[int, Derivation],
+    record: dict[str, Any],
 ) -> tuple[Conversion, dict[str, Any]]:
     """The spliced program and its result, which is that of the decoding program."""
     key, value = (
         codec_for(source).encode_key(record),
-        codec_for(source).encode(b"\x81", record, BESIDE),
+        codec_for(source).encode(b"\x81", record, NO_BLOBS),
     )
     spliced, decoded = (
         compile_conversion(Layout.of(source), Layout.of(target), derivations, splice=splice)
         for splice in (True, False)
     )
-    result = spliced.convert(key, value, 1, b"\x82", BESIDE)
-    assert result == decoded.convert(key, value, 1, b"\x82", BESIDE)
+    result = spliced.convert(key, value, 1, b"\x82", NO_BLOBS)
+    assert result == decoded.convert(key, value, 1, b"\x82", NO_BLOBS)
     assert result[:1] == b"\x82"
-    return spliced, asdict(codec_for(target).decode(key, result, 1, BESIDE))
+    return spliced, asdict(codec_for(target).decode(key, result, 1, NO_BLOBS))
 
 
-def without(*names: str) -> Table:
+def without(*names: str) -> TableSchema:
     return SOURCE.with_fields(tuple(f for f in SOURCE.fields if f.name not in names))
 
 
@@ -169,7 +172,7 @@ def test_a_required_field_may_become_optional_by_copying() -> None:
 
 def test_more_than_eight_optional_fields_need_more_than_a_byte() -> None:
     fields = tuple(Field(n, f"f{n}", Integer(), optional=True) for n in range(2, 22))
-    source = Table(1, "t", (1,), (Field(1, "id", Integer()), *fields))
+    source = TableSchema(1, "t", (1,), (Field(1, "id", Integer()), *fields))
     target = source.with_fields(tuple(f for f in source.fields if f.number not in (2, 9, 21)))
     record = {f.name: None if f.number % 3 == 0 else f.number for f in source.fields}
     keep: dict[int, Derivation] = {f.number: SourceField(f.number) for f in source.fields}
@@ -195,8 +198,8 @@ def test_bytes_that_no_encoder_wrote_are_corrupt_now_or_when_decoded(
     key = codec_for(SOURCE).encode_key(RECORD)
 
     def convert_and_decode() -> None:
-        converted = program.convert(key, b"\x81" + bytes.fromhex(raw), 1, b"\x82", BESIDE)
-        codec_for(target).decode(key, converted, 1, BESIDE)
+        converted = program.convert(key, b"\x81" + bytes.fromhex(raw), 1, b"\x82", NO_BLOBS)
+        codec_for(target).decode(key, converted, 1, NO_BLOBS)
 
     with pytest.raises(CorruptRecord):
         convert_and_decode()
@@ -229,10 +232,10 @@ def test_a_thousand_changes_of_one_field_are_one_program(pair: tuple[str, str]) 
     codec = codec_for(people_of(chain.schema_at(1)))
     record = {"id": 1, "name": "Ada Lovelace", "age": 36, "extra": [], "token": None}
     record["token"] = people_of(chain.schema_at(1)).fields[4].type.from_document("0" * 32, "p")
-    value = codec.encode(b"\x81", record, BESIDE)
+    value = codec.encode(b"\x81", record, NO_BLOBS)
     decode = codec_for(people_of(chain.schema_at(1_001))).decode
-    converted = program.convert(codec.encode_key(record), value, 1, b"\x82", BESIDE)
-    result = asdict(decode(codec.encode_key(record), converted, 1, BESIDE))
+    converted = program.convert(codec.encode_key(record), value, 1, b"\x82", NO_BLOBS)
+    result = asdict(decode(codec.encode_key(record), converted, 1, NO_BLOBS))
     assert (result["name"], result["age"]) == ("Ada Lovelace", 36)
 
 
@@ -257,9 +260,9 @@ def test_rule_18_digits_do_not_depend_on_whether_a_decimal_was_stored_in_between
     record = {"id": 1, "name": "Ada", "age": 36, "extra": {}}
     token = people_of(chain.schema_at(1)).fields[4].type.from_document("0" * 32, "p")
     record["token"] = token
-    key, value = codec.encode_key(record), codec.encode(b"\x81", record, BESIDE)
-    direct = program_of(chain, 1, 3).convert(key, value, 1, b"\x83", BESIDE)
-    between = program_of(chain, 1, 2).convert(key, value, 1, b"\x82", BESIDE)
-    assert program_of(chain, 2, 3).convert(key, between, 1, b"\x83", BESIDE) == direct
-    result = asdict(codec_for(people_of(chain.schema_at(3))).decode(key, direct, 1, BESIDE))
+    key, value = codec.encode_key(record), codec.encode(b"\x81", record, NO_BLOBS)
+    direct = program_of(chain, 1, 3).convert(key, value, 1, b"\x83", NO_BLOBS)
+    between = program_of(chain, 1, 2).convert(key, value, 1, b"\x82", NO_BLOBS)
+    assert program_of(chain, 2, 3).convert(key, between, 1, b"\x83", NO_BLOBS) == direct
+    result = asdict(codec_for(people_of(chain.schema_at(3))).decode(key, direct, 1, NO_BLOBS))
     assert (result["debt"], result["age"]) == ("5.00", "36.00")

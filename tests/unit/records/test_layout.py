@@ -1,10 +1,10 @@
 import itertools
 
 from zapdb.records import Layout, Slot, decode_prefix, encode_prefix
-from zapdb.schema import Field, Index, IndexComponent, Table
+from zapdb.schema import Field, Index, IndexComponent, TableSchema
 from zapdb.values import Integer, String
 
-TABLE = Table(
+TABLE = TableSchema(
     1,
     "people",
     (9, 2),
@@ -34,7 +34,7 @@ def test_presence_has_a_bit_for_each_optional_slot_by_number() -> None:
     sizes = []
     for count in (0, 1, 8, 9, 16, 17):
         fields = tuple(Field(n, f"f{n}", Integer(), optional=True) for n in range(1, count + 1))
-        table = Table(1, "t", (99,), (Field(99, "id", Integer()), *fields))
+        table = TableSchema(1, "t", (99,), (Field(99, "id", Integer()), *fields))
         sizes.append(Layout.of(table).presence_size_bytes)
     assert sizes == [0, 1, 1, 2, 2, 3]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.blobs import BESIDE, MemoryBlobs
+from tests.blobs import NO_BLOBS, MemoryBlobs
 from tests.documents import document, people_of, resolve_documents
 from zapdb.errors import CorruptRecord
 from zapdb.records import (
@@ -52,7 +52,7 @@ def encode(revision: int, identity: int = 5) -> tuple[bytes, bytes]:
     values: dict[str, Any] = {"id": identity, "name": "Ada", "title": "Ada", "age": 7}
     record = {f.name: values[f.name] for f in table.fields}
     codec = codec_for(table)
-    return codec.encode_key(record), codec.encode(encode_prefix(revision), record, BESIDE)
+    return codec.encode_key(record), codec.encode(encode_prefix(revision), record, NO_BLOBS)
 
 
 @pytest.fixture
@@ -63,7 +63,10 @@ def programs() -> Programs:
 @pytest.fixture
 def reader(programs: Programs) -> RecordReader:
     return RecordReader(
-        codec_for(people_of(CHAIN.schema_at(3))).decode, programs, CURRENT, MemoryBlobs().beside
+        codec_for(people_of(CHAIN.schema_at(3))).decode,
+        programs,
+        CURRENT,
+        MemoryBlobs().attachments,
     )
 
 
@@ -80,7 +83,7 @@ def test_a_program_is_asked_for_once_for_each_revision(
     for _ in range(3):
         for revision in POSITIONS:
             reader.read(*encode(revision))
-            reader.convert(*encode(revision), BESIDE)
+            reader.convert(*encode(revision), NO_BLOBS)
     assert programs.asked == list(POSITIONS)
 
 
@@ -90,7 +93,7 @@ def test_rule_01_converted_records_have_the_current_prefix_and_others_are_left_a
     _, current = encode(CURRENT)
     for revision, position in POSITIONS.items():
         key, value = encode(revision)
-        converted = reader.convert(key, value, BESIDE)
+        converted = reader.convert(key, value, NO_BLOBS)
         if position == 3:
             assert converted is value  # the layout is the current one, whatever the revision
         else:
@@ -113,7 +116,7 @@ def test_rule_01_converted_records_have_the_current_prefix_and_others_are_left_a
 )
 def test_records_of_unknown_revisions_are_corrupt(reader: RecordReader, value: bytes) -> None:
     key, _ = encode(1)
-    for use in (reader.read, lambda k, v: reader.convert(k, v, BESIDE)):
+    for use in (reader.read, lambda k, v: reader.convert(k, v, NO_BLOBS)):
         with pytest.raises(CorruptRecord):
             use(key, value)
         with pytest.raises(CorruptRecord):

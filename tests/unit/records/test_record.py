@@ -12,10 +12,10 @@ import zoneinfo
 import pytest
 
 import zapdb
-from tests.blobs import BESIDE
+from tests.blobs import NO_BLOBS
 from zapdb.errors import ImmutableRecord, UnknownField, UsageError
 from zapdb.records import Record, asdict, codec_for, decoder_of, etag, record_class, replace
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Date, Integer, List, Member, String, Struct
 
 Person = record_class("people", ("id", "name"))
@@ -65,7 +65,7 @@ def test_a_decoded_record_is_of_the_class_that_is_immutable() -> None:
     struct = Struct(
         "place", 1, (Member(1, "city", String()), Member(2, "since", Date(), optional=True))
     )
-    table = Table(
+    table = TableSchema(
         1,
         "t",
         (1,),
@@ -79,9 +79,9 @@ def test_a_decoded_record_is_of_the_class_that_is_immutable() -> None:
     codec = codec_for(table)
     place = {"city": "Oslo", "since": None}
     values = {"id": 1, "place": place, "places": [place], "class": "a"}
-    key, stored = codec.encode_key(values), codec.encode(b"", values, BESIDE)
-    record = codec.decode(key, stored, 0, BESIDE)
-    some = decoder_of(table, frozenset((1, 2)))(key, stored, 0, BESIDE)
+    key, stored = codec.encode_key(values), codec.encode(b"", values, NO_BLOBS)
+    record = codec.decode(key, stored, 0, NO_BLOBS)
+    some = decoder_of(table, frozenset((1, 2)))(key, stored, 0, NO_BLOBS)
     for found in (record, record.place, record.places[0], some, some.place):
         with pytest.raises(ImmutableRecord):
             setattr(found, found._fields[0], 2)

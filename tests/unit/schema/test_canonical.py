@@ -14,14 +14,14 @@ from zapdb.schema import (
     ForeignKey,
     Index,
     IndexComponent,
-    Table,
+    TableSchema,
     canonical_bytes,
     fingerprint,
     read_canonical_bytes,
 )
 from zapdb.values import Decimal, Integer, Json, Reference, String, Uuid
 
-TABLE = Table(
+TABLE = TableSchema(
     7,
     "people",
     (4, 2),
@@ -45,17 +45,17 @@ TABLE = Table(
 )
 
 
-def replaced(table: Table, number: int, **changes: Any) -> Table:
+def replaced(table: TableSchema, number: int, **changes: Any) -> TableSchema:
     return table.with_field(dataclasses.replace(table.field_numbered(number), **changes))
 
 
-def with_component(**changes: Any) -> Table:
+def with_component(**changes: Any) -> TableSchema:
     index = TABLE.indexes[0]
     changed = dataclasses.replace(index.components[0], **changes)
     return TABLE.with_indexes((dataclasses.replace(index, components=(changed,)), TABLE.indexes[1]))
 
 
-def renumbered(table: Table, by: int) -> Table:
+def renumbered(table: TableSchema, by: int) -> TableSchema:
     fields = tuple(dataclasses.replace(f, number=f.number + by) for f in table.fields)
     indexes = tuple(
         Index(
@@ -68,7 +68,7 @@ def renumbered(table: Table, by: int) -> Table:
     key = tuple(number + by for number in table.key)
     checks = tuple(dataclasses.replace(c, number=c.number + by) for c in table.checks)
     keys = tuple(dataclasses.replace(k, field=k.field + by) for k in table.foreign_keys)
-    return Table(table.number + by, table.name, key, fields, indexes, checks, keys)
+    return TableSchema(table.number + by, table.name, key, fields, indexes, checks, keys)
 
 
 def test_a_snapshot_decodes_to_exactly_its_table() -> None:
@@ -158,13 +158,13 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("table", DIFFERENT.values(), ids=DIFFERENT.keys())
-def test_rule_04_the_fingerprint_covers_all_else(table: Table) -> None:
+def test_rule_04_the_fingerprint_covers_all_else(table: TableSchema) -> None:
     assert fingerprint(table) != fingerprint(TABLE)
     assert read_canonical_bytes(canonical_bytes(table)) == table
 
 
 def test_rule_04_a_fingerprint_is_unsigned_64_bits_and_stays_what_it_is() -> None:
-    small = Table(1, "people", (1,), (Field(1, "id", Integer()), Field(2, "name", String())))
+    small = TableSchema(1, "people", (1,), (Field(1, "id", Integer()), Field(2, "name", String())))
     assert canonical_bytes(small) == bytes.fromhex(
         "89 01 01 6670656f706c65 8101"
         "82 84 01 626964 67696e7465676572 00 84 02 646e616d65 66737472696e67 00 80 80 80 80"
@@ -175,7 +175,7 @@ def test_rule_04_a_fingerprint_is_unsigned_64_bits_and_stays_what_it_is() -> Non
 
 def test_the_bytes_of_all_that_a_snapshot_may_hold_stay_what_they_are() -> None:
     archived = Field(2, "fax", String(), optional=True)
-    table = Table(
+    table = TableSchema(
         1,
         "people",
         (1,),

@@ -4,7 +4,7 @@ import pickle
 import pytest
 
 from zapdb.datasets import Collation, TimeZones
-from zapdb.schema import NO_DEFAULT, Field, Index, IndexComponent, Schema, Table
+from zapdb.schema import NO_DEFAULT, Field, Index, IndexComponent, Schema, TableSchema
 from zapdb.schema.model import Field as ModelField
 from zapdb.values import Integer, String, ZonedTimestamp
 
@@ -12,7 +12,7 @@ ID = Field(4, "id", Integer())
 NAME = Field(2, "name", String(), optional=True)
 AGE = Field(3, "age", Integer(), default=None, optional=True)
 BY_NAME = Index(1, "by_name", (IndexComponent(2, Collation("und")), IndexComponent(3)))
-TABLE = Table(7, "people", (4,), (ID, NAME, AGE), (BY_NAME,))
+TABLE = TableSchema(7, "people", (4,), (ID, NAME, AGE), (BY_NAME,))
 
 
 def test_value_fields_are_all_but_the_key_by_number() -> None:
@@ -53,10 +53,10 @@ def test_with_methods_leave_the_original_alone() -> None:
 
 
 def test_a_schema_replaces_tables_by_number_and_adds_at_the_end() -> None:
-    other = Table(8, "towns", (4,), (ID,))
+    other = TableSchema(8, "towns", (4,), (ID,))
     schema = Schema((TABLE,)).with_table(other)
     assert [t.name for t in schema] == ["people", "towns"]
-    renamed = schema.with_table(Table(7, "persons", (4,), (ID,)))
+    renamed = schema.with_table(TableSchema(7, "persons", (4,), (ID,)))
     assert [t.name for t in renamed] == ["persons", "towns"]
     assert schema.table_named("people") is TABLE
     assert schema.table_named("persons") is None

@@ -12,14 +12,14 @@ from zapdb.schema import (
     NO_DEFAULT,
     ArchivedField,
     Field,
-    Table,
+    TableSchema,
     compare_tables,
 )
 from zapdb.values import Integer, String
 
 
 @pytest.mark.parametrize("table", DIFFERENT.values(), ids=DIFFERENT.keys())
-def test_rule_04_whatever_changes_the_fingerprint_is_a_difference(table: Table) -> None:
+def test_rule_04_whatever_changes_the_fingerprint_is_a_difference(table: TableSchema) -> None:
     there, back = compare_tables(TABLE, table), compare_tables(table, TABLE)
     assert there != ()
     turned = {"added": "removed", "removed": "added", "changed": "changed"}
@@ -31,7 +31,7 @@ def test_rule_04_whatever_changes_the_fingerprint_is_a_difference(table: Table) 
     assert compare_tables(table, table) == ()
 
 
-def summary(old: Table, new: Table) -> list[tuple[Any, ...]]:
+def summary(old: TableSchema, new: TableSchema) -> list[tuple[Any, ...]]:
     return [
         (d.part, d.number, d.name, d.change, d.before, d.after) for d in compare_tables(old, new)
     ]

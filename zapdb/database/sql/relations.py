@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow
 import sqlalchemy as sa
 
-from zapdb.activation import TableState, View
+from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.catalog.history import format_fingerprint, read_entries
 from zapdb.catalog.stored import STORED
 from zapdb.catalog.stored_settings import read_settings
@@ -47,11 +47,11 @@ class Relation:
     name: str
     says: str
     columns: dict[str, ValueType]
-    read: Callable[[Connection, View], Iterable[Row]]
+    read: Callable[[Connection, TenantCatalog], Iterable[Row]]
 
-    def to_arrow(self, connection: Connection, view: View) -> Any:
+    def to_arrow(self, connection: Connection, catalog: TenantCatalog) -> Any:
         """The rows as a `pyarrow.Table`."""
-        rows = list(self.read(connection, view))
+        rows = list(self.read(connection, catalog))
         arrays = []
         for at, kind in enumerate(self.columns.values()):
             values = [row[at] for row in rows]
@@ -62,7 +62,7 @@ class Relation:
         return pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
-def _read_migrations(connection: Connection, view: View) -> Iterable[Row]:
+def _read_migrations(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
     columns = MIGRATIONS.c
     query = sa.select(
         columns.number,
@@ -76,15 +76,15 @@ def _read_migrations(connection: Connection, view: View) -> Iterable[Row]:
         columns.rolled_back_by,
     )
     for row in connection.core_execute(query.order_by(columns.id)).fetchall():
-        is_active = row.state == STORED and row.number <= view.position
+        is_active = row.state == STORED and row.number <= catalog.position
         yield (*row[:4], is_active, *row[4:])
 
 
-def _read_schema_history(connection: Connection, view: View) -> Iterable[Row]:
-    for entry in read_entries(connection, view.tenant):
+def _read_schema_history(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+    for entry in read_entries(connection, catalog.tenant):
         yield (
             entry.table_number,
-            entry.table.name,
+            entry.schema.name,
             entry.revision,
             entry.event,
             format_fingerprint(entry.fingerprint),
@@ -97,7 +97,7 @@ def _read_schema_history(connection: Connection, view: View) -> Iterable[Row]:
         )
 
 
-def _read_nodes(connection: Connection, view: View) -> Iterable[Row]:
+def _read_nodes(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
     for node, is_alive in list_nodes(connection):
         owner = node.lease.owner
         yield (
@@ -114,7 +114,7 @@ def _read_nodes(connection: Connection, view: View) -> Iterable[Row]:
         )
 
 
-def _read_leases(connection: Connection, view: View) -> Iterable[Row]:
+def _read_leases(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
     now = connection.storage.now_us(connection)
     for lease in list_leases(connection):
         owner, is_held = lease.owner, lease.expires_at > now
@@ -130,7 +130,7 @@ def _read_leases(connection: Connection, view: View) -> Iterable[Row]:
         )
 
 
-def _read_tenants(connection: Connection, view: View) -> Iterable[Row]:
+def _read_tenants(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
     for tenant in list_tenants(connection):
         yield (
             tenant.number,
@@ -142,22 +142,22 @@ def _read_tenants(connection: Connection, view: View) -> Iterable[Row]:
         )
 
 
-def _read_tables(connection: Connection, view: View) -> Iterable[Row]:
-    for state in view.tables.values():
-        table = state.table
+def _read_tables(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+    for descriptor in catalog.tables.values():
+        table = descriptor.schema
         yield (
             table.name,
             table.number,
             [field.name for field in table.key_fields],
-            state.revision,
-            state.layout_revision,
+            descriptor.revision,
+            descriptor.layout_revision,
             format_fingerprint(fingerprint(table)),
         )
 
 
-def _read_fields(connection: Connection, view: View) -> Iterable[Row]:
-    for state in view.tables.values():
-        table = state.table
+def _read_fields(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+    for descriptor in catalog.tables.values():
+        table = descriptor.schema
         for field in table.fields:
             is_key = field.number in table.key
             default = field.default if field.has_default else None
@@ -174,14 +174,14 @@ def _read_fields(connection: Connection, view: View) -> Iterable[Row]:
             )
 
 
-def _read_indexes(connection: Connection, view: View) -> Iterable[Row]:
-    for state in view.tables.values():
-        for index in state.indexes:
+def _read_indexes(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+    for descriptor in catalog.tables.values():
+        for index in descriptor.indexes:
             yield (
-                state.table.name,
+                descriptor.schema.name,
                 index.index.name,
                 index.index.number,
-                [_describe(state, component) for component in index.index.components],
+                [_describe(descriptor, component) for component in index.index.components],
                 index.index.unique,
                 index.state,
                 index.is_mismatched,
@@ -190,22 +190,22 @@ def _read_indexes(connection: Connection, view: View) -> Iterable[Row]:
             )
 
 
-def _describe(state: TableState, component: Any) -> dict[str, Any]:
+def _describe(descriptor: TableDescriptor, component: Any) -> dict[str, Any]:
     collation = component.collation
     return {
-        "field": state.table.field_numbered(component.field).name,
+        "field": descriptor.schema.field_numbered(component.field).name,
         "collation": None if collation is None else str(collation),
         "descending": component.descending,
     }
 
 
-def _read_constraints(connection: Connection, view: View) -> Iterable[Row]:
-    for state in view.tables.values():
-        for constraint in state.constraints:
-            yield state.table.name, constraint.kind, constraint.name, constraint.state
+def _read_constraints(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+    for descriptor in catalog.tables.values():
+        for constraint in descriptor.constraints:
+            yield descriptor.schema.name, constraint.kind, constraint.name, constraint.state
 
 
-def _read_jobs(connection: Connection, view: View) -> Iterable[Row]:
+def _read_jobs(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
     names = {tenant.number: tenant.name for tenant in list_tenants(connection)}
     for job in list_jobs(connection):
         progress = read_progress(connection, job.id)
@@ -225,10 +225,10 @@ def _read_jobs(connection: Connection, view: View) -> Iterable[Row]:
         )
 
 
-def _read_settings(connection: Connection, view: View) -> Iterable[Row]:
-    schema = {state.table.number: state.table for state in view.tables.values()}
+def _read_settings(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+    schema = {descriptor.schema.number: descriptor.schema for descriptor in catalog.tables.values()}
     names = {tenant.number: tenant.name for tenant in list_tenants(connection)}
-    for key, value in sorted(read_settings(connection, view.tenant).values.items()):
+    for key, value in sorted(read_settings(connection, catalog.tenant).values.items()):
         tenant, table, field, name = key.split("/", 3)
         of = schema.get(int(table)) if table.isdigit() else None
         fields = {} if of is None else {str(f.number): f.name for f in of.fields}
@@ -241,7 +241,7 @@ def _read_settings(connection: Connection, view: View) -> Iterable[Row]:
         )
 
 
-def _read_catalog(connection: Connection, view: View) -> Iterable[Row]:
+def _read_catalog(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
     columns = CATALOG.c
     query = sa.select(columns.kind, columns.key, columns.seq, columns.value)
     query = query.where(columns.value.is_not(None)).order_by(columns.kind, columns.key)

@@ -17,7 +17,7 @@ from zapdb.database.sql.sandbox.wire import pack_schema
 from zapdb.database.sql.sources import HeldSource, Source, TableSource
 from zapdb.database.sql.types import view_sql
 from zapdb.errors import UnknownName
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 
 WORD: Final = re.compile(r"[a-z0-9_]+")
 SHOW_TABLES: Final = re.compile(r"\s*show\s+(all\s+)?tables\s*;?\s*", re.IGNORECASE)
@@ -82,26 +82,26 @@ class _Offer:
         source: Source
         if name in RELATIONS:
             relation, connection = RELATIONS[name], self._session.storage.connection()
-            source = HeldSource(relation.to_arrow(connection, self._session.view))
+            source = HeldSource(relation.to_arrow(connection, self._session.catalog))
             columns = [(column, kind, False) for column, kind in relation.columns.items()]
         else:
-            live = self._session.bind_served(name)
-            texts = self._texts_of(live)
-            source = TableSource(self._session, live, texts)
-            columns = [(f.name, f.type, f.name in texts) for f in live.shape.table.fields]
+            bound = self._session.bind_served(name)
+            texts = self._texts_of(bound)
+            source = TableSource(self._session, bound, texts)
+            columns = [(f.name, f.type, f.name in texts) for f in bound.adapter.schema.fields]
         offered = f"zapdb_source_{name}"
         self.sources.append(source)
         self.offered.append((offered, pack_schema(source.schema), view_sql(name, offered, columns)))
 
-    def _texts_of(self, live: LiveTable) -> list[str]:
+    def _texts_of(self, bound: BoundTable) -> list[str]:
         """The fields of a table that `as_text` names, as `table.field`."""
-        prefix = f"{live.shape.table.name}."
+        prefix = f"{bound.adapter.schema.name}."
         return [path.removeprefix(prefix) for path in self._as_text if path.startswith(prefix)]
 
     def _check_as_text(self) -> None:
         for path in self._as_text:
             table, _, field = path.partition(".")
-            names = [f.name for f in self._session.bind_served(table).shape.table.fields]
+            names = [f.name for f in self._session.bind_served(table).adapter.schema.fields]
             if field not in names:
                 raise UnknownName(
                     "as_text takes fields as `table.field`", field=path, fields=", ".join(names)
@@ -110,7 +110,7 @@ class _Offer:
 
 def list_tables(session: Session) -> tuple[str, ...]:
     """The names of the tables, in the shapes that the application works with."""
-    view, serves = session.view, session.serves
-    if serves is None or serves >= view.position:
-        return tuple(view.tables)
-    return tuple(table.name for table in view.chain.schema_at(serves))
+    catalog, serves = session.catalog, session.serves
+    if serves is None or serves >= catalog.position:
+        return tuple(catalog.tables)
+    return tuple(table.name for table in catalog.chain.schema_at(serves))

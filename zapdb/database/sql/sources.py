@@ -14,7 +14,7 @@ import pyarrow
 from zapdb.database.arrow import ReadActive, read_batches, read_pages
 from zapdb.database.session import Session, TableRead
 from zapdb.errors import InvalidValue
-from zapdb.indexes import LiveTable
+from zapdb.indexes import BoundTable
 from zapdb.records.arrow import arrow_schema
 
 ROW: Final = pyarrow.field("zapdb_row", pyarrow.int8(), nullable=False)
@@ -49,11 +49,11 @@ class HeldSource:
 class TableSource:
     """The records of a table as of this thread's snapshot or transaction."""
 
-    def __init__(self, session: Session, live: LiveTable, as_text: Sequence[str]) -> None:
+    def __init__(self, session: Session, bound: BoundTable, as_text: Sequence[str]) -> None:
         self._session = session
-        self._live = live
+        self._bound = bound
         self._as_text = as_text
-        self._fields = arrow_schema(live.shape.table, None, as_text)
+        self._fields = arrow_schema(bound.adapter.schema, None, as_text)
 
     @property
     def schema(self) -> Any:
@@ -74,8 +74,8 @@ class TableSource:
                 error.hint = f"as_text=['{path}'] makes a column of strings"
             raise
 
-    def _read_active(self, read: TableRead[Any]) -> tuple[LiveTable, Any]:
-        return self._session.read_active(self._live, read)
+    def _read_active(self, read: TableRead[Any]) -> tuple[BoundTable, Any]:
+        return self._session.read_active(self._bound, read)
 
     def _batches(self, fields: Sequence[str]) -> Iterator[Any]:
         read: ReadActive = self._read_active

@@ -25,7 +25,7 @@ from zapdb.migrations.structure import (
     located,
 )
 from zapdb.records import Derivation, Recast, SourceField
-from zapdb.schema import Field, Schema, Table
+from zapdb.schema import Field, Schema, TableSchema
 from zapdb.values import Enum, Struct, ValueType
 
 
@@ -191,7 +191,7 @@ class AlterType(Operation):
 
     def _validate_user(
         self,
-        table: Table,
+        table: TableSchema,
         old: Field,
         new: Field,
         declared: Enum | Struct,
@@ -365,7 +365,7 @@ class AlterType(Operation):
             position=position,
         )
 
-    def lossy_fields(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: TableSchema) -> frozenset[int]:
         if not self.remove:
             return frozenset()
         names = {
@@ -374,7 +374,7 @@ class AlterType(Operation):
         }
         return frozenset(number for number, found in names.items() if self.type in found)
 
-    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+    def derive(self, before: TableSchema, after: TableSchema) -> dict[int, Derivation]:
         derived: dict[int, Derivation] = {}
         for old, new in zip(before.fields, after.fields, strict=True):
             pairs = zip(nested_types(old.type), nested_types(new.type), strict=False)

@@ -36,7 +36,7 @@ from zapdb.migrations.structure import (
     located,
 )
 from zapdb.records import Computed, Constant, Derivation, Slot, SourceField
-from zapdb.schema import Field, Index, Schema, Table
+from zapdb.schema import Field, Index, Schema, TableSchema
 from zapdb.values.json import dumps
 
 Reversibility = Literal["exact", "lossy"]
@@ -97,15 +97,15 @@ class Operation(ABC):
         `number` is the number of the migration that this operation is part of.
         """
 
-    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+    def derive(self, before: TableSchema, after: TableSchema) -> dict[int, Derivation]:
         """Derivations by field number of `after`, for fields that are not simply carried over."""
         return {}
 
-    def archive(self, before: Table, after: Table) -> dict[Slot, Derivation]:
+    def archive(self, before: TableSchema, after: TableSchema) -> dict[Slot, Derivation]:
         """What is kept beside records of `before`, by the slot of the field that goes."""
         return {}
 
-    def lossy_fields(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: TableSchema) -> frozenset[int]:
         """The fields of `before` that a rollback is not said to bring back exactly, by number."""
         return frozenset()
 
@@ -121,7 +121,7 @@ class TableOperation(Operation):
 
     table: Name
 
-    def find_table(self, schema: Schema, collector: ViolationCollector) -> Table:
+    def find_table(self, schema: Schema, collector: ViolationCollector) -> TableSchema:
         table = schema.table_named(self.table)
         if table is None:
             hint = hint_at(self.table, (t.name for t in schema))
@@ -129,7 +129,7 @@ class TableOperation(Operation):
             raise ParsingStopped
         return table
 
-    def find_field(self, table: Table, name: str, collector: ViolationCollector) -> Field:
+    def find_field(self, table: TableSchema, name: str, collector: ViolationCollector) -> Field:
         found = table.field_named(name)
         if found is None:
             hint = hint_at(name, (f.name for f in table.fields))
@@ -137,13 +137,13 @@ class TableOperation(Operation):
             raise ParsingStopped
         return found
 
-    def table_in(self, schema: Schema) -> Table:
+    def table_in(self, schema: Schema) -> TableSchema:
         """The table, where this operation is valid."""
         table = schema.table_named(self.table)
         assert table is not None
         return table
 
-    def find_index(self, table: Table, name: str, collector: ViolationCollector) -> Index:
+    def find_index(self, table: TableSchema, name: str, collector: ViolationCollector) -> Index:
         found = table.index_named(name)
         if found is None:
             hint = hint_at(name, (index.name for index in table.indexes))
@@ -152,7 +152,7 @@ class TableOperation(Operation):
         return found
 
     def refuse_key(
-        self, table: Table, field: Field, what: str, collector: ViolationCollector
+        self, table: TableSchema, field: Field, what: str, collector: ViolationCollector
     ) -> None:
         """Key fields may be renamed, nothing else (rule 21)."""
         if field.number in table.key:
@@ -169,12 +169,12 @@ class FieldOperation(TableOperation):
 
     field: Name
 
-    def find(self, schema: Schema, collector: ViolationCollector) -> tuple[Table, Field]:
+    def find(self, schema: Schema, collector: ViolationCollector) -> tuple[TableSchema, Field]:
         """The table and the field; raises `ParsingStopped` where there are none."""
         table = self.find_table(schema, collector)
         return table, self.find_field(table, self.field, collector)
 
-    def found_in(self, schema: Schema) -> tuple[Table, Field]:
+    def found_in(self, schema: Schema) -> tuple[TableSchema, Field]:
         """The table and the field, where this operation is valid."""
         table = self.table_in(schema)
         return table, field_in(table, self.field)
@@ -192,7 +192,7 @@ class Fill:
         if self.expression is not ABSENT:
             object.__setattr__(self, "expression", canonical_expression(self.expression))
 
-    def validate(self, table: Table, target: Field, collector: ViolationCollector) -> None:
+    def validate(self, table: TableSchema, target: Field, collector: ViolationCollector) -> None:
         """`target` is filled in records of `table`, whose fields the expression may read."""
         if (self.value is ABSENT) == (self.expression is ABSENT):
             collector.report(self.location, "exactly one of value and expression is needed here")
@@ -213,7 +213,7 @@ class Fill:
             return ABSENT  # type: ignore[no-any-return]  # stands for an absent key of any kind
         return replace(self, value=Plain(value))
 
-    def derive(self, table: Table, target: Field) -> Derivation:
+    def derive(self, table: TableSchema, target: Field) -> Derivation:
         if self.expression is ABSENT:
             plain: Any = self.value
             return Constant(
@@ -244,14 +244,14 @@ def normal_archiver(by: int, number: int) -> int:
     return ABSENT if by == number else by
 
 
-def field_in(table: Table, name: str) -> Field:
+def field_in(table: TableSchema, name: str) -> Field:
     """The field with this name, where there is one."""
     found = table.field_named(name)
     assert found is not None
     return found
 
 
-def types_of(table: Table) -> dict[str, Type]:
+def types_of(table: TableSchema) -> dict[str, Type]:
     """The names that an expression over the table's records may use."""
     return {f.name: Type(f.type, f.optional) for f in table.fields}
 
@@ -279,7 +279,7 @@ def canonical_expression(text: str) -> str:
         return text
 
 
-def compute(text: str, table: Table, target: Field) -> Computed:
+def compute(text: str, table: TableSchema, target: Field) -> Computed:
     """The derivation of `target` by an expression over the fields of `table`."""
     expression = parse_expression(text)
     read = names_in(expression)

@@ -29,7 +29,7 @@ from zapdb.migrations.operations.definitions import (
 )
 from zapdb.migrations.structure import ABSENT, Name, Plain, ViolationCollector, located, reason
 from zapdb.records import Computed, Derivation, SourceField
-from zapdb.schema import Field, Schema, Table
+from zapdb.schema import Field, Schema, TableSchema
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,11 @@ class ChangeType(FieldOperation):
             ),
         )
 
-    def lossy_fields(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: TableSchema) -> frozenset[int]:
         is_lossy = self.reversibility == "lossy"
         return frozenset({field_in(before, self.field).number} if is_lossy else ())
 
-    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+    def derive(self, before: TableSchema, after: TableSchema) -> dict[int, Derivation]:
         old = before.field_named(self.field)
         new = after.field_named(self.field)
         assert old is not None

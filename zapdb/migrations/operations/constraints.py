@@ -10,17 +10,19 @@ from zapdb.errors import Location
 from zapdb.expressions import ExpressionError, names_in, parse_expression, unparse
 from zapdb.expressions.tree import Name
 from zapdb.migrations.structure import ABSENT, ViolationCollector
-from zapdb.schema import Check, Field, Index, Schema, Table, type_bytes_without_numbers
+from zapdb.schema import Check, Field, Index, Schema, TableSchema, type_bytes_without_numbers
 from zapdb.schema.model import map_type
 from zapdb.values import Enum, List, Reference, Struct, ValueType
 
 
-def can_find_referrers(table: Table, number: int, indexes: Iterable[Index]) -> bool:
+def can_find_referrers(table: TableSchema, number: int, indexes: Iterable[Index]) -> bool:
     """Whether the key, or one of the indexes, begins with a field, and so finds by its values."""
     return table.key[0] == number or any(i.components[0].field == number for i in indexes)
 
 
-def refuse_used(table: Table, field: Field, place: Location, collector: ViolationCollector) -> None:
+def refuse_used(
+    table: TableSchema, field: Field, place: Location, collector: ViolationCollector
+) -> None:
     """Report whatever would be left without the field."""
     for index in table.indexes_on(field.number):
         collector.report(
@@ -32,7 +34,7 @@ def refuse_used(table: Table, field: Field, place: Location, collector: Violatio
 
 
 def refuse_constrained(
-    table: Table, field: Field, place: Location, collector: ViolationCollector
+    table: TableSchema, field: Field, place: Location, collector: ViolationCollector
 ) -> None:
     """Report the checks and the foreign key that the field has."""
     for check in checks_on(table, field.name):
@@ -49,7 +51,7 @@ def refuse_constrained(
         )
 
 
-def checks_on(table: Table, name: str) -> Iterator[Check]:
+def checks_on(table: TableSchema, name: str) -> Iterator[Check]:
     """The checks whose expression reads the field with this name."""
     return (check for check in table.checks if name in names_in(parse_expression(check.expression)))
 
@@ -117,7 +119,7 @@ def has_same_bytes(old: ValueType, new: ValueType) -> bool:
 
 
 def refuse_unreadable(
-    table: Table, old: str, new: str, place: Location, collector: ViolationCollector
+    table: TableSchema, old: str, new: str, place: Location, collector: ViolationCollector
 ) -> None:
     """Report the checks that can't read the field under its new name."""
     for check in checks_on(table, old):
@@ -134,7 +136,7 @@ def refuse_unreadable(
             )
 
 
-def with_field_renamed_in_checks(table: Table, old: str, new: str) -> Table:
+def with_field_renamed_in_checks(table: TableSchema, old: str, new: str) -> TableSchema:
     """The table with its checks reading the field under another name."""
     checks = tuple(
         replace(check, expression=rename_in(check.expression, old, new)) for check in table.checks

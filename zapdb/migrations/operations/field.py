@@ -39,7 +39,7 @@ from zapdb.migrations.structure import (
     located,
 )
 from zapdb.records import Constant, Derivation, Recast, Restored, Slot, SourceField
-from zapdb.schema import ArchivedField, Field, Schema, Table
+from zapdb.schema import ArchivedField, Field, Schema, TableSchema
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class AddField(TableOperation):
     ) -> tuple[Operation, ...]:
         return (DropField(self.table, self.field.name),)
 
-    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+    def derive(self, before: TableSchema, after: TableSchema) -> dict[int, Derivation]:
         added = after.field_named(self.field.name)
         assert added is not None
         if self.fill is not ABSENT:
@@ -141,7 +141,7 @@ class Restore:
         """What records get that have nothing in the archive; ABSENT where that is null."""
         return self.otherwise if self.is_archived else self._fill
 
-    def validate(self, table: Table, target: Field, collector: ViolationCollector) -> None:
+    def validate(self, table: TableSchema, target: Field, collector: ViolationCollector) -> None:
         """`target` is restored in records of `table`, whose fields an expression may read."""
         if not self.is_archived:
             if self.otherwise is not ABSENT:
@@ -254,10 +254,10 @@ class DropField(FieldOperation):
         definition = FieldDefinition.of(dropped)
         return (AddField(self.table, definition, self.restore.fill, position),)
 
-    def lossy_fields(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: TableSchema) -> frozenset[int]:
         return frozenset() if self._archives else frozenset({field_in(before, self.field).number})
 
-    def archive(self, before: Table, after: Table) -> dict[Slot, Derivation]:
+    def archive(self, before: TableSchema, after: TableSchema) -> dict[Slot, Derivation]:
         if not self._archives:
             return {}
         dropped = field_in(before, self.field)
@@ -336,7 +336,7 @@ class RestoreField(TableOperation):
             )
         )
 
-    def _archived_in(self, schema: Schema) -> tuple[Table, ArchivedField]:
+    def _archived_in(self, schema: Schema) -> tuple[TableSchema, ArchivedField]:
         table = self.table_in(schema)
         archived = table.archived_named(self.field, self.archived_by)
         assert archived is not None
@@ -348,7 +348,7 @@ class RestoreField(TableOperation):
         restore = Restore(archive=True, otherwise=self.otherwise)
         return (DropField(self.table, self.field, restore, self.archived_by),)
 
-    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+    def derive(self, before: TableSchema, after: TableSchema) -> dict[int, Derivation]:
         archived = before.archived_named(self.field, self.archived_by)
         assert archived is not None
         field = archived.field

@@ -11,7 +11,7 @@ from zapdb.migrations.locales import check_locale, normal_locale
 from zapdb.migrations.operations.base import NumberAllocator, Operation, TableOperation
 from zapdb.migrations.operations.constraints import can_find_referrers
 from zapdb.migrations.structure import ABSENT, Name, ParsingStopped, ViolationCollector, located
-from zapdb.schema import Index, IndexComponent, Schema, Table
+from zapdb.schema import Index, IndexComponent, Schema, TableSchema
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class IndexField:
         return replace(self, collation=replace(self.collation, locale=locale))
 
     @classmethod
-    def of(cls, table: Table, component: IndexComponent) -> IndexField:
+    def of(cls, table: TableSchema, component: IndexComponent) -> IndexField:
         collation: CollationDefinition = ABSENT
         if component.collation is not None:
             given = component.collation
@@ -62,7 +62,7 @@ class CreateIndex(TableOperation):
     location: Location = located()
 
     @classmethod
-    def of(cls, table: Table, index: Index) -> CreateIndex:
+    def of(cls, table: TableSchema, index: Index) -> CreateIndex:
         """The operation that makes this index again."""
         fields = tuple(IndexField.of(table, component) for component in index.components)
         return cls(Name(table.name), Name(index.name), fields, index.unique)
@@ -84,7 +84,7 @@ class CreateIndex(TableOperation):
                 continue
 
     def _validate_component(
-        self, table: Table, component: IndexField, collector: ViolationCollector
+        self, table: TableSchema, component: IndexField, collector: ViolationCollector
     ) -> None:
         field = self.find_field(table, component.field, collector)
         if not field.type.indexable:

@@ -21,7 +21,7 @@ from zapdb.migrations.operations.default import ChangeDefault
 from zapdb.migrations.operations.definitions import normal_default
 from zapdb.migrations.structure import ABSENT, Plain, ViolationCollector, located
 from zapdb.records import Computed, Derivation, SourceField
-from zapdb.schema import NO_DEFAULT, Field, Schema, Table
+from zapdb.schema import NO_DEFAULT, Field, Schema, TableSchema
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ class MakeRequired(_Optionality):
             return self.fill
         return Fill(field.type.to_document(field.default))
 
-    def lossy_fields(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: TableSchema) -> frozenset[int]:
         return frozenset({field_in(before, self.field).number})
 
-    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+    def derive(self, before: TableSchema, after: TableSchema) -> dict[int, Derivation]:
         field = field_in(after, self.field)
         filler = self._fill(field).derive(before, field)
         inputs = {"value": SourceField(field.number), "fill": filler}

@@ -32,7 +32,7 @@ from zapdb.migrations.operations.index import CreateIndex
 from zapdb.migrations.operations.reference import AddReference
 from zapdb.migrations.structure import ABSENT, Name, ParsingStopped, ViolationCollector, located
 from zapdb.records import Derivation, Recast, SourceField
-from zapdb.schema import ArchivedTable, Schema, Table
+from zapdb.schema import ArchivedTable, Schema, TableSchema
 from zapdb.values import Enum
 
 
@@ -77,7 +77,9 @@ class CreateTable(TableOperation):
             replace(defined[name], default=ABSENT).build(name, numbers[name], schema)
             for name in self.key
         )
-        return schema.with_table(Table(number, self.table, tuple(f.number for f in fields), fields))
+        return schema.with_table(
+            TableSchema(number, self.table, tuple(f.number for f in fields), fields)
+        )
 
     def _validate_key(self, schema: Schema, collector: ViolationCollector) -> None:
         if not self.key or len(set(self.key)) != len(self.key):
@@ -107,7 +109,7 @@ class CreateTable(TableOperation):
         within = self._with_key(schema, number, drawn)
         fields = tuple(d.build(d.name, drawn[d.name], within) for d in self.fields)
         key = tuple(drawn[name] for name in self.key)
-        return schema.with_table(Table(number, self.table, key, fields))
+        return schema.with_table(TableSchema(number, self.table, key, fields))
 
     def invert(
         self, before: Schema, number: int, collector: ViolationCollector
@@ -174,7 +176,7 @@ class DropTable(TableOperation):
         position = before.tables.index(table)
         return (RestoreTable(Name(table.name), by, position),)
 
-    def lossy_fields(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: TableSchema) -> frozenset[int]:
         is_lost = self.records == "discard"
         return frozenset(field.number for field in before.fields) if is_lost else frozenset()
 
@@ -246,7 +248,7 @@ class RestoreTable(TableOperation):
     ) -> tuple[Operation, ...]:
         return (DropTable(self.table, "archive", self.archived_by),)
 
-    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+    def derive(self, before: TableSchema, after: TableSchema) -> dict[int, Derivation]:
         """Members of types that went and came back meanwhile are numbered anew."""
         return {
             old.number: Recast(
@@ -262,7 +264,7 @@ def same_value(value: Any) -> Any:
     return value
 
 
-def rebuild_table(table: Table) -> tuple[Operation, ...]:
+def rebuild_table(table: TableSchema) -> tuple[Operation, ...]:
     """The operations that make this table again, empty."""
     name = Name(table.name)
     return (

@@ -33,7 +33,7 @@ from zapdb.migrations.structure import (
     reason,
 )
 from zapdb.records import Derivation
-from zapdb.schema import Field, Schema, Table
+from zapdb.schema import Field, Schema, TableSchema
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Transform(TableOperation):
             collector.report(self.place, f"a position must be 0 to {size - 1}")
 
     def _validate_source(
-        self, schema: Schema, table: Table, collector: ViolationCollector
+        self, schema: Schema, table: TableSchema, collector: ViolationCollector
     ) -> dict[str, Type]:
         types: dict[str, Type] = {}
         for name, definition in self.source.items():
@@ -156,7 +156,7 @@ class Transform(TableOperation):
     def without_rollback_hints(self) -> Operation:
         return replace(self, down=ABSENT)
 
-    def _first(self, table: Table) -> int:
+    def _first(self, table: TableSchema) -> int:
         """Where the first of the old fields stands."""
         return min(i for i, f in enumerate(table.fields) if f.name in self.source)
 
@@ -199,19 +199,19 @@ class Transform(TableOperation):
             ),
         )
 
-    def lossy_fields(self, before: Table) -> frozenset[int]:
+    def lossy_fields(self, before: TableSchema) -> frozenset[int]:
         if self.reversibility == "exact":
             return frozenset()
         return frozenset(self._field(before, name).number for name in self.source)
 
-    def derive(self, before: Table, after: Table) -> dict[int, Derivation]:
+    def derive(self, before: TableSchema, after: TableSchema) -> dict[int, Derivation]:
         derived: dict[int, Derivation] = {}
         for name, text in self.up.items():
             field = self._field(after, name)
             derived[field.number] = compute(text, before, field)
         return derived
 
-    def _field(self, table: Table, name: str) -> Field:
+    def _field(self, table: TableSchema, name: str) -> Field:
         field = table.field_named(name)
         assert field is not None
         return field

@@ -13,15 +13,15 @@ from zapdb.errors import InvalidValue, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, PAGE_RECORDS_MAX
 from zapdb.records.arrow.columns import Column, make_column
 from zapdb.records.arrow.decoder import ArrowDecoder, RecordConverter, Row, arrow_decoder
-from zapdb.records.beside import Beside, MakeBeside
+from zapdb.records.attachments import Attachments, MakeAttachments
 from zapdb.records.codec import bind_zones, check_names, codec_for
 from zapdb.records.layout import decode_prefix
-from zapdb.schema import Field, Table
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Zones
 
 
 def arrow_schema(
-    table: Table, fields: Collection[str] | None = None, as_text: Collection[str] = ()
+    table: TableSchema, fields: Collection[str] | None = None, as_text: Collection[str] = ()
 ) -> Any:
     """The `pyarrow.Schema` of a table: one column per field, in declared order."""
     return arrow_decoder(table, fields, as_text).schema
@@ -33,14 +33,14 @@ class _NoConversion:
 
     prefix: bytes
 
-    def convert(self, key: bytes, value: bytes, beside: Beside) -> bytes:
+    def convert(self, key: bytes, value: bytes, attachments: Attachments) -> bytes:
         return value
 
 
 def decode_batches(
     decoder: ArrowDecoder,
     rows: Iterable[Row],
-    make_beside: MakeBeside,
+    make_attachments: MakeAttachments,
     reader: RecordConverter | None = None,
     *,
     batch_records: int = PAGE_RECORDS_MAX,
@@ -48,9 +48,9 @@ def decode_batches(
     """`pyarrow.RecordBatch`es of so many records or fewer; raises `CorruptRecord`, `BlobMissing`.
 
     The records have the layout of the decoder's table, or, with a reader, whatever revision that
-    converts. Large values are loaded through what `make_beside` makes. A number beyond 64 bits, or
-    beyond 38 digits for a decimal, raises `InvalidValue`, unless the decoder makes strings of its
-    field's.
+    converts. Large values are loaded through what `make_attachments` makes. A number beyond 64
+    bits, or beyond 38 digits for a decimal, raises `InvalidValue`, unless the decoder makes strings
+    of its field's.
     """
     stream = iter(rows)
     if reader is None:
@@ -60,7 +60,7 @@ def decode_batches(
         reader = _NoConversion(first[1][: decode_prefix(first[1], 0)[1]])
         stream = itertools.chain([first], stream)
     while True:
-        batch = decoder.decode(itertools.islice(stream, batch_records), make_beside, reader)
+        batch = decoder.decode(itertools.islice(stream, batch_records), make_attachments, reader)
         if batch is None:
             return
         yield batch
@@ -69,12 +69,12 @@ def decode_batches(
 def decode_batch(
     decoder: ArrowDecoder,
     rows: Iterable[Row],
-    make_beside: MakeBeside,
+    make_attachments: MakeAttachments,
     reader: RecordConverter | None = None,
 ) -> Any:
     """All rows as one batch; raises `UsageError` for more than fits into one."""
     rows = list(rows)
-    batches = decode_batches(decoder, rows, make_beside, reader, batch_records=len(rows) or 1)
+    batches = decode_batches(decoder, rows, make_attachments, reader, batch_records=len(rows) or 1)
     batch = next(batches, None)
     if batch is None:
         return pyarrow.RecordBatch.from_pylist([], decoder.schema)
@@ -96,9 +96,13 @@ def to_reader(schema: Any, batches: Iterator[Any]) -> Any:
 
 
 def encode_batch(
-    table: Table, batch: Any, prefix: bytes, beside: Beside, zones: Zones | None = None
+    table: TableSchema,
+    batch: Any,
+    prefix: bytes,
+    attachments: Attachments,
+    zones: Zones | None = None,
 ) -> list[Row]:
-    """Keys and records of a `pyarrow.RecordBatch`; large values are left `beside`.
+    """Keys and records of a `pyarrow.RecordBatch`; large values are left `attachments`.
 
     Columns are found by name and may have other types that hold the same values (`large_string`,
     a dictionary, a timestamp in another unit or zone); a column that is missing is a field left
@@ -118,7 +122,7 @@ def encode_batch(
     for row, values in enumerate(zip(*(values for _, values in columns), strict=True)):
         record = dict(zip(given, values, strict=True))
         try:
-            rows.append((codec.encode_key(record), codec.encode(prefix, record, beside)))
+            rows.append((codec.encode_key(record), codec.encode(prefix, record, attachments)))
         except InvalidValue as error:
             error.context["row"] = row
             raise

@@ -18,7 +18,7 @@ import pyarrow
 from zapdb.errors import CorruptRecord, InvalidValue, UnknownField, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.arrow.columns import Column, Lists, NumberTooLarge, make_column
-from zapdb.records.beside import Beside, MakeBeside, ReadConflict
+from zapdb.records.attachments import Attachments, MakeAttachments, ReadConflict
 from zapdb.records.codec import (
     Decode,
     bind_zones,
@@ -28,7 +28,7 @@ from zapdb.records.codec import (
     presence_source,
 )
 from zapdb.records.layout import Layout, decode_prefix
-from zapdb.schema import Field, Table, canonical_bytes
+from zapdb.schema import Field, TableSchema, canonical_bytes
 from zapdb.values import Zones
 from zapdb.values.source import Namespace, compile_function, indent
 
@@ -42,33 +42,33 @@ class RecordConverter(Protocol):
     @property
     def prefix(self) -> bytes: ...
 
-    def convert(self, key: bytes, value: bytes, beside: Beside) -> bytes: ...
+    def convert(self, key: bytes, value: bytes, attachments: Attachments) -> bytes: ...
 
 
 class _Begin:
     """Where a record's fields begin: (key, record) → the record in the current layout, the position
-    after its prefix, and what lies beside it."""
+    after its prefix, and its attachments."""
 
-    def __init__(self, make_beside: MakeBeside, reader: RecordConverter) -> None:
+    def __init__(self, make_attachments: MakeAttachments, reader: RecordConverter) -> None:
         self.prefix = reader.prefix
-        self.make_beside = make_beside
+        self.make_attachments = make_attachments
         self._convert = reader.convert
 
-    def __call__(self, key: bytes, value: bytes) -> tuple[bytes, int, Beside]:
+    def __call__(self, key: bytes, value: bytes) -> tuple[bytes, int, Attachments]:
         # New blobs of a conversion are for this record alone, and go with it.
-        beside = self.make_beside(key, value)
+        attachments = self.make_attachments(key, value)
         try:
-            converted = self._convert(key, value, beside)
+            converted = self._convert(key, value, attachments)
         except ReadConflict as conflict:
             return self(key, conflict.value_or_conflict())
-        return converted, decode_prefix(converted, 0)[1], beside
+        return converted, decode_prefix(converted, 0)[1], attachments
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowDecoder:
     """Some or all fields of one table shape, compiled."""
 
-    table: Table
+    table: TableSchema
     schema: Any
     """The `pyarrow.Schema` of the batches."""
     columns: tuple[Column, ...]
@@ -77,12 +77,14 @@ class ArrowDecoder:
     """The ordinary decoder of the same fields."""
     source: str
 
-    def decode(self, rows: Iterable[Row], make_beside: MakeBeside, reader: RecordConverter) -> Any:
+    def decode(
+        self, rows: Iterable[Row], make_attachments: MakeAttachments, reader: RecordConverter
+    ) -> Any:
         """A batch of the first rows, as many as fit; None where there are none.
 
         Raises `CorruptRecord`, `BlobMissing`, and `InvalidValue` for numbers that are too large.
         """
-        begin, taken = _Begin(make_beside, reader), list[Row]()
+        begin, taken = _Begin(make_attachments, reader), list[Row]()
         try:
             arrays = self._to_arrays(rows, begin, taken.append)
         except (CorruptRecord, IndexError, KeyError, ValueError, OverflowError, NumberTooLarge):
@@ -93,7 +95,9 @@ class ArrowDecoder:
     def _to_arrays(
         self, rows: Iterable[Row], begin: _Begin, take: Callable[[Row], object]
     ) -> list[Any]:
-        lists = self.walk(rows, begin, begin.make_beside(b"", b""), ARROW_BATCH_SIZE_BYTES, take)
+        lists = self.walk(
+            rows, begin, begin.make_attachments(b"", b""), ARROW_BATCH_SIZE_BYTES, take
+        )
         return [column.to_array(lists) for column in self.columns]
 
     def _explain(self, rows: list[Row], begin: _Begin) -> None:
@@ -114,7 +118,7 @@ class ArrowDecoder:
 
 
 def arrow_decoder(
-    table: Table,
+    table: TableSchema,
     fields: Collection[str] | None = None,
     as_text: Collection[str] = (),
     zones: Zones | None = None,
@@ -133,7 +137,7 @@ def arrow_decoder(
     return decoder
 
 
-def _numbers_of(table: Table, names: Collection[str]) -> frozenset[int]:
+def _numbers_of(table: TableSchema, names: Collection[str]) -> frozenset[int]:
     numbers = {f.name: f.number for f in table.fields}
     for name in names:
         if name not in numbers:
@@ -142,8 +146,8 @@ def _numbers_of(table: Table, names: Collection[str]) -> frozenset[int]:
 
 
 def _compile(
-    table: Table,
-    bound: Table,
+    table: TableSchema,
+    bound: TableSchema,
     zones: Zones | None,
     numbers: frozenset[int],
     texts: frozenset[int],
@@ -174,7 +178,7 @@ def _compile(
 
 
 def _compile_walk(
-    table: Table, columns: Mapping[int, Column], lists: int
+    table: TableSchema, columns: Mapping[int, Column], lists: int
 ) -> tuple[Callable[..., Any], str]:
     """The function that takes rows one by one, and returns the columns' lists.
 
@@ -186,7 +190,7 @@ def _compile_walk(
         "key, value = row",
         "if value.startswith(prefix):",
         "    s = start",
-        "    near = beside",
+        "    near = attachments",
         "else:",
         "    value, s, near = begin(key, value)",
     ]
@@ -211,7 +215,7 @@ def _compile_walk(
         body += _field_source(f, columns.get(f.number), layout, names)
     compare = "!=" if len(stored) == len(table.value_fields) else ">"
     body += [f"if p {compare} n: raise IndexError", "if room < 0: break"]
-    lines = ["def walk(rows, begin, beside, room, take):"]
+    lines = ["def walk(rows, begin, attachments, room, take):"]
     lines += indent(["prefix = begin.prefix", "start = len(prefix)"])
     for at in range(lists):
         lines += indent([f"l{at} = []", f"a{at} = l{at}.append"])

@@ -4,7 +4,7 @@ from tests.documents import document, resolve_documents, show
 from zapdb.errors import InvalidMigration
 from zapdb.migrations import Migration
 from zapdb.migrations.operations.reference import AddReference, DropReference
-from zapdb.schema import ForeignKey, Table
+from zapdb.schema import ForeignKey, TableSchema
 
 TABLES = (
     "create_table: {table: towns, key: [id], fields: [{name: id, type: integer}]}",
@@ -37,7 +37,7 @@ def changed(*operations: str) -> Migration:
     return resolve_documents(document(*TABLES), document(*operations)).migrations[-1]
 
 
-def people(migration: Migration) -> Table:
+def people(migration: Migration) -> TableSchema:
     found = migration.after.table_named("people")
     assert found is not None
     return found

@@ -6,7 +6,7 @@ from zapdb.migrations import Chain, Migration
 from zapdb.migrations.operations.alter_type import AlterType
 from zapdb.migrations.operations.members import AddedMember, RemovedMember
 from zapdb.records import Recast, SourceField
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 from zapdb.values import Enum, Struct
 
 STATE = "create_type: {type: state, enum: [open, done, dropped]}"
@@ -61,7 +61,7 @@ def type_of(migration: Migration, name: str) -> Enum | Struct:
     return found
 
 
-def table_of(migration: Migration, name: str) -> Table:
+def table_of(migration: Migration, name: str) -> TableSchema:
     found = migration.after.table_named(name)
     assert found is not None
     return found

@@ -5,7 +5,7 @@ from zapdb.errors import InvalidMigration
 from zapdb.migrations import Chain
 from zapdb.migrations.operations.table import DropTable
 from zapdb.records import Recast, SourceField
-from zapdb.schema import Table
+from zapdb.schema import TableSchema
 
 STATE = "create_type: {type: state, enum: [open, done, dropped]}"
 ITEMS = """create_table: {table: items, key: [id], fields: [
@@ -29,7 +29,7 @@ def refused(*migrations: tuple[str, ...], items: str = ITEMS) -> list[str]:
     return [show(v) for v in caught.value.violations]
 
 
-def items_of(chain: Chain) -> Table:
+def items_of(chain: Chain) -> TableSchema:
     found = chain.schema_at(chain.end).table_named("items")
     assert found is not None
     return found

@@ -17,7 +17,7 @@ from zapdb.records.arrow.columns.base import (
     each,
     take_fixed_source,
 )
-from zapdb.records.beside import Beside
+from zapdb.records.attachments import Attachments
 from zapdb.values import Binary, Enum, Integer, Json, String
 from zapdb.values.blob import MARK, decode_inline_or_blob
 from zapdb.values.length_prefixed import read_length_prefixed, read_length_prefixed_source, unescape
@@ -54,11 +54,11 @@ class BytesColumn(Leaf):
             "    room -= c",
         ]
 
-    def _load(self, data: bytes, position: int, beside: Beside) -> tuple[Any, int, int]:
+    def _load(self, data: bytes, position: int, attachments: Attachments) -> tuple[Any, int, int]:
         """The value, loaded where it is a blob; the position after it; the blob's size."""
         if data[position : position + 1] == MARK:
             blob, after = decode_inline_or_blob(self.kind, data, position)
-            return beside.load_value(blob), after, blob.size
+            return attachments.load_value(blob), after, blob.size
         start, after = read_length_prefixed(data, position, INLINE_SIZE_BYTES_MAX)
         return data[start:after], after, 0
 

@@ -1,9 +1,10 @@
-"""What is in force for a tenant: an immutable view, loaded whole and replaced when it changes.
+"""What is in force for a tenant: an immutable tenant catalog, loaded whole and replaced when it
+changes.
 
 Tables, fields and types are derived from the chain and the tenant's position; the revisions come
 from the schema history, the states of indexes and constraints from the catalog's rows. The
-view carries the activation number that it was loaded under; a statement that sees another one
-reloads it (rule 8).
+tenant catalog carries the activation number that it was loaded under; a statement that sees another
+one reloads it (rule 8).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from zapdb.activation.descriptors import (
     constraints_of,
 )
 from zapdb.catalog import rows
-from zapdb.catalog.history import Entry, read_entries
+from zapdb.catalog.history import RevisionEntry, read_entries
 from zapdb.catalog.kinds import (
     ChainState,
     ConstraintRow,
@@ -35,7 +36,7 @@ from zapdb.catalog.zones import load_zones
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory, UnknownName
 from zapdb.formats import require_known
 from zapdb.migrations import Chain
-from zapdb.schema import Table, canonical_bytes
+from zapdb.schema import TableSchema, canonical_bytes
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_number, reading
 from zapdb.storage.statements import activation_sql
@@ -43,15 +44,15 @@ from zapdb.values import Zones
 
 
 @dataclass(frozen=True, slots=True)
-class TableState:
-    """A table of a tenant: its shape, its revisions, its indexes, its checks and references.
+class TableDescriptor:
+    """A table of a tenant: its schema, its revisions, its indexes, its checks and references.
 
     `origins` gives, for each revision that a record may have, the position on the chain whose
     layout the record has: what it is converted from. A revision whose layout came with a migration
     that was rolled back has none, and no records (rule 1).
     """
 
-    table: Table
+    schema: TableSchema
     revision: int
     layout_revision: int
     origins: dict[int, int] = field(hash=False)
@@ -64,7 +65,7 @@ class TableState:
 
     def __repr__(self) -> str:
         indexes = "".join(f", index {one.index.name} {one.state}" for one in self.indexes)
-        return f"<table {self.table.name!r}: revision {self.revision}{indexes}>"
+        return f"<table {self.schema.name!r}: revision {self.revision}{indexes}>"
 
     @property
     def unvalidated(self) -> tuple[ConstraintDescriptor, ...]:
@@ -85,7 +86,7 @@ class OngoingRollback:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TenantCatalog:
     tenant: int
     activation: int
     position: int
@@ -94,7 +95,7 @@ class View:
     stored: tuple[StoredMigration, ...]
     chain: Chain
     """All stored migrations; `position` says how many of them are in force."""
-    tables: dict[str, TableState] = field(hash=False)
+    tables: dict[str, TableDescriptor] = field(hash=False)
     zones: Zones
     """The numbers that stand for time zones in this database's records."""
 
@@ -102,27 +103,31 @@ class View:
         tables = ", ".join(self.tables) or "no tables"
         return f"<tenant {self.tenant} at position {self.position}: {tables}>"
 
-    def table(self, name: str) -> TableState:
+    def table(self, name: str) -> TableDescriptor:
         found = self.tables.get(name)
         if found is None:
             raise UnknownName.of_table(name, self.tables)
         return found
 
-    def table_numbered(self, number: int, name: str) -> TableState:
+    def table_numbered(self, number: int, name: str) -> TableDescriptor:
         """The table that was known by a name; raises `UnknownName` if it is in force no more."""
-        for state in self.tables.values():
-            if state.table.number == number:
-                return state
+        for descriptor in self.tables.values():
+            if descriptor.schema.number == number:
+                return descriptor
         raise UnknownName("the table was dropped", table=name)
 
 
-def load_view(connection: Connection, tenant: int, known: View | None = None) -> View:
+def load_tenant_catalog(
+    connection: Connection, tenant: int, known: TenantCatalog | None = None
+) -> TenantCatalog:
     """Load what is in force, inside a transaction; parts of `known` that still hold are kept."""
     with reading("zapdb_catalog"):
-        return _load_view(connection, tenant, known)
+        return _load_tenant_catalog(connection, tenant, known)
 
 
-def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
+def _load_tenant_catalog(
+    connection: Connection, tenant: int, known: TenantCatalog | None
+) -> TenantCatalog:
     active = connection.fetch_one(activation_sql(tenant))
     row = rows.get(connection, Tenant, tenant)
     if (row is None and active is None) or (row is not None and row.removing):
@@ -149,7 +154,7 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
             position=position,
             stored=chain.end,
         )
-    entries: dict[int, list[Entry]] = {}
+    entries: dict[int, list[RevisionEntry]] = {}
     for entry in read_entries(connection, tenant):
         entries.setdefault(entry.table_number, []).append(entry)
     indexes = {row.key: row for row in rows.list_rows(connection, IndexRow, tenant)}
@@ -160,7 +165,7 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
     for table in chain.schema_at(position):
         logged = entries.get(table.number, [])
         _check_entries(table, logged)
-        tables[table.name] = TableState(
+        tables[table.name] = TableDescriptor(
             table,
             logged[-1].revision,
             logged[-1].layout_revision,
@@ -171,7 +176,7 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
             recorded.records(table.number),
         )
     zones = load_zones(connection) if known is None else known.zones
-    return View(
+    return TenantCatalog(
         tenant,
         as_number(active[0]),
         position,
@@ -185,7 +190,7 @@ def _load_view(connection: Connection, tenant: int, known: View | None) -> View:
 
 
 def _load_chain(
-    connection: Connection, state: ChainState, known: View | None
+    connection: Connection, state: ChainState, known: TenantCatalog | None
 ) -> tuple[tuple[StoredMigration, ...], Chain]:
     """The stored migrations and their chain; what `known` has read of them is not read again."""
     if known is not None and known.chain_state.newest_id == state.newest_id:
@@ -198,7 +203,7 @@ def _load_chain(
 
 
 def _find_ongoing_rollback(
-    state: ChainState, chain: Chain, position: int, entries: dict[int, list[Entry]]
+    state: ChainState, chain: Chain, position: int, entries: dict[int, list[RevisionEntry]]
 ) -> OngoingRollback | None:
     number = state.rolling_back
     if number is None or position < number:
@@ -213,7 +218,7 @@ def _find_ongoing_rollback(
 
 
 def _index_descriptors(
-    tenant: int, table: Table, indexes: dict[str, IndexRow]
+    tenant: int, table: TableSchema, indexes: dict[str, IndexRow]
 ) -> tuple[IndexDescriptor, ...]:
     states = []
     for index in table.indexes:
@@ -226,7 +231,7 @@ def _index_descriptors(
 
 
 def _constraint_descriptors(
-    tenant: int, table: Table, found: dict[str, ConstraintRow]
+    tenant: int, table: TableSchema, found: dict[str, ConstraintRow]
 ) -> tuple[ConstraintDescriptor, ...]:
     states = []
     for kind, number, name in constraints_of(table):
@@ -239,7 +244,7 @@ def _constraint_descriptors(
     return tuple(states)
 
 
-def _check_entries(table: Table, entries: list[Entry]) -> None:
+def _check_entries(table: TableSchema, entries: list[RevisionEntry]) -> None:
     """Raise `CorruptCatalog` where a table's log is not that of what is in force."""
     if not entries:
         raise MissingSchemaHistory(
@@ -260,7 +265,7 @@ def _check_entries(table: Table, entries: list[Entry]) -> None:
 
 
 def _find_origins(
-    table: Table, entries: list[Entry], chain: Chain, ongoing: OngoingRollback | None
+    table: TableSchema, entries: list[RevisionEntry], chain: Chain, ongoing: OngoingRollback | None
 ) -> dict[int, int]:
     """The position that the records of each revision are of, where it is known."""
     # Revisions with one layout have one origin, also those whose own migration was rolled back: it

@@ -19,7 +19,7 @@ from zapdb.storage import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class LocalView:
+class CatalogCache:
     """The stored texts by (kind, key), as of `seq`."""
 
     seq: int
@@ -44,35 +44,35 @@ class LocalView:
         ]
 
     def to_bytes(self) -> bytes:
-        """The same for equal views, in every process."""
+        """The same for equal caches, in every process."""
         entries = [[*name, text] for name, text in sorted(self.texts.items())]
         return json.dumps([self.seq, entries], separators=(",", ":")).encode()
 
-    def changed_since(self, older: LocalView) -> set[tuple[str, str]]:
-        """The (kind, key) pairs whose values are not those of another view."""
+    def changed_since(self, older: CatalogCache) -> set[tuple[str, str]]:
+        """The (kind, key) pairs whose values are not those of another cache."""
         names = self.texts.keys() | older.texts.keys()
         return {name for name in names if self.texts.get(name) != older.texts.get(name)}
 
 
-def load_cache(connection: Connection) -> LocalView:
+def load_cache(connection: Connection) -> CatalogCache:
     """The whole catalog, inside a transaction that reads one snapshot."""
-    return _advance(connection, LocalView(0, {}))
+    return _advance(connection, CatalogCache(0, {}))
 
 
-def refresh_cache(connection: Connection, view: LocalView) -> LocalView:
-    """The view as of now, from one that is older, inside a transaction that reads one snapshot."""
-    if read_seq(connection) == view.seq:
-        return view
-    if view.seq < read_horizon(connection):
+def refresh_cache(connection: Connection, cache: CatalogCache) -> CatalogCache:
+    """The cache as of now, from one that is older, inside a transaction that reads one snapshot."""
+    if read_seq(connection) == cache.seq:
+        return cache
+    if cache.seq < read_horizon(connection):
         return load_cache(connection)
-    return _advance(connection, view)
+    return _advance(connection, cache)
 
 
-def _advance(connection: Connection, view: LocalView) -> LocalView:
-    texts = dict(view.texts)
-    for row in read_rows(connection, view.seq):
+def _advance(connection: Connection, cache: CatalogCache) -> CatalogCache:
+    texts = dict(cache.texts)
+    for row in read_rows(connection, cache.seq):
         if row.text is None:
             texts.pop((row.kind, row.key), None)
         else:
             texts[row.kind, row.key] = row.text
-    return LocalView(read_seq(connection), MappingProxyType(texts))
+    return CatalogCache(read_seq(connection), MappingProxyType(texts))

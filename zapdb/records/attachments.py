@@ -1,8 +1,8 @@
-"""What lies beside a record: its blobs, and the archived values of dropped fields.
+"""The attachments of a record: its blobs, and the archived values of dropped fields.
 
-Encoders and conversion programs are pure: they are given a `Beside`, load old blobs through it, and
-leave with it what has to be stored together with the bytes that they return (rule 19). Who stores
-the record stores that, too; who only reads it lets it go.
+Encoders and conversion programs are pure: they are given a `Attachments`, load old blobs through
+it, and leave with it what has to be stored together with the bytes that they return (rule 19). Who
+stores the record stores that, too; who only reads it lets it go.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Archive(Protocol):
         """The encoding, or None where there is none; raises `ReadConflict`."""
 
 
-NOTHING: Final[dict[int, bytes]] = {}
+NO_ARCHIVE: Final[dict[int, bytes]] = {}
 
 
 class ReadConflict(Exception):
-    """The record was changed since it was read, and what lay beside it may be gone.
+    """The record was changed since it was read, and its attachments may be gone.
 
     `value` is what it is now; None where it was deleted.
     """
@@ -47,8 +47,8 @@ class ReadConflict(Exception):
         return self.value
 
 
-class Beside:
-    """One record's surroundings, or those of many that have none."""
+class Attachments:
+    """The attachments of one record, or of many that have none."""
 
     __slots__ = ("_load", "_make_id", "archive", "archived", "blobs", "restored")
 
@@ -56,7 +56,7 @@ class Beside:
         self,
         load: Load,
         make_id: Callable[[], bytes],
-        archive: Archive = NOTHING,
+        archive: Archive = NO_ARCHIVE,
     ) -> None:
         self._load = load
         self._make_id = make_id
@@ -68,9 +68,9 @@ class Beside:
         self.restored: set[int] = set()
         """Numbers of archived fields that a conversion took back: their archive is consumed."""
 
-    def through(self, wrap: Callable[[Load], Load]) -> Beside:
+    def through(self, wrap: Callable[[Load], Load]) -> Attachments:
         """The same, with stored blobs loaded by what is made of how they were loaded."""
-        made = Beside(wrap(self._load), self._make_id, self.archive)
+        made = Attachments(wrap(self._load), self._make_id, self.archive)
         made.blobs = self.blobs
         return made
 
@@ -95,5 +95,5 @@ class Beside:
         return blob.value_of(self.load(blob))
 
 
-MakeBeside = Callable[[bytes, bytes], Beside]
-"""(key, record) → the surroundings of a record that is read."""
+MakeAttachments = Callable[[bytes, bytes], Attachments]
+"""(key, record) → the attachments of a record that is read."""

@@ -1,0 +1,204 @@
+"""A table as it is in force for a tenant, ready to work on: codec, reader, statements, indexes, and
+what it demands of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Final, cast
+
+from zapdb.activation import TableDescriptor, TenantCatalog
+from zapdb.activation.activate import is_same_layout, is_unchanged
+from zapdb.indexes.checks import CompiledCheck, compile_check
+from zapdb.indexes.maintenance import IndexMaintainer, open_maintainer
+from zapdb.indexes.newer_revisions import compile_from_newer
+from zapdb.indexes.references import (
+    IncomingReference,
+    ReferenceCheck,
+    list_incoming_references,
+    open_reference,
+)
+from zapdb.indexes.schema_adapter import OlderSchemaAdapter, SchemaAdapter
+from zapdb.records import (
+    Attachments,
+    Conversion,
+    Decode,
+    Record,
+    RecordReader,
+    codec_for,
+    decoder_of,
+    encode_prefix,
+)
+from zapdb.records.attachments import NO_ARCHIVE
+from zapdb.schema import Field, TableSchema
+from zapdb.storage import ArchiveStatements, BlobStatements, RecordStatements, Storage
+from zapdb.storage.identifiers import make_uuid7
+from zapdb.values.blob import is_blob, read_blob
+
+NOT_STORED: Final = 0
+"""The revision of records that are read by another schema than the stored one: no stored one is."""
+
+
+class BoundTable:
+    """Built from a tenant catalog and replaced with it; immutable but for the programs that it
+    compiles.
+
+    All of it is as is in force; `adapter` is what the application works with, that of the position
+    `served` where that is an older one.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        catalog: TenantCatalog,
+        descriptor: TableDescriptor,
+        served: int | None = None,
+    ) -> None:
+        self.storage = storage
+        self.catalog = catalog
+        self.descriptor = descriptor
+        self.served = served
+        self.schema = descriptor.schema
+        self.records = RecordStatements(storage, descriptor.schema.number, catalog.tenant)
+        self.blobs = BlobStatements(storage)
+        self._archived = catalog.chain.archived_fields(descriptor.schema.number)
+        self.archives = ArchiveStatements(self.records, self._archived)
+        self.codec = codec_for(descriptor.schema, catalog.zones)
+        self.reader = make_reader(
+            storage, catalog, descriptor, catalog.position, descriptor.revision
+        )
+        self.prefix = self.reader.prefix
+        self.stale_below = encode_prefix(descriptor.layout_revision)
+        """A stored record that is less than this is stale (rule 1)."""
+        self.logs_changes = descriptor.logs_changes
+        """Whether changes of records are kept in the change log."""
+        indexed = {c.field for index in descriptor.schema.indexes for c in index.components}
+        self.decode_indexed = decoder_of(descriptor.schema, frozenset(indexed), catalog.zones)
+        """Decodes the fields that indexes are on, and no others: enough to build entries."""
+        self.index_reader = make_reader(
+            storage, catalog, descriptor, catalog.position, descriptor.revision, self.decode_indexed
+        )
+        self.indexes: tuple[IndexMaintainer, ...] = tuple(
+            open_maintainer(descriptor.schema, index, self.records) for index in descriptor.indexes
+        )
+        self.checks: tuple[CompiledCheck, ...] = tuple(
+            compile_check(descriptor.schema, check) for check in descriptor.schema.checks
+        )
+        self.references: tuple[ReferenceCheck, ...] = tuple(
+            open_reference(catalog, descriptor.schema, key, self.records)
+            for key in descriptor.schema.foreign_keys
+        )
+        self.is_bare = not (self.indexes or self.checks or self.references)
+        """Whether a record is written without being looked at."""
+        read = {name for check in self.checks for name in check.fields}
+        demanded = {f.number for f in descriptor.schema.fields if f.name in read}
+        demanded |= {key.field for key in descriptor.schema.foreign_keys}
+        self.decode_demanded = decoder_of(
+            descriptor.schema, frozenset(indexed | demanded), catalog.zones
+        )
+        """Decodes the fields that indexes, checks and references are on."""
+        is_current = served is None or not is_changed(catalog, descriptor, served)
+        self.adapter = (
+            SchemaAdapter(self) if is_current else OlderSchemaAdapter(self, cast("int", served))
+        )
+
+    @cached_property
+    def incoming_references(self) -> tuple[IncomingReference, ...]:
+        """Whoever refers to the records of this table."""
+        return list_incoming_references(self.catalog, self.schema)
+
+    def decode_rows(
+        self, rows: Iterable[tuple[bytes, bytes]], attachments: Attachments
+    ) -> list[tuple[bytes, Record]]:
+        """New records, with their keys, as far as the table looks at them."""
+        decode, start = self.decode_demanded, len(self.prefix)
+        return [(key, decode(key, value, start, attachments)) for key, value in rows]
+
+    def make_attachments(self, key: bytes = b"", value: bytes = b"") -> Attachments:
+        """Attachments of a record that is read or written: takes its new blobs.
+
+        Key and value are those of a record that is stored already; a new one has no archive.
+        """
+        archive = self.archives.open(key, value) if value else NO_ARCHIVE
+        return Attachments(self.blobs.load, make_uuid7, archive)
+
+    def archived_blobs(self, attachments: Attachments) -> dict[bytes, bytes]:
+        """Of a record's new blobs those that its archived values refer to."""
+        return archived_blobs(attachments, self._archived)
+
+    def make_reader(self, position: int) -> RecordReader:
+        """A reader of the records by their schema at another position."""
+        return make_reader(self.storage, self.catalog, self.descriptor, position, NOT_STORED)
+
+
+def is_changed(catalog: TenantCatalog, descriptor: TableDescriptor, served: int) -> bool:
+    """Whether the table is another one to a process whose files end at `served`."""
+    if served >= catalog.position:
+        return False
+    older = catalog.chain.schema_at(served).table_numbered(descriptor.schema.number)
+    return older is not None and not is_unchanged(
+        catalog.chain, older, descriptor.schema, served, catalog.position
+    )
+
+
+def archived_blobs(attachments: Attachments, fields: Mapping[int, Field]) -> dict[bytes, bytes]:
+    """Of a record's new blobs those that its archived values refer to."""
+    found = {}
+    for number, encoded in attachments.archived.items():
+        if fields[number].type.may_be_blob and is_blob(encoded):
+            (made, _), _ = read_blob(encoded, 0)
+            if made in attachments.blobs:
+                found[made] = attachments.blobs[made]
+    return found
+
+
+def make_reader(
+    storage: Storage,
+    catalog: TenantCatalog,
+    descriptor: TableDescriptor,
+    position: int,
+    revision: int,
+    decode: Decode | None = None,
+) -> RecordReader:
+    """A reader of the table's records by their schema at `position`.
+
+    What it converts gets the prefix of `revision`. It reads all fields, or those of `decode`.
+    """
+    target = catalog.chain.table_at(position, descriptor.schema.number)
+    load = BlobStatements(storage).load
+    number = descriptor.schema.number
+    records = RecordStatements(storage, number, catalog.tenant)
+    archives = ArchiveStatements(records, catalog.chain.archived_fields(number))
+
+    def find_program(revision: int) -> Conversion | None:
+        if revision in descriptor.origins:
+            return compile_program(catalog, descriptor, target, position, revision)
+        return compile_from_newer(storage, catalog, target, position, revision)
+
+    return RecordReader(
+        decode or codec_for(target, catalog.zones).decode,
+        find_program,
+        revision,
+        lambda key, value: Attachments(load, make_uuid7, archives.open(key, value)),
+    )
+
+
+def compile_program(
+    catalog: TenantCatalog,
+    descriptor: TableDescriptor,
+    target: TableSchema,
+    position: int,
+    revision: int,
+) -> Conversion | None:
+    """The program from a revision's layout to the table's at `position`; None if they are one.
+
+    A stale record gets a program in any case, be it one that changes nothing but its prefix: its
+    layout may be that of the table again, after having been another one. Raises `KeyError` for a
+    revision that no record can have.
+    """
+    origin = descriptor.origins[revision]
+    source = catalog.chain.table_at(origin, target.number)
+    is_stale = revision < descriptor.layout_revision
+    if not is_stale and is_same_layout(catalog.chain, source, target, origin, position):
+        return None
+    return catalog.chain.program(target.number, origin, position, catalog.zones)
