@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 from zapdb import release
-from zapdb.errors import IncompatibleVersion
+from zapdb.errors import CorruptCatalog, IncompatibleVersion
 
 FormatName = Literal["record", "key", "document"]
 
@@ -32,7 +32,15 @@ def newest(name: FormatName, level: int) -> int:
 
 
 def require_known(name: FormatName, number: object, **context: Any) -> None:
-    """Raise `IncompatibleVersion` for a number that only a later release reads."""
+    """Raise `IncompatibleVersion` for a number that only a later release reads, `CorruptCatalog`
+    for what is no number of a format."""
+    if type(number) is not int or number < 1:
+        raise CorruptCatalog(
+            "what is stored has no format",
+            **context,
+            cause=f"no number of a format: {name} {number!r:.40}",
+            hint="the database was tampered with: restore it from a backup",
+        )
     if number not in LEVELS[name]:
         raise IncompatibleVersion(
             "a later release wrote this in a format that this release does not know",

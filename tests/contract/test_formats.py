@@ -11,7 +11,7 @@ from tests.contract.peer import open_peer, start_peer
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
 from tests.support import Workspace, dump
 from zapdb import formats, release
-from zapdb.errors import IncompatibleVersion, InvalidMigration
+from zapdb.errors import CorruptCatalog, IncompatibleVersion, InvalidMigration
 
 LEVEL = release.LEVEL + 1
 NEWER = {"level": LEVEL, "formats": LEVEL}
@@ -88,6 +88,17 @@ def test_rule_34_a_number_that_is_not_known_is_refused_by_what_it_stands_with(
     assert (found.context["format"], found.context["known"]) == (f"{name} 1", "9")
     assert found.context["migration" if name == "document" else "table"]
     assert found.hint == "use a newer release of zapdb"
+
+
+@pytest.mark.parametrize("number", [None, True, 0, -1, 1.0, 1.5, "1", b"\x01", [], {}])
+def test_rule_34_what_is_no_number_of_a_format_is_corrupt(number: object) -> None:
+    """A later release is named only where one could have written it."""
+    with pytest.raises(CorruptCatalog, match="has no format") as caught:
+        formats.require_known("document", number, migration="people")
+    assert caught.value.context["migration"] == "people"
+    assert caught.value.hint
+    with pytest.raises(IncompatibleVersion, match="a later release wrote this"):
+        formats.require_known("document", 1 << 70)
 
 
 def test_rule_34_a_file_of_a_later_version_is_refused_at_its_line(workspace: Workspace) -> None:
