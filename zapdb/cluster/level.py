@@ -66,7 +66,7 @@ def level_of(migrations: Iterable[Migration]) -> int:
 
 def read_policy(connection: Connection) -> Policy:
     """The setting `level`."""
-    return "auto" if read_settings(connection, 0).get("level") == "auto" else "on_demand"
+    return "auto" if read_settings(connection, 0).get("raise_level") == "auto" else "on_demand"
 
 
 def level_possible(connection: Connection) -> int:
