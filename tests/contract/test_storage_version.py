@@ -17,7 +17,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tests.contract.tables import ITEMS
-from tests.support import Workspace, dump, finish
+from tests.support import Workspace, dump, error_of, finish, wait_until
+from zapdb.errors import TransactionConflict
 from zapdb.storage import (
     STORAGE_VERSION,
     Connection,
@@ -106,6 +107,33 @@ def test_a_creation_that_fails_half_way_leaves_nothing(
     with pytest.raises(RuntimeError, match="no more room"):
         ensure_storage(storage, create=True)
     assert dump(workspace) == {}
+    monkeypatch.undo()
+    ensure_storage(storage, create=True)
+    assert read_storage_version(storage) == STORAGE_VERSION
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_creation_whose_session_the_server_ends_can_be_run_again(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where its process does nothing for long, on a machine that has too much to do."""
+    from alembic.operations import Operations
+
+    monkeypatch.setattr("zapdb.storage.postgresql.CATALOG_IDLE_SECONDS", 0.1)
+    storage, make = workspace.connect(), Operations.create_table
+    backend = storage.connection().driver.info.backend_pid
+    is_gone = "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = ?"
+
+    def pause(self: Any, name: str, *columns: Any) -> Any:
+        if name == "zapdb_ranges":
+            wait_until(lambda: workspace.execute(is_gone, (backend,)) == [(True,)], "it was ended")
+        return make(self, name, *columns)
+
+    monkeypatch.setattr(Operations, "create_table", pause)
+    error = error_of(lambda: ensure_storage(storage, create=True))
+    assert isinstance(error, TransactionConflict)
+    assert error.message == "the connection was lost inside a transaction"
+    assert storage.table_names(storage.connection()) == []
     monkeypatch.undo()
     ensure_storage(storage, create=True)
     assert read_storage_version(storage) == STORAGE_VERSION

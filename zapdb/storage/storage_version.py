@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from sqlalchemy.exc import DBAPIError
+
 from zapdb.errors import (
     CorruptCatalog,
     IncompatibleVersion,
@@ -167,4 +169,7 @@ def _run_revisions(connection: Connection) -> None:
 
     config = _config()
     config.attributes["connection"] = connection.core
-    command.upgrade(config, STORAGE_VERSION)
+    try:
+        command.upgrade(config, STORAGE_VERSION)
+    except DBAPIError as error:  # as where the server ended the session
+        raise connection.meaning(error) from error
