@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import MIGRATIONS, PEOPLE, Project, Result
+from zapdb.storage.storage_version import STORAGE_VERSION
 
 UP, STATUS, CHECK, VERIFY = (
     ("migrate", "up"),
@@ -74,8 +75,8 @@ def test_a_migration_edited_after_it_was_stored(current: Project, command: tuple
         "  stored: 0002_add_age z1:"
     )
     assert (
-        "    changes[0].add_field.field.name: 'age' stored, 'years' in the file\n"
-        "    rollback[0].drop_field.field: 'age' stored, 'years' in the file\n"
+        "    people.age: name 'age' stored, 'years' in the file\n"
+        "    rollback of people.age: field 'age' stored, 'years' in the file\n"
         "  hint: revert the file and write the change as a new migration "
         '(`zapdb migrate new "…"`), or roll back the stored ones from 0002_add_age on '
         "(`zapdb migrate forget`)\n"
@@ -298,10 +299,10 @@ def test_a_newer_storage_version(current: Project, command: tuple[str, ...]) -> 
     assert refuse(current, command) == (
         "error: the database has a newer storage version than this release knows\n"
         "  database: sqlite:///test.db\n"
-        "  layout: 9999\n"
-        "  known: 0009\n"
+        "  storage_version: 9999\n"
+        f"  known: {STORAGE_VERSION}\n"
         "  release: 0.1.0\n"
-        "  hint: use a zapdb release that knows layout 9999\n"
+        "  hint: use a zapdb release that knows storage version 9999\n"
     )
 
 

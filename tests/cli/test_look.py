@@ -34,9 +34,9 @@ def test_diff_shows_every_migration_that_differs(project: Project) -> None:
     assert (result.status, result.err) == (1, "")
     assert result.out == (
         "0002_add_age\n"
-        "  changes[0].add_field.field.default: 7 stored, 8 in the file\n"
+        "  people.age: default 7 stored, 8 in the file\n"
         "0004_split_name\n"
-        "  rollback[0].transform.up.name: \"join(' ', first, last)\" stored, "
+        "  rollback of people: up.name \"join(' ', first, last)\" stored, "
         "\"join(' -', first, last)\" in the file\n"
         "2 migrations alike, 2 different\n"
     )
@@ -59,7 +59,7 @@ def test_diff_as_json(project: Project) -> None:
                 "name": "add_age",
                 "stored": stored,
                 "file": found,
-                "lines": ["changes[0].add_field.field.default: 7 stored, 8 in the file"],
+                "lines": ["people.age: default 7 stored, 8 in the file"],
                 "error": None,
             }
         ],

@@ -344,7 +344,7 @@ def test_status_of_every_state(project: Project) -> None:
     assert result.status == 1
     assert "0002    add_age     conflict\n" in result.out
     assert result.err.startswith("error: migrations/0002_add_age.yaml:1:1: the file differs from ")
-    assert "changes[0].add_field.field.default: 7 stored, 8 in the file\n" in result.err
+    assert "people.age: default 7 stored, 8 in the file\n" in result.err
     assert project.run("migrate", "status", "--json").error["code"] == "migration.conflict"
 
 
