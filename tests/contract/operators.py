@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from zapdb.activation.removal import remove_tenant
+from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.settings import Scope

@@ -13,10 +13,10 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_TITLE, ITEMS, RENAME_SIZE
 from tests.support import GUARD_SECONDS, Faults, Workspace, dump, error_of, finish, wait_until
-from zapdb.activation.removal import remove_tenant
+from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.catalog import principal
-from zapdb.catalog.history import read_entries
-from zapdb.catalog.pruning import PruneBound, plan_pruning, prune
+from zapdb.catalog.schema_history import read_entries
+from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.database import Database
 from zapdb.database.changes import Change, SchemaEvent
 from zapdb.errors import (

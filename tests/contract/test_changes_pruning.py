@@ -18,8 +18,8 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.contract.test_changes import Hand, tell, tell_all
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
-from zapdb.catalog.history import read_entries
-from zapdb.catalog.pruning import PruneBound, plan_pruning, prune
+from zapdb.catalog.schema_history import read_entries
+from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.database import Database
 from zapdb.database.changes import Change, SchemaEvent, open_log
 from zapdb.errors import ChangesPruned, TransactionConflict, UsageError

@@ -12,9 +12,9 @@ from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENA
 from tests.support import Workspace, error_of, finish
 from zapdb.activation.inspection import read_log
 from zapdb.activation.up import MigrationChoice, migrate_up
-from zapdb.catalog import DEFAULT_TENANT, history, principal
-from zapdb.catalog.history import RevisionEntry, find_rollbacks, read_entries
-from zapdb.catalog.pruning import PruneBound, plan_pruning, prune
+from zapdb.catalog import DEFAULT_TENANT, principal, schema_history
+from zapdb.catalog.schema_history import RevisionEntry, find_rollbacks, read_entries
+from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.cluster import ensure_rows
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.jobs import roll_back_newest
@@ -177,14 +177,14 @@ def test_rule_01_appending_from_many_threads_gives_each_a_revision_of_its_own(
 ) -> None:
     up(workspace, 1, ITEMS)
     (first,) = entries_of(workspace.control)
-    made = history.NewRevision(DEFAULT_TENANT, first.schema, "change", 1, first.digest, 1)
+    made = schema_history.NewRevision(DEFAULT_TENANT, first.schema, "change", 1, first.digest, 1)
     drawn: list[int] = []
 
     def append() -> None:
         storage = workspace.connect()
         for _ in range(10):
             with storage.transaction(Mode.CHANGE) as connection:
-                revision = history.append_revision(connection, made)
+                revision = schema_history.append_revision(connection, made)
             drawn.append(revision)
 
     assert run_threads(*[append] * 5) == []

@@ -10,14 +10,14 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, dump, error_of
 from zapdb.activation import load_tenant_catalog
-from zapdb.activation.prehistory import (
+from zapdb.activation.schema_history_recovery import (
     load_or_recover,
     recover_all_tenants,
     recover_schema_histories,
 )
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.history import RevisionEntry, read_entries
+from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.tenants import create_tenant
 from zapdb.cluster import ensure_rows
 from zapdb.database.changes import Change
@@ -261,7 +261,7 @@ def test_rule_01_records_of_before_do_not_bring_the_last_number_back(workspace: 
 
 
 def test_rule_01_no_revision_is_above_the_activation_number(workspace: Workspace) -> None:
-    """What `prehistory` relies on, after all that appends to a log."""
+    """What `schema_history_recovery` relies on, after all that appends to a log."""
     up(workspace, 1, ITEMS)
     up(workspace, 2, ADD_COLOR, TAGS)
     up(workspace, 3, "drop_table: {table: items, records: archive}")

@@ -15,8 +15,8 @@ from zapdb.activation.inspection import read_log
 from zapdb.activation.pinning import FingerprintMatch, Pins, find_fingerprint, list_fingerprints
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.changelog import read_seq
-from zapdb.catalog.pruning import PruneBound, plan_pruning, prune
+from zapdb.catalog.feed import read_seq
+from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.cluster import ensure_rows
 from zapdb.errors import FingerprintUnknown, UnknownName
 from zapdb.jobs import roll_back_newest

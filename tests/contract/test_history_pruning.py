@@ -12,8 +12,8 @@ from tests.support import Workspace, dump, error_of
 from zapdb.activation.inspection import read_log
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.history import RevisionEntry
-from zapdb.catalog.pruning import PruneBound, Pruning, plan_pruning, prune
+from zapdb.catalog.schema_history import RevisionEntry
+from zapdb.catalog.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.cluster import ensure_rows
 from zapdb.errors import ConcurrencyError, RollbackInProgress, UnknownName, UsageError
 from zapdb.jobs import Job, roll_back_newest, sweep_blobs

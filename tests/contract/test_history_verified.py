@@ -10,7 +10,7 @@ from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.contract.test_history_missing import TAGS, log, up
 from tests.support import Workspace
 from zapdb.activation.up import MigrationChoice, migrate_up
-from zapdb.catalog.history import format_fingerprint
+from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.errors import CorruptCatalog
 from zapdb.jobs import TableReport, roll_back_newest
 

@@ -16,10 +16,10 @@ from tests.lookups import find
 from tests.support import GUARD_SECONDS, LIVE, Workspace, dump, finish
 from zapdb.activation import activate as activation
 from zapdb.activation import load_tenant_catalog
-from zapdb.activation.fleet import migrate_all_tenants, read_all_tenants
-from zapdb.activation.removal import remove_tenant
+from zapdb.activation.all_tenants import migrate_all_tenants, read_all_tenants
+from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.activation.up import MigrationChoice, catch_up, migrate_up
-from zapdb.catalog import DEFAULT_TENANT, retirement, rows, tenants
+from zapdb.catalog import DEFAULT_TENANT, retired_tables, rows, tenants
 from zapdb.catalog.kinds import IndexRow, RetiredRecords, SettingRow
 from zapdb.catalog.tenants import create_tenant, find_tenant
 from zapdb.cluster.status import read_leases
@@ -211,7 +211,7 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
     assert entry_table(db) != entry_table(acme)
     for one, extra in ((db, []), (acme, [100])):
         assert [r.id for r in find(one.table("items"), "by_size", 3)] == [3, 8, 13, 18, *extra]
-    retirement.sweep_retired(workspace.connect())
+    retired_tables.sweep_retired(workspace.connect())
     assert retired(workspace) == []
     acme.admin.run_jobs()
     assert_clean(db)
@@ -224,7 +224,7 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
         activation.rebuild_index(connection, catalog.tenant, state, state.indexes[0].index)
     acme.admin.run_jobs()
     assert entry_table(acme) == entry_table(db)
-    retirement.sweep_retired(workspace.connect())
+    retired_tables.sweep_retired(workspace.connect())
     names = workspace.control.table_names(workspace.control.connection())
     assert f"zapdb_entries_{before}" not in names
     assert_clean(acme)
@@ -671,7 +671,7 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     names = workspace.control.table_names(workspace.control.connection())
     assert "zapdb_records_1" in names
     migrate_all_tenants(workspace.connect())
-    retirement.sweep_retired(workspace.connect())
+    retired_tables.sweep_retired(workspace.connect())
     assert physical_tables(workspace) == ["zapdb_records_2"]
 
 
@@ -716,7 +716,7 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     monkeypatch.setattr(rows, "list_rows", wait)
 
     def sweep() -> None:
-        retirement.sweep_retired(slow)
+        retired_tables.sweep_retired(slow)
         slow.release_connection()
 
     sweeper = threading.Thread(target=sweep)
@@ -818,7 +818,7 @@ def full(workspace: Workspace) -> Database:
     acme = db.for_tenant("acme")
     for one in (db, acme):
         one.admin.run_jobs()
-    retirement.sweep_retired(db._storage)
+    retired_tables.sweep_retired(db._storage)
     return db
 
 
@@ -892,7 +892,7 @@ def test_a_removal_that_is_killed_is_finished(workspace: Workspace, full: Databa
         assert_clean(full)
         assert full.admin.sweep(older_than_seconds=0).deleted <= 2
         assert [b.tenant.name for b in migrate_all_tenants(workspace.connect()) if b.error] == []
-        retirement.sweep_retired(full._storage)
+        retired_tables.sweep_retired(full._storage)
         # Its process goes on following the catalog, for its other tenants.
         seq = full.admin.set_setting("on_read", "leave")
         full.admin.wait_for_catalog(seq)

@@ -24,7 +24,7 @@ import icu
 
 import zapdb
 from tests.lookups import between
-from zapdb.activation import removal, up
+from zapdb.activation import tenant_removal, up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.zones import append_zones
 from zapdb.datasets import zone as named
@@ -177,9 +177,9 @@ def migrate_dying(address: str, directory: str, function: str, kill_at: str) -> 
 
 def remove_dying(address: str, _directory: str, name: str, function: str, kill_at: str) -> None:
     """Remove a tenant; die at call `kill_at` of a function."""
-    _kill_in(removal, function, int(kill_at))
+    _kill_in(tenant_removal, function, int(kill_at))
     storage = connect(address)
-    print(removal.remove_tenant(storage, name).tenant.number, flush=True)
+    print(tenant_removal.remove_tenant(storage, name).tenant.number, flush=True)
     storage.close()
 
 

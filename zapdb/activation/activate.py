@@ -17,12 +17,12 @@ from zapdb.activation.descriptors import (
     constraints_of,
 )
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
-from zapdb.catalog import history, rows
-from zapdb.catalog.entries import assign_entry_table, retire_entries
+from zapdb.catalog import rows, schema_history
+from zapdb.catalog.entry_tables import assign_entry_table, retire_entries
 from zapdb.catalog.formats import format_to_write
 from zapdb.catalog.kinds import ConstraintRow, ConstraintState, IndexRow, Tenant
-from zapdb.catalog.recording import append_position_event
-from zapdb.catalog.retirement import retire_record_table
+from zapdb.catalog.retired_tables import retire_record_table
+from zapdb.catalog.schema_events import append_position_event
 from zapdb.datasets import dataset_of
 from zapdb.migrations import Chain
 from zapdb.records import Layout, copied_from
@@ -72,11 +72,13 @@ def _append_entry(
     before = chain.schema_at(catalog.position)
     old = before.table_active_or_archived(table.number)
     is_archived = before.table_numbered(table.number) is None
-    event: history.Event = "create" if old is None else "restore" if is_archived else "change"
+    event: schema_history.Event = (
+        "create" if old is None else "restore" if is_archived else "change"
+    )
     digest = chain.at(target).digest
     layout = find_layout(connection, catalog.tenant, chain, table, target)
-    made = history.NewRevision(catalog.tenant, table, event, target, digest, layout)
-    history.append_revision(connection, made)
+    made = schema_history.NewRevision(catalog.tenant, table, event, target, digest, layout)
+    schema_history.append_revision(connection, made)
 
 
 def find_layout(
@@ -87,7 +89,7 @@ def find_layout(
     Looks at the newest entry of its history that records were written under and that is on the
     chain; None if the records have another layout then, or if there is no such entry.
     """
-    for entry in reversed(list(history.read_entries(connection, tenant, table.number))):
+    for entry in reversed(list(schema_history.read_entries(connection, tenant, table.number))):
         at = entry.position
         is_on_chain = chain.start < at <= chain.end and chain.at(at).digest == entry.digest
         if entry.event == "drop" or not is_on_chain:
@@ -205,8 +207,8 @@ def drop_table(
         drop_index(connection, tenant, index)
     for kind, number, _ in constraints_of(table):
         rows.delete(connection, ConstraintRow, tenant, kind, number)
-    history.append_revision(
-        connection, history.NewRevision(tenant, table, "drop", position, digest)
+    schema_history.append_revision(
+        connection, schema_history.NewRevision(tenant, table, "drop", position, digest)
     )
 
 

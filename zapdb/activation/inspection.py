@@ -13,9 +13,9 @@ from typing import Literal
 
 import sqlalchemy as sa
 
+from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.tenant_catalog import TenantCatalog
-from zapdb.activation.verification import compare_files
-from zapdb.catalog.history import RevisionEntry, read_entries
+from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.errors import MigrationError, UnknownName
 from zapdb.migrations import MigrationFile, label
 from zapdb.storage import Connection

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from zapdb.activation.inspection import read_log
 from zapdb.activation.tenant_catalog import TenantCatalog
-from zapdb.catalog.history import RevisionEntry, find_revisions, format_fingerprint
+from zapdb.catalog.schema_history import RevisionEntry, find_revisions, format_fingerprint
 from zapdb.errors import FingerprintUnknown, UnknownName
 from zapdb.migrations import Chain
 from zapdb.schema import Difference, compare_tables, fingerprint

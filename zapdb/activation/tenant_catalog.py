@@ -17,7 +17,6 @@ from zapdb.activation.descriptors import (
     constraints_of,
 )
 from zapdb.catalog import rows
-from zapdb.catalog.history import RevisionEntry, read_entries
 from zapdb.catalog.kinds import (
     ChainState,
     ConstraintRow,
@@ -25,6 +24,7 @@ from zapdb.catalog.kinds import (
     Tenant,
     row_key,
 )
+from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.stored import (
     StoredMigration,
     list_stored,

@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from zapdb.activation.activate import activate, precompute_fingerprints
+from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.tenant_catalog import TenantCatalog, load_tenant_catalog
-from zapdb.activation.verification import compare_files
-from zapdb.catalog.retirement import sweep_retired
+from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.catalog.stored import CounterAllocator, provisional_numbers, rolled_back_digests, store
 from zapdb.catalog.stored_settings import require_schema_changes_allowed
 from zapdb.catalog.zones import append_zones

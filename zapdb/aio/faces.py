@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from zapdb.activation.pinning import FingerprintMatch
-from zapdb.activation.removal import Removed
+from zapdb.activation.tenant_removal import Removed
 from zapdb.aio.block import Block
 from zapdb.aio.face import (
     ChangeFollowerFace,
@@ -25,8 +25,8 @@ from zapdb.aio.face import (
     open_database,
 )
 from zapdb.catalog import DEFAULT_TENANT_NAME
-from zapdb.catalog.history import RevisionEntry
 from zapdb.catalog.kinds import Job, JobKind, Tenant
+from zapdb.catalog.schema_history import RevisionEntry
 from zapdb.cluster.status import NodeStatus
 from zapdb.database.admin import Catalog
 from zapdb.database.changes import Change, FollowerStatus, SchemaEvent

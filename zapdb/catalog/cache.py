@@ -1,6 +1,6 @@
 """A process's own picture of the catalog: all rows as of one seq, immutable.
 
-It is loaded whole once, and then follows the changelog: each step reads what changed, in one
+It is loaded whole once, and then follows the feed: each step reads what changed, in one
 snapshot, and makes a new view. Two processes whose views have one seq have the same bytes.
 Nothing of it decides what a transaction may do: those read the rows themselves (rules 7 and 8).
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from zapdb.catalog.changelog import read_horizon, read_rows, read_seq
+from zapdb.catalog.feed import read_horizon, read_rows, read_seq
 from zapdb.catalog.kinds import row_key
 from zapdb.catalog.row_values import R, load_row
 from zapdb.storage import Connection

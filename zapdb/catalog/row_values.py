@@ -3,7 +3,7 @@
 A value is checked by its kind's class when it is written and when it is read: a row that was
 tampered with is told as such, before anything is done by it. A value of an older format is brought
 to the newest by `kinds.FORMAT_CHANGES`, one format at a time, whenever it is read. It is written in
-the newest format that the cluster's level allows; `changelog.upgrade_row_formats` writes all rows
+the newest format that the cluster's level allows; `feed.upgrade_row_formats` writes all rows
 again when the level rises (rule 10).
 
 The JSON Schema of all kinds is published: `catalog_schema`, docs/format/catalog.schema.json.

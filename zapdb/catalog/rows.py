@@ -1,8 +1,8 @@
 """The catalog's own state: one row per (kind, key), and the counters.
 
-Every change draws a rising seq, so that the rows are a changelog compacted by key (rule 30). The
+Every change draws a rising seq, so that the rows are a feed compacted by key (rule 30). The
 seq's counter is locked until the change commits: seqs rise in the order of commits. A key that
-is deleted leaves a row without a value, a tombstone, so that followers see it (`changelog`).
+is deleted leaves a row without a value, a tombstone, so that followers see it (`feed`).
 """
 
 from __future__ import annotations

@@ -11,12 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.activation import TenantCatalog
-from zapdb.activation.fleet import (
+from zapdb.activation.all_tenants import (
     AllTenantsStatus,
     TenantResult,
     migrate_all_tenants,
     read_all_tenants,
 )
+from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.inspection import MigrationPhase, MigrationState, list_migration_states
 from zapdb.activation.up import (
     AppliedMigration,
@@ -24,8 +25,7 @@ from zapdb.activation.up import (
     migrate_up,
     require_no_ongoing_rollback,
 )
-from zapdb.activation.verification import compare_files
-from zapdb.catalog.changelog import read_seq
+from zapdb.catalog.feed import read_seq
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import (

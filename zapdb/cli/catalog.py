@@ -11,9 +11,9 @@ import typer
 from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog
 from zapdb.activation.inspection import read_labels, read_log
 from zapdb.activation.pinning import FingerprintMatch, find_in_log
-from zapdb.activation.prehistory import recover_schema_histories
-from zapdb.catalog.history import format_fingerprint
+from zapdb.activation.schema_history_recovery import recover_schema_histories
 from zapdb.catalog.kinds import ConstraintKind
+from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.differences import difference_to_json, write_differences
 from zapdb.cli.history import FINGERPRINT, entry_to_json, show_time

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from zapdb import release
-from zapdb.catalog.changelog import read_seq
+from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import Job
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import connected

@@ -12,7 +12,7 @@ from msgspec import to_builtins
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.up import require_not_rolling_back
-from zapdb.catalog.changelog import read_seq
+from zapdb.catalog.feed import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.job_progress import JobRun, name_job, run_jobs, stopping_on_interrupt, write_findings
 from zapdb.cli.opening import opened

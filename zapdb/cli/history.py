@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from zapdb.activation.inspection import find_entry, read_labels, read_log, read_log_numbered
-from zapdb.activation.prehistory import recover_schema_histories
-from zapdb.catalog.history import (
+from zapdb.activation.schema_history_recovery import recover_schema_histories
+from zapdb.catalog.schema_history import (
     RevisionEntry,
     find_revisions,
     find_rollbacks,

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.catalog.history import RevisionEntry, format_fingerprint
-from zapdb.catalog.pruning import PruneBound, Pruning, plan_pruning, prune
+from zapdb.catalog.schema_history import RevisionEntry, format_fingerprint
+from zapdb.catalog.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.durations import parse_duration
 from zapdb.cli.history import TableNumberOption, TableOption, find_log, show_time

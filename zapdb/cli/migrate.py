@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from zapdb.activation import TenantCatalog
-from zapdb.catalog.changelog import read_seq
+from zapdb.catalog.feed import read_seq
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zapdb.activation import TenantCatalog, prehistory
+from zapdb.activation import TenantCatalog, schema_history_recovery
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.cluster import ensure_rows
@@ -56,7 +56,7 @@ def read_tenant_catalog(storage: Storage, tenant: str | None = None) -> TenantCa
     """What is in force now for the tenant that a command is about."""
     connection = storage.connection()
     check_level(connection)
-    return prehistory.load_or_recover(
+    return schema_history_recovery.load_or_recover(
         storage, find_tenant(connection, find_tenant_name(tenant)).number
     )
 

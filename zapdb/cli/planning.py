@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.up import require_no_ongoing_rollback
-from zapdb.activation.verification import compare_files
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.cli.configuration import (
     DatabaseOption,

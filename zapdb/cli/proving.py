@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.activation import TenantCatalog
-from zapdb.activation.verification import compare_files
+from zapdb.activation.file_comparison import compare_files
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.cli.configuration import (
     DatabaseOption,

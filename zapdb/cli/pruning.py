@@ -9,7 +9,7 @@ import typer
 
 from zapdb.activation import load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
-from zapdb.catalog.changelog import read_seq
+from zapdb.catalog.feed import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.job_progress import run_jobs, stopping_on_interrupt
 from zapdb.cli.opening import opened, read_tenant_catalog

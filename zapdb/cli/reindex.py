@@ -10,7 +10,7 @@ import typer
 from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog
 from zapdb.activation.datasets import needs_rebuilding, restart_indexes
 from zapdb.activation.up import require_not_rolling_back
-from zapdb.catalog.changelog import read_seq
+from zapdb.catalog.feed import read_seq
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation.removal import remove_tenant
-from zapdb.catalog.changelog import read_seq
+from zapdb.activation.tenant_removal import remove_tenant
+from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.tenants import create_tenant, find_tenant_row, list_tenants
 from zapdb.cli.configuration import DatabaseOption, JsonOption

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from zapdb import jobs
-from zapdb.activation.verification import compare_files
+from zapdb.activation.file_comparison import compare_files
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,

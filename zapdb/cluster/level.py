@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from zapdb import release
-from zapdb.catalog import changelog, principal, rows
+from zapdb.catalog import feed, principal, rows
 from zapdb.catalog.kinds import LevelRow
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster import nodes
@@ -119,7 +119,7 @@ def raise_level(connection: Connection, level: int) -> None:
         )
     now = connection.storage.now_us(connection)
     rows.put(connection, LevelRow(level, now, principal.current()))
-    changelog.upgrade_row_formats(connection)
+    feed.upgrade_row_formats(connection)
     logger.warning("the level of the database rose from %d to %d", current, level)
 
 

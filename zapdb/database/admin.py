@@ -12,11 +12,11 @@ from typing import Any
 
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.activation.pinning import FingerprintMatch, find_fingerprint
-from zapdb.activation.removal import Removed, remove_tenant
+from zapdb.activation.tenant_removal import Removed, remove_tenant
 from zapdb.catalog.cache import CatalogCache
-from zapdb.catalog.changelog import read_seq
-from zapdb.catalog.history import RevisionEntry, read_entries
+from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import Job, JobKind, Tenant
+from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.settings import SETTINGS, Scope, find_setting, resolve_scope
 from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
 from zapdb.catalog.tenants import create_tenant, find_tenant, list_tenants

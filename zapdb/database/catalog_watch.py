@@ -18,7 +18,7 @@ from typing import Protocol
 
 from zapdb.catalog import cache
 from zapdb.catalog.cache import CatalogCache
-from zapdb.catalog.changelog import purge_if_long
+from zapdb.catalog.feed import purge_if_long
 from zapdb.catalog.kinds import Tenant
 from zapdb.cluster.level import check_level
 from zapdb.errors import CatalogBehind, UsageError, ZapdbError

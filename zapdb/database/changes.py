@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
 
-from zapdb.catalog.history import RevisionEntry, read_entries
+from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.stored import read_chain_state
 from zapdb.database.session import Session
 from zapdb.errors import (

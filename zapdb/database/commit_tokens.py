@@ -5,7 +5,7 @@ row is inserted again, by another connection: the database makes that wait until
 transaction has ended, and then either the row is there, and with it all that was written, or it is
 not, and never will be.
 
-The rows have a table of their own: a row of the catalog would need a number of its changelog, whose
+The rows have a table of their own: a row of the catalog would need a number of its feed, whose
 counter all writers would wait for. A row expires by the database's clock; later than that nothing
 is settled by it, and it is deleted by whoever settles or writes others.
 """

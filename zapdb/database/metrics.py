@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from zapdb import metrics as counted
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.catalog.changelog import read_horizon, read_seq
+from zapdb.catalog.feed import read_horizon, read_seq
 from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster.leases import list_leases
 from zapdb.cluster.level import read_level

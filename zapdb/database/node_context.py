@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from zapdb.activation import TenantCatalog, load_tenant_catalog, prehistory
+from zapdb.activation import TenantCatalog, load_tenant_catalog, schema_history_recovery
+from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.pinning import Pins
 from zapdb.activation.serving import refuse_behind, refuse_unserved
 from zapdb.activation.up import (
@@ -22,7 +23,6 @@ from zapdb.activation.up import (
     migrate_up,
     require_no_ongoing_rollback,
 )
-from zapdb.activation.verification import compare_files
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster.level import check_level
@@ -150,7 +150,7 @@ def load_checked(
     storage: Storage, tenant: int, known: TenantCatalog | None = None
 ) -> TenantCatalog:
     check_level(storage.connection())
-    return prehistory.load_or_recover(storage, tenant, known)
+    return schema_history_recovery.load_or_recover(storage, tenant, known)
 
 
 def rebuild(storage: Storage, catalog: TenantCatalog) -> TenantCatalog:

@@ -19,7 +19,7 @@ from zapdb.activation.pinning import Pins
 from zapdb.activation.up import AppliedMigration
 from zapdb.catalog import DEFAULT_TENANT_NAME, rows
 from zapdb.catalog.kinds import DatabaseRow
-from zapdb.catalog.retirement import sweep_retired
+from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
 from zapdb.catalog.zones import append_zones

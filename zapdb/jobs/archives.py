@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
-from zapdb.catalog.retirement import delete_records
+from zapdb.catalog.retired_tables import delete_records
 from zapdb.errors import UsageError
 from zapdb.records import encode_prefix
 from zapdb.storage import Connection, Mode, RecordStatements, Storage

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from zapdb.activation import load_tenant_catalog
-from zapdb.activation.forget import TableRollback, find_table_rollback, rollback_condition
+from zapdb.activation.rollback import TableRollback, find_table_rollback, rollback_condition
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog import principal
 from zapdb.catalog.kinds import Job

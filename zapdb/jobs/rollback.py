@@ -6,14 +6,14 @@ import logging
 from dataclasses import dataclass
 
 from zapdb.activation import load_tenant_catalog
-from zapdb.activation.forget import (
+from zapdb.activation.rollback import (
     finish_rollback,
     list_table_rollbacks,
     publish_rollback,
     start_rollback,
 )
 from zapdb.activation.up import CHAIN_LEASE
-from zapdb.catalog.retirement import sweep_retired
+from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
 from zapdb.jobs.archives import sweep_archives

@@ -19,8 +19,8 @@ from msgspec import structs
 
 from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.activate import publish_index
-from zapdb.activation.forget import TableRollback
-from zapdb.catalog.changelog import read_seq
+from zapdb.activation.rollback import TableRollback
+from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import ConstraintFinding, Job, JobKind
 from zapdb.cluster.leases import Owner
 from zapdb.errors import CatalogChanged, JobError, LeaseLost

@@ -22,8 +22,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from zapdb.activation.layouts import load_layouts
-from zapdb.catalog.history import read_entries
+from zapdb.activation.record_layouts import load_layouts
+from zapdb.catalog.schema_history import read_entries
 from zapdb.errors import UsageError
 from zapdb.limits import (
     CATALOG,

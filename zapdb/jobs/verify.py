@@ -17,9 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.activation.layouts import load_layouts
-from zapdb.catalog.history import RevisionEntry, read_entries
-from zapdb.catalog.log_faults import find_faults
+from zapdb.activation.record_layouts import load_layouts
+from zapdb.catalog.schema_history import RevisionEntry, read_entries
+from zapdb.catalog.schema_history_faults import find_faults
 from zapdb.errors import BlobMissing, CorruptBlob, CorruptionError, CorruptRecord, UnknownZone
 from zapdb.indexes import BoundTable
 from zapdb.jobs.sweep import count_blobs

@@ -23,7 +23,8 @@ CATALOG = Table(
     Column("value", Text),
     Index("zapdb_catalog_seq", "seq", unique=True),
 )
-"""The catalog's state, one JSON value per (kind, key): the key-compacted changelog (rule 30).
+"""The catalog's state, one JSON value per (kind, key): the catalog feed, compacted by key (rule
+30).
 
 A row without a value is a tombstone: the key was deleted by the change with that seq.
 """

@@ -15,7 +15,7 @@ import pyarrow
 import sqlalchemy as sa
 
 from zapdb.activation import TableDescriptor, TenantCatalog
-from zapdb.catalog.history import format_fingerprint, read_entries
+from zapdb.catalog.schema_history import format_fingerprint, read_entries
 from zapdb.catalog.stored import STORED
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import list_tenants

@@ -9,7 +9,7 @@ import pytest
 
 import zapdb
 from tests.cli.program import Project
-from zapdb.activation.forget import start_rollback
+from zapdb.activation.rollback import start_rollback
 from zapdb.activation.up import CHAIN_LEASE
 from zapdb.cli.opening import read_tenant_catalog
 from zapdb.cli.output import Output

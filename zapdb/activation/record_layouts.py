@@ -7,7 +7,7 @@ be walked without the chain, those of a table that was dropped, too.
 from __future__ import annotations
 
 from zapdb.activation.tenant_catalog import load_tenant_catalog
-from zapdb.catalog.history import read_entries
+from zapdb.catalog.schema_history import read_entries
 from zapdb.catalog.stored import read_chain_state
 from zapdb.errors import CorruptCatalog
 from zapdb.records import Layout

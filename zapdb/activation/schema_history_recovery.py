@@ -25,7 +25,7 @@ from typing import Final
 
 from zapdb.activation.activate import bump_activation
 from zapdb.activation.tenant_catalog import TenantCatalog, load_tenant_catalog
-from zapdb.catalog import history
+from zapdb.catalog import schema_history
 from zapdb.catalog.principal import SYSTEM, acting_as
 from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
 from zapdb.catalog.tenants import list_tenants, read_tenant
@@ -126,7 +126,7 @@ def list_missing(
     connection: Connection, tenant: int, chain: Chain, position: int
 ) -> list[TableSchema]:
     """The tables at a position, in force or archived, that have no log."""
-    logged = history.read_logged_tables(connection, tenant)
+    logged = schema_history.read_logged_tables(connection, tenant)
     schema = chain.schema_at(position)
     tables = [*schema, *(archived.table for archived in schema.archived)]
     return [table for table in tables if table.number not in logged]
@@ -149,9 +149,9 @@ def _begin_logs(
             )
         layout = _find_revision(connection, tenant, table)
         digest = chain.at(position).digest
-        made = history.NewRevision(tenant, table, "recovered", position, digest, layout)
+        made = schema_history.NewRevision(tenant, table, "recovered", position, digest, layout)
         for revision in _choose_revisions(layout, unused):
-            history.insert_revision(connection, made, revision, 0)
+            schema_history.insert_revision(connection, made, revision, 0)
         yield table.name
 
 

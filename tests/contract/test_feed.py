@@ -1,4 +1,4 @@
-"""The catalog as a changelog: compacted, validated, rewritten, followed."""
+"""The catalog as a feed: compacted, validated, rewritten, followed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgspec import structs
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import LIVE, Workspace, dump, error_of
 from zapdb import release
-from zapdb.catalog import cache, changelog, kinds, rows
+from zapdb.catalog import cache, feed, kinds, rows
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.kinds import DatabaseRow, FormatChange, SettingRow
 from zapdb.catalog.row_values import catalog_schema, dump_row, load_row
@@ -53,7 +53,7 @@ def count(workspace: Workspace, condition: str = "1 = 1") -> int:
 # Compaction
 
 
-def test_rule_30_the_changelog_is_as_long_as_there_are_keys(
+def test_rule_30_the_feed_is_as_long_as_there_are_keys(
     workspace: Workspace, storage: Storage
 ) -> None:
     before = count(workspace)
@@ -61,7 +61,7 @@ def test_rule_30_the_changelog_is_as_long_as_there_are_keys(
     with storage.transaction(Mode.CATALOG) as connection:
         for number in range(changes):
             seq = rows.put(connection, setting(number, f"key {number % 10}"))
-        assert seq == changelog.read_seq(connection)
+        assert seq == feed.read_seq(connection)
     assert count(workspace) == before + 10
     assert follow(storage).get(SettingRow, "*", "key 9") == setting(changes - 1, "key 9")
 
@@ -75,9 +75,9 @@ def test_rule_30_what_comes_and_goes_leaves_nothing_after_a_purge(
     for _ in range(5):
         workspace.open().close()
     assert count(workspace, "value IS NULL") >= 6  # nodes
-    assert changelog.purge(storage, kept=0) >= 6
+    assert feed.purge(storage, kept=0) >= 6
     assert count(workspace) == before
-    assert changelog.purge(storage, kept=0) == 0
+    assert feed.purge(storage, kept=0) == 0
 
 
 def test_rule_30_a_sweep_purges_what_is_older_than_the_last_changes(
@@ -89,13 +89,13 @@ def test_rule_30_a_sweep_purges_what_is_older_than_the_last_changes(
             return rows.delete(connection, SettingRow, "*", key)
 
     seq = come_and_go("old")
-    assert changelog.purge_if_long(storage) == 0
+    assert feed.purge_if_long(storage) == 0
     with storage.transaction(Mode.CATALOG) as connection:
         rows.draw(connection, "seq", 2 * TOMBSTONES_KEPT - seq)
     seq = come_and_go("new")
-    assert changelog.purge_if_long(storage) == 1
+    assert feed.purge_if_long(storage) == 1
     assert workspace.execute("SELECT key FROM zapdb_catalog WHERE value IS NULL") == [("*/new",)]
-    assert changelog.read_horizon(storage.connection()) < seq
+    assert feed.read_horizon(storage.connection()) < seq
 
 
 def test_a_deleted_key_is_no_value_and_may_come_back(storage: Storage) -> None:
@@ -266,8 +266,8 @@ def test_older_formats_are_read_and_rewritten(
     wanted = [Newest("*", f"of {number}", str(number)) for number in (1, 2, 3)]
     assert rows.list_rows(storage.connection(), Newest) == wanted
     with storage.transaction(Mode.CATALOG) as connection:
-        assert changelog.upgrade_row_formats(connection) == 2
-        assert changelog.upgrade_row_formats(connection) == 0
+        assert feed.upgrade_row_formats(connection) == 2
+        assert feed.upgrade_row_formats(connection) == 0
     texts = workspace.execute("SELECT value FROM zapdb_catalog WHERE kind = 'setting' ORDER BY key")
     assert texts[:2] == [(dump_row(row),) for row in wanted[:2]]
     broken = '{"format":1,"values":[1]}'
@@ -365,7 +365,7 @@ def test_rule_30_a_follower_behind_the_horizon_loads_the_whole(storage: Storage)
     with storage.transaction(Mode.CATALOG) as connection:
         rows.delete(connection, SettingRow, "*/a")
     at_horizon = follow(storage)
-    changelog.purge(storage, kept=0)
+    feed.purge(storage, kept=0)
     assert follow(storage, at_horizon) is at_horizon
     with storage.transaction(Mode.CATALOG) as connection:
         rows.put(connection, setting(1, "b"))
@@ -400,7 +400,7 @@ def test_rule_30_all_views_are_byte_equal_at_one_token(workspace: Workspace) -> 
                     else:
                         rows.put(connection, setting(chance.random(), key))
             if chance.random() < 0.2:
-                changelog.purge(own, kept=chance.randint(0, 20))
+                feed.purge(own, kept=chance.randint(0, 20))
 
     def read(own: Storage, chance: random.Random) -> None:
         known = follow(own)

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from zapdb.catalog import principal
 from zapdb.catalog.formats import format_to_write
-from zapdb.catalog.recording import append_revision_event
+from zapdb.catalog.schema_events import append_revision_event
 from zapdb.errors import CorruptCatalog
 from zapdb.printing import one_line, show_moment
 from zapdb.schema import TableSchema, canonical_bytes, fingerprint, read_canonical_bytes

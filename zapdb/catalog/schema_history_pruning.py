@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from zapdb.catalog import history
-from zapdb.catalog.history import RevisionEntry, read_entries
+from zapdb.catalog import schema_history
+from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.stored import read_chain_state
 from zapdb.errors import ConcurrencyError, RollbackInProgress, UsageError
 from zapdb.records import decode_prefix
@@ -136,7 +136,7 @@ def prune(storage: Storage, pruning: Pruning) -> None:
                 hint="nothing was pruned; try again",
             )
         revisions = [entry.revision for entry in pruning.pruned]
-        history.delete_revisions(connection, newest.tenant, newest.table_number, revisions)
+        schema_history.delete_revisions(connection, newest.tenant, newest.table_number, revisions)
 
 
 RequirementCheck = Callable[

@@ -28,9 +28,9 @@ from zapdb.activation.tenant_catalog import (
     TenantCatalog,
     load_tenant_catalog,
 )
-from zapdb.catalog import history, rows
+from zapdb.catalog import rows, schema_history
 from zapdb.catalog.kinds import SettingRow, Tenant
-from zapdb.catalog.retirement import is_retired, retire_record_table
+from zapdb.catalog.retired_tables import is_retired, retire_record_table
 from zapdb.catalog.settings import Scope
 from zapdb.catalog.stored import (
     list_stored,
@@ -244,8 +244,8 @@ def _restore_tables(
         is_origin = descriptor.origins.get(descriptor.layout_revision) == number
         if table != descriptor.schema or not stays or is_origin:
             layout = _restored_layout(catalog, descriptor, table, ongoing)
-            made = history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
-            revision = history.append_revision(connection, made)
+            made = schema_history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
+            revision = schema_history.append_revision(connection, made)
             assert revision == ongoing.revisions[table.number]
             if not is_archived:
                 _restore_indexes(connection, catalog, descriptor, table, number)
@@ -293,8 +293,8 @@ def _bring_back(
         )
     create_record_table(connection, table.number)
     layout = find_layout(connection, tenant, catalog.chain, table, number - 1)
-    made = history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
-    history.append_revision(connection, made)
+    made = schema_history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
+    schema_history.append_revision(connection, made)
     for index in table.indexes:
         create_index(connection, tenant, table, index, empty=False)
     settle_constraints(connection, tenant, None, table)

@@ -13,9 +13,9 @@ import logging
 
 import sqlalchemy as sa
 
-from zapdb.catalog import changelog, entries, rows
-from zapdb.catalog.history import read_entries
+from zapdb.catalog import entry_tables, feed, rows
 from zapdb.catalog.kinds import RetiredEntries, RetiredRecords
+from zapdb.catalog.schema_history import read_entries
 from zapdb.errors import ConcurrencyError, ZapdbError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import ArchiveStatements, Connection, Mode, Storage
@@ -58,14 +58,14 @@ def sweep_retired(storage: Storage) -> None:
                 _sweep_one(storage, retired)
             except ConcurrencyError:
                 logger.info("the table of %s is in use, and stays until the next sweep", retired)
-        changelog.purge_if_long(storage)
+        feed.purge_if_long(storage)
     except ZapdbError as error:
         logger.info("the sweep is left to the next one: %s", error)
 
 
 def _sweep_one(storage: Storage, retired: Retired) -> None:
     if isinstance(retired, RetiredEntries):
-        entries.sweep_retired_entries(storage, retired)
+        entry_tables.sweep_retired_entries(storage, retired)
     else:
         _sweep_records(storage, retired)
 
@@ -87,7 +87,7 @@ def drop_unused_record_tables(storage: Storage) -> None:
             with storage.transaction(Mode.ASIDE) as connection:
                 if not _is_in_force(connection, number):
                     drop_record_table_if_empty(connection, number)
-        entries.drop_unused_entry_tables(storage)
+        entry_tables.drop_unused_entry_tables(storage)
     except ConcurrencyError as error:
         logger.info("tables that nobody uses stay for now: %s", error)
 

@@ -1,9 +1,9 @@
-"""The catalog's rows as a changelog: what changed after a seq, compacted by key (rule 30).
+"""The catalog feed: the rows that changed after a seq, compacted by key (rule 30).
 
 A follower that has seen everything up to a seq asks for the rows with later ones: the newest
 value of each key that changed, and a tombstone for each that was deleted. Tombstones are purged
 after so many changes; up to where is remembered as the *horizon*. Behind it a follower can't know
-what was deleted, and loads the whole. So the length of the changelog is bounded by the live keys
+what was deleted, and loads the whole. So the length of the feed is bounded by the live keys
 and the changes since the last purge, and no statement is ever replayed.
 """
 

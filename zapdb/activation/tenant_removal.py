@@ -26,7 +26,7 @@ from zapdb.catalog.kinds import (
     Tenant,
     TenantNameRow,
 )
-from zapdb.catalog.retirement import drop_unused_record_tables, list_retired
+from zapdb.catalog.retired_tables import drop_unused_record_tables, list_retired
 from zapdb.catalog.stored import read_chain_state
 from zapdb.catalog.tenants import DEFAULT_TENANT, find_tenant_row
 from zapdb.cluster.leases import delete_lease

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from zapdb.catalog.history import RevisionEntry, format_fingerprint
+from zapdb.catalog.schema_history import RevisionEntry, format_fingerprint
 from zapdb.errors import CorruptionError
 from zapdb.migrations import Chain
 from zapdb.schema import canonical_bytes, fingerprint
