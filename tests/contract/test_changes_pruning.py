@@ -483,16 +483,16 @@ def test_rule_29_pruning_leaves_time_to_the_writers_of_other_processes(
 KILLED = """
 import os, signal, sys, zapdb
 from datetime import UTC, datetime
-from zapdb.storage import log_pruning
-log_pruning.PRUNE_BATCH_CHANGES = 3
-delete, calls = log_pruning.ChangeLogPruning.delete_some, []
+from zapdb.storage import change_log_pruning
+change_log_pruning.PRUNE_BATCH_CHANGES = 3
+delete, calls = change_log_pruning.ChangeLogPruning.delete_some, []
 def die(self, *given):
     calls.append(1)
     done = delete(self, *given)
     if len(calls) == 5:  # in the midst of a transaction
         os.kill(os.getpid(), signal.SIGKILL)
     return done
-log_pruning.ChangeLogPruning.delete_some = die
+change_log_pruning.ChangeLogPruning.delete_some = die
 zapdb.open(sys.argv[1]).change_log.prune(datetime(2200, 1, 1, tzinfo=UTC))
 """
 

@@ -287,7 +287,7 @@ def find_circle(graph: Mapping[str, set[str]]) -> list[str]:
 CIRCLES = {
     frozenset({"zapdb.aio.face", "zapdb.aio.faces"}): BEING_REWRITTEN,
     frozenset(
-        f"zapdb.database.{name}" for name in ("fields", "including", "query", "table")
+        f"zapdb.database.{name}" for name in ("eager_loading", "fields", "query", "table")
     ): BEING_REWRITTEN,
 }
 

@@ -420,8 +420,7 @@ class ChangeFollower(ChangeFollowerFace):
         return await self._done("read", lambda sync: sync.bookmark)
 
     def changes(self) -> AsyncIterator[Change | SchemaEvent]:
-        """What it has not seen, in order; ends at what is there now. It does not advance by
-        itself."""
+        """What it has not seen, in order, up to now; the follower does not advance itself."""
         return self._iterated("task", lambda sync: sync.changes())
 
     async def advance(self, bookmark: Bookmark | str) -> None:

@@ -16,9 +16,9 @@ from zapdb.catalog.kinds import ConstraintKind
 from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.differences import difference_to_json, write_differences
-from zapdb.cli.history import FINGERPRINT, entry_to_json, show_time
 from zapdb.cli.opening import opened, opened_for
 from zapdb.cli.output import Output, Part
+from zapdb.cli.revisions import FINGERPRINT, entry_to_json, show_time
 from zapdb.cli.types import show_type, type_to_json
 from zapdb.datasets import Dataset
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError

@@ -65,8 +65,8 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "list": "catalog.catalog_list_command",
             "show": "catalog.catalog_show_command",
             "fingerprint": "catalog.catalog_fingerprint_command",
-            "history": "history.catalog_history_command",
-            "prune": "history_pruning.catalog_prune_command",
+            "history": "revisions.catalog_history_command",
+            "prune": "revision_pruning.catalog_prune_command",
         },
     ),
     "convert": CommandGroup(

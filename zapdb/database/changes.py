@@ -17,12 +17,7 @@ from typing import Any, Literal
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.stored import read_chain_state
 from zapdb.database.session import Session
-from zapdb.errors import (
-    ConcurrencyError,
-    CorruptCatalog,
-    RollbackInProgress,
-    UsageError,
-)
+from zapdb.errors import ConcurrencyError, CorruptCatalog, RollbackInProgress, UsageError
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.printing import one_line, show_moment
 from zapdb.records import Attachments, Codec, Record, codec_for, decode_prefix
@@ -354,8 +349,7 @@ class ChangeFollower:
         return stored
 
     def changes(self) -> Iterator[Change | SchemaEvent]:
-        """What it has not seen, in order; ends at what is there now. It does not advance by
-        itself."""
+        """What it has not seen, in order, up to now; the follower does not advance itself."""
         return read_changes(self._session, self.bookmark)
 
     def advance(self, bookmark: Bookmark | str) -> None:

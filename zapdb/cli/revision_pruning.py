@@ -11,9 +11,9 @@ from zapdb.catalog.schema_history import RevisionEntry, format_fingerprint
 from zapdb.catalog.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.durations import parse_duration
-from zapdb.cli.history import TableNumberOption, TableOption, find_log, show_time
 from zapdb.cli.opening import opened_for
 from zapdb.cli.output import Output, Part, ask_user
+from zapdb.cli.revisions import TableNumberOption, TableOption, find_log, show_time
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.storage import Mode
 
