@@ -70,7 +70,7 @@ def test_rule_04_a_fingerprint_is_found_with_what_changed_since(
     first, second, third, _ = stamped
     found = find(workspace, first)
     assert (found.table, found.revisions, found.revision) == ("items", (1,), 4)
-    assert (found.fingerprint, found.current, found.is_in_force) == (first, second, True)
+    assert (found.fingerprint, found.current, found.is_active) == (first, second, True)
     assert (found.is_known, found.is_current) == (True, False)
     (added,) = found.differences
     assert (added.part, added.name, added.change, added.after["default"]) == (
@@ -149,7 +149,7 @@ def test_rule_04_a_pinned_table_that_was_renamed_or_dropped(
     error = error_of(lambda: check(workspace, {"items": first}, 4))
     assert isinstance(error, FingerprintUnknown)
     assert error.context["in_force"] == "(dropped)"
-    assert not find(workspace, first, "things").is_in_force
+    assert not find(workspace, first, "things").is_active
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

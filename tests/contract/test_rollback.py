@@ -1,4 +1,4 @@
-"""Forgetting: values come back, history returns, nothing is ever read under the wrong layout."""
+"""Rolling back: values come back, history returns, nothing is ever read under the wrong layout."""
 
 from __future__ import annotations
 

@@ -452,7 +452,7 @@ def _stop_forget(place: Workspace) -> None:
         roll_back_newest(place.connect(), runner=stop)
 
 
-# Forgetting
+# Rolling back
 
 
 @pytest.fixture

@@ -202,7 +202,7 @@ def create_index(
 def drop_table(
     connection: Connection, tenant: int, table: TableSchema, position: int, digest: str
 ) -> None:
-    """Take a table out of force; what becomes of its records is left to the caller."""
+    """Deactivate a table; what becomes of its records is left to the caller."""
     for index in table.indexes:
         drop_index(connection, tenant, index)
     for kind, number, _ in constraints_of(table):
@@ -307,7 +307,7 @@ def bump_activation(connection: Connection, tenant: int) -> None:
 
 
 def bump_all_activations(connection: Connection) -> None:
-    """Have every process load again what is in force, whatever its tenant."""
+    """Have every process load again what is active, whatever its tenant."""
     connection.run("UPDATE zapdb_catalog_versions SET version = version + 1")
 
 

@@ -144,7 +144,7 @@ def refuse_disagreement(
 ) -> None:
     """Raises `DatasetMismatch` while other processes than `node` have not this one's data.
 
-    Inside a CHANGE transaction; nodes whose lease is over are put out.
+    Inside a CHANGE transaction; nodes whose lease is over are evicted.
     """
     if not any(index.dependencies for _, index in indexes):
         return

@@ -180,7 +180,7 @@ class ConstraintDescriptor:
     """A check, or the reference that a field is: it binds every write, whatever its state.
 
     `number` is the check's or the field's, `name` as well. Validated means that all records were
-    looked at since it took force, and none violated it.
+    looked at since it became active, and none violated it.
     """
 
     kind: ConstraintKind

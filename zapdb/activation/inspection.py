@@ -1,6 +1,6 @@
 """The catalog as people ask for it: the state of each migration, and a table's log by its name.
 
-Nothing here decides anything. What is asked may no longer be in force: migrations that were
+Nothing here decides anything. What is asked may no longer be active: migrations that were
 rolled back, tables that were dropped or had another name.
 """
 
@@ -76,7 +76,7 @@ def read_labels(connection: Connection) -> dict[tuple[int, str], str]:
 
 
 def read_log(connection: Connection, tenant: int, name: str) -> list[RevisionEntry]:
-    """The schema history of the table of this name: the one in force, or else the last that
+    """The schema history of the table of this name: the active one, or else the last that
     had it. Raises `UnknownName`.
 
     The log alone is looked at: it survives the table, and knows the names that it had.

@@ -3,7 +3,7 @@
 A fingerprint is the same in every database (rule 4), so it can be noted when a program is built.
 The log says whether the table ever had it, and what changed since.
 
-Pins are looked at when a database is opened and whenever a process loads what is in force anew.
+Pins are looked at when a database is opened and whenever a process loads what is active anew.
 From then on a table that the program can't know is refused to it on every use, with the error that
 opening would raise, until it is one again that the program knows; the other tables go on.
 """
@@ -29,7 +29,7 @@ class FingerprintMatch:
     """What a table's log says of one fingerprint.
 
     `revisions` are those at which it was stamped on the table, none if it never was, and
-    `differences` what is otherwise since the last of them. `is_in_force` is false for a table that
+    `differences` what is otherwise since the last of them. `is_active` is false for a table that
     was dropped; `revision` and `current` are the newest ones then, too.
     """
 
@@ -39,7 +39,7 @@ class FingerprintMatch:
     revisions: tuple[int, ...]
     revision: int
     current: int
-    is_in_force: bool
+    is_active: bool
     differences: tuple[Difference, ...]
 
     @property
@@ -48,7 +48,7 @@ class FingerprintMatch:
 
     @property
     def is_current(self) -> bool:
-        return self.is_in_force and self.current == self.fingerprint
+        return self.is_active and self.current == self.fingerprint
 
 
 def find_fingerprint(
@@ -110,7 +110,7 @@ class Pins:
     files_end: int | None
 
     def find_violations(self, connection: Connection, catalog: TenantCatalog) -> Violations:
-        """The tables that the program can't know as they are in force, inside a transaction.
+        """The tables that the program can't know as they are active, inside a transaction.
 
         Such a table was dropped, has a schema that the files don't lead to (without files: another
         one than is pinned), or never had the pinned one; or no table ever had the name, as far as
@@ -159,7 +159,7 @@ def _find_violation(
     context: dict[str, Any] = {
         "table": found.table,
         "pinned": format_fingerprint(pin),
-        "in_force": format_fingerprint(found.current) if found.is_in_force else "(dropped)",
+        "in_force": format_fingerprint(found.current) if found.is_active else "(dropped)",
         "revision": found.revision,
     }
     # A tenant that jumped over the pinned schema never had it; the files lead through it.
@@ -171,7 +171,7 @@ def _find_violation(
             hint="see its schemas with `zapdb catalog history`; this may be another "
             "database or table, or its history was pruned",
         )
-    if found.is_in_force and found.current in ({pin} if known is None else known):
+    if found.is_active and found.current in ({pin} if known is None else known):
         return None
     changes = [f"{d.part} {d.name} {d.change}" for d in found.differences]
     context["changed_since"] = ", ".join(changes) or "(nothing but the drop)"

@@ -1,4 +1,4 @@
-"""The layouts of stored records: what a record of any revision looks like, in force or not.
+"""The layouts of stored records: what a record of any revision looks like, active or not.
 
 The schema history keeps the shape of a table at each of its revisions (rule 1). So records can
 be walked without the chain, those of a table that was dropped, too.

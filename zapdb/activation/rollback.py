@@ -2,7 +2,7 @@
 
 All hold the gate exclusively, briefly. After the mark, jobs convert the records of the rolled-back
 revisions back, tenant by tenant; application writes to a tenant are refused until its own are back
-and that is published. When it is in force for nobody, the migration leaves the chain. Everything
+and that is published. When it is active for nobody, the migration leaves the chain. Everything
 works from the stored structures: no file is needed.
 """
 
@@ -65,7 +65,7 @@ class TableRollback:
 
 @dataclass(frozen=True, slots=True)
 class StartedRollback:
-    """A rollback under way: the migration, and the tenants that it is still in force for."""
+    """A rollback under way: the migration, and the tenants that it is still active for."""
 
     migration: Migration
     tenants: tuple[int, ...]
@@ -77,7 +77,7 @@ def start_rollback(
     """Mark the newest migration as being rolled back; goes on with one that was interrupted.
 
     With a `digest`, refuses to mark a migration that has another one. Raises `SchemaChangesRefused`
-    where a setting refuses changes of a tenant that it is in force for; one under way goes on all
+    where a setting refuses changes of a tenant that it is active for; one under way goes on all
     the same.
     """
     with storage.transaction(Mode.READ) as connection:
@@ -126,7 +126,7 @@ def _refuse_while_in_use(connection: Connection, migration: Migration, *, evict:
     for node, alive in nodes.list_nodes(connection):
         if node.row.files_end < migration.number:
             continue
-        # A process that is suspended may wake up: one whose lease is over is put out for good.
+        # A process that is suspended may wake up: one whose lease is over is evicted for good.
         if evict or not alive:
             nodes.evict(connection, node)
         else:
@@ -175,7 +175,7 @@ def _last_kept(descriptor: TableDescriptor, number: int, reserved: int) -> int:
 
 
 def publish_rollback(storage: Storage, tenant: int, lease: Lease, migration: Migration) -> None:
-    """Take the migration out of force for a tenant, once no record of its revisions is left."""
+    """Deactivate the migration for a tenant, once no record of its revisions is left."""
     with storage.transaction(Mode.CHANGE) as connection:
         leases.check(connection, lease)
         catalog = load_tenant_catalog(connection, tenant)
@@ -188,7 +188,7 @@ def publish_rollback(storage: Storage, tenant: int, lease: Lease, migration: Mig
 
 
 def finish_rollback(storage: Storage, lease: Lease, migration: Migration) -> None:
-    """Take the migration out of the chain: it is in force for no tenant any more."""
+    """Take the migration out of the chain: it is active for no tenant any more."""
     with storage.transaction(Mode.CHANGE) as connection:
         leases.check(connection, lease)
         mark_rolled_back(connection, migration.number)
@@ -283,7 +283,7 @@ def _restored_layout(
 def _bring_back(
     connection: Connection, catalog: TenantCatalog, table: TableSchema, number: int, digest: str
 ) -> None:
-    """Put a table in force again that the rolled-back migration dropped."""
+    """Activate a table again that the rolled-back migration dropped."""
     tenant = catalog.tenant
     if is_retired(connection, tenant, table.number):
         raise ConcurrencyError(

@@ -1,9 +1,9 @@
 """Tables without a schema history: restored without it, or made before there was one.
 
 Nothing says what such a table was before. Its log begins anew with entries of `recovered`: the
-shape that is in force, by the system, at no known time. The first one's revision is that
-that the records have, since that number is in each of them. Where records have several revisions,
-nothing can say which shapes those stood for.
+active schema, by the system, at no known time. The first entry's revision is the one that the
+records have, since each record holds that number. Where records have several revisions, nothing
+says which schemas those stood for.
 
 What the table is written under from then on is no number that was ever used: the lost log may have
 gone further, and what was written meanwhile and is gone, such as changes in the change log, would
@@ -56,7 +56,7 @@ RECOVERY_HINT: Final = (
 def load_or_recover(
     storage: Storage, tenant: int, known: TenantCatalog | None = None
 ) -> TenantCatalog:
-    """What is in force, in a transaction of its own; begins the logs that are missing.
+    """What is active, in a transaction of its own; begins the logs that are missing.
 
     Where this tenant's were, others' may be: a thread of the background walks through them.
     """
@@ -96,8 +96,8 @@ def recover_schema_history(storage: Storage, tenant: int, chain: Chain, position
     """Begin the logs that the tenant's tables lack; returns the names of those tables.
 
     One query where none is missing, and else a transaction of its own that has the gate while it
-    looks at their records. Raises `CorruptCatalog` where those can't be told from the shape in
-    force, with nothing written.
+    looks at their records. Raises `CorruptCatalog` where those can't be told from the active
+    schema, with nothing written.
     """
     if not list_missing(storage.connection(), tenant, chain, position):
         return []
@@ -125,7 +125,7 @@ def recover_schema_history(storage: Storage, tenant: int, chain: Chain, position
 def list_missing(
     connection: Connection, tenant: int, chain: Chain, position: int
 ) -> list[TableSchema]:
-    """The tables at a position, in force or archived, that have no log."""
+    """The tables at a position, active or archived, that have no log."""
     logged = schema_history.read_logged_tables(connection, tenant)
     schema = chain.schema_at(position)
     tables = [*schema, *(archived.table for archived in schema.archived)]

@@ -1,4 +1,4 @@
-"""Which shapes can be served to processes whose files end before what is in force (rule 11)."""
+"""Which shapes can be served to processes whose files end before what is active (rule 11)."""
 
 from __future__ import annotations
 

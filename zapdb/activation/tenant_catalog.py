@@ -1,4 +1,4 @@
-"""What is in force for a tenant: an immutable tenant catalog, loaded whole and replaced when it
+"""What is active for a tenant: an immutable tenant catalog, loaded whole and replaced when it
 changes.
 
 Tables, fields and types are derived from the chain and the tenant's position; the revisions come
@@ -94,7 +94,7 @@ class TenantCatalog:
     chain_state: ChainState
     stored: tuple[StoredMigration, ...]
     chain: Chain
-    """All stored migrations; `position` says how many of them are in force."""
+    """All stored migrations; `position` says how many of them are active."""
     tables: dict[str, TableDescriptor] = field(hash=False)
     zones: Zones
     """The numbers that stand for time zones in this database's records."""
@@ -110,7 +110,7 @@ class TenantCatalog:
         return found
 
     def table_numbered(self, number: int, name: str) -> TableDescriptor:
-        """The table that was known by a name; raises `UnknownName` if it is in force no more."""
+        """The table that was known by a name; raises `UnknownName` if it is active no more."""
         for descriptor in self.tables.values():
             if descriptor.schema.number == number:
                 return descriptor
@@ -120,7 +120,7 @@ class TenantCatalog:
 def load_tenant_catalog(
     connection: Connection, tenant: int, known: TenantCatalog | None = None
 ) -> TenantCatalog:
-    """Load what is in force, inside a transaction; parts of `known` that still hold are kept."""
+    """Load what is active, inside a transaction; parts of `known` that still hold are kept."""
     with reading("zapdb_catalog"):
         return _load_tenant_catalog(connection, tenant, known)
 
@@ -245,7 +245,7 @@ def _constraint_descriptors(
 
 
 def _check_entries(table: TableSchema, entries: list[RevisionEntry]) -> None:
-    """Raise `CorruptCatalog` where a table's log is not that of what is in force."""
+    """Raise `CorruptCatalog` where a table's log is not that of what is active."""
     if not entries:
         raise MissingSchemaHistory(
             "an active table has no schema history",

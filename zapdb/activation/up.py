@@ -53,7 +53,7 @@ def tenant_lease(tenant: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AppliedMigration:
-    """What was put in force in one transaction, and how long it took.
+    """What was activated in one transaction, and how long it took.
 
     `number` and `label` are those of the newest migration of it: a tenant that is behind is
     brought to the stored end in one jump. `active` is false for one that was stored only.
@@ -177,7 +177,7 @@ def _ends_when_done(
 
 
 def _require_schema_changes_allowed(connection: Connection, tenant: int) -> None:
-    """Storing is a change for all tenants; what is stored takes force for one with it."""
+    """Storing is a change for all tenants; what is stored becomes active for one with it."""
     require_schema_changes_allowed(connection)
     require_schema_changes_allowed(connection, tenant)
 

@@ -101,7 +101,7 @@ class ChainState(CatalogRow, frozen=True):
 
 
 class Tenant(CatalogRow, frozen=True):
-    """A tenant's name, and the number of the newest migration in force for it.
+    """A tenant's name, and the number of the newest migration active for it.
 
     One that is `removing` is being removed: nobody works with it any more.
     """
@@ -240,7 +240,7 @@ class ConstraintFinding(Struct, frozen=True, forbid_unknown_fields=True):
 class Job(CatalogRow, frozen=True):
     """Work on one table's records: what it works towards, and its state.
 
-    `target` is the layout revision that records get (convert, revert), or the build of the index
+    `target` is the layout revision that records get (convert, roll_back), or the build of the index
     that is filled or rewritten (index), or the revision of the table whose constraints are
     validated (validate). `chain` is the digest of the chain up to `position`, and `datasets` what
     the index keys depend on: executors compare both with their own. `findings` are what blocks it,

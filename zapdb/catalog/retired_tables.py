@@ -1,4 +1,4 @@
-"""What nothing in force uses any more: retired at once, deleted and dropped when nobody reads it.
+"""What nothing active uses any more: retired at once, deleted and dropped when nobody reads it.
 
 The records of a table that a tenant discarded are deleted in batches, with what is archived beside
 them; the record table is dropped once no tenant has records in it. A change of state holds the
@@ -75,7 +75,7 @@ def _sweep_records(storage: Storage, retired: RetiredRecords) -> None:
     with storage.transaction(Mode.ASIDE) as connection:
         if rows.get(connection, RetiredRecords, retired.key, lock=True) is None:
             return  # another sweep was faster
-        if not _is_in_force(connection, retired.table):
+        if not _is_active(connection, retired.table):
             drop_record_table_if_empty(connection, retired.table)
         rows.delete(connection, RetiredRecords, retired.key)
 
@@ -85,14 +85,14 @@ def drop_unused_record_tables(storage: Storage) -> None:
     try:
         for number in list_record_tables(storage.connection()):
             with storage.transaction(Mode.ASIDE) as connection:
-                if not _is_in_force(connection, number):
+                if not _is_active(connection, number):
                     drop_record_table_if_empty(connection, number)
         entry_tables.drop_unused_entry_tables(storage)
     except ConcurrencyError as error:
         logger.info("tables that nobody uses stay for now: %s", error)
 
 
-def _is_in_force(connection: Connection, number: int) -> bool:
+def _is_active(connection: Connection, number: int) -> bool:
     """Whether any tenant has the table: the last entry of its log there is not its drop."""
     last = (
         sa.select(SCHEMA_HISTORY.c.tenant, sa.func.max(SCHEMA_HISTORY.c.revision).label("revision"))
@@ -120,7 +120,7 @@ def delete_records(
     transactions; returns how many records.
 
     With `while_retired`, ends where the table is not retired any more: another sweep was faster,
-    and it may be in force again.
+    and it may be active again.
     """
     records, deleted = RecordStatements(storage, number, tenant), 0
     fields = {

@@ -177,7 +177,7 @@ def find_rollbacks(entries: Sequence[RevisionEntry]) -> list[int | None]:
     """For each entry of a log, the revision that it rolled back, or None.
 
     An entry is a rollback if its fingerprint is one that an earlier entry had and the entry right
-    before it had not; that entry, the one that was in force until then, is what was rolled back.
+    before it had not; that entry, the one that was active until then, is what was rolled back.
     """
     seen: set[int] = set()
     found: list[int | None] = []

@@ -138,7 +138,7 @@ def _check_policies(connection: Connection, name: str, scope: Scope) -> None:
 def _announce_to_writers(
     connection: Connection, setting: Setting, scope: Scope, before: Mapping[int, str]
 ) -> None:
-    """Have every process load again what is in force: its next transaction goes by the setting.
+    """Have every process load again what is active: its next transaction goes by the setting.
 
     The change log says where it begins and where it ends, for each tenant.
     """

@@ -370,7 +370,7 @@ def _write_found(output: Output, found: FingerprintMatch) -> int:
             "table_number": found.table_number,
             "fingerprint": format_fingerprint(found.fingerprint),
             "gens": list(found.revisions),
-            "in_force": in_force if found.is_in_force else None,
+            "in_force": in_force if found.is_active else None,
             "differences": list(map(difference_to_json, found.differences)),
         }
     )
@@ -386,7 +386,7 @@ def _describe_found(found: FingerprintMatch) -> Iterator[Part]:
     yield f"  revision {', '.join(map(str, found.revisions))} of {found.table}"
     if found.is_current:
         yield (", in force", "green")
-    elif found.is_in_force:
+    elif found.is_active:
         yield f"; in force is revision {found.revision} ({format_fingerprint(found.current)})"
     else:
         yield (f"; dropped at revision {found.revision}", "yellow")

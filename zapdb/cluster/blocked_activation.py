@@ -1,4 +1,4 @@
-"""Migrations that wait for running processes: in force only once all of them know it (rule 12)."""
+"""Migrations that wait for running processes: active only once all of them know it (rule 12)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def find_reachable_position(
 ) -> tuple[int, BlockedActivation | None]:
     """How far up to `target` a tenant may be brought now, and what keeps it from going on.
 
-    Inside a CHANGE transaction, processes whose lease is over are put out on the way: one that is
+    Inside a CHANGE transaction, processes whose lease is over are evicted on the way: one that is
     only suspended must not wake up and go on.
     """
     waiting = [m for m in chain.after(position) if m.number <= target and m.waits_for_nodes]
@@ -45,7 +45,7 @@ def find_reachable_position(
         without = [
             (node, alive)
             for node, alive in found
-            # A process without files works with whatever is in force.
+            # A process without files works with whatever is active.
             if node.row.files_end
             and not nodes.has_migration(node, migration.number, migration.digest)
         ]

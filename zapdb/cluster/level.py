@@ -30,7 +30,7 @@ Policy = Literal["auto", "on_demand"]
 
 
 def read_level(connection: Connection, *, lock: bool = False) -> int:
-    """The level in force, as of the connection's snapshot; 0 before the first rows are written."""
+    """The current level, as of the connection's snapshot; 0 before the first rows are written."""
     row = rows.get(connection, LevelRow, lock=lock)
     return 0 if row is None else row.level
 
@@ -89,7 +89,7 @@ def require_level(storage: Storage, level: int) -> None:
 
 
 def raise_level(connection: Connection, level: int) -> None:
-    """The same inside a CHANGE transaction. Nodes whose lease is over are put out first."""
+    """The same inside a CHANGE transaction. Nodes whose lease is over are evicted first."""
     if level > release.LEVEL:
         raise IncompatibleVersion(
             "this operation needs a newer release",

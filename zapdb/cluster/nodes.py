@@ -66,7 +66,7 @@ def evict(connection: Connection, node: Node) -> None:
     log_event(
         logger,
         "node.evicted",
-        "a process was put out: what it writes is refused from now on",
+        "a process was evicted: its writes are refused from now on",
         level=logging.WARNING,
         node=node.id,
         owner=str(node.lease.owner),

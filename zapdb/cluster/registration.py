@@ -1,4 +1,4 @@
-"""Nodes: a process registers, renews its lease from a thread of its own, and is put out.
+"""Nodes: a process registers, renews its lease from a thread of its own, and is evicted.
 
 A node registers with what others have to know of it, holds a lease, and renews it. Every writing
 transaction checks the lease's epoch, so a node that was evicted can't commit (rules 9 and 10).
@@ -67,7 +67,7 @@ def _settle(storage: Storage) -> None:
 
 
 def evict_dead_nodes(storage: Storage, older_than_seconds: float) -> list[Node]:
-    """Put out nodes whose lease has been over for so long; returns them. Takes the gate if any."""
+    """Evict nodes whose lease has been over for so long; returns them. Takes the gate if any."""
     if not _list_dead(storage.connection(), older_than_seconds):
         return []
     with storage.transaction(Mode.CHANGE) as connection:

@@ -58,7 +58,7 @@ class LeaseStatus:
 
 @dataclass(frozen=True, slots=True)
 class InactiveMigration:
-    """A stored migration that is not in force for every tenant, and the live nodes without it."""
+    """A stored migration that is not active for every tenant, and the live nodes without it."""
 
     number: int
     label: str
@@ -174,7 +174,7 @@ def find_nodes(connection: Connection, given: Collection[str]) -> list[NodeStatu
 
 
 def evict_nodes(storage: Storage, ids: Collection[str]) -> list[Node]:
-    """Put nodes out, with the gate; returns those that were still there."""
+    """Evict nodes, with the gate; returns those that were still there."""
     with storage.transaction(Mode.CHANGE) as connection:
         evicted = [node for node, _ in nodes.list_nodes(connection) if node.id in ids]
         for node in evicted:

@@ -1,4 +1,4 @@
-"""A table as it is in force for a tenant, ready to work on: codec, reader, statements, indexes, and
+"""A table as it is active for a tenant, ready to work on: codec, reader, statements, indexes, and
 what it demands of its records."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BoundTable:
     """Built from a tenant catalog and replaced with it; immutable but for the programs that it
     compiles.
 
-    All of it is as is in force; `adapter` is what the application works with, that of the position
+    All of it is as is active; `adapter` is what the application works with, that of the position
     `served` where that is an older one.
     """
 

@@ -2,7 +2,7 @@
 
 Outside of transactions a page of records is read first, and what lies beside them when they are
 decoded. Where that is gone, a record is read again as it is by then (see `StoredArchive`), and then
-it may have a revision that took force after the page was read: the catalog is asked what that is
+it may have a revision that became active after the page was read: the catalog is asked what that is
 (rule 8), and the record is still given in the shape of its page.
 """
 
@@ -53,7 +53,7 @@ def compile_from_newer(
 
 
 def _load_now(storage: Storage, known: TenantCatalog) -> TenantCatalog:
-    """What is in force, as this thread's transaction sees it if it has one."""
+    """What is active, as this thread's transaction sees it if it has one."""
     connection = storage.connection()
     if connection.mode is not None:
         return load_tenant_catalog(connection, known.tenant, known)

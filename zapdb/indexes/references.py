@@ -62,7 +62,7 @@ def open_reference(
 
 
 def target_of(catalog: TenantCatalog, field: Field) -> TableSchema:
-    """The table in force that a field with a reference names the records of."""
+    """The active table that a field with a reference names the records of."""
     reference = cast("Reference", field.type)
     for descriptor in catalog.tables.values():
         if descriptor.schema.number == reference.number:

@@ -1,6 +1,6 @@
 """How an application sees a table: by the schema at which its own files end (rule 11).
 
-For most processes that is what is in force, and nothing is converted. A process with older files
+For most processes that is what is active, and nothing is converted. A process with older files
 works with an older schema. What it reads is converted back from whatever is stored, by the stored
 rollbacks; what it writes is converted forwards, and of a record that it changes only those fields
 follow that are made of what it changed: all others, those that it does not know among them, stay.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 PREFIX: Final = encode_prefix(1)
-"""Of records on their way to what is in force, which replaces it."""
+"""Of records on their way to what is active, which replaces it."""
 
 
 class SchemaAdapter:
@@ -117,7 +117,7 @@ class OlderSchemaAdapter(SchemaAdapter):
         self._name_fields()
 
     def _open_index(self, index: Index) -> IndexMaintainer:
-        """The index in force if its entries are those of the older schema; else one that is none.
+        """The active index if its entries are those of the older schema; else one that is none.
 
         A lookup by an index that is not there scans: slower, and right (rule 20).
         """
@@ -140,7 +140,7 @@ class OlderSchemaAdapter(SchemaAdapter):
 
     @cached_property
     def _following(self) -> dict[str, frozenset[str]]:
-        """By field of this schema, the fields in force that are made of it."""
+        """By field of this schema, the active fields that are made of it."""
         names = {f.number: f.name for f in self.bound.schema.fields}
         found: dict[int, set[str]] = {f.number: set() for f in self.schema.fields}
         for number, derivation in self._plan.derivations.items():

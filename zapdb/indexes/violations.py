@@ -1,7 +1,7 @@
 """What violates a constraint, for people: as errors of writers, and as lines of a job's findings.
 
 Keys and short values are shown, since it takes them to find the record; of large ones, how they
-begin. Names are those in force. A writer whose files do not have the constraint, since they end
+begin. Names are the active ones. A writer whose files do not have the constraint, since they end
 before the migration that brought it, is told which one that is.
 """
 
