@@ -217,6 +217,19 @@ def test_a_cell_of_any_type_is_refused_or_read(template: Path, tmp_path: Path) -
     assert seen["corrupt"] > 3
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("last", ["min", "max"])
+def test_a_transaction_of_the_last_number_that_there_is_is_read(template: Path, last: str) -> None:
+    """Nothing is asked for behind it: SQLite takes no larger number."""
+    with contextlib.closing(sqlite3.connect(template)) as connection, connection:
+        connection.execute(
+            "UPDATE zapdb_transactions SET number = ?"
+            f" WHERE number = (SELECT {last}(number) FROM zapdb_transactions)",
+            ((1 << 63) - 1,),
+        )
+    assert outcomes(f"sqlite:///{template}")["read"] > 10
+
+
 @pytest.mark.parametrize("engine", ["postgresql"])
 def test_wrong_bytes_in_any_cell_are_refused_or_read(workspace: Workspace) -> None:
     fill(workspace)

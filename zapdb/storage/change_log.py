@@ -287,7 +287,7 @@ class ChangeLog:
                 " ORDER BY number LIMIT ?"
             )
             place = since.stamp
-            while page := fetch(sql, (place, until, CHANGES_PAGE)):
+            while place <= until and (page := fetch(sql, (place, until, CHANGES_PAGE))):
                 for commit_order, number, principal, made_at in page:
                     yield LoggedTransaction(
                         number, made_at, commit_order, number, principal, made_at
